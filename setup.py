@@ -1,0 +1,46 @@
+"""Build of the compiled modules.
+
+A module is compiled when a ``.pxd`` stands beside it: ``x.py`` + ``x.pxd`` give the extension ``x``.  Where a file
+``compiled_x.py`` exists too, the extension ``x`` is made from it and ``x.py`` is its interpreted body.
+
+Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFTHCA_EXT=skip`` installs plain Python.
+``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1`` keeps index checks in.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import setup
+
+SOURCE = Path("src")
+MODE = os.environ.get("SOFTHCA_EXT", "require")
+if MODE not in ("require", "skip"):
+    sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")
+
+
+def extensions() -> list:
+    if MODE == "skip":
+        return []
+    try:
+        from Cython.Build import cythonize
+        from setuptools import Extension
+    except ImportError as error:
+        sys.exit(f"softhca: Cython is needed to compile ({error}); SOFTHCA_EXT=skip installs plain Python")
+    only = [name for name in os.environ.get("SOFTHCA_ONLY", "").split(",") if name]
+    modules = []
+    for pxd in sorted(SOURCE.rglob("*.pxd")):
+        plain, compiled = pxd.with_suffix(".py"), pxd.with_name(f"compiled_{pxd.stem}.py")
+        if pxd.stem == "__init__" or (only and pxd.parent.name not in only):
+            continue
+        body = compiled if compiled.exists() else plain
+        name = ".".join(pxd.relative_to(SOURCE).with_suffix("").parts)
+        modules.append(Extension(name, [str(body)], extra_compile_args=["-O3", "-Wno-unused-function"]))
+    checks = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
+    directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
+                  "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
+    return cythonize(modules, build_dir=os.environ.get("SOFTHCA_BUILD_DIR", "build/cython"),
+                     compiler_directives=directives, include_path=[str(SOURCE)], show_all_warnings=False)
+
+
+setup(ext_modules=extensions())

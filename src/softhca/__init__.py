@@ -1,0 +1,1 @@
+"""softhca: a whole InfiniBand in user space."""

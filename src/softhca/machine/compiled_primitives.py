@@ -1,0 +1,229 @@
+"""The compiled body of ``softhca.machine.primitives``: memory by address, atomics, CRC-32, the calls of a burst.
+
+``primitives.pxd`` types every name here and ``primitives.py`` states what each of them promises; this file is
+compiled under that module's name and gives the same results.  Three things only compiled code can do: dereference
+without a Python object, use the processor's atomic instructions, and make the system calls of a burst without giving
+the interpreter lock away (a thread that spins in Python would keep it for a whole switch interval).
+
+All addresses are trusted here: who calls has checked key, range and right.
+"""
+
+# ruff: noqa: F821 - the C names come from primitives.pxd
+
+import ctypes
+import socket
+
+import cython
+from isal import isal_zlib
+
+BODY = "compiled"
+
+# Linux's numbers; the socket module of older interpreters does not name them all.
+_IPPROTO_IP = cython.declare(cython.int, socket.IPPROTO_IP)
+_IPPROTO_IPV6 = cython.declare(cython.int, socket.IPPROTO_IPV6)
+_SOL_UDP = cython.declare(cython.int, 17)
+_UDP_SEGMENT = cython.declare(cython.int, 103)
+_UDP_GRO = cython.declare(cython.int, 104)
+_IP_TOS = cython.declare(cython.int, 1)
+_IPV6_TCLASS = cython.declare(cython.int, 67)
+_AF_INET = cython.declare(cython.uint, socket.AF_INET)
+_AF_INET6 = cython.declare(cython.uint, socket.AF_INET6)
+_MSG_TRUNC = cython.declare(cython.int, socket.MSG_TRUNC)
+_SEND_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_RECEIVE_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT)
+_V4_MAPPED_PREFIX = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
+
+
+def _crc_address() -> int:
+    """Address of ISA-L's reflected CRC-32 in the loaded extension; 0 when it does not export it."""
+    try:
+        function = ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl
+    except (OSError, AttributeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+_crc = cython.cast(crc_function, cython.cast(cython.ulonglong, _crc_address()))
+
+
+class ReceiveMeta:
+    def __init__(self) -> None:
+        self.segment = 0
+        self.traffic_class = 0
+        self.port = 0
+        self.family = 0
+        self.truncated = False
+        self.source_high = 0
+        self.source_low = 0
+
+    @property
+    def source(self) -> bytes:
+        return self.source_high.to_bytes(8, "big") + self.source_low.to_bytes(8, "big")
+
+
+def address_of(buffer, writable=True):
+    view: Py_buffer
+    flags: cython.int = PyBUF_WRITABLE if writable else PyBUF_SIMPLE
+    PyObject_GetBuffer(buffer, cython.address(view), flags)
+    address: cython.ulonglong = cython.cast(cython.ulonglong, view.buf)
+    PyBuffer_Release(cython.address(view))
+    return address
+
+
+def length_of(buffer):
+    view: Py_buffer
+    PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+    length: cython.Py_ssize_t = view.len
+    PyBuffer_Release(cython.address(view))
+    return length
+
+
+def copy(dst, src, n):
+    memmove(cython.cast(cython.p_void, dst), cython.cast(cython.p_void, src), n)
+
+
+def fill(dst, byte, n):
+    memset(cython.cast(cython.p_void, dst), byte & 0xFF, n)
+
+
+def load64(a):
+    return atomic_load64(cython.cast(cython.p_ulonglong, a), ATOMIC_ACQUIRE)
+
+
+def store64(a, v):
+    atomic_store64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_RELEASE)
+
+
+def load32(a):
+    return atomic_load32(cython.cast(cython.p_uint, a), ATOMIC_ACQUIRE)
+
+
+def store32(a, v):
+    atomic_store32(cython.cast(cython.p_uint, a), v, ATOMIC_RELEASE)
+
+
+def atomic_add64(a, v):
+    return atomic_fetch_add64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_SEQ_CST)
+
+
+def atomic_cas64(a, expected, new):
+    found: cython.ulonglong = expected
+    # On failure the builtin writes what it found; on success `found` already is the old value.
+    atomic_compare_exchange64(cython.cast(cython.p_ulonglong, a), cython.address(found), new,
+                              False, ATOMIC_SEQ_CST, ATOMIC_SEQ_CST)
+    return found
+
+
+def crc32(crc, a, n):
+    if _crc != cython.NULL:
+        return _crc(crc, cython.cast(cython.p_uchar, a), n)
+    return isal_zlib.crc32(PyMemoryView_FromMemory(cython.cast(cython.p_char, a), n, 0x100), crc)
+
+
+def read_process(pid, dst, src, n):
+    local: iovec
+    remote: iovec
+    local.iov_base = cython.cast(cython.p_void, dst)
+    remote.iov_base = cython.cast(cython.p_void, src)
+    local.iov_len = remote.iov_len = n
+    moved: cython.Py_ssize_t = process_vm_readv(pid, cython.address(local), 1, cython.address(remote), 1, 0)
+    return moved if moved >= 0 else -errno
+
+
+def write_process(pid, dst, src, n):
+    local: iovec
+    remote: iovec
+    local.iov_base = cython.cast(cython.p_void, src)
+    remote.iov_base = cython.cast(cython.p_void, dst)
+    local.iov_len = remote.iov_len = n
+    moved: cython.Py_ssize_t = process_vm_writev(pid, cython.address(local), 1, cython.address(remote), 1, 0)
+    return moved if moved >= 0 else -errno
+
+
+def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class):
+    message: msghdr
+    vector: iovec
+    control: cython.ulonglong[8]
+    element: cython.pointer[cmsghdr] = cython.cast(cython.pointer[cmsghdr], cython.address(control[0]))
+    used: cython.size_t = 0
+    family: cython.uint = 0
+    vector.iov_base = cython.cast(cython.p_void, a)
+    vector.iov_len = n
+    message.msg_name = cython.cast(cython.p_void, sockaddr)
+    message.msg_namelen = sockaddr_n
+    message.msg_iov = cython.address(vector)
+    message.msg_iovlen = 1
+    message.msg_flags = 0
+    if segment != 0 and segment < n:
+        element.cmsg_level = _SOL_UDP
+        element.cmsg_type = _UDP_SEGMENT
+        element.cmsg_len = CMSG_LEN(2)
+        cython.cast(cython.p_ushort, CMSG_DATA(element))[0] = segment
+        used = CMSG_SPACE(2)
+    if traffic_class != 0 and sockaddr != 0:
+        family = cython.cast(cython.p_ushort, sockaddr)[0]
+        element = cython.cast(cython.pointer[cmsghdr], cython.cast(cython.p_uchar, cython.address(control[0])) + used)
+        element.cmsg_level = _IPPROTO_IPV6 if family == _AF_INET6 else _IPPROTO_IP
+        element.cmsg_type = _IPV6_TCLASS if family == _AF_INET6 else _IP_TOS
+        element.cmsg_len = CMSG_LEN(4)
+        cython.cast(cython.p_int, CMSG_DATA(element))[0] = traffic_class & 0xFF
+        used += CMSG_SPACE(4)
+    message.msg_control = cython.address(control[0]) if used else cython.NULL
+    message.msg_controllen = used
+    sent: cython.Py_ssize_t = sendmsg(fd, cython.address(message), _SEND_FLAGS)
+    return sent if sent >= 0 else -errno
+
+
+def receive_burst(fd, a, capacity, meta):
+    message: msghdr
+    vector: iovec
+    control: cython.ulonglong[16]
+    name: cython.ulonglong[4]
+    element: cython.pointer[cmsghdr]
+    vector.iov_base = cython.cast(cython.p_void, a)
+    vector.iov_len = capacity
+    name[0] = 0
+    message.msg_name = cython.address(name[0])
+    message.msg_namelen = 32
+    message.msg_iov = cython.address(vector)
+    message.msg_iovlen = 1
+    message.msg_control = cython.address(control[0])
+    message.msg_controllen = 128
+    message.msg_flags = 0
+    received: cython.Py_ssize_t = recvmsg(fd, cython.address(message), _RECEIVE_FLAGS)
+    if received < 0:
+        return -errno
+    meta.segment = received
+    meta.traffic_class = 0
+    meta.truncated = (message.msg_flags & _MSG_TRUNC) != 0
+    element = CMSG_FIRSTHDR(cython.address(message))
+    while element != cython.NULL:
+        if element.cmsg_level == _SOL_UDP and element.cmsg_type == _UDP_GRO:
+            meta.segment = cython.cast(cython.p_int, CMSG_DATA(element))[0]
+        elif element.cmsg_level == _IPPROTO_IP and element.cmsg_type == _IP_TOS:
+            meta.traffic_class = CMSG_DATA(element)[0]
+        elif element.cmsg_level == _IPPROTO_IPV6 and element.cmsg_type == _IPV6_TCLASS:
+            meta.traffic_class = cython.cast(cython.p_int, CMSG_DATA(element))[0] & 0xFF
+        element = CMSG_NXTHDR(cython.address(message), element)
+    _put_source(meta, cython.cast(cython.p_uchar, cython.address(name[0])), message.msg_namelen)
+    return received
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_source(meta: ReceiveMeta, name: cython.p_uchar, n: cython.uint) -> cython.void:
+    """Sender of a datagram from its socket address: sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes)."""
+    family: cython.uint = cython.cast(cython.p_ushort, name)[0] if n >= 2 else 0
+    meta.family = family
+    if family == _AF_INET6 and n >= 24:
+        meta.port = be16toh(cython.cast(cython.p_ushort, name + 2)[0])
+        meta.source_high = be64toh(cython.cast(cython.p_ulonglong, name + 8)[0])
+        meta.source_low = be64toh(cython.cast(cython.p_ulonglong, name + 16)[0])
+    elif family == _AF_INET and n >= 8:
+        meta.port = be16toh(cython.cast(cython.p_ushort, name + 2)[0])
+        meta.source_high = 0
+        meta.source_low = _V4_MAPPED_PREFIX | be32toh(cython.cast(cython.p_uint, name + 4)[0])
+    else:
+        meta.port = 0
+        meta.source_high = 0
+        meta.source_low = 0

@@ -1,0 +1,92 @@
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport errno
+from libc.string cimport memmove, memset
+
+cdef extern from * nogil:
+    int ATOMIC_ACQUIRE "__ATOMIC_ACQUIRE"
+    int ATOMIC_RELEASE "__ATOMIC_RELEASE"
+    int ATOMIC_SEQ_CST "__ATOMIC_SEQ_CST"
+    unsigned long long atomic_load64 "__atomic_load_n"(unsigned long long* place, int order)
+    void atomic_store64 "__atomic_store_n"(unsigned long long* place, unsigned long long value, int order)
+    unsigned int atomic_load32 "__atomic_load_n"(unsigned int* place, int order)
+    void atomic_store32 "__atomic_store_n"(unsigned int* place, unsigned int value, int order)
+    unsigned long long atomic_fetch_add64 "__atomic_fetch_add"(
+        unsigned long long* place, unsigned long long value, int order)
+    bint atomic_compare_exchange64 "__atomic_compare_exchange_n"(
+        unsigned long long* place, unsigned long long* expected, unsigned long long desired,
+        bint weak, int success, int failure)
+
+cdef extern from "<endian.h>" nogil:
+    unsigned long long be64toh(unsigned long long value)
+    unsigned int be32toh(unsigned int value)
+    unsigned short be16toh(unsigned short value)
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    Py_ssize_t process_vm_readv(int pid, iovec* local, unsigned long local_n,
+                                iovec* remote, unsigned long remote_n, unsigned long flags)
+    Py_ssize_t process_vm_writev(int pid, iovec* local, unsigned long local_n,
+                                 iovec* remote, unsigned long remote_n, unsigned long flags)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        void* msg_name
+        unsigned int msg_namelen
+        iovec* msg_iov
+        size_t msg_iovlen
+        void* msg_control
+        size_t msg_controllen
+        int msg_flags
+    struct cmsghdr:
+        size_t cmsg_len
+        int cmsg_level
+        int cmsg_type
+    cmsghdr* CMSG_FIRSTHDR(msghdr* message)
+    cmsghdr* CMSG_NXTHDR(msghdr* message, cmsghdr* element)
+    unsigned char* CMSG_DATA(cmsghdr* element)
+    size_t CMSG_SPACE(size_t n)
+    size_t CMSG_LEN(size_t n)
+    Py_ssize_t sendmsg(int fd, msghdr* message, int flags)
+    Py_ssize_t recvmsg(int fd, msghdr* message, int flags)
+
+ctypedef unsigned int (*crc_function)(unsigned int, const unsigned char*, unsigned long long) noexcept nogil
+
+cdef crc_function _crc
+
+cdef class ReceiveMeta:
+    cdef public unsigned int segment
+    cdef public unsigned int traffic_class
+    cdef public unsigned int port
+    cdef public unsigned int family
+    cdef public bint truncated
+    cdef public unsigned long long source_high
+    cdef public unsigned long long source_low
+
+cpdef unsigned long long address_of(object buffer, bint writable=*) except? 0
+cpdef Py_ssize_t length_of(object buffer) except -1
+
+cpdef void copy(unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
+cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n) noexcept
+
+cpdef unsigned long long load64(unsigned long long a) noexcept
+cpdef void store64(unsigned long long a, unsigned long long v) noexcept
+cpdef unsigned int load32(unsigned long long a) noexcept
+cpdef void store32(unsigned long long a, unsigned int v) noexcept
+cpdef unsigned long long atomic_add64(unsigned long long a, unsigned long long v) noexcept
+cpdef unsigned long long atomic_cas64(
+    unsigned long long a, unsigned long long expected, unsigned long long new) noexcept
+
+cpdef unsigned int crc32(unsigned int crc, unsigned long long a, unsigned long long n) noexcept
+
+cpdef Py_ssize_t read_process(
+    int pid, unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
+cpdef Py_ssize_t write_process(
+    int pid, unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
+
+cpdef int send_burst(
+    int fd, unsigned long long a, unsigned int n, unsigned int segment,
+    unsigned long long sockaddr, unsigned int sockaddr_n, unsigned int traffic_class) noexcept
+cpdef int receive_burst(int fd, unsigned long long a, unsigned int capacity, ReceiveMeta meta) noexcept

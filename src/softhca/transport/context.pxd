@@ -1,0 +1,62 @@
+from softhca.memory.regions cimport RegionTable
+from softhca.queues.completion cimport CompletionQueue
+from softhca.queues.ring cimport RingConsumer
+from softhca.queues.shared_receive cimport SharedReceiveQueue
+from softhca.transport.environment cimport Environment
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.packet_view cimport PacketView
+from softhca.wire.route cimport Route
+
+
+cdef class QueuePair:
+    # identity
+    cdef public Environment environment
+    cdef public unsigned int number
+    cdef public int service
+    cdef public int state
+    cdef public unsigned int pd
+    cdef public object owner
+    # queues
+    cdef public RingConsumer send_ring
+    cdef public RingConsumer receive_ring
+    cdef public SharedReceiveQueue shared_receive
+    cdef public CompletionQueue send_cq
+    cdef public CompletionQueue receive_cq
+    cdef public unsigned int max_send_wr
+    cdef public unsigned int max_recv_wr
+    cdef public unsigned int max_send_sge
+    cdef public unsigned int max_recv_sge
+    cdef public unsigned int max_inline_bytes
+    cdef public bint signal_all
+    # attributes (ibv_qp_attr)
+    cdef public int port_number
+    cdef public unsigned int pkey
+    cdef public unsigned int pkey_index
+    cdef public unsigned int qkey
+    cdef public unsigned int access
+    cdef public unsigned int path_mtu_bytes
+    cdef public unsigned int dest_qp
+    cdef public unsigned int rq_psn
+    cdef public unsigned int sq_psn
+    cdef public unsigned int max_rd_atomic
+    cdef public unsigned int max_dest_rd_atomic
+    cdef public unsigned int min_rnr_timer
+    cdef public unsigned int timeout
+    cdef public unsigned int retry_count
+    cdef public unsigned int rnr_retry
+    cdef public unsigned int service_level
+    cdef public Route route
+    cdef public object window
+    cdef public dict attributes
+    # scheduling (the adapter's)
+    cdef public bint scheduled
+    cdef public unsigned long long armed_ns
+    # halves
+    cdef public object requester
+    cdef public object responder
+
+    cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
+    cpdef int produce(self, Burst burst, unsigned long long now)
+    cpdef object doorbell(self, unsigned long long now)
+    cpdef object expire(self, unsigned long long now)
+    cpdef bint has_work(self)

@@ -1,0 +1,20 @@
+from softhca.memory.regions cimport RegionTable
+
+
+cdef class AddressHandle:
+    cdef public unsigned int number
+    cdef public unsigned int pd
+    cdef public object route
+    cdef public object window
+    cdef public unsigned int service_level
+
+
+cdef class Environment:
+    cdef public RegionTable regions
+    cdef public object counters
+
+    cpdef object schedule(self, object queue_pair)
+    cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)
+    cpdef object event(self, int kind, unsigned int number)
+    cpdef AddressHandle address_handle(self, unsigned int number)
+    cpdef object window_for(self, object route)
