@@ -1,0 +1,54 @@
+# softhca: two commands matter, `make demo` and `make test`.  Everything is made below this folder.
+PYTHON ?= python3
+VENV := .venv
+PLAIN := .venv-plain
+SOURCES := pyproject.toml setup.py setup.cfg $(shell find src -name '*.py' -o -name '*.pxd' 2>/dev/null)
+PIP := -m pip install -q --disable-pip-version-check
+
+.PHONY: demo test check test-compiled test-interpreted test-tools bench clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/python examples/demo.py
+
+test: test-tools check test-compiled test-interpreted
+	@cat build/summary-compiled.txt build/summary-interpreted.txt
+
+# Compiled modules in $(VENV); the same package without them in $(PLAIN).
+$(VENV)/.installed: $(SOURCES)
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	rm -rf build/lib.*
+	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) --force-reinstall --no-deps .
+	$(VENV)/bin/python $(PIP) '.[test,check]'
+	touch $@
+
+$(PLAIN)/.installed: $(SOURCES)
+	test -x $(PLAIN)/bin/python || $(PYTHON) -m venv $(PLAIN)
+	rm -rf build/lib
+	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) --force-reinstall --no-deps .
+	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test]'
+	touch $@
+
+check: $(VENV)/.installed
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+test-compiled: $(VENV)/.installed test-tools
+	@mkdir -p build
+	SOFTHCA_EXPECT=compiled timeout -k 10 1800 $(VENV)/bin/python tests/run.py build/summary-compiled.txt
+
+test-interpreted: $(PLAIN)/.installed test-tools
+	@mkdir -p build
+	SOFTHCA_EXPECT=interpreted timeout -k 10 1800 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
+
+# Tools that only tests use.  Without root, tests that need an absent one say so and are skipped.
+test-tools:
+	@if ! command -v tshark >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends tshark >/dev/null; \
+	fi
+
+bench: $(VENV)/.installed $(PLAIN)/.installed
+	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
+
+clean:
+	rm -rf build dist $(VENV) $(PLAIN) .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
