@@ -1,9 +1,9 @@
-"""The compiled body of ``softhca.machine.primitives``: memory by address, atomics, CRC-32, the calls of a burst.
+"""The compiled body of ``softhca.machine.primitives``: memory by address, atomics, CRC-32, burst calls.
 
-``primitives.pxd`` types every name here and ``primitives.py`` states what each of them promises; this file is
-compiled under that module's name and gives the same results.  Three things only compiled code can do: dereference
-without a Python object, use the processor's atomic instructions, and make the system calls of a burst without giving
-the interpreter lock away (a thread that spins in Python would keep it for a whole switch interval).
+``primitives.pxd`` types every name here and ``primitives.py`` states what each of them promises; this file
+is compiled under that module's name and gives the same results. It dereferences without a Python object,
+uses the processor's atomic instructions, and makes the system calls of a burst without giving the
+interpreter lock away (a thread that spins in Python would keep it for a whole switch interval).
 
 All addresses are trusted here: who calls has checked key, range and right.
 """
@@ -162,7 +162,8 @@ def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class):
         used = CMSG_SPACE(2)
     if traffic_class != 0 and sockaddr != 0:
         family = cython.cast(cython.p_ushort, sockaddr)[0]
-        element = cython.cast(cython.pointer[cmsghdr], cython.cast(cython.p_uchar, cython.address(control[0])) + used)
+        # `used` is a whole number of these 8-byte words: CMSG_SPACE pads.
+        element = cython.cast(cython.pointer[cmsghdr], cython.address(control[used // 8]))
         element.cmsg_level = _IPPROTO_IPV6 if family == _AF_INET6 else _IPPROTO_IP
         element.cmsg_type = _IPV6_TCLASS if family == _AF_INET6 else _IP_TOS
         element.cmsg_len = CMSG_LEN(4)

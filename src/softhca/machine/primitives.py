@@ -1,0 +1,365 @@
+"""Memory by address, atomics, CRC-32 and the system calls of a burst: the one room with two bodies.
+
+This is the interpreted body, over ctypes; ``compiled_primitives.py`` is the compiled one and gives the same
+results.  Everything above this room handles raw addresses as integers and dereferences them only here.
+
+All addresses are trusted: the caller has checked key, range and right, and keeps the memory alive. A call
+made here never blocks, and a system call never gives the interpreter lock away: another thread that spins
+in Python would keep it for a whole switch interval.
+
+Atomics between processes need the processor's instructions, which come from ``libatomic`` (part of every GCC
+run time).  Where that library is missing, a lock makes them atomic between the threads of this process only.
+"""
+
+import ctypes
+import platform
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+from isal import isal_zlib
+
+BODY = "interpreted"
+
+_MASK64 = 0xFFFF_FFFF_FFFF_FFFF
+_ORDER: Literal["little", "big"] = sys.byteorder
+_SEQ_CST, _ACQUIRE, _RELEASE = 5, 2, 3  # __ATOMIC_* of the GCC ABI
+_PYBUF_SIMPLE, _PYBUF_WRITABLE = 0, 1
+# Linux's numbers; the socket module of older interpreters does not name them all.
+_SOL_UDP, _UDP_SEGMENT, _UDP_GRO, _IP_TOS, _IPV6_TCLASS = 17, 103, 104, 1, 67
+_SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_CONTROL_BYTES, _NAME_BYTES, _HEADER_BYTES = 128, 32, 16  # a cmsghdr is 16 bytes where size_t is 8
+
+
+class _PyBuffer(ctypes.Structure):
+    """CPython's ``Py_buffer``."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
+    )
+
+
+class _Vector(ctypes.Structure):
+    """``struct iovec``."""
+
+    _fields_ = (("base", ctypes.c_uint64), ("length", ctypes.c_size_t))
+
+
+class _Message(ctypes.Structure):
+    """``struct msghdr``."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint64), ("name_length", ctypes.c_uint32), ("vectors", ctypes.c_uint64),
+        ("vector_count", ctypes.c_size_t), ("control", ctypes.c_uint64), ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _Scratch(threading.local):
+    """The structures of one thread's system calls, made once."""
+
+    def __init__(self) -> None:
+        self.vector = _Vector()
+        self.remote = _Vector()
+        self.message = _Message()
+        self.control = (ctypes.c_uint64 * (_CONTROL_BYTES // 8))()
+        self.name = (ctypes.c_uint64 * (_NAME_BYTES // 8))()
+        self.vector_address = ctypes.addressof(self.vector)
+        self.control_address = ctypes.addressof(self.control)
+        self.name_address = ctypes.addressof(self.name)
+        self.control_view = memoryview(self.control).cast("B")
+        self.name_view = memoryview(self.name).cast("B")
+
+
+_scratch = _Scratch()
+_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the interpreter lock is kept
+_libc.sendmsg.restype = _libc.recvmsg.restype = ctypes.c_ssize_t
+_libc.sendmsg.argtypes = _libc.recvmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+_libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = _libc.process_vm_writev.argtypes = (
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
+_release_buffer.restype = None
+_move = ctypes.PyDLL(None).memmove
+_move.argtypes, _move.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64), None
+_set = ctypes.PyDLL(None).memset
+_set.argtypes, _set.restype = (ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64), None
+
+
+class ReceiveMeta:
+    """What ``receive_burst`` learned about one burst.
+
+    ``segment`` is the bytes of one datagram (the whole length when the kernel merged nothing),
+    ``traffic_class`` the IPv4 ToS or IPv6 traffic class byte, ``port`` and ``family`` the sender's,
+    ``truncated`` tells that the datagram was longer than the capacity. The sender's address is a GID in two
+    big-endian halves; an IPv4 address is IPv4-mapped (RFC 4291, 2.5.5.2).
+    """
+
+    __slots__ = ("family", "port", "segment", "source_high", "source_low", "traffic_class", "truncated")
+
+    def __init__(self) -> None:
+        self.segment = 0
+        self.traffic_class = 0
+        self.port = 0
+        self.family = 0
+        self.truncated = False
+        self.source_high = 0
+        self.source_low = 0
+
+    @property
+    def source(self) -> bytes:
+        """The sender's address, 16 bytes in network order."""
+        return self.source_high.to_bytes(8, "big") + self.source_low.to_bytes(8, "big")
+
+
+def _export(buffer: Any, flags: int) -> tuple[int, int]:
+    view = _PyBuffer()
+    _get_buffer(buffer, ctypes.byref(view), flags)
+    try:
+        return view.buf or 0, view.len
+    finally:
+        _release_buffer(ctypes.byref(view))
+
+
+def address_of(buffer: Any, writable: bool = True) -> int:
+    """Address of the first byte of a contiguous buffer-protocol object, kept alive by the caller.
+
+    Raises what the object raises: TypeError without the protocol, BufferError or ValueError when it is not
+    contiguous, or read-only where ``writable`` is asked for.
+    """
+    return _export(buffer, _PYBUF_WRITABLE if writable else _PYBUF_SIMPLE)[0]
+
+
+def length_of(buffer: Any) -> int:
+    """Length in bytes of a contiguous buffer-protocol object; raises as ``address_of``."""
+    return _export(buffer, _PYBUF_SIMPLE)[1]
+
+
+def copy(dst: int, src: int, n: int) -> None:
+    """Copy ``n`` bytes between addresses; the ranges may overlap."""
+    _move(dst, src, n)
+
+
+def fill(dst: int, byte: int, n: int) -> None:
+    """Set ``n`` bytes to ``byte``."""
+    _set(dst, byte & 0xFF, n)
+
+
+def _atomic(name: str, width: int, *types: Any) -> Callable[..., int] | None:
+    """A function of libatomic's fixed-size family, or None where the library is missing."""
+    if _libatomic is None:
+        return None
+    function = getattr(_libatomic, f"__atomic_{name}_{width}")
+    function.argtypes = (ctypes.c_uint64, *types)
+    function.restype = None if name == "store" else _UNSIGNED[width]
+    return function  # type: ignore[no-any-return]
+
+
+_UNSIGNED: dict[int, Any] = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
+try:
+    _libatomic: ctypes.PyDLL | None = ctypes.PyDLL("libatomic.so.1")
+except OSError:
+    _libatomic = None
+_lock = threading.Lock()
+_fetch_add = _atomic("fetch_add", 8, ctypes.c_uint64, ctypes.c_int)
+_compare_exchange = _atomic(
+    "compare_exchange", 8, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int)
+# An x86 processor keeps loads in order and stores in order, so a plain access of ctypes (one move) already is
+# an acquire or a release there; elsewhere libatomic's costs a call and gives the order.
+_ORDERED = platform.machine() in ("x86_64", "AMD64", "i686")
+_load8 = None if _ORDERED else _atomic("load", 8, ctypes.c_int)
+_load4 = None if _ORDERED else _atomic("load", 4, ctypes.c_int)
+_store8 = None if _ORDERED else _atomic("store", 8, ctypes.c_uint64, ctypes.c_int)
+_store4 = None if _ORDERED else _atomic("store", 4, ctypes.c_uint32, ctypes.c_int)
+
+
+def load64(a: int) -> int:
+    """The 64-bit word at an 8-byte aligned address, native order, read before all later loads (acquire)."""
+    if _load8 is not None:
+        return _load8(a, _ACQUIRE)
+    return ctypes.c_uint64.from_address(a).value
+
+
+def store64(a: int, v: int) -> None:
+    """Write a 64-bit word to an 8-byte aligned address after all earlier stores (release)."""
+    if _store8 is not None:
+        _store8(a, v, _RELEASE)
+    else:
+        ctypes.c_uint64.from_address(a).value = v
+
+
+def load32(a: int) -> int:
+    """The 32-bit word at a 4-byte aligned address, native byte order (acquire)."""
+    if _load4 is not None:
+        return _load4(a, _ACQUIRE)
+    return ctypes.c_uint32.from_address(a).value
+
+
+def store32(a: int, v: int) -> None:
+    """Write a 32-bit word to a 4-byte aligned address (release)."""
+    if _store4 is not None:
+        _store4(a, v, _RELEASE)
+    else:
+        ctypes.c_uint32.from_address(a).value = v
+
+
+def atomic_add64(a: int, v: int) -> int:
+    """Add ``v`` modulo 2^64 to the aligned word at ``a``; the old value.  Sequentially consistent."""
+    if _fetch_add is not None:
+        return _fetch_add(a, v & _MASK64, _SEQ_CST)
+    with _lock:
+        place = ctypes.c_uint64.from_address(a)
+        old = place.value
+        place.value = (old + v) & _MASK64
+        return old
+
+
+def atomic_cas64(a: int, expected: int, new: int) -> int:
+    """Write ``new`` to the aligned word at ``a`` if it holds ``expected``; the old value (seq_cst)."""
+    if _compare_exchange is not None:
+        found = ctypes.c_uint64(expected)
+        _compare_exchange(a, ctypes.addressof(found), new, _SEQ_CST, _SEQ_CST)
+        return found.value
+    with _lock:
+        place = ctypes.c_uint64.from_address(a)
+        old = place.value
+        if old == expected & _MASK64:
+            place.value = new
+        return old
+
+
+def _isal_function() -> Any:
+    """ISA-L's reflected CRC-32 ``(crc, address, n)``, or None where the extension does not export it."""
+    try:
+        function = ctypes.PyDLL(isal_zlib.__file__).crc32_gzip_refl
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64)
+    function.restype = ctypes.c_uint32
+    return function
+
+
+_crc = _isal_function()
+
+
+def crc32(crc: int, a: int, n: int) -> int:
+    """zlib's CRC-32 (polynomial 0x04C11DB7, reflected) of ``n`` bytes, continued from ``crc``."""
+    if _crc is not None:
+        return _crc(crc, a, n)  # type: ignore[no-any-return]
+    return isal_zlib.crc32((ctypes.c_ubyte * n).from_address(a), crc)
+
+
+def _between(call: Any, pid: int, here: int, there: int, n: int) -> int:
+    local, remote = _scratch.vector, _scratch.remote
+    local.base, remote.base = here, there
+    local.length = remote.length = n
+    moved: int = call(pid, _scratch.vector_address, 1, ctypes.addressof(remote), 1, 0)
+    return moved if moved >= 0 else -ctypes.get_errno()
+
+
+def read_process(pid: int, dst: int, src: int, n: int) -> int:
+    """Copy ``n`` bytes at ``src`` of process ``pid`` to ``dst`` here; bytes moved (maybe fewer) or −errno."""
+    return _between(_libc.process_vm_readv, pid, dst, src, n)
+
+
+def write_process(pid: int, dst: int, src: int, n: int) -> int:
+    """Copy ``n`` bytes at ``src`` here to ``dst`` of process ``pid``; bytes moved (maybe fewer) or −errno."""
+    return _between(_libc.process_vm_writev, pid, src, dst, n)
+
+
+def _put_control(offset: int, level: int, kind: int, data: bytes) -> int:
+    """Append one control message; the offset after it (padded to 8 bytes)."""
+    view = _scratch.control_view
+    length = _HEADER_BYTES + len(data)
+    header = length.to_bytes(8, _ORDER) + level.to_bytes(4, _ORDER) + kind.to_bytes(4, _ORDER)
+    view[offset : offset + length] = header + data
+    return offset + (length + 7) // 8 * 8
+
+
+def send_burst(
+    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int
+) -> int:
+    """Send ``n`` bytes at ``a`` with one non-blocking sendmsg; bytes sent or −errno.
+
+    ``segment`` bytes a datagram, the last one may be shorter; 0 or at least ``n``: one plain datagram.
+    ``sockaddr`` is the address of a packed socket address of ``sockaddr_n`` bytes, 0 on a connected socket
+    (``traffic_class`` is not sent then: its family is unknown).
+    """
+    message = _scratch.message
+    _scratch.vector.base, _scratch.vector.length = a, n
+    message.name, message.name_length = sockaddr, sockaddr_n
+    message.vectors, message.vector_count = _scratch.vector_address, 1
+    used = 0
+    if 0 < segment < n:
+        used = _put_control(0, _SOL_UDP, _UDP_SEGMENT, (segment & 0xFFFF).to_bytes(2, _ORDER))
+    if traffic_class and sockaddr:
+        data = (traffic_class & 0xFF).to_bytes(4, _ORDER)
+        if ctypes.c_uint16.from_address(sockaddr).value == socket.AF_INET6:
+            used = _put_control(used, socket.IPPROTO_IPV6, _IPV6_TCLASS, data)
+        else:
+            used = _put_control(used, socket.IPPROTO_IP, _IP_TOS, data)
+    message.control, message.control_length = _scratch.control_address if used else 0, used
+    sent: int = _libc.sendmsg(fd, ctypes.addressof(message), _SEND_FLAGS)
+    return sent if sent >= 0 else -ctypes.get_errno()
+
+
+def receive_burst(fd: int, a: int, capacity: int, meta: ReceiveMeta) -> int:
+    """Receive one datagram, or one run of equal ones merged by the kernel, with one non-blocking recvmsg.
+
+    Bytes received into ``a`` (``meta`` is filled then) or −errno (−EAGAIN: nothing there).
+    """
+    message = _scratch.message
+    _scratch.vector.base, _scratch.vector.length = a, capacity
+    _scratch.name[0] = 0
+    message.name, message.name_length = _scratch.name_address, _NAME_BYTES
+    message.vectors, message.vector_count = _scratch.vector_address, 1
+    message.control, message.control_length, message.flags = _scratch.control_address, _CONTROL_BYTES, 0
+    received: int = _libc.recvmsg(fd, ctypes.addressof(message), socket.MSG_DONTWAIT)
+    if received < 0:
+        return -ctypes.get_errno()
+    meta.segment = received
+    meta.traffic_class = 0
+    meta.truncated = bool(message.flags & socket.MSG_TRUNC)
+    _take_control(_scratch.control_view[: message.control_length], meta)
+    _take_source(_scratch.name_view[: message.name_length], meta)
+    return received
+
+
+def _take_control(control: memoryview, meta: ReceiveMeta) -> None:
+    """Segment size and traffic class from the control messages."""
+    offset = 0
+    while offset + _HEADER_BYTES <= len(control):
+        length = int.from_bytes(control[offset : offset + 8], _ORDER)
+        kind = (int.from_bytes(control[offset + 8 : offset + 12], _ORDER),
+                int.from_bytes(control[offset + 12 : offset + 16], _ORDER))
+        data = control[offset + _HEADER_BYTES : offset + length]
+        if kind == (_SOL_UDP, _UDP_GRO):
+            meta.segment = int.from_bytes(data[:4], _ORDER)
+        elif kind == (socket.IPPROTO_IP, _IP_TOS):
+            meta.traffic_class = data[0]
+        elif kind == (socket.IPPROTO_IPV6, _IPV6_TCLASS):
+            meta.traffic_class = int.from_bytes(data[:4], _ORDER) & 0xFF
+        if length < _HEADER_BYTES:
+            return
+        offset += (length + 7) // 8 * 8
+
+
+def _take_source(name: memoryview, meta: ReceiveMeta) -> None:
+    """Sender of a datagram from its socket address: sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes)."""
+    meta.family = int.from_bytes(name[:2], _ORDER)
+    meta.port = meta.source_high = meta.source_low = 0
+    if meta.family == socket.AF_INET6 and len(name) >= 24:
+        meta.port = int.from_bytes(name[2:4], "big")
+        meta.source_high = int.from_bytes(name[8:16], "big")
+        meta.source_low = int.from_bytes(name[16:24], "big")
+    elif meta.family == socket.AF_INET and len(name) >= 8:
+        meta.port = int.from_bytes(name[2:4], "big")
+        meta.source_low = 0xFFFF_0000_0000 | int.from_bytes(name[4:8], "big")
