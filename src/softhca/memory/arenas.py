@@ -1,0 +1,91 @@
+"""Where a page frame is in this process.
+
+A frame number names memory for every process alike: 20 bits of slot (16 MiB each) and 12 bits of page, a
+physical space of 2^44 bytes.  It is never a pointer.  Each process keeps an :class:`AddressMap` of its own
+that turns it into an address here, or into an address of another process (``pid`` ≠ 0) that only
+``process_vm_readv`` can reach.
+"""
+
+import errno
+import mmap
+
+import cython
+
+PAGE_BYTES = 4096
+SLOT_PAGES = 4096
+SLOT_BYTES = PAGE_BYTES * SLOT_PAGES
+SLOTS = 1 << 20
+
+PAGE_SHIFT = cython.declare(cython.int, 12)
+PAGE_MASK = cython.declare(cython.uint, 0xFFF)
+_SLOTS = cython.declare(cython.ulonglong, 1 << 20)
+
+
+def _sparse_words(count):
+    """``count`` zero 64-bit words that cost memory only where they are written."""
+    return memoryview(mmap.mmap(-1, count * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("Q")
+
+
+class AddressMap:
+    """One process's private table slot → base address."""
+
+    def __init__(self):
+        self.bases = _sparse_words(SLOTS)
+        self.pages = _sparse_words(SLOTS)
+        self.pids = _sparse_words(SLOTS)
+
+    def attach(self, slot, pages, address, pid=0):
+        """Map ``pages`` pages from ``slot`` on to the page-aligned ``address`` of this process, or of
+        ``pid``.
+
+        More than 4,096 pages take consecutive slots.  Raises OSError, and changes nothing: EINVAL for a slot,
+        count or address that cannot be, EBUSY where a slot is attached already.
+        """
+        count = _slots_for(slot, pages)
+        if address <= 0 or address & 0xFFF or address + pages * PAGE_BYTES > 1 << 64 or pid < 0:
+            raise OSError(errno.EINVAL, f"cannot map {pages} pages at address {address:#x} of process {pid}")
+        if any(self.pages[slot + i] for i in range(count)):
+            raise OSError(errno.EBUSY, f"slot {slot} is attached already")
+        for i in range(count):
+            self.bases[slot + i] = address + i * SLOT_BYTES
+            self.pids[slot + i] = pid
+            self.pages[slot + i] = min(SLOT_PAGES, pages - i * SLOT_PAGES)
+
+    def detach(self, slot, pages):
+        """Forget what ``attach`` of the same slot and page count made; EINVAL where that is not attached."""
+        count = _slots_for(slot, pages)
+        for i in range(count):
+            if self.pages[slot + i] != min(SLOT_PAGES, pages - i * SLOT_PAGES):
+                raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
+        for i in range(count):
+            self.pages[slot + i] = 0
+            self.bases[slot + i] = 0
+            self.pids[slot + i] = 0
+
+    def address(self, frame):
+        """Address of a frame's first byte (in the process ``pid(frame)`` where that is not 0); 0 where
+        unknown."""
+        slot: cython.ulonglong = frame >> PAGE_SHIFT
+        page: cython.uint = frame & PAGE_MASK
+        if slot >= _SLOTS or page >= self.pages[slot]:
+            return 0
+        return self.bases[slot] + page * 4096
+
+    def pid(self, frame):
+        """Process whose address ``address(frame)`` is; 0: this one."""
+        slot: cython.ulonglong = frame >> PAGE_SHIFT
+        if slot >= _SLOTS:
+            return 0
+        return self.pids[slot]
+
+    def pages_of(self, slot):
+        """Number of pages that ``slot`` holds; 0 where it is not attached."""
+        return self.pages[slot] if 0 <= slot < SLOTS else 0
+
+
+def _slots_for(slot, pages):
+    """Number of slots that ``pages`` take from ``slot`` on; EINVAL where they leave the space."""
+    count = -(-pages // SLOT_PAGES)
+    if pages <= 0 or slot < 0 or slot + count > SLOTS:
+        raise OSError(errno.EINVAL, f"{pages} pages from slot {slot} do not fit the physical space")
+    return count

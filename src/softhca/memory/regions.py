@@ -1,0 +1,466 @@
+"""Memory regions: a key that gives a protection domain rights to a range of bytes (IBTA vol. 1, 10.6.3).
+
+A region's pages stand in the translation table; its key (L_Key and R_Key are one number) stands for its
+slot here. Whoever has a work request or a packet in hand asks ``RegionTable.find`` once and then moves
+bytes by the region's ``read``, ``write`` and atomics.
+
+A key is a permuted index of 24 bits and a low byte.  Slots are used again as late as possible and never
+with the key that they had before, so a stale key finds nothing.  The low byte is random, or the consumer's
+where the standard gives it to him (fast registration, type 2 windows).
+"""
+
+import errno
+from collections import deque
+
+import cython
+
+from softhca.machine.primitives import (
+    address_of,
+    atomic_add64,
+    atomic_cas64,
+    copy,
+    load64,
+    read_process,
+    store64,
+    write_process,
+)
+from softhca.memory.arenas import PAGE_BYTES, SLOT_PAGES
+from softhca.memory.keys import INDICES, KeyIndex
+from softhca.memory.tpt import PD_LIMIT
+
+LOCAL_WRITE = 1
+REMOTE_WRITE = 2
+REMOTE_READ = 4
+REMOTE_ATOMIC = 8
+MW_BIND = 16
+ZERO_BASED = 32
+ON_DEMAND = 64
+ACCESS_MASK = 0x7F
+REFUSED_KEY = 1
+REFUSED_PD = 2
+REFUSED_RIGHTS = 3
+REFUSED_RANGE = 4
+DEFAULT_MAX_REGIONS = 1 << 20
+
+MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
+_REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
+_KEY = cython.declare(cython.int, REFUSED_KEY)
+_PD = cython.declare(cython.int, REFUSED_PD)
+_RIGHTS = cython.declare(cython.int, REFUSED_RIGHTS)
+_RANGE = cython.declare(cython.int, REFUSED_RANGE)
+_NONE = cython.declare(cython.int, 0)
+EFAULT = cython.declare(cython.int, errno.EFAULT)
+EACCES = cython.declare(cython.int, errno.EACCES)
+
+
+class Region:
+    """One registration.  Made by ``RegionTable.register`` alone.
+
+    ``va`` … ``va + length`` is the range that requests name (from 0 where ``zero_based``).  ``generation``
+    counts the keys that died here.  ``bound_windows`` counts memory windows: while it is not 0 the region
+    stays as it is. ``fault`` is 0 or −errno of the last atomic operation.
+    """
+
+    def __init__(self, table, slot):
+        self.slot = slot
+        self.tpt = table.tpt
+        self.scratch = table.scratch_address
+
+    def covers(self, va, n):
+        """Whether ``n`` bytes from ``va`` lie in the region (no sum that could wrap)."""
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        return offset <= self.length and n <= self.length - offset
+
+    def read(self, va, dst_address, n):
+        """Copy ``n`` bytes from the region to an address of this process; 0 or −errno.
+
+        EACCES: the region is dead, or a page's entry belongs to another domain.  EFAULT: out of range, or a
+        page that is not there.  Rights are ``find``'s matter.
+        """
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        if not self.valid:
+            return -EACCES
+        if offset > self.length or n > self.length - offset:
+            return -EFAULT
+        if self.direct_address and self.direct_pid == 0:
+            copy(dst_address, self.direct_address + offset, n)
+            return 0
+        return self.walk(offset, dst_address, n, False)
+
+    def write(self, va, src_address, n):
+        """Copy ``n`` bytes from an address of this process into the region; 0 or −errno as ``read``.
+
+        EACCES also where the region, or a page's entry, has no LOCAL_WRITE.
+        """
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        if not self.valid or not self.access & _LOCAL_WRITE:
+            return -EACCES
+        if offset > self.length or n > self.length - offset:
+            return -EFAULT
+        if self.direct_address and self.direct_pid == 0:
+            copy(self.direct_address + offset, src_address, n)
+            return 0
+        return self.walk(offset, src_address, n, True)
+
+    def walk(self, offset, local, n, writing):
+        """Move bytes page by page through the translation table; 0 or −errno, earlier pages stay moved."""
+        piece: cython.ulonglong
+        entry: cython.ulonglong
+        address: cython.ulonglong
+        frame: cython.ulonglong
+        within: cython.ulonglong
+        position: cython.ulonglong
+        result: cython.int
+        if self.direct_address:
+            return _move(self.direct_pid, self.direct_address + offset, local, n, writing)
+        position = self.page_offset + offset
+        while n:
+            within = position & 0xFFF
+            piece = 4096 - within
+            if piece > n:
+                piece = n
+            entry = self.tpt.entries[self.first_entry + (position >> 12)]
+            if not entry >> 63:
+                return -EFAULT
+            if ((entry >> 32) & 0xFFFFFF) != self.pd or (writing and not (entry >> 56) & _LOCAL_WRITE):
+                return -EACCES
+            frame = entry & 0xFFFFFFFF
+            address = self.address_map.address(frame)
+            if not address:
+                return -EFAULT
+            result = _move(self.address_map.pid(frame), address + within, local, piece, writing)
+            if result:
+                return result
+            local += piece
+            position += piece
+            n -= piece
+        return 0
+
+    def compare_swap(self, va, compare, swap):
+        """Put ``swap`` into the 8 bytes at ``va`` if they equal ``compare``; returns what was there.
+
+        Values are in host byte order.  ``fault`` tells whether it worked; memory is untouched where it did
+        not.
+        """
+        old: cython.ulonglong
+        place: cython.ulonglong = self.atomic_place(va)
+        if self.fault:
+            return 0
+        if place:
+            return atomic_cas64(place, compare, swap)
+        self.fault = self.read(va, self.scratch, 8)
+        old = load64(self.scratch)
+        if self.fault == 0 and old == compare:
+            store64(self.scratch, swap)
+            self.fault = self.write(va, self.scratch, 8)
+        return 0 if self.fault else old
+
+    def fetch_add(self, va, add):
+        """Add to the 8 bytes at ``va``, modulo 2^64; returns what was there.  Otherwise as
+        ``compare_swap``."""
+        old: cython.ulonglong
+        place: cython.ulonglong = self.atomic_place(va)
+        if self.fault:
+            return 0
+        if place:
+            return atomic_add64(place, add)
+        self.fault = self.read(va, self.scratch, 8)
+        old = load64(self.scratch)
+        if self.fault == 0:
+            store64(self.scratch, (old + add) & MASK64)
+            self.fault = self.write(va, self.scratch, 8)
+        return 0 if self.fault else old
+
+    def atomic_place(self, va):
+        """Check an atomic's range and rights into ``fault``; its address where the machine can do it, else 0.
+
+        Another process's memory and bytes that are not aligned in this one are read and written instead: the
+        adapter alone does so, hence atomically with respect to its own operations, as the standard asks at
+        least.
+        """
+        place: cython.ulonglong
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        self.fault = 0
+        if not self.valid or not self.access & _LOCAL_WRITE or not self.access & _REMOTE_ATOMIC:
+            self.fault = -EACCES
+        elif offset > self.length or self.length - offset < 8:
+            self.fault = -EFAULT
+        elif self.direct_address and self.direct_pid == 0:
+            place = self.direct_address + offset
+            if place & 7 == 0:
+                return place
+        return 0
+
+    def refresh(self):
+        """Look again whether the region's bytes lie in one piece, after its entries or the address map
+        changed.
+
+        A page that is missing, invalid or elsewhere turns every access into a walk through the table.
+        """
+        base: cython.ulonglong = 0
+        expected: cython.ulonglong = 0
+        here: cython.ulonglong
+        owner: cython.uint = 0
+        i: cython.uint
+        entry: cython.ulonglong
+        self.direct_address = 0
+        for i in range(self.entry_count):
+            entry = self.tpt.entries[self.first_entry + i]
+            here = self.address_map.address(entry & 0xFFFFFFFF)
+            if not entry >> 63 or not here:
+                return
+            if i == 0:
+                base = here
+                owner = self.address_map.pid(entry & 0xFFFFFFFF)
+            elif here != expected or self.address_map.pid(entry & 0xFFFFFFFF) != owner:
+                return
+            expected = here + 4096
+        self.direct_address = base + self.page_offset
+        self.direct_pid = owner
+
+
+def _move(pid, address, local, n, writing):
+    """Copy between an address of ``pid`` (0: this process) and ``local``; 0 or −errno."""
+    moved: cython.longlong
+    if pid == 0:
+        if writing:
+            copy(address, local, n)
+        else:
+            copy(local, address, n)
+        return 0
+    while n:
+        moved = write_process(pid, address, local, n) if writing else read_process(pid, local, address, n)
+        if moved < 0:
+            return moved
+        if moved == 0 or moved > n:
+            return -EFAULT
+        address += moved
+        local += moved
+        n -= moved
+    return 0
+
+
+class RegionTable:
+    """The regions of one adapter.
+
+    ``generator`` (``random.Random``) draws the keys' permutation and low bytes.  ``refusal`` says why the
+    last ``find`` gave nothing.
+    """
+
+    def __init__(self, tpt, generator, max_regions=DEFAULT_MAX_REGIONS):
+        if not 0 < max_regions <= INDICES:
+            raise OSError(errno.EINVAL, f"{max_regions} regions cannot be")
+        self.tpt = tpt
+        self.keys = KeyIndex(generator)
+        self.generator = generator
+        self.max_regions = max_regions
+        self.slots = []
+        self.slot_count = 0
+        self.live = 0
+        self._freed = deque()
+        self._last_keys = []
+        self.refusal = 0
+        self._scratch = bytearray(16)
+        self.scratch_address = (address_of(self._scratch) + 7) & ~7
+
+    def __len__(self):
+        return self.live
+
+    def find(self, key, pd, va, length, access):
+        """The live region of ``key`` if ``pd`` may do ``access`` to ``length`` bytes at ``va``, else None.
+
+        The checks stand in the order of the refusals: REFUSED_KEY, REFUSED_PD, REFUSED_RIGHTS, REFUSED_RANGE.
+        A zero-length request is checked as any other; who need not check it does not ask.
+        """
+        region: Region
+        offset: cython.ulonglong
+        slot: cython.uint = self.keys.slot(key >> 8)
+        if slot >= self.slot_count:
+            self.refusal = _KEY
+            return None
+        region = self.slots[slot]
+        if region is None or region.key != key or not region.valid:
+            self.refusal = _KEY
+            return None
+        if region.pd != pd:
+            self.refusal = _PD
+            return None
+        if (region.access & access) != access:
+            self.refusal = _RIGHTS
+            return None
+        offset = (va - region.va) & MASK64
+        if offset > region.length or length > region.length - offset:
+            self.refusal = _RANGE
+            return None
+        self.refusal = _NONE
+        return region
+
+    def lookup(self, key):
+        """The region of a key, whatever its domain and rights; None where there is none."""
+        slot: cython.uint = self.keys.slot(key >> 8)
+        region: Region
+        if slot >= self.slot_count:
+            return None
+        region = self.slots[slot]
+        if region is None or region.key != key:
+            return None
+        return region
+
+    def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False,
+                 low_byte=None):
+        """Register ``length`` bytes that begin ``page_offset`` bytes into the first of ``frames``.
+
+        ``frames`` lists frame numbers or runs ``(first frame, count)``; together exactly the pages that the
+        range touches.  Requests name the bytes from ``va`` on, from 0 where ``zero_based`` (or ``access``
+        says so). Raises OSError, and changes nothing: EINVAL for a length of 0, a range past 2^64, access
+        bits that do not exist or REMOTE_WRITE / REMOTE_ATOMIC without LOCAL_WRITE, frames of another count;
+        EFAULT for a frame that is not mapped here; ENOMEM where table entries or slots are used up.
+        """
+        runs = _checked(address_map, pd, va, length, access, frames, page_offset)
+        slot, key = self._take_slot(low_byte)
+        try:
+            first = self._translate(runs, access, pd)
+        except OSError:
+            self._freed.append(slot)
+            raise
+        region = Region(self, slot)
+        region.key = key
+        self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
+        region.valid = True
+        self.slots[slot] = region
+        self._last_keys[slot] = key
+        self.live += 1
+        return region
+
+    def deregister(self, region):
+        """End a registration: its key is dead at once.  OSError EINVAL where it is dead already, EBUSY
+        while memory windows are bound to it (nothing changes then)."""
+        self._must_be_free(region)
+        region.valid = False
+        region.direct_address = 0
+        region.generation += 1
+        self.slots[region.slot] = None
+        self._freed.append(region.slot)
+        self.live -= 1
+        self.tpt.release(region.first_entry, region.entry_count)
+
+    def reregister(self, region, pd=None, access=None, translation=None):
+        """Change a region's domain, access or ``translation = (address_map, va, length, frames,
+        page_offset, zero_based)``.
+
+        What is None stays.  A new translation gives a new key (in ``region.key``), so that a peer that
+        still holds the old one cannot reach the new memory; otherwise the key stays.  Errors as
+        ``register`` and ``deregister``; nothing changes then, and the old registration stays in force.
+        """
+        self._must_be_free(region)
+        pd = region.pd if pd is None else pd
+        access = region.access if access is None else access
+        if translation is None:
+            _check_rights(pd, access)
+            if access & ZERO_BASED != region.access & ZERO_BASED:
+                raise OSError(errno.EINVAL, "ZERO_BASED changes with the translation only")
+            self.tpt.protect_run(region.first_entry, region.entry_count, access, pd)
+            region.pd, region.access = pd, access
+            return region
+        address_map, va, length, frames, page_offset, zero_based = translation
+        runs = _checked(address_map, pd, va, length, access, frames, page_offset)
+        first = self._translate(runs, access, pd)
+        self.tpt.release(region.first_entry, region.entry_count)
+        region.generation += 1
+        region.key = self._new_key(region.slot, None)
+        self._last_keys[region.slot] = region.key
+        self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
+        return region
+
+    def _install(self, region, address_map, pd, va, length, access, runs, first, page_offset, zero_based):
+        """Give a region its checked attributes."""
+        region.zero_based = bool(zero_based or access & ZERO_BASED)
+        region.address_map = address_map
+        region.pd = pd
+        region.va = 0 if region.zero_based else va
+        region.length = length
+        region.access = access | (ZERO_BASED if region.zero_based else 0)
+        region.first_entry = first
+        region.entry_count = sum(count for _, count in runs)
+        region.page_offset = page_offset
+        region.refresh()
+
+    def _translate(self, runs, access, pd):
+        """New table entries for runs of frames; the first one's number."""
+        first = self.tpt.allocate(sum(count for _, count in runs))
+        place = first
+        for frame, count in runs:
+            self.tpt.set_run(place, frame, count, access, pd)
+            place += count
+        return first
+
+    def _must_be_free(self, region):
+        """Refuse a dead or foreign region with EINVAL, one with bound windows with EBUSY."""
+        if region.slot >= self.slot_count or self.slots[region.slot] is not region:
+            raise OSError(errno.EINVAL, "the region is not registered here")
+        if region.bound_windows:
+            raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
+
+    def _take_slot(self, low_byte):
+        """A free slot and its new key: unused slots first, then the one that has been free for longest."""
+        if low_byte is not None and not 0 <= low_byte <= 0xFF:
+            raise OSError(errno.EINVAL, f"{low_byte} is not a key's low byte")
+        while self.slot_count < self.max_regions:
+            slot = self.slot_count
+            self.slots.append(None)
+            self._last_keys.append(-1)
+            self.slot_count += 1
+            key = self._new_key(slot, low_byte)
+            if key >= 0:
+                return slot, key
+            self._freed.append(slot)
+        for _ in range(len(self._freed)):
+            slot = self._freed.popleft()
+            key = self._new_key(slot, low_byte)
+            if key >= 0:
+                return slot, key
+            self._freed.append(slot)
+        raise OSError(errno.ENOMEM, "no free region, or none that may have this key byte")
+
+    def _new_key(self, slot, low_byte):
+        """A key that the slot did not have last, never 0 or all ones; −1 where the consumer's byte gives
+        such a one."""
+        index = self.keys.index(slot) << 8
+        if low_byte is not None:
+            key = index | low_byte
+            return -1 if key in (0, 0xFFFFFFFF, self._last_keys[slot]) else key
+        while True:
+            key = index | self.generator.randrange(256)
+            if key not in (0, 0xFFFFFFFF, self._last_keys[slot]):
+                return key
+
+
+def _check_rights(pd, access):
+    """EINVAL for a domain or access bits that cannot be (remote change of memory needs local write)."""
+    if not 0 < pd < PD_LIMIT:
+        raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
+    if access & ~ACCESS_MASK:
+        raise OSError(errno.EINVAL, f"unknown access bits {access & ~ACCESS_MASK:#x}")
+    if access & (REMOTE_WRITE | REMOTE_ATOMIC) and not access & LOCAL_WRITE:
+        raise OSError(errno.EINVAL, "remote write and remote atomic access need local write access")
+
+
+def _checked(address_map, pd, va, length, access, frames, page_offset):
+    """Check a registration whole before anything is changed; its frames as runs."""
+    _check_rights(pd, access)
+    if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:
+        raise OSError(errno.EINVAL, f"no region of {length} bytes at {va:#x}, {page_offset} into its page")
+    runs = [frame if isinstance(frame, tuple) else (frame, 1) for frame in frames]
+    if any(frame < 0 or count <= 0 or frame + count > 1 << 32 for frame, count in runs):
+        raise OSError(errno.EINVAL, "a frame number has 32 bits")
+    if sum(count for _, count in runs) != -(-(page_offset + length) // PAGE_BYTES):
+        raise OSError(errno.EINVAL, f"not the frames of {length} bytes at page offset {page_offset}")
+    for frame, count in runs:
+        last = frame + count - 1
+        for slot in range(frame // SLOT_PAGES, last // SLOT_PAGES + 1):
+            # A slot's pages are mapped from its first on: the run's last page in the slot decides.
+            page = min(last, slot * SLOT_PAGES + SLOT_PAGES - 1)
+            if not address_map.address(page):
+                raise OSError(errno.EFAULT, f"frame {page} is not mapped")
+    return runs

@@ -1,0 +1,14 @@
+from softhca.machine.primitives cimport address_of, fill
+
+cdef class TranslationTable:
+    cdef unsigned long long[::1] entries
+    cdef readonly unsigned long long address
+    cdef readonly unsigned int capacity
+    cdef object _free
+    cpdef int set(self, unsigned int i, unsigned long long frame, unsigned int rights, unsigned int pd) except -1
+    cpdef int set_run(self, unsigned int first, unsigned long long frame, unsigned int count, unsigned int rights,
+                      unsigned int pd) except -1
+    cpdef int protect_run(self, unsigned int first, unsigned int count, unsigned int rights,
+                          unsigned int pd) except -1
+    cpdef int invalidate(self, unsigned int i) except -1
+    cpdef unsigned long long entry(self, unsigned long long i) noexcept

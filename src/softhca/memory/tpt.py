@@ -1,0 +1,108 @@
+"""The translation and protection table: what an adapter may do with one page, and where the page is.
+
+Up to 2^27 entries of 64 bits for pages of 4 KiB: frame (bits 0–31), protection domain (32–55), rights
+(56–62, the verbs' access bits), valid (63).  The table is one sparse mapping of memory: an entry that was
+never used costs nothing.
+"""
+
+import errno
+import mmap
+
+import cython
+
+from softhca.machine.primitives import address_of, fill
+from softhca.memory.runs import FreeRuns
+
+MAX_ENTRIES = 1 << 27
+PD_SHIFT = 32
+RIGHTS_SHIFT = 56
+VALID = 1 << 63
+PD_LIMIT = 1 << 24
+
+_VALID = cython.declare(cython.ulonglong, 1 << 63)
+_VALID_AND_FRAME = cython.declare(cython.ulonglong, 1 << 63 | 0xFFFFFFFF)
+
+
+class TranslationTable:
+    """Entries, handed out in consecutive runs.  ``address`` is the table's own, for who shares it."""
+
+    def __init__(self, capacity=MAX_ENTRIES):
+        if not 0 < capacity <= MAX_ENTRIES:
+            raise OSError(errno.EINVAL, f"a translation table of {capacity} entries cannot be")
+        self.capacity = capacity
+        self.entries = memoryview(mmap.mmap(-1, capacity * 8)).cast("Q")
+        self.address = address_of(self.entries)
+        self._free = FreeRuns(0, capacity)
+
+    @property
+    def free_entries(self):
+        """Entries that are not allocated."""
+        return self._free.free_count
+
+    def allocate(self, count):
+        """First of ``count`` consecutive, invalid entries; OSError ENOMEM where there is no such run."""
+        if count <= 0:
+            raise OSError(errno.EINVAL, f"cannot allocate {count} table entries")
+        first = self._free.take(count)
+        if first < 0:
+            raise OSError(errno.ENOMEM, f"no {count} consecutive translation table entries")
+        return first
+
+    def release(self, first, count):
+        """Invalidate and give back a run; OSError EINVAL where it is not allocated."""
+        try:
+            self._free.give(first, count)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error)) from None
+        fill(self.address + first * 8, 0, count * 8)
+
+    def set(self, i, frame, rights, pd):
+        """Make entry ``i`` valid."""
+        self.set_run(i, frame, 1, rights, pd)
+
+    def set_run(self, first, frame, count, rights, pd):
+        """Make ``count`` entries valid, for consecutive frames; OSError EINVAL for a value out of its
+        width."""
+        i: cython.uint
+        low: cython.ulonglong
+        _check_run(self.capacity, first, count, rights, pd)
+        if frame + count > 1 << 32:
+            raise OSError(errno.EINVAL, f"frame {frame} + {count} has more than 32 bits")
+        low = frame
+        low |= pd << PD_SHIFT
+        low |= rights << RIGHTS_SHIFT
+        low |= _VALID
+        for i in range(count):
+            self.entries[first + i] = low + i
+        return 0
+
+    def protect_run(self, first, count, rights, pd):
+        """Change rights and domain of ``count`` entries; frames and valid bits stay."""
+        i: cython.uint
+        high: cython.ulonglong
+        _check_run(self.capacity, first, count, rights, pd)
+        high = (pd << PD_SHIFT) | (rights << RIGHTS_SHIFT)
+        for i in range(count):
+            self.entries[first + i] = (self.entries[first + i] & _VALID_AND_FRAME) | high
+        return 0
+
+    def invalidate(self, i):
+        """Clear one entry's valid bit; frame, rights and domain stay."""
+        if i >= self.capacity:
+            raise OSError(errno.EINVAL, f"the table has no entry {i}")
+        self.entries[i] = self.entries[i] & 0x7FFFFFFFFFFFFFFF
+        return 0
+
+    def entry(self, i):
+        """Entry ``i`` as 64 bits; 0 (invalid) outside the table."""
+        if i >= self.capacity:
+            return 0
+        return self.entries[i]
+
+
+def _check_run(capacity, first, count, rights, pd):
+    """OSError EINVAL for a run outside the table, or for rights or a domain out of their width."""
+    if count <= 0 or first > capacity or count > capacity - first or not 0 <= rights <= 0x7F:
+        raise OSError(errno.EINVAL, f"no table entries {first} + {count} with rights {rights:#x}")
+    if not 0 <= pd < PD_LIMIT:
+        raise OSError(errno.EINVAL, f"a protection domain has 24 bits, not {pd}")
