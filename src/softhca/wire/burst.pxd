@@ -1,0 +1,25 @@
+from softhca.wire.route cimport Route
+
+
+cdef class SegmentBuffer:
+    cdef readonly bytearray buffer
+    cdef public unsigned char[::1] data
+    cdef readonly unsigned long long address
+    cdef readonly unsigned int capacity
+    cdef public unsigned int length
+    cdef public unsigned int stride
+
+
+cdef class Burst(SegmentBuffer):
+    cdef public unsigned int packets
+    cdef public Route route
+
+    cpdef void reset(self) noexcept
+
+
+cdef class Arrival(SegmentBuffer):
+    cdef public int framing
+    cdef public bytes source
+    cdef public unsigned int source_port
+    cdef public bytes destination
+    cdef public unsigned int traffic_class

@@ -1,0 +1,139 @@
+"""One direction between two ports: all that a framing needs and that the ICRC covers in front of the BTH."""
+
+import sys
+
+import cython
+
+from softhca.machine.primitives import address_of, copy, crc32
+from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6, masked
+from softhca.wire.grh import Grh
+from softhca.wire.ip import ROCE_PORT, Ipv4, Ipv6, Udp
+from softhca.wire.lrh import LNH_GLOBAL, LNH_LOCAL, Lrh
+
+__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route"]
+
+V4_MAPPED_PREFIX = bytes(10) + b"\xff\xff"
+
+_AF_INET = 2  # Linux's numbers; this room opens no socket
+_AF_INET6 = 10
+_BTH_BYTES = 12
+
+
+class Route:
+    """Framing, addresses and header fields of one direction, and the CRC state that follows from them.
+
+    ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is fixed
+    when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise); ``traffic_class``,
+    ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``, ``dlid``, ``sl`` and ``has_grh``.
+    ``scope`` is the interface index of an IPv6 link-local destination.  ValueError when a value does not fit.
+    """
+
+    def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0, hop_limit=64,
+                 identification=0, slid=0, dlid=0, sl=0, has_grh=False, destination_port=ROCE_PORT, scope=0):
+        if framing not in (NATIVE, ROCE_V4, ROCE_V6):
+            raise ValueError(f"unknown framing {framing}")
+        self.framing = framing
+        self.source = bytes(source)
+        self.destination = bytes(destination)
+        if len(self.source) != 16 or len(self.destination) != 16:
+            raise ValueError("a route's source and destination are GIDs of 16 bytes")
+        self.source_port = source_port
+        self.destination_port = destination_port
+        self.traffic_class = traffic_class
+        self.flow_label = flow_label
+        self.hop_limit = hop_limit
+        self.identification = identification
+        self.slid = slid
+        self.dlid = dlid
+        self.sl = sl
+        self.has_grh = has_grh
+        self.scope = scope
+        self.socket_address = self._socket_address()
+        self._prepare()
+
+    def _socket_address(self):
+        """``struct sockaddr`` of the destination, packed; empty for native framing."""
+        if self.framing == NATIVE:
+            return b""
+        port = self.destination_port.to_bytes(2, "big")
+        if self.framing == ROCE_V4:
+            if self.source[:12] != V4_MAPPED_PREFIX or self.destination[:12] != V4_MAPPED_PREFIX:
+                raise ValueError("a RoCEv2/IPv4 route takes IPv4-mapped GIDs")
+            return _AF_INET.to_bytes(2, sys.byteorder) + port + self.destination[12:] + bytes(8)
+        return _AF_INET6.to_bytes(2, sys.byteorder) + port + bytes(4) + self.destination + self.scope.to_bytes(4, sys.byteorder)
+
+    def _prepare(self):
+        """Lay out the pseudo-header, with blank lengths, and note where the lengths and the identification go."""
+        self._pseudo = bytearray(masked(self.framing, self.headers(4)))
+        self._data = self._pseudo
+        self._address = address_of(self._pseudo)
+        self._pseudo_bytes = len(self._pseudo)
+        self._scratch = bytearray(_BTH_BYTES)
+        self._scratch_data = self._scratch
+        self.scratch_address = address_of(self._scratch)
+        self._seed_bytes = -1
+        self._seed_identification = 0
+        self._seed = 0
+
+    def headers(self, transport_bytes, vl=0):
+        """The real headers in front of a BTH…ICRC of ``transport_bytes``: IP and UDP, or LRH and GRH.
+
+        Checksums: IPv4's is right, UDP's is 0.  ``vl`` is the native virtual lane.  WireError when a field overflows.
+        """
+        if self.framing == NATIVE:
+            grh = b""
+            if self.has_grh:
+                grh = Grh(traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
+                          payload_length_bytes=transport_bytes, sgid=self.source, dgid=self.destination).encode()
+            words = (8 + len(grh) + transport_bytes) // 4
+            return Lrh(vl=vl, sl=self.sl, lnh=LNH_GLOBAL if self.has_grh else LNH_LOCAL, dlid=self.dlid,
+                       packet_length_words=words, slid=self.slid).encode() + grh
+        udp = Udp(self.source_port, self.destination_port, 8 + transport_bytes)
+        if self.framing == ROCE_V4:
+            ip = Ipv4(traffic_class=self.traffic_class, total_length_bytes=28 + transport_bytes,
+                      identification=self.identification, hop_limit=self.hop_limit,
+                      source=self.source[12:], destination=self.destination[12:]).with_checksum()
+            return ip.encode() + udp.encode()
+        ip6 = Ipv6(traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
+                   payload_length_bytes=8 + transport_bytes, source=self.source, destination=self.destination)
+        return ip6.encode() + udp.encode()
+
+    def seed(self, transport_bytes):
+        """CRC-32 state after the masked pseudo-header of a packet whose BTH…ICRC is ``transport_bytes`` long.
+
+        The last value is kept.  The length is the caller's to check (a multiple of 4 below 2^16 − 48).
+        """
+        if self._seed_bytes == transport_bytes and self._seed_identification == self.identification:
+            return self._seed
+        words: cython.uint = (self._pseudo_bytes + transport_bytes) // 4
+        if self.framing == ROCE_V4:
+            self._put16(10, 28 + transport_bytes)
+            self._put16(12, self.identification)
+            self._put16(32, 8 + transport_bytes)
+        elif self.framing == ROCE_V6:
+            self._put16(12, 8 + transport_bytes)
+            self._put16(52, 8 + transport_bytes)
+        elif self.has_grh:
+            self._put16(12, transport_bytes)
+        else:
+            self._put16(4, words & 0x7FF)
+        self._seed_bytes = transport_bytes
+        self._seed_identification = self.identification
+        self._seed = crc32(0, self._address, self._pseudo_bytes)
+        return self._seed
+
+    def _put16(self, offset, value):
+        self._data[offset] = (value >> 8) & 0xFF
+        self._data[offset + 1] = value & 0xFF
+
+    def masked_bth(self, bth_address):
+        """Address of a copy of the BTH at ``bth_address`` whose congestion byte is ones, as the ICRC takes it."""
+        copy(self.scratch_address, bth_address, 12)
+        self._scratch_data[4] = 0xFF
+        return self.scratch_address
+
+    def word(self, address):
+        """The little-endian 32-bit word at ``address``, which need not be aligned."""
+        copy(self.scratch_address, address, 4)
+        return (self._scratch_data[0] | self._scratch_data[1] << 8 | self._scratch_data[2] << 16
+                | (self._scratch_data[3] & 0xFF) << 24)
