@@ -1,0 +1,164 @@
+"""Completion queues: the adapter's half posts entries, the host's half polls them (IBTA vol. 1, 11.4.2).
+
+The arm word (control block + 128) is the host's request for one event: 0 none, 1 at the next completion, 2
+at the next solicited one.  The host writes it, the adapter takes it away with an atomic exchange when it
+fires, so one request gives one event.  Both sides order "post, then look at the arm word" against "arm,
+then look at the queue" with a locked instruction; so either the adapter sees the request or the host sees
+the entry.
+"""
+
+import errno
+
+import cython
+
+from softhca.machine.primitives import address_of, atomic_add64, atomic_cas64, load64
+from softhca.queues.cqe import CQE, CQE_BYTES, CompletionEntry
+from softhca.queues.ring import ARM_OFFSET, RingConsumer, RingProducer, plan
+
+ARM_NONE = 0
+ARM_NEXT = 1
+ARM_SOLICITED = 2
+
+_ARM = cython.declare(cython.uint, ARM_OFFSET)
+_SOLICITED = cython.declare(cython.ulonglong, ARM_SOLICITED)
+_CQE_BYTES = cython.declare(cython.ulonglong, CQE_BYTES)
+
+
+def pages_for(entries):
+    """Pages that a completion queue of ``entries`` takes (see ``ring.plan``)."""
+    return plan(entries, entries * CQE_BYTES)
+
+
+class CompletionQueue:
+    """The adapter's half.
+
+    ``notify_hook`` has ``completion_event(cq)`` and ``overflow(cq)``.  An entry that finds no room (or a
+    ring that the host broke) sets ``overflowed``, calls ``overflow`` once, and nothing is posted any more:
+    the caller moves the queue pairs to the error state (C10-100 ff.: an overrun is an affiliated
+    asynchronous error, never silent).
+    """
+
+    def __init__(self, number, layout, notify_hook):
+        if layout.body_bytes < layout.entries * CQE_BYTES:
+            raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
+        self.number = number
+        self.notify_hook = notify_hook
+        self.producer = RingProducer(layout)
+        self.entry = CompletionEntry()
+        self.overflowed = False
+        self.posted = 0
+
+    @property
+    def entries(self):
+        """Capacity in entries."""
+        return self.producer.layout.entries
+
+    @property
+    def armed(self):
+        """The arm word: ARM_NONE, ARM_NEXT or ARM_SOLICITED (any other value of the host counts as none)."""
+        word = load64(self.producer.layout.control + ARM_OFFSET)
+        return word if word in (ARM_NEXT, ARM_SOLICITED) else ARM_NONE
+
+    def post(self, wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
+             pkey_index, sl, slid, path_bits, now, solicited=False):
+        """Post a completion and fire the event that it is due.  False: the queue has overflowed, now or
+        before.
+
+        ``solicited``: a received message with the solicited bit; an error completion counts as one by itself.
+        """
+        arm: cython.ulonglong
+        if self.overflowed:
+            return False
+        self.entry.fill(wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
+                        pkey_index, sl, slid, path_bits, now)
+        if not self.producer.push(self.entry.address, _CQE_BYTES):
+            self.overflowed = True
+            self.notify_hook.overflow(self)
+            return False
+        self.posted += 1
+        arm = atomic_add64(self.producer.layout.control + _ARM, 0)
+        if arm == 1 or (arm == _SOLICITED and (solicited or status != 0)):
+            self.fire(arm)
+        return True
+
+    def fire(self, arm):
+        """Take the request ``arm`` away and tell; where the host changed it meanwhile, take what stands
+        there."""
+        while arm == 1 or arm == _SOLICITED:
+            found: cython.ulonglong = atomic_cas64(self.producer.layout.control + _ARM, arm, 0)
+            if found == arm:
+                self.notify_hook.completion_event(self)
+                return
+            arm = found
+
+    def move_to(self, layout):
+        """Go on in another ring (resize): unread entries and the arm word go along.
+
+        The host must not be polling meanwhile; it goes on by ``CompletionReader.move_to`` of the same ring.
+        Raises OSError, and changes nothing: EINVAL where the unread entries do not fit, EIO where the old
+        ring is broken.
+        """
+        if layout.body_bytes < layout.entries * CQE_BYTES:
+            raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
+        unread = self.producer.unreleased()
+        if self.producer.broken:
+            raise OSError(errno.EIO, "the completion ring is broken")
+        if len(unread) > layout.entries:
+            raise OSError(errno.EINVAL, f"{len(unread)} unread completions do not fit {layout.entries}")
+        layout.clear()
+        producer = RingProducer(layout)
+        old = self.producer.layout
+        for offset, length in unread:
+            old.transfer(offset, self.entry.address, length, False)
+            producer.push(self.entry.address, length)
+        if self.armed:
+            atomic_cas64(layout.control + ARM_OFFSET, 0, self.armed)
+        self.producer = producer
+
+
+class CompletionReader:
+    """The host's half."""
+
+    def __init__(self, layout):
+        self._scratch = bytearray(CQE_BYTES)
+        self._address = address_of(self._scratch)
+        self.move_to(layout)
+
+    def move_to(self, layout):
+        """Read another ring from its begin."""
+        self.consumer = RingConsumer(layout)
+        self._control = layout.control
+
+    def poll(self, limit):
+        """Up to ``limit`` completions as tuples of ``cqe.FIELDS``, oldest first; OSError EIO for a broken
+        ring."""
+        found = []
+        while len(found) < limit:
+            n = self.consumer.take(self._address, CQE_BYTES)
+            if n == 0:
+                break
+            if n != CQE_BYTES:
+                if found:
+                    break
+                raise OSError(errno.EIO, "the adapter wrote a malformed completion")
+            found.append(CQE.unpack(self._scratch))
+        if found:
+            self.consumer.release(len(found))
+        return found
+
+    def arm(self, solicited=False):
+        """Ask for one event.  A request for any completion stands above one for solicited ones only.
+
+        What arrived before is not told: poll once more afterwards.
+        """
+        place = self._control + ARM_OFFSET
+        if solicited:
+            atomic_cas64(place, ARM_NONE, ARM_SOLICITED)
+            return
+        found = load64(place)
+        while (seen := atomic_cas64(place, found, ARM_NEXT)) != found:
+            found = seen
+
+    def pending(self):
+        """Completions that can be polled; −1 for a broken ring."""
+        return self.consumer.count()

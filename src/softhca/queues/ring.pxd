@@ -1,0 +1,38 @@
+from softhca.machine.primitives cimport copy, load64, store64
+
+cdef class RingLayout:
+    cdef readonly unsigned int entries
+    cdef readonly unsigned long long body_bytes
+    cdef readonly unsigned long long control
+    cdef unsigned long long[::1] reference_pages
+    cdef unsigned long long[::1] body_pages
+    cdef unsigned long long body_base
+    cpdef unsigned long long reference(self, unsigned int index) noexcept
+    cpdef void transfer(self, unsigned long long offset, unsigned long long address, unsigned long long n,
+                        bint inward) noexcept
+    cpdef void clear(self) noexcept
+
+cdef class RingProducer:
+    cdef readonly RingLayout layout
+    cdef public unsigned long long tail, head
+    cdef unsigned int[::1] lengths
+    cdef unsigned int index, oldest
+    cdef unsigned long long body_tail, body_used
+    cdef readonly bint broken
+    cpdef void reset(self) noexcept
+    cpdef bint push(self, unsigned long long address, unsigned long long n) noexcept
+    cpdef bint fits(self, unsigned long long n) noexcept
+    cpdef void refresh(self) noexcept
+    cpdef unsigned long long count(self) noexcept
+    cpdef unsigned long long space(self) noexcept
+
+cdef class RingConsumer:
+    cdef readonly RingLayout layout
+    cdef public unsigned long long seen, taken, released
+    cdef unsigned int index
+    cdef readonly bint broken
+    cpdef void reset(self) noexcept
+    cpdef long long take(self, unsigned long long address, unsigned long long capacity) noexcept
+    cpdef long long look(self) noexcept
+    cpdef long long count(self) noexcept
+    cpdef bint release(self, unsigned long long count) noexcept

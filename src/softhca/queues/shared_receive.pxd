@@ -1,0 +1,16 @@
+from softhca.queues.ring cimport RingConsumer
+from softhca.queues.wqe cimport ReceiveWork
+
+cdef class SharedReceiveQueue:
+    cdef readonly unsigned int number
+    cdef readonly unsigned int pd
+    cdef readonly unsigned int max_sge
+    cdef public object notify_hook
+    cdef readonly RingConsumer consumer
+    cdef readonly long long limit
+    cdef readonly bint failed
+    cpdef bint take(self, ReceiveWork work) except -1
+    cpdef object set_limit(self, unsigned int limit)
+    cpdef object check_limit(self)
+    cpdef unsigned long long count(self)
+    cpdef object fail(self)

@@ -1,0 +1,46 @@
+from softhca.machine.primitives cimport address_of
+from softhca.queues.ring cimport RingConsumer
+
+cdef class Work:
+    cdef readonly bytearray buffer
+    cdef readonly unsigned long long address
+    cdef readonly unsigned int capacity
+    cdef readonly unsigned int max_sge
+    cdef unsigned char[::1] data
+    cdef unsigned int[::1] words
+    cdef unsigned long long[::1] longs
+    cdef public unsigned long long[::1] sge_va
+    cdef public unsigned int[::1] sge_length
+    cdef public unsigned int[::1] sge_key
+    cdef public list regions
+    cdef public unsigned int num_sge
+    cdef public unsigned long long total_bytes
+    cdef public unsigned long long wr_id
+    cdef public int status
+    cpdef int load(self, const unsigned char[::1] data, unsigned long long n) except -1
+    cpdef long long fetch(self, RingConsumer consumer) noexcept
+    cpdef int check(self, unsigned long long n) noexcept
+    cpdef int take_elements(self, unsigned int first, unsigned long long n) noexcept
+    cpdef object forget_regions(self)
+
+cdef class SendWork(Work):
+    cdef readonly unsigned int max_inline_bytes
+    cdef readonly unsigned int inline_offset
+    cdef public unsigned int opcode, flags, imm_or_key, rkey, inline_bytes, ah, remote_qpn, remote_qkey
+    cdef public unsigned long long remote_va, compare_add, swap
+    cdef public unsigned int first_psn, packet_count, state, ssn, retries
+    cdef public unsigned long long sent_bytes, charged, acknowledged
+    cpdef void clear_notes(self) noexcept
+    cpdef int decode(self, unsigned long long n) noexcept
+
+cdef class ReceiveWork(Work):
+    cdef public unsigned long long received_bytes
+
+cpdef Py_ssize_t encode_send(unsigned char[::1] out, unsigned int opcode, unsigned int flags, unsigned int imm,
+                             unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,
+                             unsigned long long compare, unsigned long long swap, unsigned int ah, unsigned int qpn,
+                             unsigned int qkey, object sges, bytes inline=*) except? -1
+cpdef Py_ssize_t encode_receive(unsigned char[::1] out, unsigned long long wr_id, object sges) except? -1
+cdef object _put_elements(unsigned char[::1] out, Py_ssize_t o, object sges)
+cdef void _put32(unsigned char[::1] out, Py_ssize_t o, unsigned int value) noexcept
+cdef void _put64(unsigned char[::1] out, Py_ssize_t o, unsigned long long value) noexcept

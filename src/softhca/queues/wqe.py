@@ -1,0 +1,309 @@
+"""Work queue entries: encodings, and the checked, reused objects that the transport works on.
+
+Little-endian.  A send entry is 64 bytes — 0 opcode u8 · 1 flags u8 · 2 num_sge u16 · 4 imm_or_key u32 · 8
+wr_id u64 · 16 remote_va u64 · 24 rkey u32 · 28 inline_bytes u32 · 32 compare_add u64 · 40 swap u64 · 48 ah
+u32 · 52 remote_qpn u32 · 56 remote_qkey u32 · 60 zero — then its scatter/gather elements of 16 bytes {va
+u64, length u32, lkey u32}, or the inline bytes.  A receive entry is {0 num_sge u16, 2 … 7 zero, 8 wr_id
+u64} and its elements.
+"""
+
+import errno
+from array import array
+
+import cython
+
+from softhca.machine.primitives import address_of
+
+RDMA_WRITE = 0
+RDMA_WRITE_WITH_IMM = 1
+SEND = 2
+SEND_WITH_IMM = 3
+RDMA_READ = 4
+ATOMIC_CMP_AND_SWP = 5
+ATOMIC_FETCH_AND_ADD = 6
+LOCAL_INV = 7
+BIND_MW = 8
+SEND_WITH_INV = 9
+
+SIGNALED = 1
+FENCE = 2
+SOLICITED = 4
+INLINE = 8
+
+SEND_HEADER_BYTES = 64
+RECEIVE_HEADER_BYTES = 16
+SGE_BYTES = 16
+MAX_SGES = 4096
+MAX_INLINE_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 31
+
+WORK_OK = 0
+WORK_TRUNCATED = 1
+WORK_OPCODE = 2
+WORK_FLAGS = 3
+WORK_SGES = 4
+WORK_INLINE = 5
+WORK_LENGTH = 6
+
+_OK = cython.declare(cython.int, WORK_OK)
+_TRUNCATED = cython.declare(cython.int, WORK_TRUNCATED)
+_OPCODE = cython.declare(cython.int, WORK_OPCODE)
+_FLAGS = cython.declare(cython.int, WORK_FLAGS)
+_SGES = cython.declare(cython.int, WORK_SGES)
+_INLINE = cython.declare(cython.int, WORK_INLINE)
+_LENGTH = cython.declare(cython.int, WORK_LENGTH)
+_HEADER = cython.declare(cython.uint, SEND_HEADER_BYTES)
+_RECEIVE_HEADER = cython.declare(cython.uint, RECEIVE_HEADER_BYTES)
+_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_INLINE_FLAG = cython.declare(cython.uint, INLINE)
+_LAST_OPCODE = cython.declare(cython.uint, SEND_WITH_INV)
+# Payload goes out only with sends and writes: bit n stands for opcode n.
+_INLINE_OPCODES = cython.declare(cython.uint, 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM | 1 << SEND
+                                 | 1 << SEND_WITH_IMM | 1 << SEND_WITH_INV)
+
+
+def send_bytes(max_sge, max_inline_bytes):
+    """Longest send entry of a queue with these limits."""
+    return SEND_HEADER_BYTES + max(max_sge * SGE_BYTES, max_inline_bytes)
+
+
+def receive_bytes(max_sge):
+    """Longest receive entry of a queue with this limit."""
+    return RECEIVE_HEADER_BYTES + max_sge * SGE_BYTES
+
+
+class Work:
+    """What send and receive entries have in common: a private copy of the entry and its elements.
+
+    The entry is copied before it is looked at, for the host may change it at any time.  ``buffer`` (at
+    ``address``, ``capacity`` bytes) holds it; ``sge_va``, ``sge_length``, ``sge_key`` hold ``num_sge``
+    elements, ``total_bytes`` their sum.  ``regions`` has room for the region of each element, once checked.
+    ``status`` is WORK_OK or why the entry is refused; ``wr_id`` is right whenever 16 bytes were there.
+    """
+
+    def __init__(self, max_sge, capacity):
+        if not 0 <= max_sge <= MAX_SGES:
+            raise OSError(errno.EINVAL, f"{max_sge} scatter/gather elements cannot be")
+        self.max_sge = max_sge
+        self.capacity = (capacity + 7) & ~7
+        # Views of one buffer in three widths: fields are aligned, so none is put together from bytes.
+        self.buffer = bytearray(self.capacity)
+        view = memoryview(self.buffer)
+        self.data = view
+        self.words = view.cast("I")
+        self.longs = view.cast("Q")
+        self.address = address_of(self.buffer)
+        self.sge_va = array("Q", bytes(8 * max(max_sge, 1)))
+        self.sge_length = array("I", bytes(4 * max(max_sge, 1)))
+        self.sge_key = array("I", bytes(4 * max(max_sge, 1)))
+        self.regions = [None] * max_sge
+        self.num_sge = 0
+        self.total_bytes = 0
+        self.status = _OK
+
+    def load(self, data, n):
+        """Copy an entry of ``n`` bytes from ``data`` and check it; WORK_OK or why it is refused."""
+        i: cython.ulonglong
+        if n > self.capacity or n > len(data):
+            self.status = _TRUNCATED
+            return self.status
+        for i in range(n):
+            self.data[i] = data[i]
+        return self.check(n)
+
+    def fetch(self, consumer):
+        """Take the next entry of a ring and check it (``status``); its bytes, 0 for an empty ring, −1 for a
+        broken one.
+
+        The entry's room in the ring stays taken: the caller releases it.
+        """
+        n: cython.longlong = consumer.take(self.address, self.capacity)
+        if n > 0:
+            self.check(n)
+        return n
+
+    def check(self, n):
+        """Decode the ``n`` bytes in the buffer."""
+        self.status = _TRUNCATED
+        return self.status
+
+    def take_elements(self, first, n):
+        """Read ``num_sge`` elements from byte ``first`` of an entry of ``n`` bytes; WORK_OK or why they are
+        refused."""
+        i: cython.uint
+        self.total_bytes = 0
+        if self.num_sge > self.max_sge:
+            return _SGES
+        if n != first + self.num_sge * 16:
+            return _TRUNCATED
+        for i in range(self.num_sge):
+            self.sge_va[i] = self.longs[(first >> 3) + 2 * i]
+            self.sge_length[i] = self.words[(first >> 2) + 4 * i + 2]
+            self.sge_key[i] = self.words[(first >> 2) + 4 * i + 3]
+            self.total_bytes += self.sge_length[i]
+        if self.total_bytes > _MAX_MESSAGE:
+            return _LENGTH
+        return _OK
+
+    def forget_regions(self):
+        """Let the regions of the elements go."""
+        i: cython.uint
+        for i in range(self.max_sge):
+            self.regions[i] = None
+
+
+class SendWork(Work):
+    """A send queue entry and the requester's notes about it.
+
+    Inline payload stands at byte ``inline_offset`` of ``buffer`` and stays there until the object is used
+    again.
+    """
+
+    def __init__(self, max_sge=32, max_inline_bytes=1024):
+        if not 0 <= max_inline_bytes <= MAX_INLINE_BYTES:
+            raise OSError(errno.EINVAL, f"{max_inline_bytes} inline bytes cannot be")
+        super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes))
+        self.max_inline_bytes = max_inline_bytes
+        self.inline_offset = SEND_HEADER_BYTES
+        self.clear_notes()
+
+    def clear_notes(self):
+        """Forget what the requester noted about the last entry."""
+        self.first_psn = self.packet_count = self.state = self.ssn = self.retries = 0
+        self.sent_bytes = self.charged = self.acknowledged = 0
+
+    def check(self, n):
+        """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
+        self.num_sge = 0
+        self.total_bytes = 0
+        self.wr_id = self.longs[1] if n >= 16 else 0
+        self.clear_notes()
+        self.status = self.decode(n)
+        return self.status
+
+    def decode(self, n):
+        """Take the fields over, once it is known that they are there."""
+        if n < _HEADER:
+            return _TRUNCATED
+        self.opcode = self.data[0]
+        self.flags = self.data[1]
+        self.num_sge = self.words[0] >> 16
+        self.imm_or_key = self.words[1]
+        self.remote_va = self.longs[2]
+        self.rkey = self.words[6]
+        self.inline_bytes = self.words[7]
+        self.compare_add = self.longs[4]
+        self.swap = self.longs[5]
+        self.ah = self.words[12]
+        self.remote_qpn = self.words[13]
+        self.remote_qkey = self.words[14]
+        if self.opcode > _LAST_OPCODE:
+            return _OPCODE
+        if self.flags > 15:
+            return _FLAGS
+        if not self.flags & _INLINE_FLAG:
+            return _INLINE if self.inline_bytes else self.take_elements(_HEADER, n)
+        if not (_INLINE_OPCODES >> self.opcode) & 1 or self.inline_bytes > self.max_inline_bytes:
+            return _INLINE
+        if self.num_sge:
+            return _SGES
+        if n != _HEADER + self.inline_bytes:
+            return _TRUNCATED
+        self.total_bytes = self.inline_bytes
+        return _OK
+
+
+class ReceiveWork(Work):
+    """A receive queue entry, of a queue pair's own queue or a shared one, and how much of it is filled."""
+
+    def __init__(self, max_sge=32):
+        super().__init__(max_sge, receive_bytes(max_sge))
+        self.wr_id = 0
+        self.received_bytes = 0
+
+    def check(self, n):
+        """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
+        self.num_sge = 0
+        self.total_bytes = 0
+        self.received_bytes = 0
+        self.wr_id = self.longs[1] if n >= 16 else 0
+        if n < _RECEIVE_HEADER:
+            self.status = _TRUNCATED
+        else:
+            self.num_sge = self.words[0] & 0xFFFF
+            self.status = self.take_elements(_RECEIVE_HEADER, n)
+        return self.status
+
+
+def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges,
+                inline=None):
+    """Write a send entry into ``out``; its length in bytes, −1 where ``out`` is too short for it.
+
+    ``sges`` is a list of (va, length, lkey).  ``inline`` (bytes) makes it an inline entry without elements;
+    the INLINE flag follows from it.
+    """
+    i: cython.Py_ssize_t
+    payload: cython.Py_ssize_t = 0
+    n: cython.Py_ssize_t
+    if inline is None:
+        flags &= ~INLINE
+        n = SEND_HEADER_BYTES + SGE_BYTES * len(sges)
+    else:
+        flags |= INLINE
+        sges = []
+        payload = len(inline)
+        n = SEND_HEADER_BYTES + payload
+    if n > len(out) or len(sges) > 0xFFFF:
+        return -1
+    _put32(out, 0, opcode | flags << 8 | len(sges) << 16)
+    _put32(out, 4, imm)
+    _put64(out, 8, wr_id)
+    _put64(out, 16, remote_va)
+    _put32(out, 24, rkey)
+    _put32(out, 28, payload)
+    _put64(out, 32, compare)
+    _put64(out, 40, swap)
+    _put32(out, 48, ah)
+    _put32(out, 52, qpn)
+    _put32(out, 56, qkey)
+    _put32(out, 60, 0)
+    if inline is not None:
+        for i in range(payload):
+            out[SEND_HEADER_BYTES + i] = inline[i]
+    else:
+        _put_elements(out, SEND_HEADER_BYTES, sges)
+    return n
+
+
+def encode_receive(out, wr_id, sges):
+    """Write a receive entry into ``out``; its length in bytes, −1 where ``out`` is too short for it."""
+    n: cython.Py_ssize_t = RECEIVE_HEADER_BYTES + SGE_BYTES * len(sges)
+    if n > len(out) or len(sges) > 0xFFFF:
+        return -1
+    _put64(out, 0, len(sges))
+    _put64(out, 8, wr_id)
+    _put_elements(out, RECEIVE_HEADER_BYTES, sges)
+    return n
+
+
+def _put_elements(out, o, sges):
+    """Write scatter/gather elements from byte ``o`` on."""
+    for va, length, key in sges:
+        _put64(out, o, va)
+        _put32(out, o + 8, length)
+        _put32(out, o + 12, key)
+        o += 16
+
+
+def _put32(out, o, value):
+    """Write 32 bits, little-endian."""
+    out[o] = value & 0xFF
+    out[o + 1] = (value >> 8) & 0xFF
+    out[o + 2] = (value >> 16) & 0xFF
+    out[o + 3] = (value >> 24) & 0xFF
+
+
+def _put64(out, o, value):
+    """Write 64 bits, little-endian."""
+    _put32(out, o, value & 0xFFFFFFFF)
+    _put32(out, o + 4, value >> 32)
