@@ -1,0 +1,160 @@
+"""``SOFTHCA_DEVICES`` as text: which adapters a process has and how each of them reaches the wire.
+
+    SOFTHCA_DEVICES = device { "," device }
+    device          = NAME "=" KIND ":" PLACE [ "?" OPTION "=" VALUE { "&" OPTION "=" VALUE } ]
+
+=========  ==========================================================================================
+``KIND``   ``PLACE``
+=========  ==========================================================================================
+``udp``    an IPv4 address, an IPv6 address in brackets, or the name of a network interface: RoCEv2
+``unix``   path of the socket of an adapter process that is already being served
+=========  ==========================================================================================
+
+Options of ``udp``: ``mtu`` (256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes).
+Every error is one line that names the word at fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+from softhca.links.interfaces import address_of_interface
+
+MTUS_BYTES = (256, 512, 1024, 2048, 4096)
+MAX_DEVICES = 64
+ROCE_PORT = 4791
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
+
+
+class DeviceSpecificationError(ValueError):
+    """``SOFTHCA_DEVICES`` or ``SOFTHCA_ADAPTER`` is wrong; the message names the word at fault."""
+
+
+@dataclass(frozen=True)
+class DeviceSpecification:
+    """One adapter as it was asked for.
+
+    ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
+    loopback address.
+    ``mtu_bytes`` limits the port's active MTU; 0 leaves it to the interface.
+    """
+
+    name: str
+    kind: str
+    place: str
+    mtu_bytes: int = 0
+
+    def __str__(self) -> str:
+        place = f"[{self.place}]" if self.kind == "udp" and ":" in self.place else self.place
+        return f"{self.name}={self.kind}:{place}" + (f"?mtu={self.mtu_bytes}" if self.mtu_bytes else "")
+
+
+DEFAULT = DeviceSpecification("softhca0", "udp", "")
+
+
+def parse(text: str) -> tuple[DeviceSpecification, ...]:
+    """The devices that ``text`` (the value of ``SOFTHCA_DEVICES``) names, in its order.
+
+    Blank text gives the default device.  Raises :class:`DeviceSpecificationError`.
+    """
+    if not text.strip():
+        return (DEFAULT,)
+    words = [word.strip() for word in text.split(",")]
+    if len(words) > MAX_DEVICES:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} devices, at most {MAX_DEVICES}")
+    devices = tuple(_device(word) for word in words)
+    names: set[str] = set()
+    places: set[tuple[str, str]] = set()
+    for device in devices:
+        if device.name in names:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: device name {device.name!r} is given twice")
+        if (device.kind, device.place) in places:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {device.place!r} is given to two devices")
+        names.add(device.name)
+        places.add((device.kind, device.place))
+    return devices
+
+
+def parse_one(word: str) -> DeviceSpecification:
+    """One ``name=kind:place`` word.  Raises :class:`DeviceSpecificationError`."""
+    return _device(word.strip())
+
+
+def _device(word: str) -> DeviceSpecification:
+    name, equals, rest = word.partition("=")
+    if not equals:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is not NAME=KIND:PLACE")
+    if not _NAME.match(name):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {name!r} is no device name")
+    kind, colon, place = rest.partition(":")
+    if not colon or kind not in ("udp", "unix"):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {kind!r} is no kind of link (udp, unix)")
+    if kind == "unix":
+        return DeviceSpecification(name, kind, _path(place))
+    place, _, options = place.partition("?")
+    return DeviceSpecification(name, kind, _place(place), _mtu(options))
+
+
+def _path(place: str) -> str:
+    if not place or len(place.encode()) > 107:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is no path of a socket (1 to 107 bytes)")
+    return place
+
+
+def _place(place: str) -> str:
+    """Address in its canonical form, or the name of an interface as it was written."""
+    bracketed = place.startswith("[") and place.endswith("]")
+    try:
+        address = ipaddress.ip_address(place[1:-1] if bracketed else place)
+    except ValueError:
+        if not _INTERFACE.match(place):
+            raise DeviceSpecificationError(
+                f"SOFTHCA_DEVICES: {place!r} is neither an address nor an interface") from None
+        return place
+    if bracketed != (address.version == 6):
+        form = "is written in brackets" if address.version == 6 else "is written without brackets"
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r}: an IPv{address.version} address {form}")
+    if address.is_multicast or address.is_unspecified or place == "255.255.255.255":
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is not the address of one interface")
+    if address.version == 6 and address.ipv4_mapped is not None:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r}: write the IPv4 address itself")
+    return str(address)
+
+
+def _mtu(options: str) -> int:
+    mtu_bytes = 0
+    for option in filter(None, options.split("&")):
+        key, _, value = option.partition("=")
+        if key != "mtu":
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: unknown option {key!r} (mtu)")
+        if not value.isascii() or not value.isdigit() or int(value) not in MTUS_BYTES:
+            raise DeviceSpecificationError(
+                f"SOFTHCA_DEVICES: mtu {value!r} is none of {', '.join(map(str, MTUS_BYTES))}")
+        mtu_bytes = int(value)
+    return mtu_bytes
+
+
+def resolve(place: str) -> str:
+    """The address that ``place`` (an address or the name of an interface) stands for.
+
+    An interface gives its first IPv4 address, else its first IPv6 address.
+    Raises :class:`DeviceSpecificationError` when there is no such interface or it has no address.
+    """
+    try:
+        return str(ipaddress.ip_address(place))
+    except ValueError:
+        pass  # not an address: the name of an interface
+    try:
+        socket.if_nametoindex(place)
+    except OSError:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: there is no interface {place!r}") from None
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            return address_of_interface(place, family)
+    raise DeviceSpecificationError(f"SOFTHCA_DEVICES: interface {place!r} has no address")

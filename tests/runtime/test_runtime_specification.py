@@ -1,0 +1,116 @@
+"""``SOFTHCA_DEVICES``: what each spelling means, and which word an error names."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softhca.runtime.specification import (
+    DEFAULT,
+    MAX_DEVICES,
+    DeviceSpecification,
+    DeviceSpecificationError,
+    parse,
+    parse_one,
+    resolve,
+)
+
+ACCEPTED = [
+    ("softhca0=udp:192.0.2.7", [("softhca0", "udp", "192.0.2.7", 0)]),
+    ("softhca0=udp:eth0", [("softhca0", "udp", "eth0", 0)]),
+    ("softhca0=udp:eth0.100", [("softhca0", "udp", "eth0.100", 0)]),
+    ("softhca0=udp:[2001:db8::1]", [("softhca0", "udp", "2001:db8::1", 0)]),
+    ("softhca0=udp:[2001:DB8:0::1]", [("softhca0", "udp", "2001:db8::1", 0)]),
+    ("softhca0=udp:127.0.0.2?mtu=1024", [("softhca0", "udp", "127.0.0.2", 1024)]),
+    ("softhca0=udp:[::1]?mtu=256", [("softhca0", "udp", "::1", 256)]),
+    ("a=udp:127.0.0.2,b=udp:127.0.0.3", [("a", "udp", "127.0.0.2", 0), ("b", "udp", "127.0.0.3", 0)]),
+    (" a=udp:127.0.0.2 , b=unix:/run/x y ", [("a", "udp", "127.0.0.2", 0), ("b", "unix", "/run/x y", 0)]),
+    ("mlx-5.0_x=udp:lo", [("mlx-5.0_x", "udp", "lo", 0)]),
+]
+
+REFUSED = [
+    ("softhca0", "'softhca0'"),
+    ("=udp:127.0.0.2", "''"),
+    ("0softhca=udp:127.0.0.2", "'0softhca'"),
+    ("a b=udp:127.0.0.2", "'a b'"),
+    ("x" * 64 + "=udp:127.0.0.2", "x" * 64),
+    ("a=tcp:127.0.0.2", "'tcp'"),
+    ("a=127.0.0.2", "'127.0.0.2'"),
+    ("a=udp", "'udp'"),
+    ("a=udp:", "''"),
+    ("a=udp:[127.0.0.2]", "'[127.0.0.2]'"),
+    ("a=udp:2001:db8::1", "'2001:db8::1'"),
+    ("a=udp:[2001:db8::1", "'[2001:db8::1'"),
+    ("a=udp:0.0.0.0", "'0.0.0.0'"),
+    ("a=udp:224.0.0.1", "'224.0.0.1'"),
+    ("a=udp:255.255.255.255", "'255.255.255.255'"),
+    ("a=udp:[::ffff:192.0.2.1]", "'[::ffff:192.0.2.1]'"),
+    ("a=udp:averyveryverylongname", "'averyveryverylongname'"),
+    ("a=udp:127.0.0.2?mtu=1500", "'1500'"),
+    ("a=udp:127.0.0.2?mtu=", "''"),
+    ("a=udp:127.0.0.2?mtu=²", "'²'"),
+    ("a=udp:127.0.0.2?speed=1", "'speed'"),
+    ("a=unix:", "''"),
+    ("a=unix:" + "p" * 108, "p" * 108),
+    ("a=udp:127.0.0.2,a=udp:127.0.0.3", "'a' is given twice"),
+    ("a=udp:127.0.0.2,b=udp:127.0.0.2", "'127.0.0.2' is given to two"),
+    ("a=udp:[::1],b=udp:[0::1]", "'::1' is given to two"),
+    ("a=udp:127.0.0.2,", "''"),
+]
+
+
+@pytest.mark.parametrize(("text", "devices"), ACCEPTED)
+def test_a_device_list_is_read_in_order(text, devices):
+    assert [(d.name, d.kind, d.place, d.mtu_bytes) for d in parse(text)] == devices
+
+
+@pytest.mark.parametrize(("text", "word"), REFUSED)
+def test_an_error_is_one_line_and_names_the_bad_word(text, word):
+    with pytest.raises(DeviceSpecificationError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert word in message
+    assert "\n" not in message
+    assert message.startswith("SOFTHCA_DEVICES: ")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t"])
+def test_nothing_said_gives_one_device_on_a_free_loopback_address(text):
+    assert parse(text) == (DEFAULT,)
+    assert DEFAULT == DeviceSpecification("softhca0", "udp", "")
+
+
+def test_the_number_of_devices_is_bounded():
+    words = [f"d{i}=udp:127.0.1.{i}" for i in range(1, MAX_DEVICES + 2)]
+    assert len(parse(",".join(words[:-1]))) == MAX_DEVICES
+    with pytest.raises(DeviceSpecificationError, match=f"{MAX_DEVICES + 1} devices, at most {MAX_DEVICES}"):
+        parse(",".join(words))
+
+
+@pytest.mark.parametrize("text", [case[0].split(",")[0] for case in ACCEPTED])
+def test_a_specification_prints_as_it_is_parsed(text):
+    device = parse_one(text)
+    assert parse_one(str(device)) == device
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_device_list_or_a_clear_error(text):
+    try:
+        devices = parse(text)
+    except DeviceSpecificationError as error:
+        assert str(error).startswith("SOFTHCA_DEVICES: ")
+    else:
+        assert all(d.name for d in devices)
+
+
+def test_an_address_resolves_to_itself():
+    assert resolve("192.0.2.7") == "192.0.2.7"
+    assert resolve("2001:db8::1") == "2001:db8::1"
+
+
+def test_an_interface_resolves_to_its_first_ipv4_address():
+    assert resolve("lo") == "127.0.0.1"
+
+
+def test_an_unknown_interface_is_named():
+    with pytest.raises(DeviceSpecificationError, match="there is no interface 'nosuch0'"):
+        resolve("nosuch0")
