@@ -317,7 +317,7 @@ class RegionTable:
         bits that do not exist or REMOTE_WRITE / REMOTE_ATOMIC without LOCAL_WRITE, frames of another count;
         EFAULT for a frame that is not mapped here; ENOMEM where table entries or slots are used up.
         """
-        runs = _checked(address_map, pd, va, length, access, frames, page_offset)
+        runs = _checked(self.tpt.capacity, address_map, pd, va, length, access, frames, page_offset)
         slot, key = self._take_slot(low_byte)
         try:
             first = self._translate(runs, access, pd)
@@ -364,7 +364,7 @@ class RegionTable:
             region.pd, region.access = pd, access
             return region
         address_map, va, length, frames, page_offset, zero_based = translation
-        runs = _checked(address_map, pd, va, length, access, frames, page_offset)
+        runs = _checked(self.tpt.capacity, address_map, pd, va, length, access, frames, page_offset)
         first = self._translate(runs, access, pd)
         self.tpt.release(region.first_entry, region.entry_count)
         region.generation += 1
@@ -446,7 +446,7 @@ def _check_rights(pd, access):
         raise OSError(errno.EINVAL, "remote write and remote atomic access need local write access")
 
 
-def _checked(address_map, pd, va, length, access, frames, page_offset):
+def _checked(capacity, address_map, pd, va, length, access, frames, page_offset):
     """Check a registration whole before anything is changed; its frames as runs."""
     _check_rights(pd, access)
     if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:
@@ -456,6 +456,9 @@ def _checked(address_map, pd, va, length, access, frames, page_offset):
         raise OSError(errno.EINVAL, "a frame number has 32 bits")
     if sum(count for _, count in runs) != -(-(page_offset + length) // PAGE_BYTES):
         raise OSError(errno.EINVAL, f"not the frames of {length} bytes at page offset {page_offset}")
+    if sum(count for _, count in runs) > capacity:
+        # Before the walk below, whose length another process could choose otherwise.
+        raise OSError(errno.ENOMEM, f"the translation table has only {capacity} entries")
     for frame, count in runs:
         last = frame + count - 1
         for slot in range(frame // SLOT_PAGES, last // SLOT_PAGES + 1):

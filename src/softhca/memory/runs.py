@@ -26,6 +26,15 @@ def runs_of(numbers: Iterable[int]) -> list[Run]:
     return runs
 
 
+def numbers_of(runs: Iterable[Run], count: int) -> list[int]:
+    """The ``count`` numbers of ``runs``, one by one.  Raises ValueError where the runs hold more or fewer,
+    before any list of them is made: the runs may be another process's claim."""
+    runs = list(runs)
+    if any(run < 1 for _, run in runs) or sum(run for _, run in runs) != count:
+        raise ValueError(f"the runs do not hold {count} numbers")
+    return [number for first, run in runs for number in range(first, first + run)]
+
+
 class FreeRuns:
     """The free part of the numbers ``first … first + count − 1``."""
 

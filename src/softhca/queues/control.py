@@ -1,0 +1,347 @@
+"""All control between host and adapter: a command ring, its replies, and the event ring.
+
+A command is {command u16, 0 u16, tag u32, bytes u32, 0 u32} and its fields (``control_fields``); a reply is
+{tag u32, command u16, errno u16, bytes u32, 0 u32} and the reply's fields where errno is 0; an event is
+{kind u32, element u32, extra u64}.  Numbers are little-endian and not padded.
+
+Bounds: a command of more than COMMAND_BYTES is refused with E2BIG before it is sent; the host has at most
+as many commands open as the reply ring has entries, so a reply always finds room.  An event that finds the
+ring full waits in the adapter, each (kind, element) once, hence never more of them than there are elements:
+events come together, but none is lost.
+"""
+
+import errno
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from softhca.machine.primitives import address_of
+from softhca.memory.arenas import AddressMap
+from softhca.queues.control_fields import COMMANDS, Fields
+from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
+
+COMMAND_ENTRIES = 64
+COMMAND_BYTES = 256 << 10
+COMMAND_BODY_BYTES = 2 * COMMAND_BYTES
+REPLY_BYTES = 8 << 10
+REPLY_BODY_BYTES = COMMAND_ENTRIES * REPLY_BYTES
+EVENT_ENTRIES = 1024
+EVENT_BYTES = 16
+
+_COMMAND = struct.Struct("<HHIII")
+_REPLY = struct.Struct("<IHHII")
+_EVENT = struct.Struct("<IIQ")
+_COUNT = struct.Struct("<I")
+_RUN = struct.Struct("<II")
+_NUMBERS = {"u8": struct.Struct("<B"), "u16": struct.Struct("<H"), "u32": struct.Struct("<I"),
+            "u64": struct.Struct("<Q")}
+_GID_BYTES = 16
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as the adapter takes it.  ``errno`` ≠ 0: it is malformed, has no fields, and wants just
+    this reply."""
+
+    command: int
+    tag: int
+    fields: Values
+    errno: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply as the host takes it; ``fields`` is empty where ``errno`` is not 0."""
+
+    tag: int
+    command: int
+    errno: int
+    fields: Values
+
+
+class Event(NamedTuple):
+    """Something happened to ``element`` (a QP, CQ, SRQ or port number); ``extra`` depends on ``kind``."""
+
+    kind: int
+    element: int
+    extra: int = 0
+
+
+def encode_fields(fields: Fields, values: Mapping[str, Any]) -> bytes:
+    """Values by name, in the order of ``fields``; OSError EINVAL for a name or a value that does not belong
+    there."""
+    unknown = values.keys() - {name for name, _ in fields}
+    if unknown:
+        raise OSError(errno.EINVAL, f"unknown fields {sorted(unknown)}")
+    parts = []
+    for name, kind in fields:
+        try:
+            parts.append(_encode(kind, values.get(name)))
+        except (struct.error, TypeError, ValueError) as error:
+            raise OSError(errno.EINVAL, f"field {name}: {error}") from None
+    return b"".join(parts)
+
+
+def _encode(kind: str, value: Any) -> bytes:
+    """One field; ``None`` is 0 or empty."""
+    if kind in _NUMBERS:
+        return _NUMBERS[kind].pack(value or 0)
+    if kind == "gid":
+        gid = bytes(value or _GID_BYTES)
+        if len(gid) != _GID_BYTES:
+            raise ValueError(f"a GID has {_GID_BYTES} bytes, not {len(gid)}")
+        return gid
+    if kind == "bytes":
+        data = bytes(value or b"")
+        return _COUNT.pack(len(data)) + data
+    if kind == "runs":
+        runs = value or ()
+        return _COUNT.pack(len(runs)) + b"".join(_RUN.pack(first, count) for first, count in runs)
+    counters = value or ()
+    names = [name.encode("ascii") for name, _ in counters]
+    return _COUNT.pack(len(names)) + b"".join(
+        _NUMBERS["u8"].pack(len(name)) + name + _NUMBERS["u64"].pack(number)
+        for name, (_, number) in zip(names, counters, strict=True))
+
+
+def decode_fields(fields: Fields, data: bytes) -> Values:
+    """Values by name; OSError EINVAL where ``data`` is shorter or longer than its fields say."""
+    values: Values = {}
+    offset = 0
+    try:
+        for name, kind in fields:
+            values[name], offset = _decode(kind, data, offset)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise OSError(errno.EINVAL, f"field {name}: {error}") from None
+    if offset != len(data):
+        raise OSError(errno.EINVAL, f"{len(data) - offset} bytes follow the last field")
+    return values
+
+
+def _decode(kind: str, data: bytes, offset: int) -> tuple[Any, int]:
+    """One field and the offset behind it; struct.error where data end before."""
+    if kind in _NUMBERS:
+        return _NUMBERS[kind].unpack_from(data, offset)[0], offset + _NUMBERS[kind].size
+    if kind == "gid":
+        return _slice(data, offset, _GID_BYTES), offset + _GID_BYTES
+    (count,) = _COUNT.unpack_from(data, offset)
+    offset += _COUNT.size
+    if kind == "bytes":
+        return _slice(data, offset, count), offset + count
+    if kind == "runs":
+        runs = list(_RUN.iter_unpack(_slice(data, offset, count * _RUN.size)))
+        return runs, offset + count * _RUN.size
+    counters = []
+    for _ in range(count):
+        (length,) = _NUMBERS["u8"].unpack_from(data, offset)
+        name = _slice(data, offset + 1, length).decode("ascii")
+        (number,) = _NUMBERS["u64"].unpack_from(data, offset + 1 + length)
+        counters.append((name, number))
+        offset += 1 + length + 8
+    return counters, offset
+
+
+def _slice(data: bytes, offset: int, count: int) -> bytes:
+    """Exactly ``count`` bytes; struct.error where there are fewer."""
+    if count > len(data) - offset:
+        raise struct.error(f"{count} bytes wanted, {len(data) - offset} left")
+    return data[offset:offset + count]
+
+
+def encode_command(command: int, tag: int, values: Mapping[str, Any]) -> bytes:
+    """A command; OSError EOPNOTSUPP for an unknown one, EINVAL for fields that it does not have, E2BIG if
+    too long."""
+    if command not in COMMANDS:
+        raise OSError(errno.EOPNOTSUPP, f"there is no command {command}")
+    body = encode_fields(COMMANDS[command][1], values)
+    if _COMMAND.size + len(body) > COMMAND_BYTES:
+        raise OSError(errno.E2BIG, f"{COMMANDS[command][0]}: {len(body)} bytes do not fit the command ring")
+    return _COMMAND.pack(command, 0, tag, len(body), 0) + body
+
+
+def decode_command(data: bytes) -> Command:
+    """A command from the other side, which may have written anything: never raises, see ``Command.errno``."""
+    if len(data) < _COMMAND.size:
+        return Command(0, 0, {}, errno.EINVAL)
+    command, zero, tag, length, reserved = _COMMAND.unpack_from(data)
+    if command not in COMMANDS:
+        return Command(command, tag, {}, errno.EOPNOTSUPP)
+    if zero or reserved or length != len(data) - _COMMAND.size:
+        return Command(command, tag, {}, errno.EINVAL)
+    try:
+        return Command(command, tag, decode_fields(COMMANDS[command][1], data[_COMMAND.size:]))
+    except OSError as error:
+        return Command(command, tag, {}, error.errno or errno.EINVAL)
+
+
+def encode_reply(tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bytes:
+    """A reply; ``code`` is 0 or an errno, and then no fields follow.  OSError EINVAL, E2BIG as
+    ``encode_command``."""
+    body = b""
+    if code == 0:
+        body = encode_fields(COMMANDS[command][2], values or {})
+    if _REPLY.size + len(body) > REPLY_BYTES:
+        raise OSError(errno.E2BIG, f"a reply of {len(body)} bytes does not fit the reply ring")
+    return _REPLY.pack(tag, command & 0xFFFF, code, len(body), 0) + body
+
+
+def decode_reply(data: bytes) -> Reply:
+    """A reply; OSError EINVAL for a malformed one."""
+    if len(data) < _REPLY.size:
+        raise OSError(errno.EINVAL, "a reply is cut short")
+    tag, command, code, length, _ = _REPLY.unpack_from(data)
+    if length != len(data) - _REPLY.size or (code == 0 and command not in COMMANDS) or (code and length):
+        raise OSError(errno.EINVAL, "a reply is malformed")
+    fields = decode_fields(COMMANDS[command][2], data[_REPLY.size:]) if code == 0 else {}
+    return Reply(tag, command, code, fields)
+
+
+def encode_event(event: Event) -> bytes:
+    """An event; struct.error is a bug of the caller."""
+    return _EVENT.pack(*event)
+
+
+def decode_event(data: bytes) -> Event:
+    """An event; OSError EINVAL for a malformed one."""
+    if len(data) != EVENT_BYTES:
+        raise OSError(errno.EINVAL, "an event has 16 bytes")
+    return Event(*_EVENT.unpack(data))
+
+
+class MessageRing:
+    """Messages over one ring; a process uses one direction of it only."""
+
+    def __init__(self, layout: RingLayout, longest_bytes: int) -> None:
+        self._producer = RingProducer(layout)
+        self._consumer = RingConsumer(layout)
+        self._scratch = bytearray(longest_bytes)
+        self._address = address_of(self._scratch)
+        self._longest_bytes = longest_bytes
+
+    @property
+    def broken(self) -> bool:
+        """Whether the other side wrote what cannot be; nothing goes through the ring any more."""
+        return self._producer.broken or self._consumer.broken
+
+    def _push(self, message: bytes) -> bool:
+        """Send; False where there is no room."""
+        return self._producer.push(address_of(message, writable=False), len(message))
+
+    def _pull(self) -> bytes | None:
+        """Receive; None where there is nothing (or the ring is broken)."""
+        n = self._consumer.take(self._address, self._longest_bytes)
+        if n <= 0:
+            return None
+        self._consumer.release(1)
+        return bytes(self._scratch[:n])
+
+    def count(self) -> int:
+        """Messages that can be received; 0 for a broken ring."""
+        return max(0, self._consumer.count())
+
+
+class CommandRing(MessageRing):
+    """Host → adapter.  At most COMMAND_ENTRIES commands may be without a reply."""
+
+    def __init__(self, layout: RingLayout) -> None:
+        super().__init__(layout, COMMAND_BYTES)
+
+    def send(self, command: int, tag: int, values: Mapping[str, Any]) -> None:
+        """The host's side; OSError as ``encode_command``, and EAGAIN where the ring is full."""
+        if not self._push(encode_command(command, tag, values)):
+            raise OSError(errno.EAGAIN, "the command ring is full")
+
+    def take(self) -> Command | None:
+        """The adapter's side: the next command (maybe malformed), None for none."""
+        message = self._pull()
+        return None if message is None else decode_command(message)
+
+
+class ReplyRing(MessageRing):
+    """Adapter → host."""
+
+    def __init__(self, layout: RingLayout) -> None:
+        super().__init__(layout, REPLY_BYTES)
+
+    def room(self) -> bool:
+        """Whether any reply fits; the adapter takes a command only then."""
+        return self._producer.space() > 0 and not self._producer.broken
+
+    def send(self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bool:
+        """The adapter's side; a reply that is too long is replaced by E2BIG.  False where there is no
+        room."""
+        try:
+            message = encode_reply(tag, command, code, values)
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            message = encode_reply(tag, command, errno.E2BIG)
+        return self._push(message)
+
+    def take(self) -> Reply | None:
+        """The host's side: the next reply, None for none; OSError EINVAL for a malformed one."""
+        message = self._pull()
+        return None if message is None else decode_reply(message)
+
+
+class EventRing(MessageRing):
+    """Adapter → host.  What finds no room is kept, each (kind, element) once, and goes out by ``flush``."""
+
+    def __init__(self, layout: RingLayout) -> None:
+        super().__init__(layout, EVENT_BYTES)
+        self._waiting: dict[tuple[int, int], int] = {}
+
+    def post(self, kind: int, element: int, extra: int = 0) -> None:
+        """The adapter's side: tell the host, now or when there is room."""
+        if self._waiting or not self._push(encode_event(Event(kind, element, extra))):
+            self._waiting[kind, element] = extra
+            self.flush()
+
+    def flush(self) -> bool:
+        """Send what waits, in the order in which it first happened; whether nothing waits any more."""
+        if self._producer.broken:
+            self._waiting.clear()
+        while self._waiting:
+            (kind, element), extra = next(iter(self._waiting.items()))
+            if not self._push(encode_event(Event(kind, element, extra))):
+                return False
+            del self._waiting[kind, element]
+        return True
+
+    def waiting(self) -> int:
+        """Events that found no room yet."""
+        return len(self._waiting)
+
+    def forget(self, kind: int, element: int) -> None:
+        """The element is destroyed: drop what still waits for it."""
+        self._waiting.pop((kind, element), None)
+
+    def take(self) -> Event | None:
+        """The host's side: the next event, None for none; OSError EINVAL for a malformed one."""
+        message = self._pull()
+        return None if message is None else decode_event(message)
+
+
+class ControlRings:
+    """The three rings of one host, over ``ControlRings.PAGES`` frames of shared, zero-filled memory."""
+
+    SIZES = ((COMMAND_ENTRIES, COMMAND_BODY_BYTES), (COMMAND_ENTRIES, REPLY_BODY_BYTES),
+             (EVENT_ENTRIES, EVENT_ENTRIES * EVENT_BYTES))
+    PAGES = sum(plan(entries, body_bytes) for entries, body_bytes in SIZES)
+
+    def __init__(self, frames: Sequence[int], address_map: AddressMap) -> None:
+        if len(frames) != self.PAGES:
+            raise OSError(errno.EINVAL, f"control rings take {self.PAGES} frames, not {len(frames)}")
+        layouts = []
+        start = 0
+        for entries, body_bytes in self.SIZES:
+            pages = plan(entries, body_bytes)
+            part = list(frames[start:start + pages])
+            layouts.append(RingLayout.over(part, address_map, entries, body_bytes))
+            start += pages
+        self.commands = CommandRing(layouts[0])
+        self.replies = ReplyRing(layouts[1])
+        self.events = EventRing(layouts[2])

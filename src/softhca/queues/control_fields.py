@@ -1,0 +1,165 @@
+"""What the host can tell an adapter to do: commands, their fields and their replies' fields, as literal data.
+
+A field is (name, kind); names are the verbs' (``ibv_qp_attr``, ``ibv_device_attr`` …).  Kinds: ``u8 u16 u32
+u64``; ``gid`` 16 bytes; ``bytes`` any bytes; ``runs`` a list of (first frame, count), for page lists;
+``counters`` a list of (name, value).  A field that a message does not name is 0, or empty.
+"""
+
+from collections.abc import Mapping
+
+Fields = tuple[tuple[str, str], ...]
+
+QUERY_DEVICE = 1
+QUERY_PORT = 2
+QUERY_GID = 3
+QUERY_PKEY = 4
+ATTACH_ARENA = 5
+DETACH_ARENA = 6
+ALLOC_PD = 7
+DEALLOC_PD = 8
+REG_MR = 9
+REREG_MR = 10
+DEREG_MR = 11
+CREATE_CQ = 12
+RESIZE_CQ = 13
+DESTROY_CQ = 14
+CREATE_QP = 15
+MODIFY_QP = 16
+QUERY_QP = 17
+DESTROY_QP = 18
+CREATE_SRQ = 19
+MODIFY_SRQ = 20
+QUERY_SRQ = 21
+DESTROY_SRQ = 22
+CREATE_AH = 23
+DESTROY_AH = 24
+ATTACH_MCAST = 25
+DETACH_MCAST = 26
+QUERY_COUNTERS = 27
+
+# ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
+MEMORY_SHARED = 0
+MEMORY_FOREIGN = 1
+
+# QUERY_COUNTERS ``scope``.
+COUNTERS_PORT = 0
+COUNTERS_QP = 1
+
+# Asynchronous events by ibv_event_type's numbers; EVENT_COMPLETION is a completion queue's notification.
+EVENT_CQ_ERR = 0
+EVENT_QP_FATAL = 1
+EVENT_QP_REQ_ERR = 2
+EVENT_QP_ACCESS_ERR = 3
+EVENT_COMM_EST = 4
+EVENT_SQ_DRAINED = 5
+EVENT_PATH_MIG = 6
+EVENT_PATH_MIG_ERR = 7
+EVENT_DEVICE_FATAL = 8
+EVENT_PORT_ACTIVE = 9
+EVENT_PORT_ERR = 10
+EVENT_LID_CHANGE = 11
+EVENT_PKEY_CHANGE = 12
+EVENT_SM_CHANGE = 13
+EVENT_SRQ_ERR = 14
+EVENT_SRQ_LIMIT_REACHED = 15
+EVENT_QP_LAST_WQE_REACHED = 16
+EVENT_CLIENT_REREGISTER = 17
+EVENT_GID_CHANGE = 18
+EVENT_COMPLETION = 256
+
+
+def _all(kind: str, names: str) -> Fields:
+    """Fields of one kind."""
+    return tuple((name, kind) for name in names.split())
+
+
+def _prefixed(prefix: str, fields: Fields) -> Fields:
+    """The same fields by longer names."""
+    return tuple((prefix + name, kind) for name, kind in fields)
+
+
+ADDRESS_HANDLE: Fields = (
+    ("dgid", "gid"), *_all("u32", "flow_label"), *_all("u16", "dlid"),
+    *_all("u8", "sgid_index hop_limit traffic_class sl src_path_bits static_rate is_global port_num"),
+)
+
+QP_CAPABILITIES: Fields = _all("u32", "max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data")
+
+QP_ATTRIBUTES: Fields = (
+    *_all("u8", "qp_state cur_qp_state path_mtu path_mig_state"),
+    *_all("u32", "qkey rq_psn sq_psn dest_qp_num qp_access_flags rate_limit"),
+    *QP_CAPABILITIES,
+    *_all("u16", "pkey_index alt_pkey_index"),
+    *_all("u8", "en_sqd_async_notify sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num "
+                "timeout retry_cnt rnr_retry alt_port_num alt_timeout"),
+    *_prefixed("ah_", ADDRESS_HANDLE),
+    *_prefixed("alt_ah_", ADDRESS_HANDLE),
+)
+
+DEVICE_ATTRIBUTES: Fields = (
+    ("fw_ver", "bytes"),
+    *_all("u64", "node_guid sys_image_guid max_mr_size page_size_cap"),
+    *_all("u32", "vendor_id vendor_part_id hw_ver max_qp max_qp_wr device_cap_flags max_sge max_sge_rd max_cq "
+                 "max_cqe max_mr max_pd max_qp_rd_atom max_ee_rd_atom max_res_rd_atom max_qp_init_rd_atom "
+                 "max_ee_init_rd_atom atomic_cap max_ee max_rdd max_mw max_raw_ipv6_qp max_raw_ethy_qp "
+                 "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr "
+                 "max_srq max_srq_wr max_srq_sge max_inline_data"),
+    *_all("u16", "max_pkeys"),
+    *_all("u8", "local_ca_ack_delay phys_port_cnt"),
+)
+
+PORT_ATTRIBUTES: Fields = _all(
+    "u32", "state max_mtu active_mtu gid_tbl_len port_cap_flags max_msg_sz bad_pkey_cntr qkey_viol_cntr "
+           "pkey_tbl_len lid sm_lid lmc max_vl_num sm_sl subnet_timeout init_type_reply active_width active_speed "
+           "phys_state link_layer flags port_cap_flags2")
+
+RING: Fields = (("entries", "u32"), ("body_bytes", "u32"), ("frames", "runs"))
+
+REGION: Fields = (
+    *_all("u32", "pd access page_offset"), *_all("u64", "va length"), ("zero_based", "u8"),
+    ("frames", "runs"),
+)
+
+COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
+    # number: (name, the command's fields, its reply's fields)
+    QUERY_DEVICE: ("QUERY_DEVICE", (), DEVICE_ATTRIBUTES),
+    QUERY_PORT: ("QUERY_PORT", _all("u8", "port_num"), PORT_ATTRIBUTES),
+    QUERY_GID: (
+        "QUERY_GID",
+        (*_all("u8", "port_num"), *_all("u32", "index")),
+        (("gid", "gid"), ("gid_type", "u8")),
+    ),
+    QUERY_PKEY: ("QUERY_PKEY", (*_all("u8", "port_num"), *_all("u32", "index")), (("pkey", "u16"),)),
+    ATTACH_ARENA: ("ATTACH_ARENA", (*_all("u32", "slot pages"), ("address", "u64"), ("memory", "u8")), ()),
+    DETACH_ARENA: ("DETACH_ARENA", _all("u32", "slot pages"), ()),
+    ALLOC_PD: ("ALLOC_PD", (), _all("u32", "pd")),
+    DEALLOC_PD: ("DEALLOC_PD", _all("u32", "pd"), ()),
+    REG_MR: ("REG_MR", REGION, _all("u32", "lkey rkey")),
+    REREG_MR: ("REREG_MR", (*_all("u32", "lkey flags"), *REGION), _all("u32", "lkey rkey")),
+    DEREG_MR: ("DEREG_MR", _all("u32", "lkey"), ()),
+    CREATE_CQ: ("CREATE_CQ", (*_all("u32", "comp_vector flags"), *RING), _all("u32", "cq cqe")),
+    RESIZE_CQ: ("RESIZE_CQ", (*_all("u32", "cq"), *RING), _all("u32", "cqe")),
+    DESTROY_CQ: ("DESTROY_CQ", _all("u32", "cq"), ()),
+    CREATE_QP: (
+        "CREATE_QP",
+        (*_all("u8", "qp_type sq_sig_all"), *_all("u32", "pd send_cq recv_cq srq xrcd create_flags"),
+         *QP_CAPABILITIES, *_prefixed("send_", RING), *_prefixed("recv_", RING)),
+        (*_all("u32", "qp_num doorbell"), *QP_CAPABILITIES),
+    ),
+    MODIFY_QP: ("MODIFY_QP", (*_all("u32", "qp_num attr_mask"), *QP_ATTRIBUTES), ()),
+    QUERY_QP: ("QUERY_QP", _all("u32", "qp_num attr_mask"), QP_ATTRIBUTES),
+    DESTROY_QP: ("DESTROY_QP", _all("u32", "qp_num"), ()),
+    CREATE_SRQ: (
+        "CREATE_SRQ",
+        (*_all("u8", "srq_type"), *_all("u32", "pd max_wr max_sge srq_limit cq xrcd"), *RING),
+        _all("u32", "srq doorbell max_wr max_sge"),
+    ),
+    MODIFY_SRQ: ("MODIFY_SRQ", _all("u32", "srq attr_mask max_wr srq_limit"), ()),
+    QUERY_SRQ: ("QUERY_SRQ", _all("u32", "srq"), _all("u32", "max_wr max_sge srq_limit")),
+    DESTROY_SRQ: ("DESTROY_SRQ", _all("u32", "srq"), ()),
+    CREATE_AH: ("CREATE_AH", (*_all("u32", "pd"), *ADDRESS_HANDLE), _all("u32", "ah")),
+    DESTROY_AH: ("DESTROY_AH", _all("u32", "ah"), ()),
+    ATTACH_MCAST: ("ATTACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
+    DETACH_MCAST: ("DETACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
+    QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
+}
