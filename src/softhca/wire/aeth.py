@@ -1,4 +1,5 @@
-"""ACK extended transport header, AETH (IBTA vol. 1, 9.3.5): what a responder says of the packets up to its PSN.
+"""ACK extended transport header, AETH (IBTA vol. 1, 9.3.5): what a responder says of the packets up to its
+PSN.
 """
 
 from __future__ import annotations

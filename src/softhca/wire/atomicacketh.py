@@ -1,5 +1,4 @@
-"""Atomic acknowledge extended transport header, AtomicAckETH (IBTA vol. 1, 9.3.5.3).
-"""
+"""Atomic acknowledge extended transport header, AtomicAckETH (IBTA vol. 1, 9.3.5.3)."""
 
 from __future__ import annotations
 

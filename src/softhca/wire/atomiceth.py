@@ -1,5 +1,4 @@
-"""Atomic extended transport header, AtomicETH (IBTA vol. 1, 9.3.4).
-"""
+"""Atomic extended transport header, AtomicETH (IBTA vol. 1, 9.3.4)."""
 
 from __future__ import annotations
 

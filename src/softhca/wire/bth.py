@@ -1,5 +1,4 @@
-"""Base transport header, BTH (IBTA vol. 1, 9.2): in every InfiniBand transport packet.
-"""
+"""Base transport header, BTH (IBTA vol. 1, 9.2): in every InfiniBand transport packet."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ ACK_REQUEST_BIT = 0x80
 class Bth(Header):
     """``pad`` is the number of bytes (0…3) that fill the payload to whole words; ``tver`` is 0.
 
-    ``migreq`` is 1 in all that this package sends: the migrated state, as channel adapters without path migration do.
+    ``migreq`` is 1 in all that this package sends: the migrated state, as channel adapters without path
+    migration do.
     """
 
     LENGTH_BYTES: ClassVar[int] = LENGTH_BYTES

@@ -1,7 +1,7 @@
 """Headers written straight into a packet buffer, for the hot path.
 
-Each ``put_…`` writes one header at offset ``o`` and returns the offset behind it.  Values are cut to their fields'
-widths; the caller makes sure that the buffer is long enough.
+Each ``put_…`` writes one header at offset ``o`` and returns the offset behind it.  Values are cut to their
+fields' widths; the caller makes sure that the buffer is long enough.
 """
 
 import cython
@@ -123,5 +123,5 @@ def put_icrc(data, o, icrc):
 
 
 def header_bytes(opcode):
-    """Length of BTH and extension headers together for a known ``opcode`` (KeyError otherwise); not for the hot path."""
+    """Length of BTH and extension headers together; KeyError for a reserved opcode.  Not for the hot path."""
     return 12 + OPCODES[opcode].extension_bytes

@@ -1,7 +1,7 @@
 """What crosses between an adapter and a link: a run of equal segments in one preallocated buffer.
 
-For native framing a segment is LRH … VCRC, for RoCE it is a UDP payload BTH … ICRC.  Buffers are made once; nobody
-keeps an offset into one beyond the call that handed it over.
+For native framing a segment is LRH … VCRC, for RoCE it is a UDP payload BTH … ICRC.  Buffers are made once;
+nobody keeps an offset into one beyond the call that handed it over.
 """
 
 from softhca.machine.primitives import address_of
@@ -10,7 +10,8 @@ CAPACITY = 65_536
 
 
 class SegmentBuffer:
-    """``CAPACITY`` bytes as ``data`` (typed memoryview), at ``address``; ``length`` used, ``stride`` a segment.
+    """``CAPACITY`` bytes as ``data`` (typed memoryview), at ``address``; ``length`` used, ``stride`` a
+    segment.
 
     All segments are ``stride`` bytes long, the last may be shorter.
     """
@@ -43,8 +44,8 @@ class Burst(SegmentBuffer):
 class Arrival(SegmentBuffer):
     """Incoming, in one ``framing``, with what the link knows of it.
 
-    ``source`` and ``destination`` are GIDs of 16 bytes (None for a native packet without GRH), ``source_port`` the UDP
-    port it came from, ``traffic_class`` the ToS or traffic class byte.
+    ``source`` and ``destination`` are GIDs of 16 bytes (None for a native packet without GRH),
+    ``source_port`` the UDP port it came from, ``traffic_class`` the ToS or traffic class byte.
     """
 
     def __init__(self):

@@ -1,5 +1,4 @@
-"""Datagram extended transport header, DETH (IBTA vol. 1, 9.3.2): UD packets and RD requests.
-"""
+"""Datagram extended transport header, DETH (IBTA vol. 1, 9.3.2): UD packets and RD requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Why an arriving packet was dropped: small integers, because the engine's loop counts them and never raises.
 
-``DROP_NONE`` (0) means "not dropped".  The first group is found by looking at the packet alone, the second needs the
-receiving port and queue pair.  ``NAMES[reason]`` is the counter's name.
+``DROP_NONE`` (0) means "not dropped".  The first group is found by looking at the packet alone, the second
+needs the receiving port and queue pair.  ``NAMES[reason]`` is the counter's name.
 """
 
 DROP_NONE = 0

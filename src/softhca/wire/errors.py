@@ -2,7 +2,7 @@
 
 
 class WireError(ValueError):
-    """Bytes that are not what they should be, or a value that does not fit its field.  One line, for people."""
+    """Bytes that are not what they should be, or a value that does not fit its field.  One line."""
 
 
 class CaptureError(WireError):

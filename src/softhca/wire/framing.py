@@ -1,8 +1,8 @@
 """The three framings of a transport packet, and what its ICRC makes of the headers in front of the BTH.
 
-IBTA vol. 1, 7.8.1 and annex A17.3.3: fields that change on the way count as ones.  A native packet inside a subnet
-keeps its LRH but for the virtual lane; one with a GRH may pass routers, so its whole LRH is taken as ones.  RoCE has no
-LRH and puts eight bytes of ones in its place.
+IBTA vol. 1, 7.8.1 and annex A17.3.3: fields that change on the way count as ones.  A native packet inside a
+subnet keeps its LRH but for the virtual lane; one with a GRH may pass routers, so its whole LRH is taken as
+ones.  RoCE has no LRH and puts eight bytes of ones in its place.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Global route header, GRH (IBTA vol. 1, 8.3): between subnets, and in front of a multicast or UD payload.
-"""
+"""Global route header, GRH (IBTA vol. 1, 8.3): between subnets, and in front of a multicast or UD payload."""
 
 from __future__ import annotations
 

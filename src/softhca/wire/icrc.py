@@ -1,12 +1,15 @@
 """Invariant CRC (IBTA vol. 1, 7.8.1): what guards a packet from its sender to its receiver.
 
-CRC-32 with the Ethernet polynomial over the masked headers (``framing.py``) and all from the BTH to the last pad byte;
-sent with the CRC's least significant byte first.
+CRC-32 with the Ethernet polynomial over the masked headers (``framing.py``) and all from the BTH to the last
+pad byte; sent with the CRC's least significant byte first.
 """
+
+import zlib
 
 import cython
 
 from softhca.machine.primitives import crc32
+from softhca.wire.framing import masked
 
 LENGTH_BYTES = 4
 
@@ -31,3 +34,9 @@ def syndrome(route, data_address, n):
         return 0xFFFFFFFF
     right: cython.uint = compute(route, data_address, n - 4)
     return right ^ route.word(data_address + n - 4)
+
+
+def of_packet(framing, headers, transport):
+    """ICRC of a packet given as bytes: its own ``headers`` in front of the BTH, and BTH…pad.  For tools."""
+    covered = masked(framing, headers) + transport[:4] + b"\xff" + transport[5:]
+    return zlib.crc32(covered)

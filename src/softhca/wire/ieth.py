@@ -1,5 +1,4 @@
-"""Invalidate extended transport header, IETH (IBTA vol. 1, 9.3.7).
-"""
+"""Invalidate extended transport header, IETH (IBTA vol. 1, 9.3.7)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Immediate data extended transport header, ImmDt (IBTA vol. 1, 9.3.6).
-"""
+"""Immediate data extended transport header, ImmDt (IBTA vol. 1, 9.3.6)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Ethernet, IPv4, IPv6 and UDP headers: what RoCEv2 travels in (IBTA vol. 1, annex A17; RFC 791, 8200, 768)."""
+"""Ethernet, IPv4, IPv6 and UDP headers, RoCEv2's envelope (IBTA vol. 1, annex A17; RFC 791, 8200, 768)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from softhca.wire.layout import Field, Header
+from softhca.wire.layout import Field, Header, Octets
 
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_VLAN = 0x8100
@@ -17,7 +17,7 @@ MORE_FRAGMENTS = 0x2000
 FRAGMENT_OFFSET_MASK = 0x1FFF
 
 
-def internet_checksum(data: Any) -> int:
+def internet_checksum(data: Octets) -> int:
     """RFC 1071: one's complement of the one's-complement sum of big-endian 16-bit words."""
     padded = bytes(data) + bytes(len(data) % 2)
     total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
@@ -51,6 +51,50 @@ class Vlan(Header):
 
     tci: int = 0
     ethertype: int = ETHERTYPE_IPV4
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxCooked(Header):
+    """Linux cooked capture, what ``tcpdump -i any`` puts in Ethernet's place (LINKTYPE_LINUX_SLL)."""
+
+    LENGTH_BYTES: ClassVar[int] = 16
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("packet_type", 16),
+        Field("hardware_type", 16),
+        Field("address_length_bytes", 16),
+        Field("address", 64, as_bytes=True),
+        Field("ethertype", 16),
+    )
+
+    packet_type: int = 0
+    hardware_type: int = 0
+    address_length_bytes: int = 0
+    address: bytes = bytes(8)
+    ethertype: int = ETHERTYPE_IPV4
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxCooked2(Header):
+    """The second version of it (LINKTYPE_LINUX_SLL2)."""
+
+    LENGTH_BYTES: ClassVar[int] = 20
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("ethertype", 16),
+        Field("reserved16", 16),
+        Field("interface_index", 32),
+        Field("hardware_type", 16),
+        Field("packet_type", 8),
+        Field("address_length_bytes", 8),
+        Field("address", 64, as_bytes=True),
+    )
+
+    ethertype: int = ETHERTYPE_IPV4
+    reserved16: int = 0
+    interface_index: int = 0
+    hardware_type: int = 0
+    packet_type: int = 0
+    address_length_bytes: int = 0
+    address: bytes = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,17 @@ Every bit belongs to a field, reserved ones too, so that what was decoded encode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from softhca.wire.errors import WireError
 
+Octets = bytes | bytearray | memoryview
+WritableOctets = bytearray | memoryview
+
 
 class Field(NamedTuple):
-    """One field: its attribute's name, its width, and whether it is kept as bytes (addresses) or as an integer."""
+    """One field: its attribute's name, its width, and whether it is bytes (an address) or an integer."""
 
     name: str
     bits: int
@@ -30,12 +32,12 @@ class Header:
     LAYOUT: ClassVar[tuple[Field, ...]]
 
     @classmethod
-    def decode(cls, buffer: Any, offset: int = 0) -> Self:
+    def decode(cls, buffer: Octets, offset: int = 0) -> Self:
         """Read this header at ``offset`` of a bytes-like object; WireError when it is cut short."""
         end = offset + cls.LENGTH_BYTES
         if offset < 0 or end > len(buffer):
             raise WireError(
-                f"{cls.__name__} needs {cls.LENGTH_BYTES} bytes at offset {offset}, the buffer has {len(buffer)}"
+                f"{cls.__name__} needs {cls.LENGTH_BYTES} bytes at offset {offset} of {len(buffer)}"
             )
         number = int.from_bytes(bytes(buffer[offset:end]), "big")
         values: dict[str, int | bytes] = {}
@@ -48,14 +50,15 @@ class Header:
     def encode(self) -> bytes:
         """The header's ``LENGTH_BYTES`` bytes; WireError when a value does not fit its field."""
         number = 0
+        name = type(self).__name__
         for field in self.LAYOUT:
             value = getattr(self, field.name)
             if field.as_bytes:
                 if len(value) * 8 != field.bits:
-                    raise WireError(f"{type(self).__name__}.{field.name} takes {field.bits // 8} bytes, not {len(value)}")
+                    raise WireError(f"{name}.{field.name} takes {field.bits // 8} bytes, not {len(value)}")
                 value = int.from_bytes(value, "big")
             elif not 0 <= value < 1 << field.bits:
-                raise WireError(f"{type(self).__name__}.{field.name} = {value} does not fit {field.bits} bits")
+                raise WireError(f"{name}.{field.name} = {value} does not fit {field.bits} bits")
             number = number << field.bits | int(value)
         return number.to_bytes(self.LENGTH_BYTES, "big")
 
@@ -65,10 +68,3 @@ class Header:
             item.name: value.hex() if isinstance(value := getattr(self, item.name), bytes) else int(value)
             for item in fields(self)  # type: ignore[arg-type]
         }
-
-
-def length_bytes(layout: Iterable[Field]) -> int:
-    """Length of a layout, which must be whole bytes."""
-    bits = sum(field.bits for field in layout)
-    assert bits % 8 == 0, "a header is whole bytes"
-    return bits // 8

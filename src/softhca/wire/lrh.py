@@ -1,5 +1,4 @@
-"""Local route header, LRH (IBTA vol. 1, 7.7): the link layer's addresses of a native packet.
-"""
+"""Local route header, LRH (IBTA vol. 1, 7.7): the link layer's addresses of a native packet."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ MAX_PACKET_LENGTH_WORDS = 0x7FF
 class Lrh(Header):
     """Virtual lane, link version, service level, link next header, destination LID, length, source LID.
 
-    ``packet_length_words`` counts 4-byte words from the LRH's first byte to the ICRC's last (the VCRC is not counted).
+    ``packet_length_words`` counts 4-byte words from the LRH's first byte to the ICRC's last (the VCRC is not
+    counted).
     """
 
     LENGTH_BYTES: ClassVar[int] = LENGTH_BYTES

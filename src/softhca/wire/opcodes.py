@@ -1,6 +1,8 @@
-"""The opcode table, service × operation × position, as data (IBTA vol. 1, table 38; XRC: annex A14; CNP: annex A17).
+"""The opcode table, service × operation × position, as data (IBTA vol. 1, table 38; XRC: annex A14; CNP:
+annex A17).
 
-From the table follow the headers of a packet, which packets carry payload, and which packet may come after which.
+From the table follow the headers of a packet, which packets carry payload, and which packet may come after
+which.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ EXTENSION_HEADERS: tuple[tuple[str, int, int], ...] = (
 
 
 class Opcode(NamedTuple):
-    """One row: ``headers`` are the extension headers behind the BTH, in order; ``payload``: whether data may follow."""
+    """One row: ``headers`` are the extension headers in order, ``payload`` says whether data may follow."""
 
     code: int
     name: str
@@ -133,9 +135,8 @@ def _table() -> dict[int, Opcode]:
             code = service << 5 | low
             responds = operation in (READ_RESPONSE, ACKNOWLEDGE, ATOMIC_ACK)
             front = response_headers if responds else request_headers
-            table[code] = Opcode(
-                code, f"{SERVICE_NAMES[service]}_{name}", service, operation, position, front + headers, payload
-            )
+            full_name = f"{SERVICE_NAMES[service]}_{name}"
+            table[code] = Opcode(code, full_name, service, operation, position, front + headers, payload)
     table[0x81] = Opcode(0x81, "CNP", CONGESTION, CNP, ONLY, (), True)
     return table
 
@@ -145,10 +146,11 @@ BY_NAME: dict[str, Opcode] = {row.name: row for row in OPCODES.values()}
 
 
 def successors(code: int) -> frozenset[int]:
-    """The opcodes that may directly follow ``code`` in the same direction of one queue pair (IBTA 9.4, tables 39, 40).
+    """The opcodes that may directly follow ``code`` in the same direction of one queue pair (IBTA 9.4, tables
+    39, 40).
 
-    Inside a message only its own continuation may come; after a message's end any opcode that begins one.  Requests and
-    responses are two sequences of their own.
+    Inside a message only its own continuation may come; after a message's end any opcode that begins one.
+    Requests and responses are two sequences of their own.
     """
     row = OPCODES[code]
     inside = row.position in (FIRST, MIDDLE)

@@ -1,4 +1,4 @@
-"""The checked view of one packet's transport headers: made once, refilled for every packet, allocates nothing."""
+"""The checked view of one packet's transport headers: refilled for every packet, allocates nothing."""
 
 import cython
 
@@ -54,9 +54,10 @@ def be64(data, o):
 class PacketView:
     """BTH and extension headers of the packet last decoded, in host numbers.
 
-    Names are the standard's.  ``payload`` is the payload's offset in the buffer, ``payload_bytes`` its length without
-    pad.  The fields of an extension header mean something only where its ``has_…`` is set.  ``reserved7`` are the bits
-    beside the AckReq bit, which the ICRC covers.  ``operation``, ``position`` and ``service`` are ``opcodes.py``'s.
+    Names are the standard's.  ``payload`` is the payload's offset in the buffer, ``payload_bytes`` its length
+    without pad.  The fields of an extension header mean something only where its ``has_…`` is set.
+    ``reserved7`` are the bits beside the AckReq bit, which the ICRC covers.  ``operation``, ``position`` and
+    ``service`` are ``opcodes.py``'s.
     """
 
     def __init__(self):
@@ -107,12 +108,13 @@ class PacketView:
         self.has_ieth = False
 
     def decode(self, data, offset, length):
-        """Read the packet BTH…ICRC of ``length`` bytes at ``offset`` of ``data``; 0, or a reason of ``drops.py``.
+        """Read the packet BTH…ICRC of ``length`` bytes at ``offset`` of ``data``; 0, or a reason of
+        ``drops.py``.
 
-        Checked: it lies inside the buffer, is whole words, holds its headers and the ICRC's four bytes, has a known
-        opcode and transport header version 0, pads no more than it carries, and carries nothing where the opcode
-        allows no payload.  Reserved bits are ignored (IBTA 9.2).  The ICRC's value is not looked at.  When a reason is
-        returned the fields mean nothing.
+        Checked: it lies inside the buffer, is whole words, holds its headers and the ICRC's four bytes, has a
+        known opcode and transport header version 0, pads no more than it carries, and carries nothing where
+        the opcode allows no payload.  Reserved bits are ignored (IBTA 9.2).  The ICRC's value is not looked
+        at.  When a reason is returned the fields mean nothing.
         """
         row: cython.uint
         flags: cython.uint
@@ -156,7 +158,7 @@ class PacketView:
         return 0
 
     def _extensions(self, data, o, row):
-        """Read the extension headers that ``row`` of the opcode table lists; their length is checked already."""
+        """Read the extension headers that ``row`` of the opcode table lists; their length is checked."""
         self._forget()
         if row & (_HAS_RDETH | _HAS_DETH | _HAS_XRCETH):
             if row & _HAS_RDETH:

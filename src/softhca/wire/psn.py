@@ -1,6 +1,7 @@
 """Arithmetic of packet sequence numbers: 24 bits that wrap (IBTA vol. 1, 9.7.1).
 
-Two PSNs are comparable only while they lie less than 2^23 apart; the transport never has more in flight (C9-60).
+Two PSNs are comparable only while they lie less than 2^23 apart; the transport never has more in flight
+(C9-60).
 """
 
 import cython

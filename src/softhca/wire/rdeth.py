@@ -1,5 +1,4 @@
-"""Reliable datagram extended transport header, RDETH (IBTA vol. 1, 9.3.1).
-"""
+"""Reliable datagram extended transport header, RDETH (IBTA vol. 1, 9.3.1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""RDMA extended transport header, RETH (IBTA vol. 1, 9.3.3): where an RDMA WRITE or READ goes.
-"""
+"""RDMA extended transport header, RETH (IBTA vol. 1, 9.3.3): where an RDMA WRITE or READ goes."""
 
 from __future__ import annotations
 

@@ -22,14 +22,16 @@ _BTH_BYTES = 12
 class Route:
     """Framing, addresses and header fields of one direction, and the CRC state that follows from them.
 
-    ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is fixed
-    when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise); ``traffic_class``,
-    ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``, ``dlid``, ``sl`` and ``has_grh``.
-    ``scope`` is the interface index of an IPv6 link-local destination.  ValueError when a value does not fit.
+    ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is
+    fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise);
+    ``traffic_class``, ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``,
+    ``dlid``, ``sl`` and ``has_grh``. ``scope`` is the interface index of an IPv6 link-local destination.
+    ValueError when a value does not fit.
     """
 
-    def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0, hop_limit=64,
-                 identification=0, slid=0, dlid=0, sl=0, has_grh=False, destination_port=ROCE_PORT, scope=0):
+    def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0,
+                 hop_limit=64, identification=0, slid=0, dlid=0, sl=0, has_grh=False,
+                 destination_port=ROCE_PORT, scope=0):
         if framing not in (NATIVE, ROCE_V4, ROCE_V6):
             raise ValueError(f"unknown framing {framing}")
         self.framing = framing
@@ -60,10 +62,11 @@ class Route:
             if self.source[:12] != V4_MAPPED_PREFIX or self.destination[:12] != V4_MAPPED_PREFIX:
                 raise ValueError("a RoCEv2/IPv4 route takes IPv4-mapped GIDs")
             return _AF_INET.to_bytes(2, sys.byteorder) + port + self.destination[12:] + bytes(8)
-        return _AF_INET6.to_bytes(2, sys.byteorder) + port + bytes(4) + self.destination + self.scope.to_bytes(4, sys.byteorder)
+        family = _AF_INET6.to_bytes(2, sys.byteorder)
+        return family + port + bytes(4) + self.destination + self.scope.to_bytes(4, sys.byteorder)
 
     def _prepare(self):
-        """Lay out the pseudo-header, with blank lengths, and note where the lengths and the identification go."""
+        """Lay out the pseudo-header whose lengths and identification ``seed`` fills in."""
         self._pseudo = bytearray(masked(self.framing, self.headers(4)))
         self._data = self._pseudo
         self._address = address_of(self._pseudo)
@@ -78,25 +81,33 @@ class Route:
     def headers(self, transport_bytes, vl=0):
         """The real headers in front of a BTH…ICRC of ``transport_bytes``: IP and UDP, or LRH and GRH.
 
-        Checksums: IPv4's is right, UDP's is 0.  ``vl`` is the native virtual lane.  WireError when a field overflows.
+        Checksums: IPv4's is right, UDP's is 0.  ``vl`` is the native virtual lane.  WireError when a field
+        overflows.
         """
         if self.framing == NATIVE:
-            grh = b""
-            if self.has_grh:
-                grh = Grh(traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
-                          payload_length_bytes=transport_bytes, sgid=self.source, dgid=self.destination).encode()
-            words = (8 + len(grh) + transport_bytes) // 4
-            return Lrh(vl=vl, sl=self.sl, lnh=LNH_GLOBAL if self.has_grh else LNH_LOCAL, dlid=self.dlid,
-                       packet_length_words=words, slid=self.slid).encode() + grh
+            return self._native_headers(transport_bytes, vl)
         udp = Udp(self.source_port, self.destination_port, 8 + transport_bytes)
         if self.framing == ROCE_V4:
-            ip = Ipv4(traffic_class=self.traffic_class, total_length_bytes=28 + transport_bytes,
-                      identification=self.identification, hop_limit=self.hop_limit,
-                      source=self.source[12:], destination=self.destination[12:]).with_checksum()
-            return ip.encode() + udp.encode()
-        ip6 = Ipv6(traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
-                   payload_length_bytes=8 + transport_bytes, source=self.source, destination=self.destination)
+            ip4 = Ipv4(
+                traffic_class=self.traffic_class, total_length_bytes=28 + transport_bytes,
+                identification=self.identification, hop_limit=self.hop_limit,
+                source=self.source[12:], destination=self.destination[12:])
+            return ip4.with_checksum().encode() + udp.encode()
+        ip6 = Ipv6(
+            traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
+            payload_length_bytes=8 + transport_bytes, source=self.source, destination=self.destination)
         return ip6.encode() + udp.encode()
+
+    def _native_headers(self, transport_bytes, vl):
+        grh = b""
+        if self.has_grh:
+            grh = Grh(
+                traffic_class=self.traffic_class, flow_label=self.flow_label, hop_limit=self.hop_limit,
+                payload_length_bytes=transport_bytes, sgid=self.source, dgid=self.destination).encode()
+        lrh = Lrh(
+            vl=vl, sl=self.sl, lnh=LNH_GLOBAL if self.has_grh else LNH_LOCAL, dlid=self.dlid,
+            packet_length_words=(8 + len(grh) + transport_bytes) // 4, slid=self.slid)
+        return lrh.encode() + grh
 
     def seed(self, transport_bytes):
         """CRC-32 state after the masked pseudo-header of a packet whose BTH…ICRC is ``transport_bytes`` long.
@@ -127,7 +138,7 @@ class Route:
         self._data[offset + 1] = value & 0xFF
 
     def masked_bth(self, bth_address):
-        """Address of a copy of the BTH at ``bth_address`` whose congestion byte is ones, as the ICRC takes it."""
+        """Address of a copy of a BTH in which the congestion byte is ones, as the ICRC takes it."""
         copy(self.scratch_address, bth_address, 12)
         self._scratch_data[4] = 0xFF
         return self.scratch_address
@@ -135,5 +146,6 @@ class Route:
     def word(self, address):
         """The little-endian 32-bit word at ``address``, which need not be aligned."""
         copy(self.scratch_address, address, 4)
-        return (self._scratch_data[0] | self._scratch_data[1] << 8 | self._scratch_data[2] << 16
-                | (self._scratch_data[3] & 0xFF) << 24)
+        high: cython.uint = self._scratch_data[3]
+        middle: cython.uint = self._scratch_data[2]
+        return self._scratch_data[0] | self._scratch_data[1] << 8 | middle << 16 | high << 24

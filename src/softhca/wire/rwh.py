@@ -1,5 +1,4 @@
-"""Raw header, RWH (IBTA vol. 1, 5.2.4): a raw packet that carries an Ethernet type.
-"""
+"""Raw header, RWH (IBTA vol. 1, 5.2.4): a raw packet that carries an Ethernet type."""
 
 from __future__ import annotations
 

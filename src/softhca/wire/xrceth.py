@@ -1,5 +1,4 @@
-"""XRC extended transport header, XRCETH (IBTA vol. 1, annex A14): requests of the XRC service.
-"""
+"""XRC extended transport header, XRCETH (IBTA vol. 1, annex A14): requests of the XRC service."""
 
 from __future__ import annotations
 

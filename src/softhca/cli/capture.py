@@ -1,0 +1,98 @@
+"""``softhca capture decode FILE``: the RDMA packets of a capture by header, and whether their CRCs are right."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from softhca.cli.errors import CommandError
+from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.wire.capture_file import CapturedPacket
+from softhca.wire.captures import read_capture
+from softhca.wire.errors import WireError
+from softhca.wire.packet import EXTENSIONS, Packet, decode
+
+COLUMNS = (
+    "no.", "time s", "source", "destination", "opcode", "dest QP", "PSN", "payload", "ICRC", "VCRC", "more",
+)
+_VERDICTS = {True: "ok", False: "BAD", None: "–"}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add this command to the command line's ``subparsers``."""
+    parser = subparsers.add_parser("capture", help="look into capture files")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = actions.add_parser("decode", help="show the RDMA packets of a pcap or pcapng file")
+    action.add_argument("file", type=Path, metavar="FILE")
+    add_json_option(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; CommandError when the file cannot be read or is damaged."""
+    try:
+        with args.file.open("rb") as stream:
+            records = list(decoded(read_capture(stream)))
+    except OSError as error:
+        raise CommandError(f"{args.file}: {error.strerror}") from error
+    except WireError as error:
+        raise CommandError(f"{args.file}: {error}") from error
+    if args.json:
+        print_json(records)
+    else:
+        start_ns = records[0]["time_ns"] if records else 0
+        rows = (_row(record, start_ns) for record in records)
+        print_table(f"{args.file}: {len(records)} RDMA packets", COLUMNS, rows)
+    return 0
+
+
+def decoded(packets: Iterator[CapturedPacket]) -> Iterator[dict[str, Any]]:
+    """One record per RDMA packet; ``error`` is set, and the rest missing, where it cannot be decoded."""
+    for captured in packets:
+        place = {"number": captured.number, "time_ns": captured.time_ns}
+        try:
+            packet = decode(captured.data, captured.link_type)
+        except WireError as error:
+            yield {**place, "error": str(error)}
+            continue
+        if packet is not None:
+            yield {**place, **_record(packet)}
+
+
+def _record(packet: Packet) -> dict[str, Any]:
+    transport = packet.transport
+    return {
+        "source": packet.source,
+        "destination": packet.destination,
+        "opcode": transport.opcode.name,
+        "dest_qp": transport.bth.dest_qp,
+        "psn": transport.bth.psn,
+        "payload_bytes": len(transport.payload),
+        "icrc_ok": packet.icrc_ok,
+        "vcrc_ok": packet.vcrc_ok,
+        "headers": {name: header.as_dict() for name, header in packet.headers()},
+    }
+
+
+def _row(record: dict[str, Any], start_ns: int) -> tuple[str, ...]:
+    place = (str(record["number"]), f"{(record['time_ns'] - start_ns) / 1e9:.6f}")
+    if "error" in record:
+        return (*place, *[""] * 8, record["error"])
+    more = []
+    for name, fields in record["headers"].items():
+        if name in EXTENSIONS:
+            shown = (f"{key}=0x{value:x}" for key, value in fields.items() if not key.startswith("reserved"))
+            more.append(f"{name} {' '.join(shown)}")
+    return (
+        *place,
+        record["source"],
+        record["destination"],
+        record["opcode"],
+        f"0x{record['dest_qp']:06x}",
+        str(record["psn"]),
+        str(record["payload_bytes"]),
+        _VERDICTS[record["icrc_ok"]],
+        _VERDICTS[record["vcrc_ok"]],
+        "; ".join(more),
+    )

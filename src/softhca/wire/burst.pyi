@@ -1,0 +1,27 @@
+from softhca.wire.route import Route
+
+CAPACITY: int
+
+class SegmentBuffer:
+    data: memoryview
+    length: int
+    stride: int
+    @property
+    def buffer(self) -> bytearray: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    def __init__(self) -> None: ...
+
+class Burst(SegmentBuffer):
+    packets: int
+    route: Route | None
+    def reset(self) -> None: ...
+
+class Arrival(SegmentBuffer):
+    framing: int
+    source: bytes | None
+    source_port: int
+    destination: bytes | None
+    traffic_class: int

@@ -1,0 +1,9 @@
+from softhca.wire.route import Route
+
+MAX_TRANSPORT_BYTES: int
+
+def multiply(a: int, b: int) -> int: ...
+def power_of_x(exponent: int) -> int: ...
+def recover(
+    route: Route, difference: int, transport_bytes: int, hint: int = -1, window: int = 0x10000
+) -> int: ...
