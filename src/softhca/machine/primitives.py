@@ -83,14 +83,15 @@ _libc.sendmsg.argtypes = _libc.recvmsg.argtypes = (ctypes.c_int, ctypes.c_void_p
 _libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
 _libc.process_vm_readv.argtypes = _libc.process_vm_writev.argtypes = (
     ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+# From a library object of our own: the functions of `ctypes.pythonapi` and their types are everybody's.
+_get_buffer = _libc.PyObject_GetBuffer
 _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer = _libc.PyBuffer_Release
 _release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
-_move = ctypes.PyDLL(None).memmove
+_move = _libc.memmove
 _move.argtypes, _move.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64), None
-_set = ctypes.PyDLL(None).memset
+_set = _libc.memset
 _set.argtypes, _set.restype = (ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64), None
 
 

@@ -1,0 +1,56 @@
+from softhca.machine.primitives cimport ReceiveMeta, address_of, receive_burst, send_burst
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.route cimport Route
+
+
+cdef class Path:
+    cdef readonly bytes socket_address
+    cdef readonly bytes destination
+    cdef readonly unsigned long long address
+    cdef readonly unsigned int address_bytes
+    cdef public bint segmenting
+
+
+cdef class RoceUdpLink:
+    cdef readonly str address
+    cdef readonly unsigned int port
+    cdef readonly int framing
+    cdef readonly bytes gid
+    cdef readonly str interface
+    cdef readonly unsigned int interface_mtu_bytes
+    cdef readonly unsigned int active_mtu
+    cdef readonly unsigned int receive_buffer_bytes
+    cdef readonly bint merges
+    cdef readonly int blocked_fileno
+    cdef public unsigned long long datagrams_sent
+    cdef public unsigned long long bursts_sent
+    cdef public unsigned long long bytes_sent
+    cdef public unsigned long long send_calls
+    cdef public unsigned long long send_errors
+    cdef public unsigned long long send_blocked
+    cdef public unsigned long long segmentation_refusals
+    cdef public unsigned long long datagrams_received
+    cdef public unsigned long long bursts_received
+    cdef public unsigned long long bytes_received
+    cdef public unsigned long long receive_calls
+    cdef public unsigned long long receive_drops
+    cdef public unsigned long long receive_errors
+    cdef int _fd
+    cdef object _receiver
+    cdef object _senders
+    cdef bytes _packed
+    cdef dict _fds
+    cdef dict _paths
+    cdef set _marked
+    cdef ReceiveMeta _meta
+    cdef bytes _source
+    cdef unsigned long long _source_high
+    cdef unsigned long long _source_low
+    cdef Burst _partial
+    cdef unsigned int _partial_offset
+
+    cpdef bint receive(self, Arrival arrival)
+    cpdef int send(self, Burst burst)
+    cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
+                       Path path, unsigned int traffic_class)
+    cdef Path _path(self, Route route)

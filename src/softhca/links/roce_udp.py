@@ -1,0 +1,286 @@
+"""RoCEv2 over UDP: the link of one adapter port with one IPv4 or IPv6 address.
+
+A link moves bytes. Headers, ICRC, burst and stride are the core's; the kernel writes IP and UDP headers. A
+burst is one system call where the path leaves it uncut (UDP_SEGMENT) and one per datagram elsewhere. No
+call blocks, and none gives the interpreter lock away.
+
+One thread at a time uses a link.
+"""
+
+import errno
+import ipaddress
+
+import cython
+
+from softhca.links import interfaces, paths, sockets
+from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
+from softhca.wire.burst import Arrival, Burst
+from softhca.wire.framing import ROCE_V4, ROCE_V6
+from softhca.wire.route import V4_MAPPED_PREFIX, Route
+
+__all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
+
+SENT = 1
+"""The burst is out; its buffer may be used again."""
+AGAIN = 0
+"""The kernel has no room now: give the same burst, unchanged, again when ``blocked_fileno`` is writable."""
+
+_SENT = cython.declare(cython.int, 1)
+_AGAIN = cython.declare(cython.int, 0)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
+_ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
+_EBADF = cython.declare(cython.int, errno.EBADF)
+_EMSGSIZE = cython.declare(cython.int, errno.EMSGSIZE)
+_EADDRNOTAVAIL = cython.declare(cython.int, errno.EADDRNOTAVAIL)
+_EAFNOSUPPORT = cython.declare(cython.int, errno.EAFNOSUPPORT)
+_EIO = cython.declare(cython.int, errno.EIO)
+_EINVAL = cython.declare(cython.int, errno.EINVAL)
+_EOPNOTSUPP = cython.declare(cython.int, errno.EOPNOTSUPP)
+# One UDP_SEGMENT call takes at most 64 segments, and what one datagram's length field can say under IPv6.
+_MAX_SEGMENTS = cython.declare(cython.uint, 64)
+_MAX_CALL_BYTES = cython.declare(cython.uint, 65_487)
+_MAX_PATHS = 4096
+# Empty datagrams that one `receive` passes over: a flood of them must not keep the engine.
+_MAX_SKIPPED = cython.declare(cython.int, 16)
+_COUNTERS = (
+    "datagrams_sent", "bursts_sent", "bytes_sent", "send_calls", "send_errors", "send_blocked",
+    "segmentation_refusals", "datagrams_received", "bursts_received", "bytes_received", "receive_calls",
+    "receive_drops", "receive_errors",
+)
+
+
+class Path:
+    """What a link knows of one destination: its packed socket address, and whether bursts may stay whole."""
+
+    def __init__(self, socket_address, destination, segmenting):
+        self.socket_address = socket_address
+        self.destination = destination
+        self.address = address_of(socket_address, False)
+        self.address_bytes = len(socket_address)
+        self.segmenting = segmenting
+
+
+class RoceUdpLink:
+    """The link of one port.  ``address`` is text (``10.0.0.1``, ``fe80::1%eth0``) and must be this machine's.
+
+    Attributes: ``gid`` (16 bytes, IPv4-mapped for IPv4), ``framing``, ``interface`` (its name),
+    ``active_mtu`` (bytes), ``receive_buffer_bytes`` (as the kernel counts it: with its own overhead),
+    ``merges`` (UDP_GRO works), ``blocked_fileno`` (the socket that last had no room, −1: none), and the
+    counters of ``counters()``.
+
+    ``receive_buffer_bytes`` and ``send_buffer_bytes`` are asked of the kernel, which doubles and limits them.
+    OSError when the address or port cannot be had, ValueError when ``address`` is none or its
+    interface cannot carry a path MTU of 256.
+    """
+
+    def __init__(self, address, port=sockets.ROCE_PORT, receive_buffer_bytes=sockets.BUFFER_BYTES,
+                 send_buffer_bytes=sockets.BUFFER_BYTES, gro=True):
+        packed, scope = interfaces.parse_address(address)
+        self.address = str(ipaddress.ip_address(packed))
+        self.framing = ROCE_V4 if len(packed) == 4 else ROCE_V6
+        self.gid = V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed
+        self.interface = interfaces.interface_of_address(address)
+        self.interface_mtu_bytes = interfaces.mtu_of_interface(self.interface)
+        self.active_mtu = interfaces.active_mtu(self.interface_mtu_bytes)
+        self._packed = packed
+        self._receiver, self.merges = sockets.open_receiver(
+            self.address, port, scope, receive_buffer_bytes, gro)
+        self._fd = self._receiver.fileno()
+        self.port = self._receiver.getsockname()[1]
+        self.receive_buffer_bytes = sockets.receive_buffer_bytes(self._receiver)
+        self._senders = sockets.Senders(self.address, scope, send_buffer_bytes)
+        self._fds = {}
+        self._paths = {}
+        self._marked = set()
+        self._meta = ReceiveMeta()
+        self._source = bytes(16)
+        self._source_high = 0
+        self._source_low = 0
+        self._partial = None
+        self._partial_offset = 0
+        self.blocked_fileno = -1
+        for name in _COUNTERS:
+            setattr(self, name, 0)
+
+    def fileno(self):
+        """The receiving socket, for epoll; −1 when closed."""
+        return self._fd
+
+    def counters(self):
+        """All counters by name, since the link was opened."""
+        return {name: getattr(self, name) for name in _COUNTERS}
+
+    def source_port_for(self, entropy):
+        """The UDP source port of a flow, stable for the link's life; opens its socket when it is the first.
+
+        A route made with it can be sent here.  OSError when no socket can be had, EBADF when closed.
+        """
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the link is closed")
+        port, fd = self._senders.choose(entropy)
+        self._fds[port] = fd
+        return port
+
+    def mark_segmenting(self, destination, segmenting=True):
+        """Say that bursts may (or may no more) go whole to a GID: its peer bears counted identifications.
+
+        Loopback and veth paths need no mark.
+        """
+        gid = bytes(destination)
+        if segmenting:
+            self._marked.add(gid)
+        else:
+            self._marked.discard(gid)
+        self.forget_paths()
+
+    def forget_paths(self):
+        """Look every destination up again: to be called when the machine's routes have changed."""
+        self._paths.clear()
+
+    def is_segmenting(self, route):
+        """True when bursts go to a route's destination in one piece."""
+        return self._path(route).segmenting
+
+    def receive(self, arrival):
+        """Take one burst into ``arrival``; False when nothing is there (or the link is closed)."""
+        meta: ReceiveMeta = self._meta
+        n: cython.int = 0
+        skipped: cython.int = 0
+        while n == 0:
+            if skipped > _MAX_SKIPPED:
+                return False
+            n = receive_burst(self._fd, arrival.address, arrival.capacity, meta)
+            self.receive_calls += 1
+            if n < 0:
+                if n != -_EAGAIN:
+                    self.receive_errors += 1
+                return False
+            if n == 0 or meta.segment == 0 or meta.truncated:
+                self.receive_drops += 1
+                n = 0
+            skipped += 1
+        if meta.source_low != self._source_low or meta.source_high != self._source_high:
+            self._source = meta.source
+            self._source_low = meta.source_low
+            self._source_high = meta.source_high
+        arrival.length = n
+        arrival.stride = meta.segment
+        arrival.framing = self.framing
+        arrival.source = self._source
+        arrival.source_port = meta.port
+        arrival.destination = self.gid
+        arrival.traffic_class = meta.traffic_class
+        self.bursts_received += 1
+        self.bytes_received += n
+        self.datagrams_received += (n + meta.segment - 1) // meta.segment
+        return True
+
+    def send(self, burst):
+        """Send a burst to its route: ``SENT``, ``AGAIN``, or −errno (the rest is dropped, and counted).
+
+        After ``AGAIN`` the link remembers how far it came; the next ``send`` of the same burst goes on
+        there. Before that burst is given up or filled anew, ``abandon`` it.
+        """
+        length: cython.uint = burst.length
+        stride: cython.uint = burst.stride if burst.stride != 0 else length
+        offset: cython.uint = 0
+        n: cython.uint
+        result: cython.int
+        if length > burst.capacity:
+            return self._fail(_EMSGSIZE)
+        if burst.route.framing != self.framing:
+            return self._fail(_EAFNOSUPPORT)
+        fd = self._fds.get(burst.route.source_port)
+        if fd is None:
+            return self._fail(_EBADF if self._fd < 0 else _EADDRNOTAVAIL)
+        path: Path = self._path(burst.route)
+        if self._partial is burst:
+            offset = self._partial_offset
+        while offset < length:
+            n = stride
+            if path.segmenting and stride < _MAX_CALL_BYTES:
+                n = min(_MAX_SEGMENTS, _MAX_CALL_BYTES // stride) * stride
+            n = min(n, length - offset)
+            result = self.transmit(fd, burst.address + offset, n, stride, path, burst.route.traffic_class)
+            self.send_calls += 1
+            if result >= 0:
+                offset += n
+                self.datagrams_sent += (n + stride - 1) // stride
+                self.bytes_sent += n
+            elif result == -_EAGAIN or result == -_ENOBUFS:
+                self._partial = burst
+                self._partial_offset = offset
+                self.blocked_fileno = fd
+                self.send_blocked += 1
+                return _AGAIN
+            elif n > stride and (result == -_EIO or result == -_EINVAL or result == -_EOPNOTSUPP):
+                path.segmenting = False
+                self.segmentation_refusals += 1
+            else:
+                return self._fail(-result)
+        self._partial = None
+        self.blocked_fileno = -1
+        self.bursts_sent += 1
+        return _SENT
+
+    def abandon(self, burst):
+        """Forget how far a burst that met ``AGAIN`` had come: its buffer will be used for something else."""
+        if self._partial is burst:
+            self._partial = None
+            self.blocked_fileno = -1
+
+    def _fail(self, number):
+        self._partial = None
+        self.blocked_fileno = -1
+        self.send_errors += 1
+        return -number
+
+    def transmit(self, fd, address, n, segment, path, traffic_class):
+        """One system call: ``n`` bytes as datagrams of ``segment`` bytes; ``n`` or −errno."""
+        return send_burst(fd, address, n, segment, path.address, path.address_bytes, traffic_class)
+
+    def _path(self, route):
+        path: Path = self._paths.get(route.socket_address)
+        if path is None:
+            if len(self._paths) >= _MAX_PATHS:
+                self._paths.clear()
+            path = Path(route.socket_address, route.destination, self._segments_to(route))
+            self._paths[route.socket_address] = path
+        return path
+
+    def _segments_to(self, route):
+        if route.destination in self._marked:
+            return True
+        destination = route.destination[16 - len(self._packed):]
+        return paths.leaves_bursts_uncut(self._packed, destination, route.scope)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Close every socket; may be called again.  ``receive`` then gives False and ``send`` −EBADF."""
+        self._fd = -1
+        self._fds.clear()
+        self._paths.clear()
+        self._partial = None
+        self.blocked_fileno = -1
+        self._receiver.close()
+        self._senders.close()
+
+
+def open_first_free_loopback(port=sockets.ROCE_PORT, first=2, last=254, **options):
+    """A link on the first of 127.0.0.``first`` … 127.0.0.``last`` whose ``port`` is free.
+
+    The successful bind takes the address, so processes that start together get different ones. ``options``
+    are ``RoceUdpLink``'s. OSError EADDRINUSE when all are taken.
+    """
+    for host in range(first, last + 1):
+        try:
+            return RoceUdpLink(f"127.0.0.{host}", port, **options)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"port {port} is taken on all of 127.0.0.{first} … 127.0.0.{last}")

@@ -1,0 +1,113 @@
+"""The identification that datagrams of a link bear, seen by a raw socket, and the opt-in check itself."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+
+import pytest
+
+from softhca.links.identification_check import RawIdentificationCheck
+from softhca.links.roce_udp import RoceUdpLink
+from softhca.wire.burst import Arrival, Burst
+from softhca.wire.route import Route
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
+HERE, THERE = "127.9.2.1", "127.9.2.2"
+
+
+def send(left: RoceUdpLink, right: RoceUdpLink, data: bytes) -> None:
+    burst = Burst()
+    burst.data[: len(data)] = memoryview(data)
+    burst.length = burst.stride = len(data)
+    burst.route = Route(left.framing, left.gid, right.gid, source_port=left.source_port_for(3),
+                        destination_port=right.port)
+    assert left.send(burst) == 1
+
+
+def received(link: RoceUdpLink) -> Arrival:
+    arrival = Arrival()
+    assert select.select([link], [], [], 5.0)[0]
+    assert link.receive(arrival)
+    return arrival
+
+
+@needs_root
+def test_what_a_link_sends_has_identification_zero_and_df() -> None:
+    with RoceUdpLink(HERE, 0) as left, RoceUdpLink(THERE, 0, gro=False) as right, \
+            RawIdentificationCheck(THERE, right.port) as check:
+        for number in range(5):
+            send(left, right, bytes((number,)) * 20)
+            assert select.select([check], [], [], 5.0)[0]
+            seen = check.next_datagram()
+            assert seen is not None
+            assert (seen.identification, seen.dont_fragment) == (0, True)
+            assert (seen.source, seen.source_port) == (socket.inet_aton(HERE), left.source_port_for(3))
+            assert seen.payload == bytes((number,)) * 20
+
+
+@needs_root
+def test_the_check_finds_the_identification_of_each_arrival() -> None:
+    with RoceUdpLink(THERE, 0, gro=False) as right, RawIdentificationCheck(THERE, right.port) as check, \
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        for identification, payload in ((0x1234, b"lost by the link"), (0xFFFF, b"first"), (1, b"second")):
+            udp = struct.pack("!HHHH", 0xC005, right.port, 8 + len(payload), 0) + payload
+            header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), identification, 0x4000, 64, 17, 0,
+                                 socket.inet_aton(HERE), socket.inet_aton(THERE))
+            raw.sendto(header + udp, (THERE, 0))
+        received(right)
+        assert check.identification_of(received(right)) == 0xFFFF
+        arrival = received(right)
+        assert check.identification_of(arrival) == 1
+        assert check.identification_of(arrival) is None  # each header answers once
+
+
+@needs_root
+def test_the_check_passes_over_what_is_not_for_its_port() -> None:
+    with RoceUdpLink(HERE, 0) as left, RoceUdpLink(THERE, 0) as right, RoceUdpLink(THERE, 0) as other, \
+            RawIdentificationCheck(THERE, right.port) as check:
+        send(left, other, b"not ours")
+        send(left, right, b"ours")
+        received(right)
+        seen = check.next_datagram()
+        assert seen is not None
+        assert seen.payload == b"ours"
+        assert check.next_datagram() is None
+
+
+@needs_root
+def test_a_merged_arrival_cannot_be_checked() -> None:
+    arrival = Arrival()
+    arrival.length, arrival.stride = 200, 100
+    with RawIdentificationCheck(THERE, 4791) as check, pytest.raises(ValueError, match="gro=False"):
+        check.identification_of(arrival)
+
+
+@needs_root
+@pytest.mark.parametrize("packet", [
+    bytes(19), b"\x45" + bytes(26),
+    b"\x4f" + bytes(60),
+    struct.pack("!BBHHHBBH4s4sHHHH", 0x45, 0, 28, 5, 0x2000, 64, 17, 0, bytes(4), bytes(4), 1, 4791, 8, 0),
+    struct.pack("!BBHHHBBH4s4sHHHH", 0x45, 0, 28, 5, 0x0001, 64, 17, 0, bytes(4), bytes(4), 1, 4791, 8, 0),
+    struct.pack("!BBHHHBBH4s4sHHHH", 0x45, 0, 28, 5, 0x4000, 64, 17, 0, bytes(4), bytes(4), 1, 4791, 9, 0),
+    struct.pack("!BBHHHBBH4s4sHHHH", 0x45, 0, 28, 5, 0x4000, 64, 17, 0, bytes(4), bytes(4), 1, 4791, 7, 0),
+])
+def test_malformed_packets_are_passed_over(packet: bytes) -> None:
+    with RawIdentificationCheck(THERE, 4791) as check:
+        assert check._parse(packet) is None
+
+
+def test_ipv6_has_nothing_to_check() -> None:
+    with pytest.raises(ValueError, match="IPv4"):
+        RawIdentificationCheck("::1", 4791)
+
+
+def test_without_the_privilege_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(PermissionError, match="CAP_NET_RAW"):
+        RawIdentificationCheck(HERE, 4791)

@@ -1,0 +1,447 @@
+"""Two links on this machine exchange bursts; what a link does when the kernel refuses or is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from softhca.links import paths, roce_udp, sockets
+from softhca.links.roce_udp import AGAIN, SENT, RoceUdpLink
+from softhca.wire.burst import Arrival, Burst
+from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route
+
+Open = Callable[..., RoceUdpLink]
+V4 = ("127.9.1.1", "127.9.1.2")
+PAIRS = pytest.mark.parametrize("addresses", [V4, ("::1", "::1")], ids=["ipv4", "ipv6"])
+
+
+@pytest.fixture
+def open_link() -> Iterator[Open]:
+    with ExitStack() as stack:
+        def make(address: str, port: int = 0, kind: Any = RoceUdpLink, **options: Any) -> Any:
+            return stack.enter_context(kind(address, port, **options))
+        yield make
+
+
+def route_between(
+    sender: RoceUdpLink, receiver: RoceUdpLink, entropy: int = 1, traffic_class: int = 0
+) -> Route:
+    return Route(sender.framing, sender.gid, receiver.gid, source_port=sender.source_port_for(entropy),
+                 destination_port=receiver.port, traffic_class=traffic_class)
+
+
+def burst_of(route: Route, data: bytes, stride: int) -> Burst:
+    burst = Burst()
+    burst.data[: len(data)] = memoryview(data)
+    burst.length, burst.stride, burst.route = len(data), stride, route
+    burst.packets = -(-len(data) // stride) if stride else 1
+    return burst
+
+
+def wait_and_receive(link: RoceUdpLink, arrival: Arrival) -> bytes:
+    assert select.select([link], [], [], 5.0)[0], "nothing arrived"
+    assert link.receive(arrival)
+    return bytes(arrival.data[: arrival.length])
+
+
+@PAIRS
+def test_a_burst_arrives_with_all_that_the_core_needs(open_link: Open, addresses: tuple[str, str]) -> None:
+    left, right = (open_link(address) for address in addresses)
+    route = route_between(left, right, traffic_class=0xBA)
+    data = random.Random(1).randbytes(14 * 4112 + 100)
+    assert left.send(burst_of(route, data, 4112)) == SENT
+    arrival = Arrival()
+    assert wait_and_receive(right, arrival) == data
+    assert right.merges
+    assert (arrival.length, arrival.stride) == (len(data), 4112)
+    assert arrival.framing == (ROCE_V4 if addresses == V4 else ROCE_V6)
+    assert (arrival.source, arrival.destination) == (left.gid, right.gid)
+    assert arrival.source_port == route.source_port
+    assert arrival.traffic_class == 0xBA
+    assert not right.receive(arrival)
+    assert left.counters() == dict.fromkeys(left.counters(), 0) | {
+        "datagrams_sent": 15, "bursts_sent": 1, "bytes_sent": len(data), "send_calls": 1}
+    assert right.counters() == dict.fromkeys(right.counters(), 0) | {
+        "datagrams_received": 15, "bursts_received": 1, "bytes_received": len(data), "receive_calls": 2}
+
+
+@PAIRS
+def test_a_single_datagram_has_its_length_as_stride(open_link: Open, addresses: tuple[str, str]) -> None:
+    left, right = (open_link(address) for address in addresses)
+    left.send(burst_of(route_between(left, right), b"one datagram", 4112))
+    arrival = Arrival()
+    assert wait_and_receive(right, arrival) == b"one datagram"
+    assert (arrival.stride, arrival.traffic_class) == (12, 0)
+
+
+def test_the_gid_of_an_ipv4_link_is_the_mapped_address(open_link: Open) -> None:
+    link = open_link("127.9.1.1")
+    assert link.gid == bytes(10) + b"\xff\xff\x7f\x09\x01\x01"
+    assert (link.address, link.interface, link.active_mtu) == ("127.9.1.1", "lo", 4096)
+    assert open_link("::ffff:127.9.1.3").framing == ROCE_V4
+    assert open_link("::1").gid == bytes(15) + b"\x01"
+
+
+def test_senders_are_told_apart(open_link: Open) -> None:
+    receiver, arrival = open_link("127.9.1.1"), Arrival()
+    for address in ("127.9.1.2", "127.9.1.3", "127.9.1.2"):
+        sender = open_link(address)
+        sender.send(burst_of(route_between(sender, receiver), address.encode(), 64))
+        assert wait_and_receive(receiver, arrival) == address.encode()
+        assert arrival.source == sender.gid
+
+
+@PAIRS
+def test_a_path_that_cuts_gets_plain_datagrams(
+    open_link: Open, addresses: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right = (open_link(address) for address in addresses)
+    route = route_between(left, right)
+    data = random.Random(2).randbytes(3 * 1000 + 7)
+    assert left.send(burst_of(route, data, 1000)) == SENT
+    assert not left.is_segmenting(route)
+    assert (left.send_calls, left.datagrams_sent, left.bytes_sent) == (4, 4, 3007)
+    arrival, received = Arrival(), b""
+    while len(received) < len(data):
+        received += wait_and_receive(right, arrival)
+        assert arrival.stride <= 1000
+    assert received == data
+
+
+def test_a_marked_peer_gets_whole_bursts_until_unmarked(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right = (open_link(address) for address in V4)
+    route = route_between(left, right)
+    assert not left.is_segmenting(route)
+    left.mark_segmenting(right.gid)
+    assert left.is_segmenting(route)
+    left.send(burst_of(route, bytes(3000), 1000))
+    assert left.send_calls == 1
+    left.mark_segmenting(right.gid, False)
+    left.send(burst_of(route, bytes(3000), 1000))
+    assert left.send_calls == 4
+
+
+def test_paths_are_looked_up_once_and_again_when_forgotten(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[bytes, bytes, int]] = []
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *question: bool(asked.append(question)))
+    left, right = (open_link(address) for address in V4)
+    burst = burst_of(route_between(left, right), bytes(10), 10)
+    left.send(burst)
+    left.send(burst)
+    assert asked == [(bytes((127, 9, 1, 1)), bytes((127, 9, 1, 2)), 0)]
+    left.forget_paths()
+    left.send(burst)
+    assert len(asked) == 2
+
+
+def test_many_small_segments_take_calls_of_at_most_64(open_link: Open) -> None:
+    left, right = (open_link(address) for address in V4)
+    data = random.Random(3).randbytes(200 * 44)
+    assert left.send(burst_of(route_between(left, right), data, 44)) == SENT
+    assert (left.send_calls, left.datagrams_sent) == (4, 200)
+    arrival, received = Arrival(), b""
+    while len(received) < len(data):
+        received += wait_and_receive(right, arrival)
+        assert arrival.stride == 44
+    assert received == data
+    assert right.datagrams_received == 200
+
+
+@PAIRS
+def test_a_full_buffer_takes_two_calls(open_link: Open, addresses: tuple[str, str]) -> None:
+    left, right = (open_link(address) for address in addresses)
+    data = random.Random(4).randbytes(65_536)
+    assert left.send(burst_of(route_between(left, right), data, 4096)) == SENT
+    assert left.send_calls == 2
+    arrival = Arrival()
+    assert wait_and_receive(right, arrival) + wait_and_receive(right, arrival) == data
+
+
+class ScriptedLink(RoceUdpLink):
+    """Answers system calls from a script of errors (None: make the call) and notes what was asked."""
+
+    def __init__(self, address: str, port: int = 0, **options: Any) -> None:
+        super().__init__(address, port, **options)
+        self.script: list[int | None] = []
+        self.asked: list[tuple[int, int, int, int]] = []
+
+    def transmit(self, fd: int, address: int, n: int, segment: int, path: Any, traffic_class: int) -> int:
+        self.asked.append((fd, address, n, segment))
+        error = self.script.pop(0) if self.script else None
+        if error is not None:
+            return -error
+        return super().transmit(fd, address, n, segment, path, traffic_class)
+
+
+def scripted(open_link: Open, *script: int | None) -> tuple[Any, Any, list[tuple[int, int, int, int]]]:
+    """A link with that script, its peer, and the list of what was asked of the kernel."""
+    left: Any = open_link("127.9.1.1", kind=ScriptedLink)
+    left.script.extend(script)
+    return left, open_link("127.9.1.2"), left.asked
+
+
+@pytest.mark.parametrize("full", [errno.EAGAIN, errno.ENOBUFS])
+def test_a_full_socket_keeps_the_burst_and_names_its_socket(open_link: Open, full: int) -> None:
+    left, right, asked = scripted(open_link, full)
+    burst = burst_of(route_between(left, right), b"keep me" * 3, 7)
+    assert left.send(burst) == AGAIN
+    assert (left.send_blocked, left.bursts_sent, left.datagrams_sent, left.send_errors) == (1, 0, 0, 0)
+    assert left.blocked_fileno == asked[0][0]
+    assert left.send(burst) == SENT
+    assert left.blocked_fileno == -1
+    assert wait_and_receive(right, Arrival()) == b"keep me" * 3
+
+
+def test_a_burst_that_met_a_full_socket_goes_on_where_it_was(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right, asked = scripted(open_link, None, None, errno.EAGAIN, errno.EAGAIN)
+    data = random.Random(5).randbytes(4500)
+    burst = burst_of(route_between(left, right), data, 1000)
+    assert [left.send(burst) for _ in range(3)] == [AGAIN, AGAIN, SENT]
+    offsets = [address - burst.address for _, address, _, _ in asked]
+    assert offsets == [0, 1000, 2000, 2000, 2000, 3000, 4000]
+    assert (left.datagrams_sent, left.bytes_sent, left.bursts_sent, left.send_blocked) == (5, 4500, 1, 2)
+    arrival, received = Arrival(), b""
+    while len(received) < 4500:
+        received += wait_and_receive(right, arrival)
+    assert received == data
+    assert left.send(burst) == SENT  # and from the start when it is sent anew
+    assert left.bytes_sent == 9000
+
+
+def test_an_abandoned_burst_starts_anew(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right, asked = scripted(open_link, None, errno.EAGAIN)
+    burst = burst_of(route_between(left, right), bytes(2000), 1000)
+    assert left.send(burst) == AGAIN
+    left.abandon(Burst())
+    assert left.blocked_fileno >= 0
+    left.abandon(burst)
+    assert left.blocked_fileno == -1
+    assert left.send(burst) == SENT
+    assert [address - burst.address for _, address, _, _ in asked] == [0, 1000, 0, 1000]
+
+
+def test_progress_belongs_to_its_burst(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right, asked = scripted(open_link, None, errno.EAGAIN)
+    route = route_between(left, right)
+    assert left.send(burst_of(route, bytes(2000), 1000)) == AGAIN
+    other = burst_of(route, bytes(2000), 1000)
+    assert left.send(other) == SENT
+    assert [address - other.address for _, address, _, _ in asked[2:]] == [0, 1000]
+
+
+@pytest.mark.parametrize("refusal", [errno.EIO, errno.EINVAL, errno.EOPNOTSUPP])
+def test_a_kernel_that_refuses_segmentation_gets_plain_datagrams(open_link: Open, refusal: int) -> None:
+    left, right, asked = scripted(open_link, refusal)
+    route = route_between(left, right)
+    data = random.Random(6).randbytes(2500)
+    assert left.send(burst_of(route, data, 1000)) == SENT
+    assert [n for _, _, n, _ in asked] == [2500, 1000, 1000, 500]
+    assert (left.segmentation_refusals, left.send_errors, left.datagrams_sent) == (1, 0, 3)
+    assert not left.is_segmenting(route)
+    arrival, received = Arrival(), b""
+    while len(received) < 2500:
+        received += wait_and_receive(right, arrival)
+    assert received == data
+
+
+def test_a_refused_plain_datagram_is_dropped_and_counted(open_link: Open) -> None:
+    left, right, asked = scripted(open_link, errno.EINVAL, errno.EPERM)
+    route = route_between(left, right)
+    assert left.send(burst_of(route, bytes(100), 100)) == -errno.EINVAL
+    assert left.segmentation_refusals == 0
+    assert left.send(burst_of(route, bytes(300), 100)) == -errno.EPERM
+    assert (left.send_errors, left.bursts_sent, len(asked)) == (2, 0, 2)
+    assert left.send(burst_of(route, b"after", 5)) == SENT
+    assert wait_and_receive(right, Arrival()) == b"after"
+
+
+def test_an_error_in_the_middle_drops_the_rest_and_forgets_the_place(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right, asked = scripted(open_link, None, errno.EAGAIN, errno.ENETUNREACH)
+    burst = burst_of(route_between(left, right), bytes(3000), 1000)
+    assert left.send(burst) == AGAIN
+    assert left.send(burst) == -errno.ENETUNREACH
+    assert left.datagrams_sent == 1
+    assert left.send(burst) == SENT
+    assert asked[3][1] == burst.address
+
+
+def test_routes_that_the_link_cannot_serve_are_refused(open_link: Open) -> None:
+    left, right = (open_link(address) for address in V4)
+    stranger = Route(ROCE_V4, left.gid, right.gid, source_port=0xC123, destination_port=right.port)
+    assert left.send(burst_of(stranger, b"x", 1)) == -errno.EADDRNOTAVAIL
+    port = left.source_port_for(1)
+    own = bytes(15) + b"\x01"
+    six = Route(ROCE_V6, own, own, source_port=port, destination_port=right.port)
+    assert left.send(burst_of(six, b"x", 1)) == -errno.EAFNOSUPPORT
+    native = Route(NATIVE, left.gid, right.gid, source_port=port)
+    assert left.send(burst_of(native, b"x", 1)) == -errno.EAFNOSUPPORT
+    long = burst_of(route_between(left, right), b"x", 1)
+    long.length = 65_537
+    assert left.send(long) == -errno.EMSGSIZE
+    assert left.send_errors == 4
+    assert left.send_calls == 0
+
+
+def test_a_closed_link_is_quiet(open_link: Open) -> None:
+    left, right = (open_link(address) for address in V4)
+    burst = burst_of(route_between(left, right), b"late", 4)
+    descriptors = [left.fileno(), *left_senders(left, burst)]
+    left.close()
+    left.close()
+    assert left.fileno() == -1
+    assert not left.receive(Arrival())
+    assert left.send(burst) == -errno.EBADF
+    with pytest.raises(OSError, match="closed"):
+        left.source_port_for(1)
+    for descriptor in descriptors:
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(descriptor)
+
+
+def left_senders(link: RoceUdpLink, burst: Burst) -> list[int]:
+    """Descriptors of this process's sockets bound to the burst's source port."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            bound = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with bound:
+            wanted = (link.address, burst.route.source_port)
+            if bound.family == socket.AF_INET and bound.getsockname() == wanted:
+                found.append(int(name))
+    assert found
+    return found
+
+
+def test_empty_datagrams_are_dropped_and_cannot_keep_the_engine(open_link: Open) -> None:
+    link = open_link("127.9.1.1", gro=False)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for _ in range(40):
+            stranger.sendto(b"", (link.address, link.port))
+        stranger.sendto(b"real", (link.address, link.port))
+    arrival = Arrival()
+    assert not link.receive(arrival)  # passed over a bounded number
+    assert 0 < link.receive_drops < 40
+    rounds = [link.receive(arrival) for _ in range(3)]
+    assert True in rounds
+    assert bytes(arrival.data[: arrival.length]) == b"real"
+    assert (link.receive_drops, link.bursts_received) == (40, 1)
+
+
+def test_source_ports_are_stable_spread_and_bounded(open_link: Open) -> None:
+    link = open_link("127.9.1.1")
+    ports = {entropy: link.source_port_for(entropy) for entropy in range(2000)}
+    assert all(sockets.FIRST_SOURCE_PORT <= port <= sockets.LAST_SOURCE_PORT for port in ports.values())
+    assert len(set(ports.values())) == sockets.MAX_SENDERS
+    assert {entropy: link.source_port_for(entropy) for entropy in range(2000)} == ports
+    assert len({link.source_port_for(entropy) for entropy in range(8)}) > 4  # neighbours go apart
+    assert open_link("127.9.1.2").source_port_for(5) == ports[5]  # another address has ports of its own
+
+
+def test_a_source_port_in_use_is_passed_over(open_link: Open) -> None:
+    first, second = open_link("127.9.1.1"), open_link("127.9.1.1")
+    taken, other = first.source_port_for(9), second.source_port_for(9)
+    assert taken != other
+    assert other >= sockets.FIRST_SOURCE_PORT
+    assert second.source_port_for(9) == other
+
+
+def test_packets_leave_with_the_source_port_of_their_route(open_link: Open) -> None:
+    left, right = (open_link(address) for address in V4)
+    arrival = Arrival()
+    for entropy in (1, 2, 3, 1):
+        route = route_between(left, right, entropy)
+        left.send(burst_of(route, b"x", 1))
+        wait_and_receive(right, arrival)
+        assert arrival.source_port == route.source_port == left.source_port_for(entropy)
+
+
+def test_the_receive_buffer_is_what_was_asked_doubled_by_the_kernel(open_link: Open) -> None:
+    assert open_link("127.9.1.1", receive_buffer_bytes=106_496).receive_buffer_bytes == 212_992
+    assert open_link("127.9.1.1").receive_buffer_bytes >= 212_992
+
+
+def test_the_receive_buffer_bounds_what_waits(open_link: Open) -> None:
+    right = open_link("127.9.1.2", receive_buffer_bytes=106_496)
+    left = open_link("127.9.1.1")
+    burst = burst_of(route_between(left, right), bytes(61_680), 4112)
+    assert [left.send(burst) for _ in range(50)] == [SENT] * 50  # UDP: the sender is not told
+    arrival, waiting = Arrival(), 0
+    while right.receive(arrival):
+        waiting += 1
+    assert 3 <= waiting < 10
+
+
+def test_a_port_in_use_is_an_error_and_leaks_nothing(open_link: Open) -> None:
+    link = open_link("127.9.1.1")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="in use"):
+        RoceUdpLink("127.9.1.1", link.port)
+    with pytest.raises(OSError, match="no interface"):
+        RoceUdpLink("192.0.2.1")
+    with pytest.raises(ValueError, match="does not appear"):
+        RoceUdpLink("nonsense")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_first_free_loopback_address_is_taken_by_the_bind() -> None:
+    with ExitStack() as stack:
+        def take() -> RoceUdpLink:
+            return stack.enter_context(roce_udp.open_first_free_loopback(first=240, last=242))
+        links = [take(), take()]
+        hosts = [int(link.address.rpartition(".")[2]) for link in links]
+        assert 240 <= hosts[0] < hosts[1] <= 242
+        assert {link.port for link in links} == {sockets.ROCE_PORT}
+        with pytest.raises(OSError, match="taken on all") as caught:
+            take(), take()
+        assert caught.value.errno == errno.EADDRINUSE
+        links[0].close()
+        assert take().address == links[0].address
+
+
+def test_descriptors_do_not_survive_an_exec(open_link: Open) -> None:
+    link = open_link("127.9.1.1")
+    link.source_port_for(1)
+    assert not os.get_inheritable(link.fileno())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
+def test_ipv6_datagrams_without_udp_checksum_are_taken(open_link: Open) -> None:
+    link = open_link("::1")
+    with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw:
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_CHECKSUM, -1)
+        payload = b"checksum zero"
+        raw.sendto(struct.pack("!HHHH", 0xC001, link.port, 8 + len(payload), 0) + payload, ("::1", 0))
+    arrival = Arrival()
+    assert wait_and_receive(link, arrival) == payload
+    assert arrival.source_port == 0xC001
+
+
+def test_both_families_are_known_to_the_paths_of_this_machine(open_link: Open) -> None:
+    for addresses in (V4, ("::1", "::1")):
+        left, right = (open_link(address) for address in addresses)
+        assert left.is_segmenting(route_between(left, right))
