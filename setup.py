@@ -39,7 +39,8 @@ def extensions() -> list:
     checks = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
     directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
-    return cythonize(modules, build_dir=os.environ.get("SOFTHCA_BUILD_DIR", "build/cython"),
+    # setuptools takes relative paths only
+    return cythonize(modules, build_dir=os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")),
                      compiler_directives=directives, include_path=[str(SOURCE)], show_all_warnings=False)
 
 
