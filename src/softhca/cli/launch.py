@@ -1,0 +1,93 @@
+"""The environment of a program under ``softhca run``: its own adapter, and ``import pyverbs`` that finds
+ours.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import softhca
+from softhca.cli.errors import CommandError
+
+ROCE_PORT = 4791
+FIRST_HOST, LAST_HOST = 2, 254
+ALIAS_MODULE = '''"""Stands where a program looks for pyverbs and gives it softhca's verbs."""
+
+from softhca import pyverbs_alias
+
+pyverbs_alias.install()
+'''
+
+
+def free_loopback_addresses(count: int, first: int = FIRST_HOST) -> list[str]:
+    """``count`` addresses of 127.0.0.``first`` … 127.0.0.254 whose RoCEv2 port is free.
+
+    Raises :class:`CommandError` when there are not so many.
+    """
+    addresses: list[str] = []
+    for host in range(first, LAST_HOST + 1):
+        if len(addresses) == count:
+            break
+        address = f"127.0.0.{host}"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, ROCE_PORT))
+            except OSError:
+                continue
+        addresses.append(address)
+    if len(addresses) < count:
+        raise CommandError(f"only {len(addresses)} of {count} loopback addresses are free")
+    return addresses
+
+
+def write_alias(directory: Path) -> None:
+    """Put a package ``pyverbs`` into ``directory`` that stands for softhca's verbs."""
+    package = directory / "pyverbs"
+    package.mkdir()
+    (package / "__init__.py").write_text(ALIAS_MODULE)
+
+
+def environment(
+    base: Mapping[str, str], rank: int, addresses: Sequence[str], alias: Path, capture: Path | None
+) -> dict[str, str]:
+    """The environment of copy ``rank``.
+
+    ``PYTHONPATH`` begins with ``alias``, so that any Python of this version finds the alias and softhca;
+    ``PATH`` with the folder of this interpreter, so that ``python3`` and ``#!/usr/bin/env python3`` are this
+    one.
+    """
+    changed = dict(base)
+    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}"
+    changed["SOFTHCA_RANK"] = str(rank)
+    changed["SOFTHCA_PEERS"] = ",".join(addresses)
+    changed.pop("SOFTHCA_CAPTURE", None)
+    if capture is not None:
+        changed["SOFTHCA_CAPTURE"] = str(capture)
+    package = Path(softhca.__file__).resolve().parent.parent
+    places = [str(alias), str(package), *_site_folders(), *_words(base.get("PYTHONPATH", ""))]
+    changed["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(places))
+    interpreter = str(Path(sys.executable).parent)
+    changed["PATH"] = os.pathsep.join(dict.fromkeys([interpreter, *_words(base.get("PATH", os.defpath))]))
+    return changed
+
+
+def _site_folders() -> list[str]:
+    """Where this interpreter's installed packages are: softhca's own requirements among them."""
+    paths = sysconfig.get_paths()
+    return [paths["purelib"], paths["platlib"]]
+
+
+def _words(path: str) -> list[str]:
+    return [word for word in path.split(os.pathsep) if word]
+
+
+def command_line(program: Sequence[str]) -> list[str]:
+    """``program`` as it is started: a Python script that is not executable goes to this interpreter."""
+    name = program[0]
+    is_script = name.endswith(".py") and os.path.isfile(name) and not os.access(name, os.X_OK)
+    return [sys.executable, *program] if is_script else list(program)

@@ -1,0 +1,69 @@
+"""The command ``softhca``: reads the command line, runs one subcommand, gives its exit status.
+
+0: success; 1: the thing asked for failed; 2: usage.  An error is one line on stderr; ``--debug`` shows the
+traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from softhca.cli.errors import FAILED, USAGE, CommandError
+
+COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture")
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; every command's module adds its own part."""
+    parser = argparse.ArgumentParser(
+        prog="softhca", description="Software host channel adapters, verbs and RoCEv2 in user space."
+    )
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log to stderr; twice: everything")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"softhca.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    args = build_parser().parse_args(arguments)
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    command = importlib.import_module(f"softhca.cli.{args.command}")
+    try:
+        return int(command.run(args))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if args.debug:
+            raise
+        print(f"softhca {args.command}: {describe(error)}", file=sys.stderr)
+        return status_of(error)
+
+
+def describe(error: BaseException) -> str:
+    """``error`` as one line."""
+    text = " ".join(str(error).split())
+    return (
+        text if isinstance(error, CommandError) and text else f"{text or 'failed'} ({type(error).__name__})"
+    )
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status that ``error`` stands for: a value that cannot be is a matter of usage."""
+    if isinstance(error, CommandError):
+        return error.status
+    return USAGE if type(error).__name__ == "DeviceSpecificationError" else FAILED

@@ -1,0 +1,82 @@
+"""What a performance test is: its verb, sizes and queue depths, and what goes together."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from softhca.cli.errors import UsageError
+
+VERBS = ("write", "read", "send", "atomic")
+KINDS = ("bw", "lat")
+TESTS = tuple(f"{verb}-{kind}" for verb in VERBS for kind in KINDS)
+SERVICES = {"write": ("rc", "uc"), "read": ("rc",), "send": ("rc", "uc", "ud"), "atomic": ("rc",)}
+DEFAULT_BANDWIDTH_BYTES = 65_536
+DEFAULT_LATENCY_BYTES = 2
+ATOMIC_BYTES = 8
+DEFAULT_ITERATIONS = 1000
+WRITE_BANDWIDTH_ITERATIONS = 5000
+TRANSMIT_DEPTH = 128
+RECEIVE_DEPTH = 512
+BATCH = 16
+READS = 16
+MAX_INLINE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One test.  ``iterations`` a queue pair, or 0: as many as fit into ``seconds``."""
+
+    verb: str
+    kind: str
+    service: str
+    size_bytes: int
+    iterations: int
+    seconds: float
+    queue_pairs: int
+    target: str = "poll"
+
+    @property
+    def test(self) -> str:
+        """The name of the test: ``write-bw`` …"""
+        return f"{self.verb}-{self.kind}"
+
+    @property
+    def depth(self) -> int:
+        """How many work requests are kept posted."""
+        return TRANSMIT_DEPTH if self.kind == "bw" else 1
+
+    @property
+    def batch(self) -> int:
+        """How many work requests are posted, and completed, together."""
+        return BATCH if self.kind == "bw" else 1
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The test that ``args`` ask for.  Raises :class:`UsageError` when they do not go together."""
+    verb, kind = args.test.split("-")
+    service = args.qp_type.lower()
+    if service not in SERVICES[verb]:
+        allowed = ", ".join(name.upper() for name in SERVICES[verb])
+        raise UsageError(f"{args.test} runs on {allowed} only, not on {args.qp_type}")
+    if args.link != "udp":
+        raise UsageError(f"--link {args.link} is not supported yet; --link udp is")
+    if kind == "lat" and args.qps != 1:
+        raise UsageError("a latency test uses one queue pair")
+    if verb == "atomic" and args.size not in (None, ATOMIC_BYTES):
+        raise UsageError("an atomic operation moves 8 bytes")
+    default = {"bw": DEFAULT_BANDWIDTH_BYTES, "lat": DEFAULT_LATENCY_BYTES}[kind]
+    if service == "ud":
+        default = min(default, 1024)
+    size_bytes = ATOMIC_BYTES if verb == "atomic" else args.size or default
+    iterations = WRITE_BANDWIDTH_ITERATIONS if args.test == "write-bw" else DEFAULT_ITERATIONS
+    return Plan(
+        verb,
+        kind,
+        service,
+        size_bytes,
+        0 if args.seconds else args.iters or iterations,
+        args.seconds or 0.0,
+        args.qps,
+        args.target,
+    )

@@ -1,0 +1,97 @@
+"""Which end of a test this process is: client of HOST, server, or client of a second process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+
+from softhca.cli.control import DEFAULT_PORT, ControlConnection, accept, connect, listen
+from softhca.cli.errors import UsageError
+from softhca.cli.pair import second_process
+
+
+def add_role_options(parser: argparse.ArgumentParser) -> None:
+    """HOST, ``--listen`` and the control connection's port."""
+    parser.add_argument("host", nargs="?", metavar="HOST", help="be the client of the server on HOST")
+    parser.add_argument(
+        "--listen",
+        action="store_true",
+        help="be the server, for one client (with neither HOST nor this, both ends run here)",
+    )
+    parser.add_argument(
+        "-p",
+        "--port",
+        type=number(1, 65535),
+        default=DEFAULT_PORT,
+        help="TCP port of the control connection (default %(default)s)",
+    )
+    parser.add_argument("--listen-fd", type=int, default=None, help=argparse.SUPPRESS)
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Which device, port and GID, as the pingpong programs spell it."""
+    parser.add_argument(
+        "-d", "--ib-dev", default="", metavar="DEVICE", help="device (default: the first one)"
+    )
+    parser.add_argument(
+        "-i", "--ib-port", type=number(1, 255), default=1, help="port of the device (default 1)"
+    )
+    parser.add_argument("-g", "--gid-idx", type=number(0, 255), default=0, help="GID index (default 0)")
+    parser.add_argument("-l", "--sl", type=number(0, 15), default=0, help="service level (default 0)")
+    parser.add_argument(
+        "--silence",
+        type=seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="give up when nothing completes for so long (default 30)",
+    )
+
+
+@contextlib.contextmanager
+def control_connection(
+    args: argparse.Namespace, peer_arguments: Sequence[str]
+) -> Iterator[ControlConnection]:
+    """The control connection of the role that ``args`` ask for; ``peer_arguments`` start a second process."""
+    if args.listen:
+        if args.host:
+            raise UsageError("HOST and --listen exclude each other")
+        listener = listen(args.port) if args.listen_fd is None else socket.socket(fileno=args.listen_fd)
+        with accept(listener) as control:
+            yield control
+    elif args.host:
+        with connect(args.host, args.port) as control:
+            yield control
+    else:
+        with second_process(peer_arguments) as control:
+            yield control
+
+
+class number:  # reads as a type where argparse wants one
+    """A whole number from ``least`` to ``most``; ``0x`` and the suffixes K, M, G (1024) are understood."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def __call__(self, text: str) -> int:
+        scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+        try:
+            value = int(text[:-1] if scale > 1 else text, 0) * scale
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if not self.least <= value <= self.most:
+            raise argparse.ArgumentTypeError(f"{value} is not between {self.least} and {self.most}")
+        return value
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 s")
+    return value

@@ -1,0 +1,147 @@
+"""The command line as a whole: statuses, one line of error, what is refused before anything is made."""
+
+import subprocess
+import sys
+
+import pytest
+
+from softhca.cli import main as main_module
+from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.main import build_parser, describe, main, status_of
+from softhca.cli.perf_plan import TESTS, plan_of
+
+
+def plan(*words):
+    return plan_of(build_parser().parse_args(["perf", *words]))
+
+
+@pytest.mark.parametrize("words", [
+    [], ["nonsense"], ["perf"], ["perf", "write-speed"], ["perf", "write-bw", "--size", "0"],
+    ["perf", "write-bw", "--iters", "1", "--seconds", "1"], ["pingpong", "--service", "xrc"],
+    ["pingpong", "-m", "1500"], ["run", "-n", "0", "--", "true"], ["ping", "--port", "65536"],
+])  # fmt: skip
+def test_wrong_arguments_are_status_2_before_anything_happens(words, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(words)
+    assert exit_info.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("words", "word"), [
+    (["perf", "read-bw", "--qp-type", "UC"], "RC only"),
+    (["perf", "write-bw", "--qp-type", "UD"], "RC, UC only"),
+    (["perf", "atomic-lat", "--qp-type", "UD"], "RC only"),
+    (["perf", "atomic-bw", "--size", "16"], "8 bytes"),
+    (["perf", "write-lat", "--qps", "2"], "one queue pair"),
+    (["perf", "write-bw", "--link", "shm"], "not supported yet"),
+    (["run"], "which program"),
+    (["run", "--"], "which program"),
+    (["run", "--link", "shm", "--", "true"], "not supported yet"),
+    (["run", "--link", "fabric:two.topology", "--", "true"], "not supported yet"),
+    (["run", "--link", "tcp", "--", "true"], "expected udp"),
+    (["run", "--link", "shm", "--capture", "x.pcapng", "--", "true"], "go with --link udp"),
+    (["run", "--faults", "loss=1%", "--", "true"], "not supported yet"),
+    (["run", "--capture", "/nowhere/x.pcapng", "--", "true"], "no such folder"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_one_line_and_status_2(words, word, capsys):
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(f"softhca {words[0]}: ")
+    assert word in captured.err
+
+
+class Failing:
+    def __init__(self, error):
+        self.error = error
+
+    def run(self, args):
+        raise self.error
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Makes `devinfo` raise an error."""
+    real = main_module.importlib.import_module
+
+    def arrange(error):
+        def import_module(name):
+            return Failing(error) if arrange.armed and name.endswith("devinfo") else real(name)
+
+        monkeypatch.setattr(main_module.importlib, "import_module", import_module)
+        parser = build_parser()
+        monkeypatch.setattr(main_module, "build_parser", lambda: parser)
+        arrange.armed = True
+
+    arrange.armed = False
+    return arrange
+
+
+@pytest.mark.parametrize(("error", "status", "line"), [
+    (CommandError("it broke"), 1, "softhca devinfo: it broke\n"),
+    (UsageError("two\nlines"), 2, "softhca devinfo: two lines\n"),
+    (ValueError("odd"), 1, "softhca devinfo: odd (ValueError)\n"),
+    (KeyError(), 1, "softhca devinfo: failed (KeyError)\n"),
+])  # fmt: skip
+def test_every_error_is_one_line_without_traceback(failing, error, status, line, capsys):
+    failing(error)
+    assert main(["devinfo"]) == status
+    assert capsys.readouterr() == ("", line)
+
+
+def test_debug_shows_the_error_itself(failing):
+    failing(ValueError("odd"))
+    with pytest.raises(ValueError, match="odd"):
+        main(["--debug", "devinfo"])
+
+
+def test_interrupt_is_status_130_without_a_word(failing, capsys):
+    failing(KeyboardInterrupt())
+    assert main(["devinfo"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_devices_that_cannot_be_are_a_matter_of_usage():
+    class DeviceSpecificationError(ValueError):
+        pass
+
+    assert status_of(DeviceSpecificationError("x")) == 2
+    assert describe(UsageError("x")) == "x"
+
+
+def test_module_is_the_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "softhca", "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 0
+    for command in ("devinfo", "run", "perf", "ping", "pingpong", "capture"):
+        assert command in process.stdout
+
+
+def test_plans_have_perftests_defaults():
+    assert TESTS == (
+        "write-bw",
+        "write-lat",
+        "read-bw",
+        "read-lat",
+        "send-bw",
+        "send-lat",
+        "atomic-bw",
+        "atomic-lat",
+    )
+    chosen = {test: (plan(test).size_bytes, plan(test).iterations) for test in TESTS}
+    assert chosen.pop("write-bw") == (65536, 5000)
+    assert {chosen[test] for test in ("read-bw", "send-bw")} == {(65536, 1000)}
+    assert {chosen[test] for test in ("write-lat", "read-lat", "send-lat")} == {(2, 1000)}
+    assert {chosen[test] for test in ("atomic-bw", "atomic-lat")} == {(8, 1000)}
+    assert (plan("write-bw").depth, plan("write-bw").batch) == (128, 16)
+    assert (plan("write-lat").depth, plan("write-lat").batch) == (1, 1)
+
+
+def test_plan_takes_size_service_and_amount():
+    chosen = plan("send-bw", "--qp-type", "ud", "--size", "512", "--seconds", "0.5", "--qps", "3")
+    assert (chosen.service, chosen.size_bytes, chosen.iterations, chosen.seconds) == ("ud", 512, 0, 0.5)
+    assert chosen.queue_pairs == 3
+    assert plan("send-bw", "--qp-type", "UD").size_bytes == 1024
+    assert plan("read-bw", "-n", "7").iterations == 7

@@ -1,0 +1,92 @@
+"""Values on the command line, figures and text."""
+
+import argparse
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softhca.cli import output
+from softhca.cli.figures import latency_us, percentile
+from softhca.cli.roles import number, seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1), ("0x10", 16), ("64K", 65536), ("1m", 1 << 20), ("2G", 2 << 30)]
+)
+def test_number_understands_hexadecimal_and_binary_suffixes(text, value):
+    assert number(1, 1 << 40)(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "K", "1.5", "-1", "0", "101", "1k", "ten"])
+def test_number_outside_its_range_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        number(1, 100)(text)
+
+
+def test_number_takes_both_ends_of_its_range():
+    assert [number(1, 100)(text) for text in ("1", "100")] == [1, 100]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "86401", "x"])
+def test_seconds_are_positive_and_at_most_a_day(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        seconds(text)
+
+
+def test_seconds_may_be_a_fraction():
+    assert seconds("0.25") == 0.25
+
+
+def test_percentile_is_the_nearest_rank():
+    values = list(range(1, 101))
+    assert [percentile(values, p) for p in (0, 1, 50, 99, 100)] == [1, 1, 50, 99, 100]
+    assert percentile([7], 50) == 7
+
+
+def test_percentile_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
+def test_latency_figures_are_ordered_and_from_the_samples(samples):
+    figures = latency_us(samples)
+    assert list(figures) == ["min", "p50", "p99", "max"]
+    assert figures["min"] <= figures["p50"] <= figures["p99"] <= figures["max"]
+    assert {figure for figure in figures.values()} <= {sample / 1000 for sample in samples}
+    assert (figures["min"], figures["max"]) == (min(samples) / 1000, max(samples) / 1000)
+
+
+def test_latency_of_no_samples_is_zero():
+    assert latency_us([]) == {"min": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1.5e9, "1.5 GB"), (2e13, "20 TB")]
+)
+def test_bytes_have_decimal_units(value, text):
+    assert output.bytes_text(value) == text
+
+
+def test_json_is_one_document_on_stdout(capsys):
+    output.print_json({"a": [1, 2]})
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"a": [1, 2]}
+    assert captured.err == ""
+
+
+def test_progress_is_silent_where_there_is_no_terminal(capsys):
+    with output.progress("label", 10) as advance:
+        advance(5)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_table_goes_to_stdout_as_plain_text(capsys):
+    output.print_table("title", ("name", "value"), [("answer", 42)])
+    captured = capsys.readouterr()
+    assert "answer" in captured.out
+    assert "42" in captured.out
+    assert "\x1b" not in captured.out
+    assert captured.err == ""
