@@ -21,7 +21,18 @@ from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route
 
 Open = Callable[..., RoceUdpLink]
 V4 = ("127.9.1.1", "127.9.1.2")
-PAIRS = pytest.mark.parametrize("addresses", [V4, ("::1", "::1")], ids=["ipv4", "ipv6"])
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+PAIRS = pytest.mark.parametrize(
+    "addresses", [V4, pytest.param(("::1", "::1"), marks=needs_ipv6)], ids=["ipv4", "ipv6"])
 
 
 @pytest.fixture
@@ -88,7 +99,12 @@ def test_the_gid_of_an_ipv4_link_is_the_mapped_address(open_link: Open) -> None:
     assert link.gid == bytes(10) + b"\xff\xff\x7f\x09\x01\x01"
     assert (link.address, link.interface, link.active_mtu) == ("127.9.1.1", "lo", 4096)
     assert open_link("::ffff:127.9.1.3").framing == ROCE_V4
-    assert open_link("::1").gid == bytes(15) + b"\x01"
+
+
+@needs_ipv6
+def test_the_gid_of_an_ipv6_link_is_its_address(open_link: Open) -> None:
+    link = open_link("::1")
+    assert (link.gid, link.framing) == (bytes(15) + b"\x01", ROCE_V6)
 
 
 def test_senders_are_told_apart(open_link: Open) -> None:
@@ -308,7 +324,7 @@ def test_routes_that_the_link_cannot_serve_are_refused(open_link: Open) -> None:
 def test_a_closed_link_is_quiet(open_link: Open) -> None:
     left, right = (open_link(address) for address in V4)
     burst = burst_of(route_between(left, right), b"late", 4)
-    descriptors = [left.fileno(), *left_senders(left, burst)]
+    descriptors = [left.fileno(), *senders_of(left, burst.route.source_port)]
     left.close()
     left.close()
     assert left.fileno() == -1
@@ -321,8 +337,8 @@ def test_a_closed_link_is_quiet(open_link: Open) -> None:
             os.fstat(descriptor)
 
 
-def left_senders(link: RoceUdpLink, burst: Burst) -> list[int]:
-    """Descriptors of this process's sockets bound to the burst's source port."""
+def senders_of(link: RoceUdpLink, port: int) -> list[int]:
+    """Descriptors of this process's sockets bound to that source port of the link."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -330,8 +346,7 @@ def left_senders(link: RoceUdpLink, burst: Burst) -> list[int]:
         except OSError:
             continue
         with bound:
-            wanted = (link.address, burst.route.source_port)
-            if bound.family == socket.AF_INET and bound.getsockname() == wanted:
+            if bound.family == socket.AF_INET and bound.getsockname() == (link.address, port):
                 found.append(int(name))
     assert found
     return found
@@ -423,12 +438,21 @@ def test_the_first_free_loopback_address_is_taken_by_the_bind() -> None:
         assert take().address == links[0].address
 
 
+def test_send_only_sockets_hold_next_to_no_memory_for_receiving(open_link: Open) -> None:
+    link = open_link("127.9.1.1")
+    (descriptor,) = senders_of(link, link.source_port_for(1))
+    with socket.socket(fileno=os.dup(descriptor)) as sender:
+        assert sender.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 8192
+        assert sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) >= 212_992
+
+
 def test_descriptors_do_not_survive_an_exec(open_link: Open) -> None:
     link = open_link("127.9.1.1")
     link.source_port_for(1)
     assert not os.get_inheritable(link.fileno())
 
 
+@needs_ipv6
 @pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
 def test_ipv6_datagrams_without_udp_checksum_are_taken(open_link: Open) -> None:
     link = open_link("::1")
@@ -441,7 +465,7 @@ def test_ipv6_datagrams_without_udp_checksum_are_taken(open_link: Open) -> None:
     assert arrival.source_port == 0xC001
 
 
-def test_both_families_are_known_to_the_paths_of_this_machine(open_link: Open) -> None:
-    for addresses in (V4, ("::1", "::1")):
-        left, right = (open_link(address) for address in addresses)
-        assert left.is_segmenting(route_between(left, right))
+@PAIRS
+def test_paths_within_this_machine_segment(open_link: Open, addresses: tuple[str, str]) -> None:
+    left, right = (open_link(address) for address in addresses)
+    assert left.is_segmenting(route_between(left, right))
