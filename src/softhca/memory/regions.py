@@ -66,6 +66,10 @@ class Region:
         self.slot = slot
         self.tpt = table.tpt
         self.scratch = table.scratch_address
+        self.valid = False
+        self.generation = self.bound_windows = 0
+        self.direct_address = self.direct_pid = 0
+        self.fault = 0
 
     def covers(self, va, n):
         """Whether ``n`` bytes from ``va`` lie in the region (no sum that could wrap)."""
@@ -204,7 +208,7 @@ class Region:
         owner: cython.uint = 0
         i: cython.uint
         entry: cython.ulonglong
-        self.direct_address = 0
+        self.direct_address = self.direct_pid = 0
         for i in range(self.entry_count):
             entry = self.tpt.entries[self.first_entry + i]
             here = self.address_map.address(entry & 0xFFFFFFFF)

@@ -97,6 +97,7 @@ class Work:
         self.sge_length = array("I", bytes(4 * max(max_sge, 1)))
         self.sge_key = array("I", bytes(4 * max(max_sge, 1)))
         self.regions = [None] * max_sge
+        self.wr_id = 0
         self.num_sge = 0
         self.total_bytes = 0
         self.status = _OK
@@ -165,6 +166,9 @@ class SendWork(Work):
         super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes))
         self.max_inline_bytes = max_inline_bytes
         self.inline_offset = SEND_HEADER_BYTES
+        self.opcode = self.flags = self.imm_or_key = self.rkey = self.inline_bytes = 0
+        self.ah = self.remote_qpn = self.remote_qkey = 0
+        self.remote_va = self.compare_add = self.swap = 0
         self.clear_notes()
 
     def clear_notes(self):
@@ -218,7 +222,6 @@ class ReceiveWork(Work):
 
     def __init__(self, max_sge=32):
         super().__init__(max_sge, receive_bytes(max_sge))
-        self.wr_id = 0
         self.received_bytes = 0
 
     def check(self, n):

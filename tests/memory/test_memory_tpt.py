@@ -1,0 +1,104 @@
+"""The translation and protection table."""
+
+import errno
+
+import pytest
+
+from softhca.memory.tpt import MAX_ENTRIES, TranslationTable
+
+
+def fails(code):
+    return pytest.raises(OSError, match=rf"\[Errno {code}\]")
+
+
+def test_an_entry_is_frame_domain_rights_valid():
+    table = TranslationTable(16)
+    table.set(3, 0x89ABCDEF, 0x55, 0x123456)
+    assert table.entry(3) == 1 << 63 | 0x55 << 56 | 0x123456 << 32 | 0x89ABCDEF
+    assert table.entry(2) == table.entry(4) == 0
+
+
+def test_widest_values_fit_and_wider_ones_are_refused():
+    table = TranslationTable(4)
+    table.set(0, 0xFFFFFFFF, 0x7F, 0xFFFFFF)
+    assert table.entry(0) == 0xFFFFFFFFFFFFFFFF
+    for frame, rights, pd in ((1 << 32, 0, 1), (0, 0x80, 1), (0, 0, 1 << 24)):
+        with fails(errno.EINVAL):
+            table.set(1, frame, rights, pd)
+    for first, count in ((4, 1), (3, 2), (0, 5), (0, 0), (0xFFFFFFFF, 2)):
+        with fails(errno.EINVAL):
+            table.set_run(first, 0, count, 0, 1)
+    with fails(errno.EINVAL):
+        table.set_run(0, 0xFFFFFFFF, 2, 0, 1)
+    assert [table.entry(i) for i in range(1, 6)] == [0] * 5
+
+
+def test_a_run_maps_consecutive_frames():
+    table = TranslationTable(8)
+    table.set_run(2, 100, 3, 1, 7)
+    assert [table.entry(i) & 0xFFFFFFFF for i in range(8)] == [0, 0, 100, 101, 102, 0, 0, 0]
+    assert {table.entry(i) >> 32 for i in (2, 3, 4)} == {1 << 31 | 1 << 24 | 7}
+
+
+def test_protect_run_keeps_frames_and_valid_bits():
+    table = TranslationTable(8)
+    table.set_run(0, 100, 3, 1, 7)
+    table.invalidate(1)
+    table.protect_run(0, 3, 5, 9)
+    assert table.entry(0) == 1 << 63 | 5 << 56 | 9 << 32 | 100
+    assert table.entry(1) == 5 << 56 | 9 << 32 | 101
+    with fails(errno.EINVAL):
+        table.protect_run(7, 2, 5, 9)
+
+
+def test_invalidate_clears_one_bit_only():
+    table = TranslationTable(4)
+    table.set(0, 5, 1, 2)
+    table.invalidate(0)
+    assert table.entry(0) == 1 << 56 | 2 << 32 | 5
+    with fails(errno.EINVAL):
+        table.invalidate(4)
+
+
+def test_released_entries_are_invalid_and_found_again():
+    table = TranslationTable(8)
+    first = table.allocate(8)
+    table.set_run(first, 1, 8, 1, 1)
+    with fails(errno.ENOMEM):
+        table.allocate(1)
+    table.release(first + 2, 3)
+    assert [table.entry(i) >> 63 for i in range(8)] == [1, 1, 0, 0, 0, 1, 1, 1]
+    assert table.allocate(3) == first + 2
+
+
+def test_fragmentation_refuses_a_long_run_though_enough_entries_are_free():
+    table = TranslationTable(10)
+    runs = [table.allocate(2) for _ in range(5)]
+    for first in runs[::2]:
+        table.release(first, 2)
+    assert table.free_entries == 6
+    with fails(errno.ENOMEM):
+        table.allocate(3)
+    table.release(runs[1], 2)
+    assert table.allocate(6) == runs[0]
+
+
+def test_releasing_what_is_not_allocated_is_refused():
+    table = TranslationTable(8)
+    first = table.allocate(4)
+    with fails(errno.EINVAL):
+        table.release(first, 5)
+    table.release(first, 4)
+    with fails(errno.EINVAL):
+        table.release(first, 4)
+
+
+def test_the_whole_table_of_two_to_the_27_is_sparse():
+    table = TranslationTable()
+    assert table.capacity == MAX_ENTRIES == 1 << 27
+    table.set(MAX_ENTRIES - 1, 9, 0, 1)
+    assert table.entry(MAX_ENTRIES - 1) & 0xFFFFFFFF == 9
+    assert table.entry(MAX_ENTRIES) == 0
+    for capacity in (0, MAX_ENTRIES + 1):
+        with fails(errno.EINVAL):
+            TranslationTable(capacity)
