@@ -147,9 +147,9 @@ def test_a_real_veth_neighbour_is_uncut_but_not_what_lies_behind_it() -> None:
     alone = ["unshare", "--map-root-user", "--net"]
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("needs unshare (util-linux) and ip (iproute2)")
-    probe = [*alone, "ip", "link", "add", "vt0", "type", "veth"]
+    probe = [*alone, "sh", "-c", 'ip link add vt0 type veth && exec "$0" -c ""', sys.executable]
     if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this system lets the user make no network namespace with a veth pair")
+        pytest.skip("this user cannot run Python in a network namespace with a veth pair")
     command = [*alone, "sh", "-c", _VETH_SCRIPT, sys.executable, _VETH_QUESTIONS]
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
