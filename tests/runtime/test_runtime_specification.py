@@ -76,7 +76,7 @@ def test_an_error_is_one_line_and_names_the_bad_word(text, word):
 @pytest.mark.parametrize("text", ["", " ", "\t"])
 def test_nothing_said_gives_one_device_on_a_free_loopback_address(text):
     assert parse(text) == (DEFAULT,)
-    assert DEFAULT == DeviceSpecification("softhca0", "udp", "")
+    assert DeviceSpecification("softhca0", "udp", "") == DEFAULT
 
 
 def test_the_number_of_devices_is_bounded():
@@ -97,9 +97,10 @@ def test_any_text_is_a_device_list_or_a_clear_error(text):
     try:
         devices = parse(text)
     except DeviceSpecificationError as error:
-        assert str(error).startswith("SOFTHCA_DEVICES: ")
+        devices, message = (), str(error)
     else:
-        assert all(d.name for d in devices)
+        message = ""
+    assert devices or message.startswith("SOFTHCA_DEVICES: ")
 
 
 def test_an_address_resolves_to_itself():

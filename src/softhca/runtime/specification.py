@@ -7,7 +7,7 @@
 ``KIND``   ``PLACE``
 =========  ==========================================================================================
 ``udp``    an IPv4 address, an IPv6 address in brackets, or the name of a network interface: RoCEv2
-``unix``   path of the socket of an adapter process that is already being served
+``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
 Options of ``udp``: ``mtu`` (256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes).

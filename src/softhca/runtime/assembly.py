@@ -1,0 +1,56 @@
+"""What a device is made of: a link on its address and an adapter that frames for it."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+
+from softhca.adapter.config import MTU_BYTES, AdapterConfig
+from softhca.adapter.engine import Adapter
+from softhca.links.paths import leaves_bursts_uncut
+from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
+from softhca.runtime.clock import now_ns
+from softhca.runtime.specification import DeviceSpecification, resolve
+from softhca.wire.route import V4_MAPPED_PREFIX
+
+DATAGRAM_OVERHEAD_BYTES = 1280
+"""What Linux charges a receiver for a datagram beyond its bytes, at most (``sk_buff`` and rounding)."""
+
+
+def open_link(specification: DeviceSpecification) -> RoceUdpLink:
+    """The link of a ``udp`` device.
+
+    OSError where the address cannot be had (its message names the device), DeviceSpecificationError for an
+    interface that does not exist or has no address.
+    """
+    if not specification.place:
+        return open_first_free_loopback()
+    address = resolve(specification.place)
+    try:
+        return RoceUdpLink(address)
+    except OSError as error:
+        code = error.errno or errno.EADDRNOTAVAIL
+        reason = error.strerror or str(error)
+        raise OSError(code, f"{specification.name}: {address} port 4791: {reason}") from None
+
+
+def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
+    """A new adapter and its link.  Errors as ``open_link``."""
+    link = open_link(specification)
+    try:
+        limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
+        mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
+        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu)
+        adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
+                          overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
+    except BaseException:
+        link.close()
+        raise
+    return adapter, link
+
+
+def _overhead_bytes(source: bytes, destination: bytes) -> int:
+    """Cost of a datagram to a destination beyond its bytes: nothing of its own where bursts stay whole."""
+    if source.startswith(V4_MAPPED_PREFIX):
+        source, destination = source[12:], destination[12:]
+    return 0 if leaves_bursts_uncut(source, destination) else DATAGRAM_OVERHEAD_BYTES

@@ -1,0 +1,30 @@
+from softhca.adapter.engine cimport Adapter
+from softhca.wire.burst cimport Arrival, Burst
+
+
+cdef class EngineLoop:
+    cdef public Adapter adapter
+    cdef public object link
+    cdef public object lock
+    cdef public object clock
+    cdef public object wake
+    cdef public Burst burst
+    cdef public Arrival arrival
+    cdef public bint kept
+    cdef public bint dead
+    cdef public unsigned long long polls
+    cdef public unsigned long long rounds
+    cdef public unsigned long long notices
+    cdef public unsigned long long told
+    cdef public unsigned long long look_ns
+    cdef public int waiters
+    cdef object acquire
+    cdef object release
+
+    cpdef bint progress(self, unsigned long long now)
+    cpdef bint transmit(self, unsigned long long now)
+    cpdef bint poll(self)
+    cpdef object kick(self)
+    cpdef object notice(self)
+    cpdef object settle(self)
+    cpdef unsigned long long deadline(self)

@@ -1,0 +1,133 @@
+"""One adapter, its link and the clock: the rounds that make packets move.
+
+Theory of operation.  The engine never calls out for packets; somebody gives it turns.  A *round* is one
+bounded turn: take what has arrived, let time-outs expire, transmit what is due.  Rounds are given by
+whoever is there first, under one lock: an application thread that polls (inline, :meth:`EngineLoop.poll`),
+one that rings a doorbell or runs a command (:meth:`EngineLoop.kick`), one that blocks for an event, or the
+background thread.  Who polls and finds the lock taken goes on at once: somebody else does the work.  Nobody
+waits inside a round, and the system calls of a burst keep the interpreter lock, so a round is short.
+
+Two words make sure that nothing is slept through.  ``look_ns`` is the moment at which the one that sleeps
+in charge of this adapter will look again by itself: a round that leaves an earlier deadline behind wakes
+it.  ``notices`` counts what the engine had to tell the host: where application threads sleep (``waiters``),
+a round that brought news wakes them.
+"""
+
+import threading
+
+import cython
+
+from softhca.runtime.clock import now_ns
+from softhca.wire.burst import Arrival, Burst
+
+__all__ = ["NEVER", "EngineLoop"]
+
+NEVER = (1 << 63) - 1
+"""``look_ns`` of one that sleeps until it is woken, and the deadline of an engine that waits for nothing."""
+
+LATE_NS = cython.declare(cython.ulonglong, 8_000_000)
+"""A deadline may be noticed this much later than it is due before somebody is woken for it."""
+
+PORT = cython.declare(cython.int, 1)
+AGAIN = cython.declare(cython.int, 0)
+RECEIVE_BURSTS = cython.declare(cython.int, 8)
+TRANSMIT_BURSTS = cython.declare(cython.int, 8)
+
+
+class EngineLoop:
+    """``adapter`` with its ``link``; ``wake`` is called, without arguments, to wake whoever sleeps in charge.
+
+    A link has ``receive(arrival) -> bool`` and ``send(burst) -> int`` (0: no room now, give the same burst
+    again later), both without blocking.  ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock;
+    all else is called under it.
+    """
+
+    def __init__(self, adapter, link, wake, clock=now_ns):
+        self.adapter = adapter
+        adapter.notice = self.notice
+        self.link = link
+        self.wake = wake
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.acquire = self.lock.acquire
+        self.release = self.lock.release
+        self.burst = Burst()
+        self.arrival = Arrival()
+        self.kept = False
+        self.dead = False
+        self.polls = 0
+        self.rounds = 0
+        self.notices = 0
+        self.told = 0
+        self.look_ns = NEVER
+        self.waiters = 0
+
+    def progress(self, now):
+        """One bounded round at ``now``, under the lock; True when there was something to do."""
+        arrival: Arrival = self.arrival
+        worked: cython.bint = False
+        _turn: cython.int
+        self.rounds += 1
+        for _turn in range(RECEIVE_BURSTS):
+            if not self.link.receive(arrival):
+                break
+            worked = True
+            self.adapter.receive(PORT, arrival, now)
+        self.adapter.expire(now)
+        if self.transmit(now):
+            worked = True
+        return worked
+
+    def transmit(self, now):
+        """Send what is due, a bounded number of bursts; one that the link has no room for is kept."""
+        burst: Burst = self.burst
+        worked: cython.bint = False
+        _turn: cython.int
+        for _turn in range(TRANSMIT_BURSTS):
+            if not self.kept and not self.adapter.transmit(PORT, burst, now):
+                break
+            self.kept = self.link.send(burst) == AGAIN
+            if self.kept:
+                break
+            worked = True
+        return worked
+
+    def poll(self):
+        """A round for a thread that polls, unless another thread gives one.  True: there was work."""
+        if self.dead or not self.acquire(False):
+            return False
+        try:
+            self.polls += 1
+            worked: cython.bint = self.progress(self.clock())
+            self.settle()
+        finally:
+            self.release()
+        return worked
+
+    def kick(self):
+        """The host rang doorbells or wrote commands: take them and transmit, now."""
+        self.acquire()
+        try:
+            if not self.dead:
+                now: cython.ulonglong = self.clock()
+                self.adapter.kick(now)
+                self.transmit(now)
+                self.settle()
+        finally:
+            self.release()
+
+    def settle(self):
+        """After a round: wake a sleeper that would look too late, or that waits for news that came."""
+        if self.waiters and self.notices != self.told:
+            self.told = self.notices
+            self.wake()
+        elif self.deadline() + LATE_NS < self.look_ns:
+            self.wake()
+
+    def notice(self):
+        """The engine has told the host something (called by the adapter within a round)."""
+        self.notices += 1
+
+    def deadline(self):
+        """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
+        return self.adapter.next_deadline()

@@ -1,0 +1,78 @@
+"""What an application and an adapter process say to each other: one JSON object a packet of a Unix socket.
+
+Only attaching, asking after resources and leaving go this way; all else crosses in shared rings.
+Descriptors (host memory, kick, notify) ride along as ancillary data.  Every packet is bounded, and checked
+by who reads it.  Requests (field ``request``):
+
+* ``attach``: ``control`` and ``doorbells`` (page frames), ``flag`` (frame of the sleep flag), and the
+  descriptors of memory, kick and notify → ``host`` (its number), ``guid``, ``foreign`` (errno of reaching the
+  application's own memory, 0: it can be reached).  A closed socket detaches.
+* ``resources`` → ``hosts`` and ``counts`` (resources by kind), of all hosts together.
+
+A reply carries ``error`` (errno) and ``message`` where the request was refused.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import json
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+MESSAGE_BYTES = 64 << 10
+DESCRIPTORS = 3
+
+Message = dict[str, Any]
+
+
+def send(channel: socket.socket, message: Message, descriptors: Iterable[int] = ()) -> None:
+    """Send one message; OSError EMSGSIZE when it is too long, EPIPE when nobody is there any more."""
+    data = json.dumps(message, separators=(",", ":")).encode()
+    if len(data) > MESSAGE_BYTES:
+        raise OSError(errno.EMSGSIZE, f"a message of {len(data)} bytes")
+    passed = array.array("i", descriptors)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)] if passed else []
+    channel.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+
+
+def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
+    """One message and its descriptors, which become the caller's; None at the end of the stream.
+
+    OSError EPROTO, with every descriptor closed, for anything that is no message.
+    """
+    room = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
+    data, ancillary, flags, _ = channel.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    try:
+        if not data and not descriptors:
+            return None
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise OSError(errno.EPROTO, "a message that is too long")
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise OSError(errno.EPROTO, "a message that is no object")
+    except (ValueError, RecursionError, OSError) as error:
+        close_all(descriptors)
+        raise OSError(errno.EPROTO, f"the other side sent no message: {error}") from None
+    return message, list(descriptors)
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close descriptors that nobody wants."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def peer_of(channel: socket.socket) -> tuple[int, int]:
+    """Process and user number of the other side, as the kernel knows them."""
+    size = 3 * array.array("i").itemsize
+    pid, uid, _ = array.array("i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, uid

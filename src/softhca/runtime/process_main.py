@@ -1,0 +1,71 @@
+"""Entry of an adapter process: ``python -P -m softhca.runtime.process_main DEVICE [options]``.
+
+DEVICE is a word of ``SOFTHCA_DEVICES``.  ``--attach``: the socket of the application that started it, which
+it serves first; its first word there is ``{"place": address}`` or ``{"error": errno, "message": text}``.
+The process ends when the last application has gone, with ``--stay`` at the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import socket
+import sys
+import threading
+
+from softhca.runtime import messages
+from softhca.runtime.assembly import assemble
+from softhca.runtime.server import AdapterServer
+from softhca.runtime.specification import DeviceSpecificationError, parse_one
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve one adapter; the exit status."""
+    options = _options(arguments)
+    # Whoever started this process decides when it ends; a terminal's interrupt is meant for the application.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    first = None
+    if options.attach >= 0:
+        first = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=options.attach)
+        first.set_inheritable(False)
+    try:
+        specification = parse_one(options.device)
+        adapter, link = assemble(specification)
+        server = AdapterServer(adapter, link, first, options.listen, options.stay)
+    except (OSError, DeviceSpecificationError) as error:
+        if first is None:
+            print(f"softhca: {error}", file=sys.stderr)
+        else:
+            reason = getattr(error, "strerror", None) or str(error)
+            messages.send(first, {"error": getattr(error, "errno", None) or errno.EINVAL, "message": reason})
+        return 1
+    if first is not None:
+        messages.send(first, {"place": link.address})
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    if options.stay:
+        print("ready", flush=True)
+        threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
+    server.serve()
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="softhca.runtime.process_main", description="serve one adapter")
+    parser.add_argument("device", help="NAME=KIND:PLACE")
+    parser.add_argument("--attach", type=int, default=-1, metavar="FD", help="socket of the first one")
+    parser.add_argument("--listen", default="", metavar="PATH", help="socket for further applications")
+    parser.add_argument("--stay", action="store_true", help="serve until standard input ends")
+    return parser.parse_args(arguments)
+
+
+def _stop_at_end_of_input(server: AdapterServer) -> None:
+    while os.read(0, 4096):
+        pass
+    server.stop()
+    os.kill(os.getpid(), signal.SIGTERM)  # wakes the loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

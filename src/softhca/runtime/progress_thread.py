@@ -1,0 +1,230 @@
+"""Who sleeps, and who wakes whom: the background thread and the application threads that block.
+
+At any moment at most one thread is in charge of a sleeping adapter; it blocks on the link's descriptors
+until the engine's next deadline.  A thread that waits for a completion or an event takes the charge itself
+(no hand-over between threads in the way of a wake-up); the background thread has it otherwise.
+
+While applications poll or wait, the background thread keeps off: it looks once after 1 ms, 2, 4, 8 ms,
+without touching link or lock, and takes over when nobody has driven the engine between two looks.  A thread
+that stays waiting lets it sleep for good and wakes it when it leaves.  So a program that polls hardly
+notices it, an idle one is left alone, and one that stops polling is served again within 8 ms, far below the
+shortest time-out that peers use (timeout 14: 67 ms, seven times).
+
+After work a thread spins for a short while before it blocks: the answer to what it sent is often there
+within microseconds, and in a program that computes in Python a thread that blocks gets the interpreter lock
+back only after a switch interval of 5 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable, Iterable
+
+from softhca.runtime.clock import NS_PER_S
+from softhca.runtime.loop import NEVER, EngineLoop
+
+FIRST_LOOK_NS = 1_000_000
+LAST_LOOK_NS = 8_000_000
+SPIN_NS = 50_000
+KEPT_RETRY_NS = 200_000
+POLLS_OF_A_POLLER = 8
+"""As many polls between two looks are a program that polls; fewer are one that happens to look."""
+
+
+class Progress:
+    """Gives turns to one :class:`EngineLoop` whenever no application thread does.
+
+    ``descriptors`` are the link's, readable when something has arrived.  ``wakeups`` counts how often a
+    thread woke up from blocking, for the tests of idleness.
+    """
+
+    def __init__(self, descriptors: Iterable[int]) -> None:
+        self.loop: EngineLoop | None = None
+        self.wakeups = 0
+        self._descriptors = tuple(descriptors)
+        self._thread_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._leader_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread_poll = self._poller(self._thread_wake)
+        self._leader_poll = self._poller(self._leader_wake)
+        self._seat = threading.Lock()
+        self._news = threading.Condition()
+        self._leading = False
+        self._parked = False
+        self._thread_look_ns = 0
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def _poller(self, wake: int) -> select.epoll:
+        epoll = select.epoll()
+        for descriptor in (*self._descriptors, wake):
+            epoll.register(descriptor, select.EPOLLIN)
+        return epoll
+
+    def start(self, loop: EngineLoop, name: str) -> None:
+        """Begin to serve ``loop`` from a daemon thread called ``name``."""
+        self.loop = loop
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake whoever is in charge."""
+        os.eventfd_write(self._leader_wake if self._leading else self._thread_wake, 1)
+
+    # The background thread
+
+    def _run(self) -> None:
+        loop = self.loop
+        assert loop is not None
+        polls, pause_ns = loop.polls, FIRST_LOOK_NS
+        while not self._stopping:
+            driven = loop.polls - polls >= POLLS_OF_A_POLLER
+            polls = loop.polls
+            if loop.waiters or driven:
+                self._keep_off(loop, pause_ns)
+                pause_ns = min(2 * pause_ns, 2 * LAST_LOOK_NS)
+                continue
+            pause_ns = FIRST_LOOK_NS
+            self._drive(loop, lambda: bool(loop.waiters) or self._stopping, leading=False)
+            if not loop.waiters and not self._stopping:
+                self._block(loop, NEVER, leading=False)
+
+    def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
+        """Sleep while others drive; for good when one of them stays waiting."""
+        self._parked = bool(loop.waiters) and pause_ns > LAST_LOOK_NS
+        if self._parked:
+            timeout_s = None
+        else:
+            pause_ns = min(pause_ns, LAST_LOOK_NS)
+            self._thread_look_ns = loop.clock() + pause_ns
+            if not loop.waiters:
+                loop.look_ns = self._thread_look_ns
+            timeout_s = pause_ns / NS_PER_S
+        select.select([self._thread_wake], [], [], timeout_s)
+        self.wakeups += 1
+        self._parked = False
+        _drain(self._thread_wake)
+
+    # For the background thread and for one that waits
+
+    def _drive(self, loop: EngineLoop, enough: Callable[[], bool], leading: bool) -> None:
+        """Rounds until ``enough()`` or until nothing has come for the length of a spin."""
+        quiet_from_ns = 0
+        loop.look_ns = 0
+        while not enough():
+            with loop.lock:
+                if loop.dead:
+                    return
+                now = loop.clock()
+                worked = loop.progress(now)
+            if loop.notices != loop.told:
+                loop.told = loop.notices
+                if self._leading and not leading:
+                    os.eventfd_write(self._leader_wake, 1)
+                self._tell_followers()
+            if worked:
+                quiet_from_ns = now
+            elif now - quiet_from_ns >= SPIN_NS:
+                return
+
+    def _block(self, loop: EngineLoop, until_ns: int, leading: bool) -> None:
+        """Sleep until something arrives, a deadline comes, ``until_ns``, or somebody wakes this thread."""
+        with loop.lock:
+            if loop.dead:
+                return
+            now = loop.clock()
+            look_ns = min(until_ns, loop.deadline())
+            if loop.kept:
+                look_ns = min(look_ns, now + KEPT_RETRY_NS)
+            loop.look_ns = look_ns
+            if not leading:
+                self._thread_look_ns = look_ns
+        epoll = self._leader_poll if leading else self._thread_poll
+        epoll.poll(None if look_ns >= NEVER else max(look_ns - now, 0) / NS_PER_S, 8)
+        self.wakeups += 1
+        _drain(self._leader_wake if leading else self._thread_wake)
+
+    # Application threads
+
+    def wait(self, ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Block, driving the engine, until ``ready()`` is true; False when ``timeout_s`` has passed first.
+
+        ``ready`` is asked after everything that the engine told the host.  A closed adapter gives False.
+        """
+        loop = self.loop
+        assert loop is not None
+        until_ns = NEVER if timeout_s is None else loop.clock() + int(timeout_s * NS_PER_S)
+        with loop.lock:
+            loop.waiters += 1
+        try:
+            while not ready():
+                if loop.dead:
+                    return False
+                if self._seat.acquire(blocking=False):
+                    self._lead(loop, ready, until_ns)
+                else:
+                    self._follow(loop, ready, until_ns)
+                if loop.clock() >= until_ns:
+                    return ready()
+            return True
+        finally:
+            self._leave(loop)
+
+    def _leave(self, loop: EngineLoop) -> None:
+        """The last one that waits gives the charge back to the background thread."""
+        with loop.lock:
+            loop.waiters -= 1
+            if loop.waiters or loop.dead:
+                return
+            loop.look_ns = self._thread_look_ns
+            if self._parked or loop.deadline() + LAST_LOOK_NS < self._thread_look_ns:
+                os.eventfd_write(self._thread_wake, 1)
+
+    def _lead(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
+        """One turn in charge; the caller has taken the seat."""
+        self._leading = True
+        try:
+            self._drive(loop, ready, leading=True)
+            if not ready():
+                self._block(loop, until_ns, leading=True)
+        finally:
+            self._leading = False
+            self._seat.release()
+            self._tell_followers()
+
+    def _follow(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
+        """Wait for news from the thread that leads, or for its seat."""
+        timeout_s = None if until_ns >= NEVER else max(until_ns - loop.clock(), 0) / NS_PER_S
+        with self._news:
+            self._news.wait_for(lambda: ready() or not self._leading or loop.dead, timeout_s)
+
+    def _tell_followers(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    # The end
+
+    def close(self) -> None:
+        """Stop the thread, wake those who wait, close the descriptors.  The loop is marked dead before."""
+        self._stopping = True
+        for wake in (self._thread_wake, self._leader_wake):
+            os.eventfd_write(wake, 1)
+        self._tell_followers()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._seat:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptors without a word to anybody: the thread is gone (after a fork) or has ended."""
+        self._thread_poll.close()
+        self._leader_poll.close()
+        os.close(self._thread_wake)
+        os.close(self._leader_wake)
+
+
+def _drain(eventfd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(eventfd)

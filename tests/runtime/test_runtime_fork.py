@@ -1,0 +1,102 @@
+"""fork(): locks first, the parent goes on, the child's inheritance is dead."""
+
+import os
+import threading
+
+import pytest
+
+from softhca.runtime import fork
+
+
+class Thing:
+    def __init__(self, notes, name):
+        self.lock = threading.RLock()
+        self.notes = notes
+        self.name = name
+
+    def before_fork(self):
+        self.lock.acquire()
+        self.notes.append(("before", self.name))
+
+    def after_fork_in_parent(self):
+        self.notes.append(("parent", self.name))
+        self.lock.release()
+
+    def after_fork_in_child(self):
+        self.notes.append(("child", self.name))
+
+
+def in_child(work):
+    """What ``work()`` gives in a forked child, as text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, str(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answers:
+        text = answers.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return text
+
+
+@pytest.fixture
+def things():
+    notes = []
+    made = [Thing(notes, "a"), Thing(notes, "b")]
+    for thing in made:
+        fork.watch(thing)
+    yield made
+    for thing in made:
+        fork.unwatch(thing)
+
+
+def test_every_lock_is_taken_before_and_given_back_in_the_parent(things):
+    in_child(lambda: "")
+    order = [kind for kind, _ in things[0].notes]
+    assert order == ["before", "before", "parent", "parent"]
+    assert {name for _, name in things[0].notes} == {"a", "b"}
+    taken = []
+
+    def take():
+        taken.extend(thing.lock.acquire(blocking=False) for thing in things)
+
+    other = threading.Thread(target=take)
+    other.start()
+    other.join()
+    assert taken == [True, True]
+
+
+def test_the_child_is_told_of_each_thing_once(things):
+    assert in_child(lambda: [kind for kind, _ in things[0].notes]) == "['before', 'before', 'child', 'child']"
+
+
+def test_a_child_that_forks_again_tells_nobody_twice(things):
+    assert in_child(lambda: in_child(lambda: len(things[0].notes))) == "4"
+
+
+def test_a_fork_waits_for_a_round_that_is_under_way(things):
+    inside, leave = threading.Event(), threading.Event()
+    seen = []
+
+    def one_round():
+        with things[0].lock:
+            inside.set()
+            leave.wait(20)
+            seen.append(len(things[0].notes))
+
+    other = threading.Thread(target=one_round)
+    other.start()
+    inside.wait(20)
+    threading.Timer(0.02, leave.set).start()
+    in_child(lambda: "")
+    other.join()
+    assert ("before", "a") not in things[0].notes[: seen[0]]
+
+
+def test_what_is_unwatched_is_left_alone(things):
+    fork.unwatch(things[0])
+    in_child(lambda: "")
+    assert {name for _, name in things[0].notes} == {"b"}

@@ -1,0 +1,363 @@
+"""Who gives the engine its turns: pollers, waiters, the background thread; and who wakes whom.
+
+An engine of wood stands in for the adapter, a descriptor for the link; so every rule is seen by itself.
+"""
+
+import collections
+import contextlib
+import os
+import threading
+
+import pytest
+
+from softhca.runtime import progress_thread
+from softhca.runtime.clock import now_ns
+from softhca.runtime.loop import NEVER, EngineLoop
+from softhca.runtime.progress_thread import Progress
+
+BOUND_S = 20
+
+
+class Wire:
+    """A link whose arrivals a test puts in; it refuses to send as often as ``refusals`` says."""
+
+    def __init__(self):
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.arrivals = collections.deque()
+        self.sent = []
+        self.refusals = 0
+
+    def put(self, word):
+        self.arrivals.append(word)
+        os.eventfd_write(self.fd, 1)
+
+    def receive(self, arrival):
+        if not self.arrivals:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.fd)
+            if not self.arrivals:
+                return False
+        arrival.source = self.arrivals.popleft()
+        return True
+
+    def send(self, burst):
+        if self.refusals:
+            self.refusals -= 1
+            return 0
+        self.sent.append(burst.length)
+        return 1
+
+
+class WoodenEngine:
+    """Notes what it was asked; tells the host of every arrival, sends what ``outgoing`` holds."""
+
+    def __init__(self):
+        self.notice = None
+        self.received = []
+        self.threads = []
+        self.outgoing = collections.deque()
+        self.deadline_ns = NEVER
+        self.expired = []
+        self.kicks = 0
+
+    def receive(self, port_number, arrival, now):
+        self.received.append(arrival.source)
+        self.threads.append(threading.current_thread().name)
+        self.notice()
+
+    def expire(self, now):
+        if now >= self.deadline_ns:
+            self.expired.append(now - self.deadline_ns)
+            self.deadline_ns = NEVER
+            self.notice()
+
+    def kick(self, now):
+        self.kicks += 1
+
+    def transmit(self, port_number, burst, now):
+        if not self.outgoing:
+            return False
+        burst.length = self.outgoing.popleft()
+        return True
+
+    def next_deadline(self):
+        return self.deadline_ns
+
+
+class Bench:
+    def __init__(self):
+        self.wire = Wire()
+        self.engine = WoodenEngine()
+        self.progress = Progress([self.wire.fd])
+        self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
+        self.progress.loop = self.loop
+
+    def start(self):
+        self.progress.start(self.loop, "background")
+
+    def close(self):
+        with self.loop.lock:
+            self.loop.dead = True
+        self.progress.close()
+        os.close(self.wire.fd)
+
+
+@pytest.fixture
+def bench():
+    made = Bench()
+    yield made
+    made.close()
+
+
+def until(condition):
+    """Let other threads run until ``condition()``; a test that waits in vain fails, bounded."""
+    pause = threading.Event()
+    limit_ns = now_ns() + BOUND_S * 10**9
+    while not condition():
+        assert now_ns() < limit_ns, "nothing happened"
+        pause.wait(0.001)
+
+
+def asleep(bench):
+    """Until the background thread has nothing to do and has gone to sleep for good."""
+    until(lambda: bench.loop.look_ns == NEVER)
+
+
+def test_a_round_takes_what_arrived_and_sends_what_is_due(bench):
+    bench.wire.put(b"one")
+    bench.wire.put(b"two")
+    bench.engine.outgoing.extend([10, 20])
+    assert bench.loop.poll() is True
+    assert bench.engine.received == [b"one", b"two"]
+    assert bench.wire.sent == [10, 20]
+    assert bench.loop.poll() is False
+
+
+def test_a_round_is_bounded(bench):
+    for _ in range(100):
+        bench.wire.put(b"x")
+    bench.engine.outgoing.extend([1] * 100)
+    bench.loop.poll()
+    assert 0 < len(bench.engine.received) < 100
+    assert 0 < len(bench.wire.sent) < 100
+
+
+def test_a_burst_without_room_is_kept_and_sent_first(bench):
+    bench.engine.outgoing.extend([10, 20])
+    bench.wire.refusals = 2
+    bench.loop.poll()
+    bench.loop.poll()
+    assert bench.loop.kept
+    assert bench.wire.sent == []
+    assert list(bench.engine.outgoing) == [20]
+    bench.loop.poll()
+    assert bench.wire.sent == [10, 20]
+    assert not bench.loop.kept
+
+
+def test_a_poller_does_not_wait_for_a_round_of_another_thread(bench):
+    bench.wire.put(b"x")
+    results = []
+    with bench.loop.lock:
+        poller = threading.Thread(target=lambda: results.append(bench.loop.poll()))
+        poller.start()
+        poller.join(BOUND_S)
+        assert results == [False]
+    assert bench.engine.received == []
+
+
+def test_a_kick_takes_doorbells_and_sends_at_once(bench):
+    bench.engine.outgoing.append(7)
+    bench.loop.kick()
+    assert bench.engine.kicks == 1
+    assert bench.wire.sent == [7]
+
+
+def test_a_dead_loop_gives_no_rounds(bench):
+    bench.wire.put(b"x")
+    bench.loop.dead = True
+    assert bench.loop.poll() is False
+    bench.loop.kick()
+    assert bench.engine.received == []
+    assert bench.engine.kicks == 0
+
+
+def test_the_background_thread_serves_when_nobody_polls(bench):
+    bench.start()
+    asleep(bench)
+    bench.wire.put(b"x")
+    until(lambda: bench.engine.received)
+    assert bench.engine.threads == ["background"]
+
+
+def test_the_background_thread_keeps_deadlines(bench):
+    bench.engine.deadline_ns = now_ns() + 20_000_000
+    bench.start()
+    until(lambda: bench.engine.expired)
+    assert bench.engine.expired[0] >= 0
+
+
+def test_a_kept_burst_is_tried_again_without_an_arrival(bench):
+    bench.engine.outgoing.append(9)
+    bench.wire.refusals = 5
+    bench.start()
+    until(lambda: bench.wire.sent == [9])
+
+
+def test_a_deadline_that_a_kick_leaves_behind_wakes_a_sleeper(bench):
+    bench.start()
+    asleep(bench)
+    bench.engine.deadline_ns = now_ns() + 30_000_000
+    bench.loop.kick()
+    until(lambda: bench.engine.expired)
+
+
+def test_a_deadline_that_the_sleeper_keeps_anyway_wakes_nobody(bench):
+    woken = []
+    bench.loop.wake = lambda: woken.append(True)
+    bench.engine.deadline_ns = 10_000_000_000
+    bench.loop.look_ns = bench.engine.deadline_ns
+    bench.loop.kick()
+    assert woken == []
+    bench.loop.look_ns = NEVER
+    bench.loop.kick()
+    assert woken == [True]
+
+
+def test_an_idle_adapter_wakes_nobody_up(bench):
+    bench.start()
+    asleep(bench)
+    before = bench.progress.wakeups, bench.loop.rounds
+    threading.Event().wait(0.3)
+    assert (bench.progress.wakeups, bench.loop.rounds) == before
+
+
+def test_the_background_thread_keeps_off_while_an_application_polls(bench):
+    bench.start()
+    asleep(bench)
+    rounds_of_others = []
+    for _ in range(2000):
+        bench.wire.put(b"x")
+        bench.loop.poll()
+    bench.wire.put(b"y")
+    bench.loop.poll()
+    rounds_of_others = [name for name in bench.engine.threads if name == "background"]
+    assert len(rounds_of_others) < 200
+
+
+def test_the_background_thread_takes_over_when_the_polling_ends(bench):
+    bench.start()
+    for _ in range(1000):
+        bench.loop.poll()
+    bench.wire.put(b"late")
+    until(lambda: bench.engine.received == [b"late"])
+    asleep(bench)
+
+
+def test_one_that_waits_is_told_what_arrives(bench):
+    bench.start()
+    feeder = threading.Thread(target=lambda: (asleep_or_led(bench), bench.wire.put(b"x")))
+    feeder.start()
+    assert bench.progress.wait(lambda: bool(bench.engine.received), BOUND_S)
+    feeder.join()
+    assert bench.loop.waiters == 0
+
+
+def asleep_or_led(bench):
+    until(lambda: bench.loop.waiters == 1)
+
+
+def test_waiting_ends_with_its_time_out(bench):
+    bench.start()
+    begin = now_ns()
+    assert bench.progress.wait(lambda: False, 0.02) is False
+    assert now_ns() - begin >= 20_000_000
+
+
+def test_waiting_for_what_is_true_already_needs_no_round(bench):
+    assert bench.progress.wait(lambda: True, 0) is True
+    assert bench.loop.rounds == 0
+
+
+def test_one_that_waits_keeps_the_deadlines(bench):
+    bench.engine.deadline_ns = now_ns() + 20_000_000
+    assert bench.progress.wait(lambda: bool(bench.engine.expired), BOUND_S)
+
+
+def test_news_of_another_threads_poll_reach_one_that_waits(bench):
+    result = []
+    waiter = threading.Thread(
+        target=lambda: result.append(bench.progress.wait(lambda: bool(bench.engine.received), BOUND_S)))
+    waiter.start()
+    until(lambda: bench.loop.look_ns >= NEVER - 1 or bench.loop.look_ns > now_ns())
+    bench.wire.arrivals.append(b"unseen by epoll")
+    bench.loop.poll()
+    waiter.join(BOUND_S)
+    assert result == [True]
+
+
+def test_all_that_wait_are_served_whoever_leads(bench):
+    bench.start()
+    results = []
+
+    def wait_for(number):
+        results.append(bench.progress.wait(lambda: len(bench.engine.received) >= number, BOUND_S))
+
+    waiters = [threading.Thread(target=wait_for, args=(number,)) for number in (1, 2, 3, 4)]
+    for waiter in waiters:
+        waiter.start()
+    until(lambda: bench.loop.waiters == 4)
+    for _ in range(4):
+        count = len(bench.engine.received)
+        bench.wire.put(b"x")
+        until(lambda count=count: len(bench.engine.received) > count)
+    for waiter in waiters:
+        waiter.join(BOUND_S)
+    assert results == [True] * 4
+
+
+def test_a_thread_that_stays_waiting_lets_the_background_thread_sleep_for_good(bench):
+    bench.start()
+    release = []
+    waiter = threading.Thread(target=lambda: bench.progress.wait(lambda: bool(release), BOUND_S))
+    waiter.start()
+    until(lambda: bench.loop.waiters == 1)
+    bench.wire.put(b"may wake both")
+    until(lambda: bench.engine.received)
+    until(lambda: bench.progress._parked or bench.progress._thread_look_ns == NEVER)
+    threading.Event().wait(0.02)
+    before = bench.progress.wakeups
+    threading.Event().wait(0.2)
+    assert bench.progress.wakeups == before
+    release.append(True)
+    bench.progress.wake()
+    waiter.join(BOUND_S)
+    bench.wire.put(b"x")
+    until(lambda: len(bench.engine.received) == 2)
+    assert bench.engine.threads[-1] == "background"
+
+
+def test_closing_ends_thread_and_waiters(bench):
+    bench.start()
+    result = []
+    waiter = threading.Thread(target=lambda: result.append(bench.progress.wait(lambda: False)))
+    waiter.start()
+    until(lambda: bench.loop.waiters == 1)
+    with bench.loop.lock:
+        bench.loop.dead = True
+    bench.progress.wake()
+    waiter.join(BOUND_S)
+    assert result == [False]
+    bench.progress.close()
+    assert not any(thread.name == "background" for thread in threading.enumerate())
+    bench.progress = Progress([bench.wire.fd])
+
+
+def test_waiting_for_no_time_still_gives_a_round(bench):
+    bench.wire.put(b"x")
+    assert bench.progress.wait(lambda: bool(bench.engine.received), 0)
+
+
+def test_the_longest_look_away_is_far_below_a_peers_time_out():
+    timeout_14_ns = 4096 << 14
+    assert timeout_14_ns > progress_thread.LAST_LOOK_NS * 2
