@@ -57,6 +57,9 @@ class FakeLink:
     def send(self, burst):
         return self.results.pop(0)
 
+    def close(self):
+        self.results.append(1)
+
     def receive(self, arrival):
         arrival.length, arrival.stride, arrival.framing = 6, 4, ROCE_V4
         arrival.buffer[:6] = b"abcdef"
@@ -173,6 +176,21 @@ def test_folder_gets_two_files_a_link(tmp_path):
         link.receive(Arrival())
     assert len(list(tmp_path.glob("*.sent.pcapng"))) == 2
     assert [len(read(path)) for path in tmp_path.glob("*.received.pcapng")] == [2, 2]
+
+
+def test_folders_files_are_closed_with_the_link(tmp_path):
+    link = tapped(FakeLink([1, 1]), {"SOFTHCA_CAPTURE": str(tmp_path)})
+    link.send(outgoing())
+    link.close()
+    link.send(outgoing())
+    assert [len(read(path)) for path in tmp_path.glob("*.sent.pcapng")] == [3]
+
+
+def test_named_file_outlives_one_link(tmp_path):
+    path = tmp_path / "all.pcapng"
+    tapped(FakeLink(), {"SOFTHCA_CAPTURE": str(path)}).close()
+    tapped(FakeLink([1]), {"SOFTHCA_CAPTURE": str(path)}).send(outgoing(10, 10))
+    assert len(read(path)) == 1
 
 
 def test_capture_that_cannot_go_on_does_not_disturb_the_traffic(tmp_path, monkeypatch, caplog):

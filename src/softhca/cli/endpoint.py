@@ -144,7 +144,9 @@ class Endpoint:
         """Take queue pair ``index`` to RTS, towards ``peer``."""
         needs, link = self.needs, self.links[index]
         route = GlobalRoute(
-            dgid=GID(str(ipaddress.IPv6Address(peer.gid))), sgid_index=needs.gid_index, hop_limit=HOP_LIMIT
+            dgid=GID(ipaddress.IPv6Address(peer.gid).exploded),
+            sgid_index=needs.gid_index,
+            hop_limit=HOP_LIMIT,
         )
         handle = AHAttr(dlid=peer.lid, sl=needs.service_level, is_global=1, port_num=needs.port, gr=route)
         attributes = QPAttr(port_num=needs.port)

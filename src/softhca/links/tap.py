@@ -91,10 +91,14 @@ class CaptureFile:
 
 
 class TapLink:
-    """Has the interface of the link that it wraps; what passes is written to the two captures as well."""
+    """Has the interface of the link that it wraps; what passes is written to the two captures as well.
 
-    def __init__(self, link: Any, sent: CaptureFile, received: CaptureFile) -> None:
+    Captures that are ``owned`` are closed with the link.
+    """
+
+    def __init__(self, link: Any, sent: CaptureFile, received: CaptureFile, owned: bool = False) -> None:
         self._link = link
+        self._owned = owned
         self._sent = sent
         self._received = received
         self._sent_interface = sent.add_interface(f"{link.address} sent")
@@ -118,6 +122,13 @@ class TapLink:
             packets = packets_of(arrival, self._route_of(arrival))
             self._received.add(self._received_interface, packets, time.time_ns())
         return result
+
+    def close(self) -> None:
+        """Close the link, and the captures that are its own."""
+        self._link.close()
+        if self._owned:
+            self._sent.close()
+            self._received.close()
 
     def _route_of(self, arrival: Any) -> Route:
         key = (arrival.source, arrival.source_port, arrival.traffic_class)
@@ -178,21 +189,25 @@ _files_lock = threading.Lock()
 def tapped(link: Any, environment: Mapping[str, str] = os.environ) -> Any:
     """``link`` itself, or listened to when ``SOFTHCA_CAPTURE`` is set.
 
-    OSError when the capture cannot be made.
+    OSError when the capture cannot be made; the link is closed then.
     """
     place = environment.get(VARIABLE, "")
     if not place or link.framing not in (ROCE_V4, ROCE_V6):
         return link
-    path = Path(place)
-    if path.is_dir():
-        stem = path / f"{os.getpid()}-{_next_link()}"
-        return TapLink(
-            link,
-            CaptureFile(stem.with_suffix(".sent.pcapng")),
-            CaptureFile(stem.with_suffix(".received.pcapng")),
-        )
-    capture = _shared_file(path)
-    return TapLink(link, capture, capture)
+    try:
+        return _listen(link, Path(place))
+    except BaseException:
+        link.close()
+        raise
+
+
+def _listen(link: Any, path: Path) -> TapLink:
+    if not path.is_dir():
+        capture = _shared_file(path)
+        return TapLink(link, capture, capture)
+    stem = path / f"{os.getpid()}-{_next_link()}"
+    sent = CaptureFile(stem.with_suffix(".sent.pcapng"))
+    return TapLink(link, sent, CaptureFile(stem.with_suffix(".received.pcapng")), owned=True)
 
 
 def _next_link() -> int:

@@ -9,6 +9,7 @@ from softhca.adapter.config import MTU_BYTES, AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.links.paths import leaves_bursts_uncut
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
+from softhca.links.tap import tapped
 from softhca.runtime.clock import now_ns
 from softhca.runtime.specification import DeviceSpecification, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
@@ -35,8 +36,8 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink:
 
 
 def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
-    """A new adapter and its link.  Errors as ``open_link``."""
-    link = open_link(specification)
+    """A new adapter and its link (listened to where ``SOFTHCA_CAPTURE`` says so).  Errors as ``open_link``."""
+    link = tapped(open_link(specification))
     try:
         limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
         mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
