@@ -36,7 +36,7 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink:
 
 
 def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
-    """A new adapter and its link (listened to where ``SOFTHCA_CAPTURE`` says so).  Errors as ``open_link``."""
+    """A new adapter and its link (tapped where ``SOFTHCA_CAPTURE`` says so).  Errors as ``open_link``."""
     link = tapped(open_link(specification))
     try:
         limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
