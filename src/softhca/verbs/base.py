@@ -1,0 +1,189 @@
+"""What all verbs objects share: ownership, closing, and the one place where driver errors become verbs
+errors.
+
+Ownership.  A resource belongs to one or more parents (a QP to its PD, its CQs and its SRQ).  Closing a parent
+first closes what is left of its children, youngest first, so that a user of an element goes before the
+element.  Parents hold their children weakly, children their parents strongly; `close` is idempotent; dropping
+the last reference closes.
+
+Garbage collection.  The collector may start at any allocation, also in the middle of a driver call.  A
+resource that it finds (as part of a reference cycle) is therefore not closed there: it is put aside and
+closed at the next call that controls something or polls.
+"""
+
+import ctypes
+import gc
+import itertools
+import logging
+import weakref
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from softhca.driver.errors import DriverError
+from softhca.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+_RKEY_CONSUMER_MASK = 0xFF
+
+
+def inc_rkey(rkey: int) -> int:
+    """The key with its low byte (the consumer's part) advanced by one, modulo 256."""
+    return (rkey & ~_RKEY_CONSUMER_MASK) | ((rkey + 1) & _RKEY_CONSUMER_MASK)
+
+
+def PyverbsRDMAErrno(msg: str) -> PyverbsRDMAError:
+    """A `PyverbsRDMAError` that carries the C library's current errno."""
+    return PyverbsRDMAError(msg, ctypes.get_errno())
+
+
+def rdma_error(message: str, error: DriverError) -> PyverbsRDMAError:
+    """The verbs error for a refusal of the driver: same errno, the driver's reason in the text."""
+    return PyverbsRDMAError(f"{message}: {error.message}", error.errno)
+
+
+class translated:
+    """Context manager: a `DriverError` inside leaves as `PyverbsRDMAError` that begins with ``message``."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __enter__(self) -> None:
+        if put_aside:
+            reap()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, DriverError):
+            raise rdma_error(self._message, error) from error
+
+
+class PyverbsObject:
+    """Base of every object of the API; ``logger`` is the class's, below ``softhca.verbs``."""
+
+    __slots__ = ()
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The logger of this object's class."""
+        return logging.getLogger(f"softhca.verbs.{type(self).__name__}")
+
+    def set_log_level(self, val: int | str) -> None:
+        """Set the level of the class's logger."""
+        self.logger.setLevel(val)
+
+
+class PyverbsCM(PyverbsObject):
+    """An object with `close`, usable in a ``with`` statement."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Resource(PyverbsCM):
+    """A verbs object that owns something in the device ``_driver``.  Subclasses implement `_destroy`."""
+
+    _driver: "DeviceDriver"
+    _open = False  # True between successful creation and close
+    _order = 0
+    _children: "weakref.WeakValueDictionary[int, Resource]"
+
+    def _opened(self, *parents: "Resource | None") -> None:
+        """Call at the end of a successful creation: from here on `close` has something to do."""
+        self._order = next(_creation_order)
+        self._children = weakref.WeakValueDictionary()
+        self._open = True
+        for parent in parents:
+            if parent is not None:
+                parent._children[self._order] = self
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise PyverbsUserError(f"This {type(self).__name__} is closed")
+
+    def close(self) -> None:
+        """Close the children, then release what this object owns; a second call does nothing.
+
+        Raises `PyverbsRDMAError` when the device refuses; the object then stays open.
+        """
+        if not self._open:
+            return
+        if put_aside:
+            reap()
+            if not self._open:
+                return
+        for _, child in sorted(self._children.items(), reverse=True):
+            child.close()
+        if self._driver.alive:  # a closed or dead device has already released everything
+            with translated(f"Failed to close {type(self).__name__}"):
+                self._destroy()
+        self._open = False
+        self._released()
+
+    def _destroy(self) -> None:
+        """Give back what the device holds for this object; not called when the device is gone."""
+        raise AssertionError(f"{type(self).__name__} owns nothing")
+
+    def _released(self) -> None:
+        """Drop what this process holds for the object; called once, after `_destroy`."""
+
+    def __del__(self) -> None:
+        if not self._open:
+            return
+        if _collector.running:
+            put_aside.append(self)
+        else:
+            _close_unreferenced(self)
+
+
+class _Collector:
+    """Knows whether the cyclic collector is at work."""
+
+    running = False
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        self.running = phase == "start"
+
+
+_creation_order = itertools.count(1)
+put_aside: deque[Resource] = deque()
+_collector = _Collector()
+gc.callbacks.append(_collector)
+
+
+def _close_unreferenced(resource: Resource) -> None:
+    try:
+        resource.close()
+    except PyverbsError as error:  # nobody is left to be told
+        resource.logger.warning("could not be closed when it was dropped: %s", error)
+
+
+def reap() -> None:
+    """Close what the collector has put aside, youngest first (a QP before its PD)."""
+    waiting: list[Resource] = []
+    while put_aside:
+        waiting.append(put_aside.popleft())
+    for resource in sorted(waiting, key=lambda each: each._order, reverse=True):
+        _close_unreferenced(resource)
+
+
+def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
+    """Misuse check: `PyverbsUserError` unless ``value``, called ``what``, is an instance of ``kind``."""
+    if not isinstance(value, kind):
+        names = kind.__name__ if isinstance(kind, type) else "/".join(each.__name__ for each in kind)
+        raise PyverbsUserError(f"{what} must be {names}, not {type(value).__name__}")

@@ -1,0 +1,377 @@
+"""Completion queues, plain and extended, and the channels that wait for them."""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from softhca.driver.errors import DriverError
+from softhca.verbs.base import PyverbsObject, Resource, put_aside, rdma_error, reap, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.libibverbs_enums import IBV_WC_STANDARD_FLAGS
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.queue_enums import (
+    ibv_cq_init_attr_mask,
+    ibv_create_cq_attr_flags,
+    ibv_create_cq_wc_flags,
+    ibv_wc_flags,
+)
+from softhca.verbs.utils import htonl, lines
+from softhca.verbs.wc import (
+    WC,
+    cqe_flags_to_str,
+    cqe_opcode_to_str,
+    cqe_status_to_str,
+    create_wc_flags_to_str,
+    flags_to_str,
+)
+
+if TYPE_CHECKING:
+    from softhca.driver.device import Completion, CqHandle
+
+__all__ = [
+    "CQ",
+    "CQEX",
+    "WC",
+    "CompChannel",
+    "CqInitAttrEx",
+    "PollCqAttr",
+    "cqe_flags_to_str",
+    "cqe_opcode_to_str",
+    "cqe_status_to_str",
+    "create_wc_flags_to_str",
+    "flags_to_str",
+]
+
+_WITH_IMM = int(ibv_wc_flags.IBV_WC_WITH_IMM)
+_TIMESTAMPS = int(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+_FIELDS = int(IBV_WC_STANDARD_FLAGS) | _TIMESTAMPS
+_SINGLE_THREADED = int(ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+_MASK_FLAGS = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_FLAGS)
+
+
+class CompChannel(Resource):
+    """A completion channel: a place to wait for the events of the CQs that were made with it."""
+
+    def __init__(self, context: Context) -> None:
+        require(context, Context, "context")
+        self._driver = context.driver
+        self.context = context
+        self.token = object()  # the driver knows the channel by this
+        self._opened(context)
+
+    def get_cq_event(self, expected_cq: "CQ | CQEX", timeout_s: float | None = None) -> None:
+        """Wait until an armed CQ of this channel has an event; it must be ``expected_cq``'s.
+
+        The event disarms the CQ: poll it, arm it again with `CQ.req_notify`, and poll once more before
+        waiting. Without ``timeout_s`` the call waits for ever; with it, `PyverbsRDMAError` (``ETIMEDOUT``)
+        ends the wait.
+        """
+        self._require_open()
+        require(expected_cq, _CompletionQueue, "expected_cq")
+        with translated("Failed to get CQ event"):
+            fired = self._driver.wait_completion(self.token, timeout_s)
+        if fired is None:
+            raise PyverbsRDMAError("No completion event", errno.ETIMEDOUT)
+        if fired is not expected_cq.handle:
+            raise PyverbsRDMAError("Received event on an unexpected CQ", errno.EINVAL)
+        expected_cq.num_events += 1
+
+    def _destroy(self) -> None:
+        """The driver keeps nothing for a channel."""
+
+
+class _CompletionQueue(Resource):
+    """What plain and extended CQs share."""
+
+    context: Context | None
+    num_events: int
+    _handle: "CqHandle"
+
+    def _create(self, context: Context, cqe: int, channel: CompChannel | None, comp_vector: int) -> None:
+        require(context, Context, "context")
+        if channel is not None:
+            require(channel, CompChannel, "channel")
+            channel._require_open()
+            if channel.context is not context:
+                raise PyverbsUserError("The completion channel belongs to another context")
+        if not 0 <= comp_vector < context.num_comp_vectors:
+            raise PyverbsRDMAError(f"There is no completion vector {comp_vector}", errno.EINVAL)
+        self._driver = context.driver
+        with translated("Failed to create a CQ"):
+            self._handle = self._driver.create_cq(cqe, channel.token if channel is not None else None)
+        self._poll: Callable[[int], list[Completion]] = self._handle.poll
+        self.context = context
+        self._channel = channel
+        self.num_events = 0
+        self._opened(context, channel)
+
+    def _destroy(self) -> None:
+        self._handle.destroy()
+
+    def _released(self) -> None:
+        self._poll = _closed_poll
+        self._channel = None
+
+    @property
+    def handle(self) -> "CqHandle":
+        """The driver's half; raises `PyverbsUserError` when the CQ is closed."""
+        self._require_open()
+        return self._handle
+
+    @property
+    def number(self) -> int:
+        """The CQ's number, as asynchronous events carry it."""
+        return self.handle.number
+
+    @property
+    def comp_channel(self) -> CompChannel | None:
+        """The channel of this CQ's events, if it has one."""
+        return self._channel
+
+    @property
+    def cqe(self) -> int:
+        """Completions that fit; at least as many as were asked for."""
+        return self.handle.entries
+
+    def resize(self, cqe: int) -> None:
+        """Make room for at least ``cqe`` completions; refused when more than that are waiting."""
+        with translated("Failed to resize CQ"):
+            self.handle.resize(cqe)
+
+    def req_notify(self, solicited_only: bool = False) -> None:
+        """Arm the CQ: its next (solicited or failed) completion becomes an event of its channel."""
+        with translated("Request notify CQ failed"):
+            self.handle.arm(bool(solicited_only))
+
+    def ack_events(self, num_events: int) -> None:
+        """Acknowledge ``num_events`` events that `CompChannel.get_cq_event` returned."""
+        if not 0 <= num_events <= self.num_events:
+            raise PyverbsUserError(f"{num_events} events acknowledged, {self.num_events} outstanding")
+        self.num_events -= num_events
+
+
+def _closed_poll(count: int) -> NoReturn:
+    raise PyverbsUserError("This CQ is closed")
+
+
+class CQ(_CompletionQueue):
+    """A completion queue with room for at least ``cqe`` completions.
+
+    More completions than fit are an error of the program: the CQ is lost, which an asynchronous event says
+    (``IBV_EVENT_CQ_ERR``).
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cqe: int,
+        cq_context: object = None,
+        channel: CompChannel | None = None,
+        comp_vector: int = 0,
+    ) -> None:
+        self.cq_context = cq_context
+        self._create(context, cqe, channel, comp_vector)
+
+    def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
+        """Take up to ``num_entries`` completions, oldest first: their count and they; never waits."""
+        if put_aside:
+            reap()
+        try:
+            taken = self._poll(num_entries)
+        except DriverError as error:
+            raise rdma_error("Failed to poll CQ", error) from error
+        if not taken:
+            return 0, []
+        wcs = [
+            WC(
+                c.wr_id,
+                c.status,
+                c.opcode,
+                c.vendor_err,
+                c.byte_len,
+                c.qp_num,
+                c.src_qp,
+                htonl(c.imm_data) if c.wc_flags & _WITH_IMM else c.imm_data,
+                c.wc_flags,
+                c.pkey_index,
+                c.slid,
+                c.sl,
+                c.dlid_path_bits,
+            )
+            for c in taken
+        ]
+        return len(wcs), wcs
+
+    def __str__(self) -> str:
+        return "CQ\n" + lines({"Handle": self.number, "CQEs": self.cqe})
+
+
+class CqInitAttrEx(PyverbsObject):
+    """What an extended CQ is made of; ``wc_flags`` chooses the fields that its completions deliver."""
+
+    def __init__(
+        self,
+        cqe: int = 100,
+        channel: CompChannel | None = None,
+        comp_vector: int = 0,
+        wc_flags: int = 0,
+        comp_mask: int = 0,
+        flags: int = 0,
+        parent_domain: None = None,
+    ) -> None:
+        self.cqe = cqe
+        self.comp_channel = channel
+        self.comp_vector = comp_vector
+        self.wc_flags = wc_flags
+        self.comp_mask = comp_mask
+        self.flags = flags
+        self.parent_domain = parent_domain
+        self.cq_context: object = None
+
+    def __str__(self) -> str:
+        return lines(
+            {
+                "Number of CQEs": self.cqe,
+                "WC flags": create_wc_flags_to_str(self.wc_flags),
+                "comp mask": self.comp_mask,
+                "flags": self.flags,
+            }
+        )
+
+
+class PollCqAttr(PyverbsObject):
+    """Extensible argument of `CQEX.start_poll`; ``comp_mask`` must be 0."""
+
+    def __init__(self) -> None:
+        self.comp_mask = 0
+
+
+class CQEX(_CompletionQueue):
+    """An extended completion queue: completions are looked at one after the other, field by field.
+
+    `start_poll`, then the ``read_*`` methods, `status` and `wr_id` for the current completion, `poll_next`
+    for the next one, `end_poll`.  Reading without a current completion, or a field that was not asked for at
+    creation, raises `PyverbsUserError`.
+    """
+
+    def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
+        attr = init_attr if init_attr is not None else CqInitAttrEx()
+        require(attr, CqInitAttrEx, "init_attr")
+        if attr.wc_flags & ~_FIELDS:
+            raise PyverbsRDMAError(
+                "Failed to create extended CQ: no such completion fields: "
+                + create_wc_flags_to_str(attr.wc_flags & ~_FIELDS),
+                errno.EOPNOTSUPP,
+            )
+        if attr.comp_mask & ~_MASK_FLAGS or (attr.comp_mask & _MASK_FLAGS and attr.flags & ~_SINGLE_THREADED):
+            raise PyverbsRDMAError(
+                "Failed to create extended CQ: attributes that are not supported", errno.EOPNOTSUPP
+            )
+        if attr.parent_domain is not None:
+            raise PyverbsRDMAError(
+                "Failed to create extended CQ: there are no parent domains", errno.EOPNOTSUPP
+            )
+        self._wc_flags = int(attr.wc_flags)
+        self._current: Completion | None = None
+        self._polling = False
+        self._create(context, attr.cqe, attr.comp_channel, attr.comp_vector)
+
+    def start_poll(self, attr: PollCqAttr | None = None) -> int:
+        """Begin a round of polling: 0 when there is a completion, ``ENOENT`` when not (the round has not
+        begun).
+        """
+        if self._polling:
+            raise PyverbsUserError("start_poll inside a round of polling: end_poll is missing")
+        if attr is not None and attr.comp_mask:
+            return errno.EINVAL
+        result = self._advance()
+        self._polling = result == 0
+        return result
+
+    def poll_next(self) -> int:
+        """The next completion: 0, or ``ENOENT`` when there is none (the last one stays current)."""
+        if not self._polling:
+            raise PyverbsUserError("poll_next outside a round of polling")
+        return self._advance()
+
+    def end_poll(self) -> None:
+        """End the round; without one this does nothing."""
+        self._polling = False
+        self._current = None
+
+    def _advance(self) -> int:
+        if put_aside:
+            reap()
+        try:
+            taken = self._poll(1)
+        except DriverError as error:
+            raise rdma_error("Failed to poll CQ", error) from error
+        if not taken:
+            return errno.ENOENT
+        self._current = taken[0]
+        return 0
+
+    def _read(self, field: int = 0) -> "Completion":
+        if self._current is None:
+            raise PyverbsUserError("There is no current completion")
+        if field & ~self._wc_flags:
+            raise PyverbsUserError(f"The CQ was made without {create_wc_flags_to_str(field).strip()}")
+        return self._current
+
+    @property
+    def status(self) -> int:
+        """Status of the current completion."""
+        return self._read().status
+
+    @property
+    def wr_id(self) -> int:
+        """The work request of the current completion."""
+        return self._read().wr_id
+
+    def read_opcode(self) -> int:
+        """The operation that completed."""
+        return self._read().opcode
+
+    def read_vendor_err(self) -> int:
+        """The device's own error code."""
+        return self._read().vendor_err
+
+    def read_wc_flags(self) -> int:
+        """Which parts are valid (``ibv_wc_flags``)."""
+        return self._read().wc_flags
+
+    def read_byte_len(self) -> int:
+        """Bytes transferred."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_BYTE_LEN).byte_len
+
+    def read_imm_data(self) -> int:
+        """Immediate in network byte order, or the invalidated key."""
+        current = self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_IMM)
+        return htonl(current.imm_data) if current.wc_flags & _WITH_IMM else current.imm_data
+
+    def read_qp_num(self) -> int:
+        """The local QP."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_QP_NUM).qp_num
+
+    def read_src_qp(self) -> int:
+        """The sender's QP, of a datagram."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SRC_QP).src_qp
+
+    def read_slid(self) -> int:
+        """The sender's LID, of a datagram."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SLID).slid
+
+    def read_sl(self) -> int:
+        """Service level, of a datagram."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SL).sl
+
+    def read_dlid_path_bits(self) -> int:
+        """Path bits of the destination LID, of a datagram."""
+        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_DLID_PATH_BITS).dlid_path_bits
+
+    def read_timestamp(self) -> int:
+        """When the work completed, by the device's clock, in nanoseconds."""
+        return self._read(_TIMESTAMPS).timestamp_ns
+
+    def __str__(self) -> str:
+        return "Extended CQ:\n" + lines({"Handle": self.number, "CQEs": self.cqe})

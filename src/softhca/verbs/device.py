@@ -1,0 +1,359 @@
+"""Devices: the list of them, opening one (`Context`), what it says of itself, and its asynchronous events."""
+
+import errno
+import sys
+from typing import TYPE_CHECKING
+
+from softhca.driver import registry
+from softhca.verbs.addr import GID
+from softhca.verbs.base import PyverbsObject, Resource, translated
+from softhca.verbs.device_attributes import (
+    CQModerationCaps,
+    DeviceAttr,
+    DeviceAttrEx,
+    ODPCaps,
+    PacketPacingCaps,
+    PCIAtomicCaps,
+    PortAttr,
+    QueryDeviceExInput,
+    RSSCaps,
+    TMCaps,
+    TSOCaps,
+)
+from softhca.verbs.device_enums import ibv_gid_type, ibv_gid_type_sysfs, ibv_node_type, ibv_transport_type
+from softhca.verbs.device_text import (
+    guid_format,
+    guid_to_hex,
+    phys_state_to_str,
+    port_state_to_str,
+    speed_to_str,
+    str_from_flags,
+    translate_device_caps,
+    translate_event_type,
+    translate_gid_type,
+    translate_link_layer,
+    translate_mtu,
+    translate_node_type,
+    translate_port_cap_flags,
+    translate_port_cap_flags2,
+    translate_transport_type,
+    width_to_str,
+)
+from softhca.verbs.libibverbs_enums import IBV_LINK_LAYER_ETHERNET
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.utils import gid_str, lines
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+__all__ = [
+    "AsyncEvent",
+    "CQModerationCaps",
+    "Context",
+    "Device",
+    "DeviceAttr",
+    "DeviceAttrEx",
+    "GIDEntry",
+    "ODPCaps",
+    "PCIAtomicCaps",
+    "PacketPacingCaps",
+    "PortAttr",
+    "QueryDeviceExInput",
+    "RSSCaps",
+    "TMCaps",
+    "TSOCaps",
+    "get_device_list",
+    "guid_format",
+    "guid_to_hex",
+    "phys_state_to_str",
+    "port_state_to_str",
+    "rdma_get_devices",
+    "speed_to_str",
+    "str_from_flags",
+    "translate_device_caps",
+    "translate_event_type",
+    "translate_gid_type",
+    "translate_link_layer",
+    "translate_mtu",
+    "translate_node_type",
+    "translate_port_cap_flags",
+    "translate_port_cap_flags2",
+    "translate_transport_type",
+    "width_to_str",
+]
+
+
+class Device(PyverbsObject):
+    """One entry of the device list.  ``name`` is bytes, as in pyverbs."""
+
+    def __init__(
+        self, name: bytes, guid: int | None, node_type: int, transport_type: int, index: int
+    ) -> None:
+        self._name = name
+        self._guid = guid
+        self._node_type = node_type
+        self._transport_type = transport_type
+        self._index = index
+
+    @property
+    def name(self) -> bytes:
+        """The device's name."""
+        return self._name
+
+    @property
+    def node_type(self) -> int:
+        """An ``ibv_node_type``."""
+        return self._node_type
+
+    @property
+    def transport_type(self) -> int:
+        """An ``ibv_transport_type``."""
+        return self._transport_type
+
+    @property
+    def guid(self) -> int:
+        """The node GUID; the device is opened for a moment to read it."""
+        if self._guid is None:
+            with Context(name=self._name.decode()) as context:
+                self._guid = context.guid
+        return self._guid
+
+    @property
+    def index(self) -> int:
+        """Position in the list."""
+        return self._index
+
+    def __str__(self) -> str:
+        return (
+            f"Device {self._name.decode()}, node type {translate_node_type(self._node_type)}, transport type "
+            f"{translate_transport_type(self._transport_type)}, guid {guid_to_hex(self.guid)}, "
+            f"index {self._index}"
+        )
+
+
+def get_device_list() -> list[Device]:
+    """The devices of this process (``SOFTHCA_DEVICES``), in their order."""
+    with translated("Failed to get devices list"):
+        names = registry.names()
+    return [
+        Device(name.encode(), None, ibv_node_type.IBV_NODE_CA, ibv_transport_type.IBV_TRANSPORT_IB, index)
+        for index, name in enumerate(names)
+    ]
+
+
+def rdma_get_devices() -> list[Device]:
+    """The devices that a connection manager can use: all of them."""
+    return get_device_list()
+
+
+class Context(Resource):
+    """An open device.
+
+    ``name`` chooses one of `get_device_list`; without it the first device is opened.  Unknown names and
+    devices that cannot be opened raise `PyverbsRDMAError`.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        with translated("Failed to get devices list"):
+            names = list(registry.names())
+        if name is None:
+            if not names:
+                raise PyverbsRDMAError("There is no device", errno.ENODEV)
+            name = names[0]
+        elif name not in names:
+            raise PyverbsRDMAError(f"Failed to find device {name}", errno.ENODEV)
+        with translated(f"Failed to open device {name}"):
+            self._driver = registry.open_device(name)
+        self.name = name
+        self._opened()
+
+    def _destroy(self) -> None:
+        """The device itself is closed by `_released`, also when it has died."""
+
+    def _released(self) -> None:
+        with translated(f"Failed to close device {self.name}"):
+            self._driver.close()
+
+    @property
+    def driver(self) -> "DeviceDriver":
+        """The open device; raises `PyverbsUserError` when this context is closed."""
+        self._require_open()
+        return self._driver
+
+    @property
+    def guid(self) -> int:
+        """The node GUID as a number (most significant byte first)."""
+        return self.driver.guid
+
+    @property
+    def num_comp_vectors(self) -> int:
+        """Completion vectors: one."""
+        return 1
+
+    def progress(self) -> None:
+        """Drive the device once: for programs that watch registered memory instead of polling a queue.
+
+        Needed only where no other verbs call and no background thread drives it; never blocks.
+        """
+        with translated("Failed to drive the device"):
+            self.driver.progress()
+
+    def query_device(self) -> DeviceAttr:
+        """Identity and limits of the device."""
+        with translated(f"Failed to query device {self.name}"):
+            return DeviceAttr(self.driver.query_device())
+
+    def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
+        """Limits and capabilities of extensions."""
+        if ex_input is not None and ex_input.comp_mask:
+            raise PyverbsRDMAError("No extension of query_device_ex is defined", errno.EINVAL)
+        with translated(f"Failed to query EX device {self.name}"):
+            return DeviceAttrEx(self.driver.query_device())
+
+    def query_port(self, port_num: int) -> PortAttr:
+        """State and properties of a port (the first is 1)."""
+        with translated(f"Failed to query port {port_num}"):
+            return PortAttr(self.driver.query_port(port_num))
+
+    def query_pkey(self, port_num: int, index: int) -> int:
+        """The P_Key at ``index``, in network byte order as libibverbs returns it."""
+        with translated(f"Failed to query pkey {index} of port {port_num}"):
+            pkey = self.driver.query_pkey(port_num, index)
+        return int.from_bytes(pkey.to_bytes(2, "big"), sys.byteorder)
+
+    def get_pkey_index(self, port_num: int, pkey: int) -> int:
+        """The index of a P_Key (network byte order) in the port's table."""
+        for index in range(self.query_port(port_num).pkey_tbl_len):
+            if self.query_pkey(port_num, index) == pkey:
+                return index
+        raise PyverbsRDMAError(f"Failed to get pkey index of pkey = {pkey} of port {port_num}", errno.ENOENT)
+
+    def query_gid(self, port_num: int, index: int) -> GID:
+        """The GID at ``index`` of the port's table."""
+        with translated(f"Failed to query gid {index} of port {port_num}"):
+            return GID.from_bytes(self.driver.query_gid(port_num, index))
+
+    def query_gid_type(self, port_num: int, index: int) -> int:
+        """Type of a GID as sysfs names it: RoCE v2, or InfiniBand/RoCE v1."""
+        self.query_gid(port_num, index)
+        if self._is_roce(port_num):
+            return ibv_gid_type_sysfs.IBV_GID_TYPE_SYSFS_ROCE_V2
+        return ibv_gid_type_sysfs.IBV_GID_TYPE_SYSFS_IB_ROCE_V1
+
+    def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> "GIDEntry":
+        """One entry of a port's GID table; ``flags`` must be 0."""
+        if flags:
+            raise PyverbsRDMAError("No flag of query_gid_ex is defined", errno.EINVAL)
+        gid = self.query_gid(port_num, gid_index)
+        kind = ibv_gid_type.IBV_GID_TYPE_ROCE_V2 if self._is_roce(port_num) else ibv_gid_type.IBV_GID_TYPE_IB
+        raw = gid.raw
+        return GIDEntry(
+            int.from_bytes(raw[:8], sys.byteorder),
+            int.from_bytes(raw[8:], sys.byteorder),
+            gid_index,
+            port_num,
+            int(kind),
+        )
+
+    def query_gid_table(self, max_entries: int, flags: int = 0) -> list["GIDEntry"]:
+        """The used entries of all ports' GID tables, at most ``max_entries``."""
+        if flags:
+            raise PyverbsRDMAError("No flag of query_gid_table is defined", errno.EINVAL)
+        if max_entries < 0:
+            raise PyverbsUserError(f"max_entries {max_entries} is negative")
+        entries: list[GIDEntry] = []
+        for port_num in range(1, self.query_device().phys_port_cnt + 1):
+            for index in range(self.query_port(port_num).gid_tbl_len):
+                if len(entries) == max_entries:
+                    return entries
+                entry = self.query_gid_ex(port_num, index)
+                if entry.gid_subnet_prefix or entry.gid_interface_id:
+                    entries.append(entry)
+        return entries
+
+    def query_counters(self, port: int = 0, qp: int = 0) -> dict[str, int]:
+        """Packets, retransmissions and drops by reason: of the device, of one port or of one QP number."""
+        with translated("Failed to query counters"):
+            return dict(self.driver.query_counters(port, qp))
+
+    def get_async_event(self, timeout_s: float | None = None) -> "AsyncEvent":
+        """Wait for the next asynchronous event; it must be acknowledged with `AsyncEvent.ack`.
+
+        Without ``timeout_s`` the call waits for ever; with it, `PyverbsRDMAError` (``ETIMEDOUT``) ends the
+        wait.
+        """
+        with translated("Failed to get an asynchronous event"):
+            found = self.driver.next_event(timeout_s)
+        if found is None:
+            raise PyverbsRDMAError("No asynchronous event", errno.ETIMEDOUT)
+        kind, number = found
+        return AsyncEvent(kind, number)
+
+    def _is_roce(self, port_num: int) -> bool:
+        return self.query_port(port_num).link_layer == IBV_LINK_LAYER_ETHERNET
+
+    def __str__(self) -> str:
+        return f"Context {self.name}"
+
+
+class GIDEntry(PyverbsObject):
+    """One entry of a GID table; the halves of the GID are numbers read from big-endian memory."""
+
+    def __init__(
+        self,
+        subnet_prefix: int = 0,
+        interface_id: int = 0,
+        gid_index: int = 0,
+        port_num: int = 0,
+        gid_type: int = 0,
+        ndev_ifindex: int = 0,
+    ) -> None:
+        self.gid_subnet_prefix = subnet_prefix
+        self.gid_interface_id = interface_id
+        self.gid_index = gid_index
+        self.port_num = port_num
+        self.gid_type = gid_type
+        self.ndev_ifindex = ndev_ifindex
+
+    def gid_str(self) -> str:
+        """The GID in eight words."""
+        return gid_str(self.gid_subnet_prefix, self.gid_interface_id)
+
+    def __str__(self) -> str:
+        return lines(
+            {
+                "GID": self.gid_str(),
+                "GID Index": self.gid_index,
+                "Port number": self.port_num,
+                "GID type": translate_gid_type(self.gid_type),
+                "Ndev ifindex": self.ndev_ifindex,
+            },
+            24,
+        )
+
+
+class AsyncEvent(PyverbsObject):
+    """An asynchronous event.
+
+    ``event_type`` is an ``ibv_event_type``; ``element`` is the number of the QP, CQ, SRQ or port that it
+    concerns.
+    """
+
+    def __init__(self, event_type: int = 0, element: int = 0) -> None:
+        self._event_type = event_type
+        self.element = element
+        self._acknowledged = False
+
+    @property
+    def event_type(self) -> int:
+        """What happened: an ``ibv_event_type``."""
+        return self._event_type
+
+    def ack(self) -> None:
+        """Acknowledge the event, once."""
+        if self._acknowledged:
+            raise PyverbsUserError("The event was acknowledged before")
+        self._acknowledged = True
+
+    def __str__(self) -> str:
+        return lines({"Event Type": translate_event_type(self._event_type), "Element": self.element}, 24)

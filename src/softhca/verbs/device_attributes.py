@@ -1,0 +1,238 @@
+"""What a device and its ports say of themselves: read-only records under libibverbs' names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from softhca.verbs.base import PyverbsObject
+from softhca.verbs.device_text import (
+    phys_state_to_str,
+    port_state_to_str,
+    speed_to_str,
+    translate_link_layer,
+    translate_mtu,
+    translate_port_cap_flags,
+    translate_port_cap_flags2,
+    width_to_str,
+)
+from softhca.verbs.utils import be64toh, lines
+
+_Values = Mapping[str, Any]
+
+
+class Record(PyverbsObject):
+    """Whole numbers under the names that the class annotates; what the device does not say is 0."""
+
+    def __init__(self, values: _Values | None = None) -> None:
+        given = values or {}
+        for name, kind in type(self).__annotations__.items():
+            if kind is int:
+                setattr(self, name, int(given.get(name, 0)))
+
+    def __str__(self) -> str:
+        return lines({name.replace("_", " "): getattr(self, name) for name in type(self).__annotations__}, 24)
+
+
+class DeviceAttr(Record):
+    """``ibv_device_attr``: identity and limits of a device."""
+
+    fw_version: str
+    node_guid: int
+    sys_image_guid: int
+    max_mr_size: int
+    page_size_cap: int
+    vendor_id: int
+    vendor_part_id: int
+    hw_ver: int
+    max_qp: int
+    max_qp_wr: int
+    device_cap_flags: int
+    max_sge: int
+    max_sge_rd: int
+    max_cq: int
+    max_cqe: int
+    max_mr: int
+    max_pd: int
+    max_qp_rd_atom: int
+    max_ee_rd_atom: int
+    max_res_rd_atom: int
+    max_qp_init_rd_atom: int
+    max_ee_init_rd_atom: int
+    atomic_caps: int
+    max_ee: int
+    max_rdd: int
+    max_mw: int
+    max_raw_ipv6_qps: int
+    max_raw_ethy_qp: int
+    max_mcast_grp: int
+    max_mcast_qp_attach: int
+    max_total_mcast_qp_attach: int
+    max_ah: int
+    max_fmr: int
+    max_map_per_fmr: int
+    max_srq: int
+    max_srq_wr: int
+    max_srq_sge: int
+    max_pkeys: int
+    local_ca_ack_delay: int
+    phys_port_cnt: int
+
+    def __init__(self, values: _Values | None = None) -> None:
+        super().__init__(values)
+        given = values or {}
+        # pyverbs names three fields otherwise than C does, and keeps GUIDs as read from big-endian memory
+        self.fw_version = str(given.get("fw_ver", ""))
+        self.atomic_caps = int(given.get("atomic_cap", 0))
+        self.max_raw_ipv6_qps = int(given.get("max_raw_ipv6_qp", 0))
+        self.node_guid = be64toh(self.node_guid)
+        self.sys_image_guid = be64toh(self.sys_image_guid)
+
+
+class ODPCaps(Record):
+    """On-demand paging: all 0, memory is never paged by the device."""
+
+    general_caps: int
+    rc_odp_caps: int
+    uc_odp_caps: int
+    ud_odp_caps: int
+    xrc_odp_caps: int
+
+
+class PCIAtomicCaps(Record):
+    """Atomics of the device on the host bus."""
+
+    fetch_add: int
+    swap: int
+    compare_swap: int
+
+
+class TSOCaps(Record):
+    """TCP segmentation by the device."""
+
+    max_tso: int
+    supported_qpts: int
+
+
+class RSSCaps(Record):
+    """Receive-side scaling."""
+
+    supported_qpts: int
+    max_rwq_indirection_tables: int
+    rx_hash_fields_mask: int
+    rx_hash_function: int
+    max_rwq_indirection_table_size: int
+
+
+class PacketPacingCaps(Record):
+    """Rate limits of send queues."""
+
+    qp_rate_limit_min: int
+    qp_rate_limit_max: int
+    supported_qpts: int
+
+
+class TMCaps(Record):
+    """Tag matching."""
+
+    max_rndv_hdr_size: int
+    max_num_tags: int
+    flags: int
+    max_ops: int
+    max_sge: int
+
+
+class CQModerationCaps(Record):
+    """Moderation of completion events."""
+
+    max_cq_count: int
+    max_cq_period: int
+
+
+class DeviceAttrEx(Record):
+    """``ibv_device_attr_ex``: the limits, and the capabilities of extensions (0 where there is none)."""
+
+    comp_mask: int
+    completion_timestamp_mask: int
+    hca_core_clock: int
+    device_cap_flags_ex: int
+    max_wq_type_rq: int
+    raw_packet_caps: int
+    max_dm_size: int
+    phys_port_cnt_ex: int
+
+    def __init__(self, values: _Values | None = None) -> None:
+        super().__init__(values)
+        given = values or {}
+        self.orig_attr = DeviceAttr(given)
+        self.device_cap_flags_ex = self.device_cap_flags_ex or self.orig_attr.device_cap_flags
+        self.phys_port_cnt_ex = self.phys_port_cnt_ex or self.orig_attr.phys_port_cnt
+        self.odp_caps = ODPCaps(given.get("odp_caps"))
+        self.tso_caps = TSOCaps(given.get("tso_caps"))
+        self.pci_atomic_caps = PCIAtomicCaps(given.get("pci_atomic_caps"))
+        self.rss_caps = RSSCaps(given.get("rss_caps"))
+        self.packet_pacing_caps = PacketPacingCaps(given.get("packet_pacing_caps"))
+        self.tm_caps = TMCaps(given.get("tm_caps"))
+        self.cq_mod_caps = CQModerationCaps(given.get("cq_mod_caps"))
+
+
+class QueryDeviceExInput(PyverbsObject):
+    """Extensible argument of `Context.query_device_ex`; no extension is defined, ``comp_mask`` must be 0."""
+
+    def __init__(self, comp_mask: int = 0) -> None:
+        self.comp_mask = comp_mask
+
+
+class PortAttr(Record):
+    """``ibv_port_attr``: state and properties of a port; MTUs, widths and speeds are codes."""
+
+    state: int
+    max_mtu: int
+    active_mtu: int
+    gid_tbl_len: int
+    port_cap_flags: int
+    max_msg_sz: int
+    bad_pkey_cntr: int
+    qkey_viol_cntr: int
+    pkey_tbl_len: int
+    lid: int
+    sm_lid: int
+    lmc: int
+    max_vl_num: int
+    sm_sl: int
+    subnet_timeout: int
+    init_type_reply: int
+    active_width: int
+    active_speed: int
+    phys_state: int
+    link_layer: int
+    flags: int
+    port_cap_flags2: int
+    active_speed_ex: int
+
+    def __str__(self) -> str:
+        return lines(
+            {
+                "Port state": port_state_to_str(self.state),
+                "Max MTU": translate_mtu(self.max_mtu),
+                "Active MTU": translate_mtu(self.active_mtu),
+                "SM lid": self.sm_lid,
+                "Port lid": self.lid,
+                "lmc": hex(self.lmc),
+                "Link layer": translate_link_layer(self.link_layer),
+                "Max message size": hex(self.max_msg_sz),
+                "Port cap flags": translate_port_cap_flags(self.port_cap_flags),
+                "Port cap flags 2": translate_port_cap_flags2(self.port_cap_flags2),
+                "max VL num": self.max_vl_num,
+                "Bad Pkey counter": self.bad_pkey_cntr,
+                "Qkey violations counter": self.qkey_viol_cntr,
+                "GID table len": self.gid_tbl_len,
+                "Pkey table len": self.pkey_tbl_len,
+                "SM sl": self.sm_sl,
+                "Subnet timeout": self.subnet_timeout,
+                "Init type reply": self.init_type_reply,
+                "Active width": width_to_str(self.active_width),
+                "Active speed": speed_to_str(self.active_speed, self.active_speed_ex),
+                "Phys state": phys_state_to_str(self.phys_state),
+                "Flags": self.flags,
+            },
+            24,
+        )

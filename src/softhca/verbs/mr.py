@@ -1,0 +1,210 @@
+"""Memory regions."""
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+from softhca.machine import primitives
+from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.device_enums import ibv_access_flags, ibv_rereg_mr_flags
+from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
+from softhca.verbs.memory_access import Bytes, read_bytes, write_bytes
+from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.utils import lines
+
+if TYPE_CHECKING:
+    from softhca.driver.device import HostBuffer
+
+_HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(ibv_access_flags.IBV_ACCESS_HUGETLB)
+_WRITES = int(
+    ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
+    | ibv_access_flags.IBV_ACCESS_REMOTE_WRITE
+    | ibv_access_flags.IBV_ACCESS_REMOTE_ATOMIC
+)
+_TRANSLATION = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_TRANSLATION)
+_PD = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_PD)
+_ACCESS = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_ACCESS)
+
+
+class MR(Resource):
+    """A memory region: memory that the device may use, with a local and a remote key.
+
+    The memory is one of three: ``length`` bytes of the device's host memory (neither ``address`` nor
+    ``buffer``; freed by `close`), ``length`` bytes at ``address`` (the caller keeps them mapped), or
+    ``buffer``, any object with the buffer protocol (kept alive and locked in size until `close`; ``length``
+    may select its beginning). ``iova`` is the address by which work requests name the first byte; by default
+    it is the real one.
+
+    Rights that allow remote writing need ``IBV_ACCESS_LOCAL_WRITE`` too (IBTA 10.6.3.1); the device refuses
+    others with ``EINVAL``.  Bits that are hints (``RELAXED_ORDERING``, ``HUGETLB``) are accepted and change
+    nothing.
+    """
+
+    def __init__(
+        self,
+        creator: PD,
+        length: int = 0,
+        access: int = 0,
+        address: int | None = None,
+        implicit: bool = False,
+        *,
+        buffer: Any = None,
+        iova: int | None = None,
+    ) -> None:
+        require(creator, PD, "creator")
+        creator._require_open()
+        if implicit:
+            raise PyverbsRDMAError("Failed to register a MR: there is no on-demand paging", errno.EOPNOTSUPP)
+        if buffer is not None and address:
+            raise PyverbsUserError("A region has an address or a buffer, not both")
+        if length < 0:
+            raise PyverbsUserError(f"length {length} is negative")
+        self._driver = creator._driver
+        self._host: HostBuffer | None = None
+        self._view: memoryview | None = None
+        access = int(access) & ~_HINTS
+        try:
+            base, length = self._locate(length, access, address, buffer)
+            with translated(f"Failed to register a MR. length: {length}, access flags: {access}"):
+                self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
+        except BaseException:
+            self._free_memory()
+            raise
+        self._address = base
+        self._length = length
+        self.pd = creator
+        self._opened(creator)
+
+    def _locate(self, length: int, access: int, address: int | None, buffer: Any) -> tuple[int, int]:
+        """Address and length of the memory; what this object owns of it is kept in ``_host`` or ``_view``."""
+        if address:
+            return address, length
+        if buffer is None:
+            if length == 0:
+                raise PyverbsRDMAError("Failed to register a MR of no length", errno.EINVAL)
+            with translated(f"Failed to allocate MR buffer of size {length}"):
+                host = self._driver.alloc_host_memory(length)
+            self._host = host
+            return host.address, length
+        try:
+            view = memoryview(buffer)
+        except TypeError:
+            raise PyverbsUserError(f"{type(buffer).__name__} has no buffer protocol") from None
+        if not view.c_contiguous:
+            raise PyverbsUserError("The buffer is not contiguous")
+        if view.readonly and access & _WRITES:
+            raise PyverbsUserError("The buffer is read-only, the access flags allow writing")
+        if length > view.nbytes:
+            raise PyverbsUserError(f"length {length} is more than the buffer's {view.nbytes} bytes")
+        if view.nbytes == 0:
+            raise PyverbsRDMAError("Failed to register a MR of no length", errno.EINVAL)
+        self._view = view
+        return primitives.address_of(view, not view.readonly), length or view.nbytes
+
+    def _free_memory(self) -> None:
+        host, self._host = self._host, None
+        view, self._view = self._view, None
+        if host is not None:
+            host.free()
+        if view is not None:
+            view.release()
+
+    def _destroy(self) -> None:
+        self._driver.dereg_mr(self._key.handle)
+
+    def _released(self) -> None:
+        self._free_memory()
+
+    def read(self, length: int, offset: int) -> bytes:
+        """A copy of ``length`` bytes from ``offset``; drives the device first, so that a loop sees remote
+        writes.
+        """
+        self._check_range(length, offset)
+        with translated("Failed to drive the device"):
+            self._driver.progress()
+        return read_bytes(self._address + offset, length)
+
+    def write(self, data: Bytes, length: int, offset: int = 0) -> None:
+        """Copy the first ``length`` bytes of ``data`` to ``offset``; text is written as UTF-8."""
+        self._check_range(length, offset)
+        if self._view is not None and self._view.readonly:
+            raise PyverbsUserError("The region's buffer is read-only")
+        write_bytes(self._address + offset, data, length)
+
+    def _check_range(self, length: int, offset: int) -> None:
+        self._require_open()
+        if offset < 0 or length < 0 or offset + length > self._length:
+            raise PyverbsUserError(
+                f"{length} bytes at offset {offset} are outside the region's {self._length}"
+            )
+
+    def rereg(
+        self, flags: int, pd: PD | None = None, addr: int = 0, length: int = 0, access: int = 0
+    ) -> None:
+        """Change domain, memory (``addr``, ``length``) or rights, as ``flags`` (``ibv_rereg_mr_flags``) says.
+
+        Keys may change.  Memory that the region owned is freed when it is replaced.  When the device refuses,
+        `PyverbsRDMAError` is raised and the region is as before.
+        """
+        self._require_open()
+        if not flags or flags & ~(_TRANSLATION | _PD | _ACCESS):
+            raise PyverbsRDMAError(f"Failed to rereg MR: flags {int(flags):#x}", errno.EINVAL)
+        if flags & _PD:
+            require(pd, PD, "pd")
+        if flags & _TRANSLATION and (addr <= 0 or length <= 0):
+            raise PyverbsUserError("A change of translation needs addr and length")
+        target = pd if flags & _PD and pd is not None else self.pd
+        if target.ctx is not self.pd.ctx:
+            raise PyverbsUserError("The new domain belongs to another context")
+        with translated("Failed to rereg MR"):
+            self._key = self._driver.rereg_mr(
+                self._key.handle, int(flags), target.number, addr, length, int(access) & ~_HINTS
+            )
+        if flags & _TRANSLATION:
+            self._free_memory()
+            self._address, self._length = addr, length
+        if target is not self.pd:
+            self.pd._children.pop(self._order, None)
+            target._children[self._order] = self
+            self.pd = target
+
+    @property
+    def buf(self) -> int:
+        """Address of the first byte in this process."""
+        self._require_open()
+        return self._address
+
+    @property
+    def lkey(self) -> int:
+        """The key for scatter/gather elements of this side."""
+        self._require_open()
+        return self._key.lkey
+
+    @property
+    def rkey(self) -> int:
+        """The key to give to peers."""
+        self._require_open()
+        return self._key.rkey
+
+    @property
+    def length(self) -> int:
+        """Bytes of the region."""
+        self._require_open()
+        return self._length
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle of the region."""
+        self._require_open()
+        return self._key.handle
+
+    def __str__(self) -> str:
+        return "MR:\n" + lines(
+            {
+                "lkey": self.lkey,
+                "rkey": self.rkey,
+                "length": self.length,
+                "buf": self.buf,
+                "handle": self.handle,
+            }
+        )

@@ -1,0 +1,299 @@
+"""The queue pair: making one, its states, posting work."""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from softhca.driver.errors import DriverError
+from softhca.verbs.base import Resource, put_aside, rdma_error, reap, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.memory_access import read_bytes
+from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.qp_attributes import KNOWN_MASK, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
+from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
+from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type, ibv_send_flags
+from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
+from softhca.verbs.wr import MISFITS, Element, RecvWR, SendWR
+
+if TYPE_CHECKING:
+    from softhca.driver.device import QpHandle
+
+_RC, _UC, _UD = (
+    int(each) for each in (ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD)
+)
+_RESET, _INIT, _RTR, _RTS = (
+    int(each)
+    for each in (
+        ibv_qp_state.IBV_QPS_RESET,
+        ibv_qp_state.IBV_QPS_INIT,
+        ibv_qp_state.IBV_QPS_RTR,
+        ibv_qp_state.IBV_QPS_RTS,
+    )
+)
+_STATE = int(mask.IBV_QP_STATE)
+INLINE = int(ibv_send_flags.IBV_SEND_INLINE)
+_FENCE = int(ibv_send_flags.IBV_SEND_FENCE)
+_SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
+_SOLICITED = int(ibv_send_flags.IBV_SEND_SOLICITED)
+KNOWN_FLAGS = INLINE | _FENCE | _SIGNALED | _SOLICITED
+_INIT_PD = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD)
+_INIT_CREATE_FLAGS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_CREATE_FLAGS)
+_INIT_SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+
+_CONNECTED_INIT = int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_ACCESS_FLAGS)
+_CONNECTED_RTR = int(mask.IBV_QP_AV | mask.IBV_QP_PATH_MTU | mask.IBV_QP_DEST_QPN | mask.IBV_QP_RQ_PSN)
+_SQ_PSN = int(mask.IBV_QP_SQ_PSN)
+
+# what to_init, to_rtr and to_rts set: exactly what the standard requires for the service (IBTA 11.2.5.2)
+_REQUIRED = {
+    _RC: {
+        _INIT: _CONNECTED_INIT,
+        _RTR: _CONNECTED_RTR | int(mask.IBV_QP_MAX_DEST_RD_ATOMIC | mask.IBV_QP_MIN_RNR_TIMER),
+        _RTS: _SQ_PSN
+        | int(
+            mask.IBV_QP_TIMEOUT | mask.IBV_QP_RETRY_CNT | mask.IBV_QP_RNR_RETRY | mask.IBV_QP_MAX_QP_RD_ATOMIC
+        ),
+    },
+    _UC: {_INIT: _CONNECTED_INIT, _RTR: _CONNECTED_RTR, _RTS: _SQ_PSN},
+    _UD: {_INIT: int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_QKEY), _RTR: 0, _RTS: _SQ_PSN},
+}
+
+
+def _closed(*arguments: object) -> NoReturn:
+    raise PyverbsUserError("This QP is closed")
+
+
+class QP(Resource):
+    """A queue pair (RC, UC or UD).
+
+    Made by a `PD` with `QPInitAttr`, or by a `Context` with `QPInitAttrEx`.  With ``qp_attr`` the QP is taken
+    as far as can be: to INIT, a UD QP to RTS.
+    """
+
+    def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
+        require(creator, (PD, Context), "creator")
+        if qp_attr is not None:
+            require(qp_attr, QPAttr, "qp_attr")
+        if isinstance(creator, Context):
+            require(init_attr, QPInitAttrEx, "init_attr")
+            pd = _pd_of(creator, cast(QPInitAttrEx, init_attr))
+        else:
+            require(init_attr, QPInitAttr, "init_attr")
+            pd = creator
+        scq, rcq, srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
+        if scq is None or rcq is None:
+            raise PyverbsRDMAError("Failed to create QP: it needs a send and a receive CQ", errno.EINVAL)
+        if init_attr.qp_type not in _REQUIRED:
+            raise PyverbsRDMAError(
+                f"Failed to create QP: no {qp_type_to_str(init_attr.qp_type)} QPs", errno.EOPNOTSUPP
+            )
+        if any(each.context is not pd.ctx for each in (scq, rcq)) or (
+            srq is not None and srq.pd.ctx is not pd.ctx
+        ):
+            raise PyverbsUserError("The queues and the PD belong to different contexts")
+        cap = init_attr.cap
+        number = pd.number
+        self._driver = pd._driver
+        with translated("Failed to create QP"):
+            self._handle: QpHandle = self._driver.create_qp(
+                number,
+                init_attr.qp_type,
+                scq.handle,
+                rcq.handle,
+                srq.handle if srq is not None else None,
+                cap.max_send_wr,
+                cap.max_recv_wr,
+                cap.max_send_sge,
+                cap.max_recv_sge,
+                cap.max_inline_data,
+                bool(init_attr.sq_sig_all),
+            )
+        self.pd = pd
+        self._post_send: Callable[..., object] = self._handle.post_send
+        self._post_recv: Callable[..., object] = self._handle.post_recv
+        self._ring: Callable[[], object] = self._handle.ring
+        self._queues = (scq, rcq, srq)
+        self._sq_sig_all = init_attr.sq_sig_all
+        self._type = init_attr.qp_type
+        self._state = _RESET
+        self._number = self._handle.number
+        self._opened(pd, scq, rcq, srq)
+        for name, value in self._capabilities().items():
+            setattr(init_attr, name, value)
+        if qp_attr is not None:
+            (self.to_rts if self._type == _UD else self.to_init)(qp_attr)
+
+    def _capabilities(self) -> dict[str, int]:
+        caps = self._handle.caps
+        return {name: int(caps[name]) for name in QPCap().as_dict()}
+
+    def _destroy(self) -> None:
+        self._handle.destroy()
+
+    def _released(self) -> None:
+        self._post_send = self._post_recv = self._ring = _closed
+
+    @property
+    def handle(self) -> "QpHandle":
+        """The driver's half; raises `PyverbsUserError` when the QP is closed."""
+        self._require_open()
+        return self._handle
+
+    @property
+    def qp_num(self) -> int:
+        """The QP's number."""
+        return self._number
+
+    @property
+    def qp_type(self) -> int:
+        """The transport service."""
+        return self._type
+
+    @property
+    def qp_state(self) -> int:
+        """The state after the last `modify` or `query`; an error in between shows at the next query."""
+        return self._state
+
+    def to_init(self, qp_attr: QPAttr) -> None:
+        """From RESET to INIT, with the attributes that this takes from ``qp_attr``."""
+        self._step(qp_attr, _INIT)
+
+    def to_rtr(self, qp_attr: QPAttr) -> None:
+        """To RTR, by way of INIT when the QP is not there yet."""
+        if self._state != _INIT:
+            self.to_init(qp_attr)
+        self._step(qp_attr, _RTR)
+
+    def to_rts(self, qp_attr: QPAttr) -> None:
+        """To RTS, by way of INIT and RTR when the QP is not there yet."""
+        if self._state != _RTR:
+            self.to_rtr(qp_attr)
+        self._step(qp_attr, _RTS)
+
+    def _step(self, qp_attr: QPAttr, state: int) -> None:
+        require(qp_attr, QPAttr, "qp_attr")
+        qp_attr.qp_state = state
+        self.modify(qp_attr, _REQUIRED[self._type][state] | _STATE)
+
+    def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
+        """Set the attributes that ``comp_mask`` names (``ibv_qp_attr_mask``), all of them or none.
+
+        Attributes that the transition needs and does not get, or gets and does not take, are refused with
+        ``EINVAL``.
+        """
+        require(qp_attr, QPAttr, "qp_attr")
+        if comp_mask & ~KNOWN_MASK:
+            raise PyverbsRDMAError(f"Failed to modify QP: mask {int(comp_mask):#x}", errno.EINVAL)
+        with translated("Failed to modify QP"):
+            self.handle.modify(qp_attr.selected(comp_mask))
+        if comp_mask & _STATE:
+            self._state = int(qp_attr.qp_state)
+
+    def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
+        """All attributes of the QP and what it was made of; ``attr_mask`` is the least that is asked for."""
+        with translated("Failed to query QP"):
+            attr = QPAttr.of(self.handle.query())
+        self._state = attr.qp_state
+        cap = QPCap(**self._capabilities())
+        attr.cap = cap
+        scq, rcq, srq = self._queues
+        return attr, QPInitAttr(self._type, None, scq, rcq, srq, cap, self._sq_sig_all)
+
+    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
+        """Post a chain of sends and ring the doorbell once.
+
+        At the first refusal `PyverbsRDMAError` is raised and ``bad_wr`` becomes that request; the ones before
+        it are posted, it and the ones after it are not.  ``IBV_SEND_INLINE`` data is taken here, its memory
+        may be reused at once.
+        """
+        if not isinstance(wr, SendWR):
+            raise PyverbsUserError(f"wr must be SendWR, not {type(wr).__name__}")
+        post = self._post_send
+        current: SendWR | None = wr
+        try:
+            while current is not None:
+                flags = current.send_flags
+                if flags & ~KNOWN_FLAGS:
+                    raise DriverError(errno.EINVAL, f"send flags {flags:#x}")
+                sges = current.sges
+                ah = current.ah
+                post(
+                    current.opcode,
+                    flags,
+                    current.immediate,
+                    current.wr_id,
+                    current.remote_addr,
+                    current.remote_rkey,
+                    current.compare_add,
+                    current.swap,
+                    0 if ah is None else ah.number,
+                    current.remote_qpn,
+                    current.remote_qkey,
+                    sges,
+                    gather(sges) if flags & INLINE else None,
+                )
+                current = current._next
+        except DriverError as error:
+            if bad_wr is not None and current is not None:
+                bad_wr.become(current)
+            raise rdma_error("Failed to post send", error) from error
+        except MISFITS as error:
+            raise PyverbsUserError(f"Failed to post send: {error}") from error
+        finally:
+            if current is not wr:
+                self._ring()
+        if put_aside:
+            reap()
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post a chain of receives; at the first refusal ``bad_wr`` becomes it, and the ones before it stay
+        posted.
+        """
+        if not isinstance(wr, RecvWR):
+            raise PyverbsUserError(f"wr must be RecvWR, not {type(wr).__name__}")
+        post = self._post_recv
+        current: RecvWR | None = wr
+        try:
+            while current is not None:
+                post(current.wr_id, current.sges)
+                current = current._next
+        except DriverError as error:
+            if bad_wr is not None and current is not None:
+                bad_wr.become(current)
+            raise rdma_error("Failed to post recv", error) from error
+        except MISFITS as error:
+            raise PyverbsUserError(f"Failed to post recv: {error}") from error
+
+    def __str__(self) -> str:
+        return lines(
+            {
+                "QP type": qp_type_to_str(self._type),
+                "  number": self._number,
+                "  state": qp_state_to_str(self._state),
+            }
+        )
+
+
+def gather(sges: tuple[Element, ...]) -> bytes:
+    """The bytes that inline data is made of."""
+    if len(sges) == 1:
+        return read_bytes(sges[0][0], sges[0][1])
+    return b"".join([read_bytes(address, length) for address, length, _ in sges])
+
+
+def _pd_of(context: Context, attr: QPInitAttrEx) -> PD:
+    """The PD of extended attributes, after refusing what there is not."""
+    if attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS):
+        raise PyverbsRDMAError(
+            "Failed to create QP: no "
+            + attr.mask_to_str(attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS)).strip(),
+            errno.EOPNOTSUPP,
+        )
+    if attr.comp_mask & _INIT_CREATE_FLAGS and attr.create_flags:
+        raise PyverbsRDMAError("Failed to create QP: no creation flags are supported", errno.EOPNOTSUPP)
+    if not attr.comp_mask & _INIT_PD or attr.pd is None:
+        raise PyverbsRDMAError("Failed to create QP: a PD is needed", errno.EINVAL)
+    if attr.pd.ctx is not context:
+        raise PyverbsUserError("The PD belongs to another context")
+    return attr.pd

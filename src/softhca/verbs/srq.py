@@ -1,0 +1,141 @@
+"""Shared receive queues."""
+
+import errno
+from typing import TYPE_CHECKING, cast
+
+from softhca.driver.errors import DriverError
+from softhca.verbs.base import PyverbsObject, Resource, rdma_error, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.queue_enums import ibv_srq_attr_mask, ibv_srq_init_attr_mask, ibv_srq_type
+from softhca.verbs.wr import MISFITS, RecvWR
+
+if TYPE_CHECKING:
+    from softhca.driver.device import SrqHandle
+
+_MAX_WR = int(ibv_srq_attr_mask.IBV_SRQ_MAX_WR)
+_LIMIT = int(ibv_srq_attr_mask.IBV_SRQ_LIMIT)
+_INIT_PD = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_PD)
+_INIT_TYPE = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_TYPE)
+
+
+class SrqAttr(PyverbsObject):
+    """Sizes of an SRQ: requests, elements a request, and the limit below which it raises its event (0:
+    never).
+    """
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
+        self.max_wr = max_wr
+        self.max_sge = max_sge
+        self.srq_limit = srq_limit
+
+
+class SrqInitAttr(PyverbsObject):
+    """What an SRQ is made of, with a PD as creator."""
+
+    def __init__(self, attr: SrqAttr | None = None) -> None:
+        self._attr = SrqAttr(0, 0) if attr is None else SrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+
+    @property
+    def max_wr(self) -> int:
+        """Requests that fit."""
+        return self._attr.max_wr
+
+    @property
+    def max_sge(self) -> int:
+        """Elements a request."""
+        return self._attr.max_sge
+
+    @property
+    def srq_limit(self) -> int:
+        """Ignored at creation, as in libibverbs; arm it with `SRQ.modify`."""
+        return self._attr.srq_limit
+
+
+class SrqInitAttrEx(PyverbsObject):
+    """What an SRQ is made of, with a Context as creator; ``pd`` and ``comp_mask`` must be set."""
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
+        self.max_wr = max_wr
+        self.max_sge = max_sge
+        self.srq_limit = srq_limit
+        self.comp_mask = 0
+        self.srq_type = int(ibv_srq_type.IBV_SRQT_BASIC)
+        self.pd: PD | None = None
+
+
+class SRQ(Resource):
+    """A shared receive queue: receives for all QPs that were made with it."""
+
+    def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
+        require(creator, (PD, Context), "creator")
+        if isinstance(creator, Context):
+            require(attr, SrqInitAttrEx, "attr")
+            pd = self._pd_of(cast(SrqInitAttrEx, attr))
+            if pd.ctx is not creator:
+                raise PyverbsUserError("The PD belongs to another context")
+        else:
+            require(attr, SrqInitAttr, "attr")
+            pd = creator
+        number = pd.number
+        self._driver = pd._driver
+        with translated("Failed to create SRQ"):
+            self._handle: SrqHandle = self._driver.create_srq(number, attr.max_wr, attr.max_sge, 0)
+        self.pd = pd
+        self._opened(pd)
+
+    @staticmethod
+    def _pd_of(attr: SrqInitAttrEx) -> PD:
+        if attr.comp_mask & ~(_INIT_PD | _INIT_TYPE) or attr.srq_type != ibv_srq_type.IBV_SRQT_BASIC:
+            raise PyverbsRDMAError("Failed to create SRQ: only basic SRQs are supported", errno.EOPNOTSUPP)
+        if not attr.comp_mask & _INIT_PD or attr.pd is None:
+            raise PyverbsRDMAError("Failed to create SRQ: a PD is needed", errno.EINVAL)
+        return attr.pd
+
+    def _destroy(self) -> None:
+        self._handle.destroy()
+
+    @property
+    def handle(self) -> "SrqHandle":
+        """The driver's half; raises `PyverbsUserError` when the SRQ is closed."""
+        self._require_open()
+        return self._handle
+
+    def get_srq_num(self) -> int:
+        """The SRQ's number."""
+        return self.handle.number
+
+    def modify(self, attr: SrqAttr, comp_mask: int) -> None:
+        """Set the size (``IBV_SRQ_MAX_WR``), or arm the limit event (``IBV_SRQ_LIMIT``), which fires once."""
+        require(attr, SrqAttr, "attr")
+        if not comp_mask or comp_mask & ~(_MAX_WR | _LIMIT):
+            raise PyverbsRDMAError(f"Failed to modify SRQ: mask {int(comp_mask):#x}", errno.EINVAL)
+        with translated("Failed to modify SRQ"):
+            self.handle.modify(
+                attr.max_wr if comp_mask & _MAX_WR else None, attr.srq_limit if comp_mask & _LIMIT else None
+            )
+
+    def query(self) -> SrqAttr:
+        """Sizes in force and the limit, 0 when it has fired or was never armed."""
+        with translated("Failed to query SRQ"):
+            values = self.handle.query()
+        return SrqAttr(values["max_wr"], values["max_sge"], values["srq_limit"])
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post a chain of receives; at the first refusal ``bad_wr`` becomes it, and the ones before it stay
+        posted.
+        """
+        require(wr, RecvWR, "wr")
+        post = self.handle.post
+        current: RecvWR | None = wr
+        try:
+            while current is not None:
+                post(current.wr_id, current.sges)
+                current = current._next
+        except DriverError as error:
+            if bad_wr is not None and current is not None:
+                bad_wr.become(current)
+            raise rdma_error("Failed to post receive to SRQ", error) from error
+        except MISFITS as error:
+            raise PyverbsUserError(f"Failed to post receive to SRQ: {error}") from error

@@ -1,0 +1,245 @@
+"""Scatter/gather elements and work requests."""
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from softhca.verbs.base import PyverbsCM, require
+from softhca.verbs.memory_access import read_bytes
+from softhca.verbs.pyverbs_error import PyverbsUserError
+from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
+from softhca.verbs.utils import flags_text, htonl, lines
+
+if TYPE_CHECKING:
+    from softhca.verbs.addr import AH
+
+Element = tuple[int, int, int]
+"""Address, length in bytes, L_Key."""
+
+MISFITS = (OverflowError, TypeError, struct.error)
+"""How a number that does not fit its field of a work request shows itself."""
+
+_SEND = int(ibv_wr_opcode.IBV_WR_SEND)
+_SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
+_WITHOUT_DATA = frozenset(
+    (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
+)
+_WITH_IMMEDIATE = frozenset(
+    (int(ibv_wr_opcode.IBV_WR_SEND_WITH_IMM), int(ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM))
+)
+_FLAG_NAMES: dict[int, str] = {int(each): str(each.name) for each in ibv_send_flags}
+
+
+class SGE(PyverbsCM):
+    """A scatter/gather element: ``length`` bytes at ``addr`` of the region of ``lkey``."""
+
+    __slots__ = ("addr", "length", "lkey")
+
+    def __init__(self, addr: int, length: int, lkey: int) -> None:
+        self.addr = addr
+        self.length = length
+        self.lkey = lkey
+
+    def read(self, length: int, offset: int) -> bytes:
+        """A copy of ``length`` bytes at ``addr + offset``, which the caller knows to be mapped."""
+        return read_bytes(self.addr + offset, length)
+
+    def __str__(self) -> str:
+        return lines({"Address": hex(self.addr), "Length": self.length, "Key": hex(self.lkey)})
+
+
+class _WorkRequest(PyverbsCM):
+    """What send and receive requests share.
+
+    The elements are copied when the request is made: changing an `SGE` later changes nothing.  ``sges`` is
+    the tuple that goes to the driver.
+    """
+
+    __slots__ = ("_all", "_next", "sges", "wr_id")
+    _all: tuple[Element, ...]
+    _next: "_WorkRequest | None"
+    sges: tuple[Element, ...]
+    wr_id: int
+
+    def _init(self, wr_id: int, num_sge: int, sg: Sequence[SGE] | None) -> None:
+        elements = _elements(sg)
+        if not 0 <= num_sge <= len(elements):
+            raise PyverbsUserError(f"num_sge is {num_sge}, the scatter/gather list has {len(elements)}")
+        self.wr_id = wr_id
+        self._all = elements
+        self.sges = elements if num_sge == len(elements) else elements[:num_sge]
+
+    @property
+    def num_sge(self) -> int:
+        """Elements in use."""
+        return len(self.sges)
+
+    @num_sge.setter
+    def num_sge(self, val: int) -> None:
+        if not 0 <= val <= len(self._all):
+            raise PyverbsUserError(f"num_sge is {val}, the scatter/gather list has {len(self._all)}")
+        self.sges = self._all[:val]
+
+    @property
+    def sg_list(self) -> tuple[Element, ...]:
+        """The elements in use, as (address, length, L_Key)."""
+        return self.sges
+
+    @sg_list.setter
+    def sg_list(self, val: SGE | Sequence[SGE]) -> None:
+        self._all = self.sges = _elements((val,) if isinstance(val, SGE) else val)
+
+
+def _elements(sg: Sequence[SGE] | None) -> tuple[Element, ...]:
+    return tuple([(each.addr, each.length, each.lkey) for each in sg]) if sg else ()
+
+
+def _check_chain(request: _WorkRequest, following: _WorkRequest | None) -> None:
+    """A chain must end: refuse one that would lead back to ``request``."""
+    link = following
+    while link is not None:
+        if link is request:
+            raise PyverbsUserError("The work requests would form a ring")
+        link = link._next
+
+
+class RecvWR(_WorkRequest):
+    """A receive work request: where the next message goes."""
+
+    __slots__ = ()
+    _next: "RecvWR | None"
+
+    def __init__(
+        self,
+        wr_id: int = 0,
+        num_sge: int = 0,
+        sg: Sequence[SGE] | None = None,
+        next_wr: "RecvWR | None" = None,
+    ) -> None:
+        self._init(wr_id, num_sge, sg)
+        self._next = next_wr
+
+    @property
+    def next_wr(self) -> "RecvWR | None":
+        """The next request of the chain."""
+        return self._next
+
+    @next_wr.setter
+    def next_wr(self, val: "RecvWR | None") -> None:
+        _check_chain(self, val)
+        self._next = val
+
+    def become(self, other: "RecvWR") -> None:
+        """Take all values of ``other``."""
+        for name in _WorkRequest.__slots__:
+            setattr(self, name, getattr(other, name))
+
+    def __str__(self) -> str:
+        return lines({"WR ID": self.wr_id, "Num SGE": self.num_sge})
+
+
+class SendWR(_WorkRequest):
+    """A send work request.
+
+    ``imm_data`` is in network byte order (``socket.htonl``), as in libibverbs; for the operations with
+    invalidate it is the key, in host order.
+    """
+
+    __slots__ = (
+        "ah",
+        "compare_add",
+        "imm_data",
+        "opcode",
+        "remote_addr",
+        "remote_qkey",
+        "remote_qpn",
+        "remote_rkey",
+        "send_flags",
+        "swap",
+    )
+    _next: "SendWR | None"
+
+    def __init__(
+        self,
+        wr_id: int = 0,
+        opcode: int = _SEND,
+        num_sge: int = 0,
+        imm_data: int = 0,
+        sg: Sequence[SGE] | None = None,
+        send_flags: int = _SIGNALED,
+        next_wr: "SendWR | None" = None,
+    ) -> None:
+        if (num_sge < 1 or sg is None) and opcode not in _WITHOUT_DATA:
+            raise PyverbsUserError("A WR needs at least one SGE")
+        self._init(wr_id, num_sge, sg)
+        self._next = next_wr
+        self.opcode = int(opcode)
+        self.imm_data = imm_data
+        self.send_flags = int(send_flags)
+        self.ah: AH | None = None
+        self.remote_addr = self.remote_rkey = self.compare_add = self.swap = 0
+        self.remote_qpn = self.remote_qkey = 0
+
+    @property
+    def next_wr(self) -> "SendWR | None":
+        """The next request of the chain."""
+        return self._next
+
+    @next_wr.setter
+    def next_wr(self, val: "SendWR | None") -> None:
+        _check_chain(self, val)
+        self._next = val
+
+    @property
+    def immediate(self) -> int:
+        """What goes into the packet as a number: the immediate in host order, or the key to invalidate."""
+        return htonl(self.imm_data) if self.opcode in _WITH_IMMEDIATE else self.imm_data
+
+    @property
+    def rdma_remote_addr(self) -> int:
+        """Remote address of an RDMA operation."""
+        return self.remote_addr
+
+    @property
+    def rdma_rkey(self) -> int:
+        """R_Key of an RDMA operation."""
+        return self.remote_rkey
+
+    def set_wr_ud(self, ah: "AH", rqpn: int, rqkey: int) -> None:
+        """Address a datagram: handle, remote QP number, Q_Key."""
+        from softhca.verbs.addr import AH
+
+        require(ah, AH, "ah")
+        self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+
+    def set_wr_rdma(self, rkey: int, addr: int) -> None:
+        """Remote key and address of a write or read."""
+        self.remote_rkey, self.remote_addr = rkey, addr
+
+    def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
+        """Remote key, address and operands of an atomic: ``compare_add`` is compared, or added; ``swap`` is
+        stored.
+        """
+        self.remote_rkey, self.remote_addr = rkey, addr
+        self.compare_add, self.swap = compare_add, swap
+
+    def become(self, other: "SendWR") -> None:
+        """Take all values of ``other``."""
+        for name in _WorkRequest.__slots__ + SendWR.__slots__:
+            setattr(self, name, getattr(other, name))
+
+    def __str__(self) -> str:
+        return lines(
+            {
+                "WR ID": self.wr_id,
+                "Num SGE": self.num_sge,
+                "Opcode": self.opcode,
+                "Send flags": send_flags_to_str(self.send_flags),
+                "Imm Data": self.imm_data,
+            }
+        )
+
+
+def send_flags_to_str(flags: int) -> str:
+    """Names of ``ibv_send_flags``."""
+    return flags_text(flags, _FLAG_NAMES)
