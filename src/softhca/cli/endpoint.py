@@ -6,6 +6,7 @@ import ipaddress
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,6 @@ from softhca.verbs.pd import PD
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import SGE, RecvWR, SendWR
 
-GRH_BYTES = 40  # in front of every datagram that a UD queue pair receives
 QKEY = 0x11111111
 TIMEOUT_CODE = 14  # 4.096 µs · 2^14 = 67 ms
 RETRIES = 7
@@ -100,12 +100,16 @@ class Endpoint:
         self.memory = bytearray(2 * needs.area_bytes * needs.queue_pairs)
         self.mr = MR(self.pd, len(self.memory), needs.access, buffer=self.memory)
         self.address = int(self.mr.buf)
-        self.channel = CompChannel(self.context) if needs.events else None
-        self.send_cq = CQ(self.context, max(1, needs.send_depth * needs.queue_pairs), channel=self.channel)
-        self.receive_cq = CQ(
-            self.context, max(1, needs.receive_depth * needs.queue_pairs), channel=self.channel
-        )
+        self.send_cq = self._completion_queue(needs.send_depth)
+        self.receive_cq = self._completion_queue(needs.receive_depth)
         self.links = [Link(self._queue_pair(), secrets.randbits(24)) for _ in range(needs.queue_pairs)]
+
+    def _completion_queue(self, depth: int) -> Any:
+        """Room for all queue pairs' completions; a channel of its own, so that only its events arrive
+        there.
+        """
+        channel = CompChannel(self.context) if self.needs.events else None
+        return CQ(self.context, max(1, depth * self.needs.queue_pairs), channel=channel)
 
     def _queue_pair(self) -> Any:
         needs = self.needs
@@ -192,9 +196,7 @@ class Endpoint:
         return request
 
     def receive_chain(self, index: int, element: Any, count: int) -> Any:
-        """``count`` receive work requests in a chain, all into the same ``element``; their wr_id is
-        ``index``.
-        """
+        """``count`` receive work requests in a chain, into the same ``element``; their wr_id is ``index``."""
         chain = None
         for _ in range(count):
             chain = RecvWR(wr_id=index, num_sge=1, sg=[element], next_wr=chain)
@@ -208,13 +210,17 @@ class Endpoint:
         count, completions = cq.poll(most)
         if not count:
             completions = self._wait_longer(cq, most)
+        return self._checked(completions)
+
+    @staticmethod
+    def _checked(completions: Sequence[Any]) -> list[Any]:
         for completion in completions:
             if completion.status != e.IBV_WC_SUCCESS:
                 raise CommandError(
                     f"work request {completion.wr_id} of queue pair {completion.qp_num:#x} completed "
                     f"with status {completion.status} ({status_name(completion.status)})"
                 )
-        return completions
+        return list(completions)
 
     def _wait_longer(self, cq: Any, most: int) -> list[Any]:
         deadline_s = time.monotonic() + self.needs.silence_s
@@ -232,14 +238,17 @@ class Endpoint:
         os.sched_yield()
 
     def wait_event(self, cq: Any, most: int = 1) -> list[Any]:
-        """As :meth:`wait`, but asleep on the completion channel."""
-        cq.req_notify()
-        count, _ = result = cq.poll(most)
-        if not count:
-            self.channel.get_cq_event(cq)
+        """As :meth:`wait`, but asleep on the queue's channel.  TypeError without ``events``."""
+        channel = cq.comp_channel
+        if channel is None:
+            raise TypeError("this end has no completion channels")
+        while True:
+            cq.req_notify()
+            count, completions = cq.poll(most)
+            if count:
+                return self._checked(completions)
+            channel.get_cq_event(cq, self.needs.silence_s)
             cq.ack_events(1)
-            return self.wait(cq, most)
-        return list(result[1])
 
     def close(self) -> None:
         """Close the device with all that was made on it."""

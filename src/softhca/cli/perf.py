@@ -124,7 +124,7 @@ def run_end(args: argparse.Namespace, plan: Plan, control: ControlConnection) ->
 
 def open_endpoint(args: argparse.Namespace, plan: Plan, client: bool) -> Endpoint:
     """Device, memory and queue pairs for one end of ``plan``."""
-    from softhca.cli.endpoint import GRH_BYTES, Endpoint, Needs
+    from softhca.cli.endpoint import Endpoint, Needs
     from softhca.cli.perftest_exchange import CYCLE_BUFFER_BYTES
     from softhca.verbs import enums as e
 
@@ -137,7 +137,7 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, client: bool) -> Endpoin
             "atomic": e.IBV_ACCESS_REMOTE_ATOMIC,
         }[plan.verb]
     )
-    area_bytes = max(plan.size_bytes + GRH_BYTES, CYCLE_BUFFER_BYTES)
+    area_bytes = max(plan.landing_bytes, CYCLE_BUFFER_BYTES)
     area_bytes += -area_bytes % CYCLE_BUFFER_BYTES
     inline_bytes = plan.size_bytes if plan.kind == "lat" and plan.size_bytes <= MAX_INLINE_BYTES else 0
     receives = plan.verb == "send" and (plan.kind == "lat" or not client)

@@ -138,14 +138,13 @@ class Receiver:
     """The server of ``send-bw``: receives until all has come or the client says that it is finished."""
 
     def __init__(self, endpoint: Endpoint, plan: Plan) -> None:
-        from softhca.cli.endpoint import GRH_BYTES
-
         self.endpoint = endpoint
         self.plan = plan
         self.received = 0
-        length_bytes = plan.size_bytes + (GRH_BYTES if plan.service == "ud" else 0)
         self.chains = [
-            endpoint.receive_chain(index, endpoint.sge(endpoint.receive_area(index), length_bytes), BATCH)
+            endpoint.receive_chain(
+                index, endpoint.sge(endpoint.receive_area(index), plan.landing_bytes), BATCH
+            )
             for index in range(plan.queue_pairs)
         ]
         self.used = [0] * plan.queue_pairs

@@ -34,8 +34,6 @@ class LatencyEnd:
     def __init__(
         self, endpoint: Endpoint, plan: Plan, keys: Keys, control: ControlConnection, client: bool
     ) -> None:
-        from softhca.cli.endpoint import GRH_BYTES
-
         self.endpoint = endpoint
         self.plan = plan
         self.control = control
@@ -45,8 +43,7 @@ class LatencyEnd:
         memory = memoryview(endpoint.memory)
         self.sent = memory[endpoint.send_area() :][: plan.size_bytes]
         self.landing = memory[endpoint.receive_area() :][: plan.size_bytes]
-        length_bytes = plan.size_bytes + (GRH_BYTES if plan.service == "ud" else 0)
-        self.receive = endpoint.receive_chain(0, endpoint.sge(endpoint.receive_area(), length_bytes), 1)
+        self.receive = endpoint.receive_chain(0, endpoint.sge(endpoint.receive_area(), plan.landing_bytes), 1)
 
     def post(self) -> None:
         """Post the receives of ``send-lat``."""

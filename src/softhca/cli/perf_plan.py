@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from softhca.cli.errors import UsageError
+from softhca.wire.grh import Grh
 
 VERBS = ("write", "read", "send", "atomic")
 KINDS = ("bw", "lat")
@@ -40,6 +41,11 @@ class Plan:
     def test(self) -> str:
         """The name of the test: ``write-bw`` …"""
         return f"{self.verb}-{self.kind}"
+
+    @property
+    def landing_bytes(self) -> int:
+        """What a receive must have room for: a datagram comes with a GRH (or room for one) in front."""
+        return self.size_bytes + (Grh.LENGTH_BYTES if self.service == "ud" else 0)
 
     @property
     def depth(self) -> int:

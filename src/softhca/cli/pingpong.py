@@ -17,6 +17,7 @@ from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.pingpong_exchange import Destination, exchange_as_client, exchange_as_server
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number
+from softhca.wire.grh import Grh
 
 if TYPE_CHECKING:
     from softhca.cli.endpoint import Endpoint, Peer
@@ -112,10 +113,10 @@ def message_bytes(args: argparse.Namespace) -> int:
 
 def open_endpoint(args: argparse.Namespace) -> Endpoint:
     """The device and queue pair that ``args`` ask for."""
-    from softhca.cli.endpoint import GRH_BYTES, Endpoint, Needs
+    from softhca.cli.endpoint import Endpoint, Needs
 
     size_bytes = message_bytes(args)
-    grh_bytes = GRH_BYTES if args.service == "ud" else 0
+    grh_bytes = Grh.LENGTH_BYTES if args.service == "ud" else 0
     endpoint = Endpoint(
         Needs(
             args.service,
@@ -163,13 +164,11 @@ class Bouncer:
     """Sends and receives one message at a time from and into one buffer."""
 
     def __init__(self, endpoint: Endpoint, args: argparse.Namespace) -> None:
-        from softhca.cli.endpoint import GRH_BYTES
-
         self.endpoint = endpoint
         self.iterations = args.iters
         self.depth = args.rx_depth
         self.size_bytes = message_bytes(args)
-        self.grh_bytes = GRH_BYTES if args.service == "ud" else 0
+        self.grh_bytes = Grh.LENGTH_BYTES if args.service == "ud" else 0
         self.buffer = memoryview(endpoint.memory)[: self.size_bytes + self.grh_bytes]
         self.buffer[:] = bytes([FILL]) * len(self.buffer)
         self.wait = endpoint.wait_event if args.events else endpoint.wait

@@ -1,0 +1,175 @@
+"""The commands between two real processes, each with its own adapter."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softhca.cli.capture import decoded
+from softhca.machine.primitives import BODY
+from softhca.wire.captures import read_capture
+
+TIMEOUT_S = 120
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FIGURES = ["min", "p50", "p99", "max"]
+
+
+def softhca(*words, **options):
+    command = [sys.executable, "-m", "softhca", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, **options)
+
+
+def document(*words):
+    """The JSON document of a command that succeeds."""
+    done = softhca(*words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def perf(test, *options):
+    return document("perf", test, "--iters", "50", *options)
+
+
+def test_devinfo_tells_devices_ports_and_gids():
+    (device,) = document("devinfo")["devices"]
+    assert device["name"] == "softhca0"
+    assert device["limits"]["max_qp"] > 0
+    (port,) = device["ports"]
+    assert port["port"] == 1
+    assert port["active_mtu_bytes"] in (256, 512, 1024, 2048, 4096)
+    assert port["gids"][0]["address"].startswith("127.0.0.")
+    assert (
+        port["gids"][0]["gid"] == f"::ffff:{port['gids'][0]['address']}" or "ffff" in port["gids"][0]["gid"]
+    )
+
+
+def test_devinfo_of_a_device_that_is_not_there_is_status_2():
+    done = softhca("devinfo", "-d", "mlx5_0")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_devices_that_cannot_be_are_one_line_and_status_2():
+    done = softhca("devinfo", env={**os.environ, "SOFTHCA_DEVICES": "softhca0=carrier-pigeon:1"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("test", "service", "size"), [
+    ("write-bw", "RC", 65536), ("write-bw", "UC", 4096), ("read-bw", "RC", 8192), ("send-bw", "RC", 5000),
+    ("send-bw", "UD", 512), ("atomic-bw", "RC", 8), ("write-lat", "RC", 8), ("write-lat", "UC", 300),
+    ("read-lat", "RC", 8), ("send-lat", "RC", 64), ("send-lat", "UC", 65), ("send-lat", "UD", 100),
+    ("atomic-lat", "RC", 8),
+])  # fmt: skip
+def test_perf_prints_exactly_the_fixed_fields(test, service, size):
+    result = perf(test, "--qp-type", service, "--size", str(size))
+    assert list(result) == [
+        "test", "qp_type", "link", "size_bytes", "iterations", "bandwidth_bytes_per_s", "message_rate_per_s",
+        "latency_us", "compiled",
+    ]  # fmt: skip
+    assert (result["test"], result["qp_type"], result["link"]) == (test, service, "udp")
+    assert (result["size_bytes"], result["iterations"]) == (size, 50)
+    assert result["compiled"] is (BODY == "compiled")
+    assert list(result["latency_us"]) == FIGURES
+    figures = [result["latency_us"][name] for name in FIGURES]
+    assert 0 < figures[0] <= figures[1] <= figures[2] <= figures[3]
+    assert result["bandwidth_bytes_per_s"] == pytest.approx(result["message_rate_per_s"] * size)
+
+
+def test_perf_counts_the_operations_of_all_queue_pairs():
+    assert perf("write-bw", "--qps", "3", "--size", "100")["iterations"] == 150
+
+
+@pytest.mark.parametrize("test", ["write-bw", "send-bw", "write-lat", "send-lat", "read-lat"])
+def test_perf_for_a_time_ends(test):
+    result = document("perf", test, "--seconds", "0.3", "--size", "64")
+    assert result["iterations"] > 0
+
+
+@pytest.mark.parametrize("target", ["idle", "busy", "asleep"])
+def test_perf_serves_whatever_the_target_does(target):
+    assert perf("read-bw", "--target", target, "--size", "1000")["iterations"] == 50
+
+
+def test_datagram_beyond_the_mtu_is_refused():
+    done = softhca("perf", "send-bw", "--qp-type", "UD", "--size", "65536", "--silence", "5")
+    assert done.returncode == 2
+    assert "MTU" in done.stderr
+
+
+@pytest.mark.parametrize("service", ["rc", "uc", "ud"])
+@pytest.mark.parametrize("options", [[], ["-e"]])
+def test_pingpong_returns_what_was_sent(service, options):
+    result = document("pingpong", "--service", service, "-n", "40", "-r", "10", "-s", "1000", "-c", *options)
+    assert (result["service"], result["iterations"], result["bytes"]) == (service, 40, 80000)
+    assert result["valid"] is True
+
+
+def test_ping_verifies_every_message():
+    result = document("ping", "-n", "30", "-s", "9000", "-r", "5")
+    assert (result["verified"], result["iterations"], result["size_bytes"]) == (30, 30, 9000)
+    assert list(result["latency_us"]) == FIGURES
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("words", [["ping", "-n", "20"], ["perf", "write-bw", "-n", "20"]])
+def test_client_and_server_meet_by_port(words, free_port):
+    """Two commands, one started with --listen and one with HOST."""
+    command = [sys.executable, "-m", "softhca", *words, "--port", str(free_port)]
+    server = subprocess.Popen([*command, "--listen"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        for _ in range(200):
+            client = softhca(*words, "--port", str(free_port), "127.0.0.1", "--json")
+            if "cannot connect" not in client.stderr or server.poll() is not None:
+                break
+        assert (client.returncode, client.stderr) == (0, "")
+        assert server.wait(TIMEOUT_S) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_client_without_server_is_one_line_and_status_1(free_port):
+    done = softhca("ping", "127.0.0.1", "--port", str(free_port))
+    assert done.returncode == 1
+    assert done.stderr.startswith("softhca ping: cannot connect")
+    assert done.stderr.count("\n") == 1
+
+
+def test_import_pyverbs_in_a_program_finds_softhca():
+    code = "import pyverbs.device as d, pyverbs.qp; print(d.Context.__module__, d.get_device_list()[0].name)"
+    done = softhca("run", "--", "python3", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "softhca.verbs.device b'softhca0'\n"
+
+
+def test_script_with_an_interpreter_line_finds_softhca(tmp_path):
+    script = tmp_path / "prog"
+    script.write_text("#!/usr/bin/env python3\nfrom pyverbs import enums\nprint(enums.__name__)\n")
+    script.chmod(0o755)
+    done = softhca("run", "--", str(script))
+    assert (done.returncode, done.stdout) == (0, "softhca.verbs.enums\n")
+
+
+def test_demo_is_right_and_its_capture_decodes(tmp_path):
+    capture = tmp_path / "demo.pcapng"
+    command = [sys.executable, str(EXAMPLES / "demo.py"), "--capture", str(capture)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with capture.open("rb") as stream:
+        records = list(decoded(read_capture(stream)))
+    assert len(records) > 1000
+    assert all(record["icrc_ok"] for record in records)
+    times = [record["time_ns"] for record in records]
+    assert times == sorted(times)
+    services = {record["opcode"].split("_")[0] for record in records}
+    assert services == {"RC", "UC", "UD"}

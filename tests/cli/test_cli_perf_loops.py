@@ -1,0 +1,313 @@
+"""The loops of the performance tests against an end that only keeps account."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.cli.control import ControlConnection
+from softhca.cli.errors import CommandError
+from softhca.cli.perf import report_of, result_of
+from softhca.cli.perf_bandwidth import BandwidthClient, Measured, Receiver, serve
+from softhca.cli.perf_latency import LatencyEnd
+from softhca.cli.perf_plan import BATCH, RECEIVE_DEPTH, TRANSMIT_DEPTH, Plan
+from softhca.cli.perftest_exchange import Keys
+from softhca.verbs import enums as e
+
+KEYS = Keys(0, 16, 5, 0, 0xABCD, 0x10000, bytes(16))
+
+
+class Request:
+    """A work request of which the chain, and what it is addressed to, can be seen."""
+
+    def __init__(self, opcode, wr_id, signaled, inline, following):
+        self.opcode, self.wr_id, self.signaled, self.inline = opcode, wr_id, signaled, inline
+        self.following = following
+        self.target = None
+
+    def set_wr_rdma(self, rkey, address):
+        self.target = (rkey, address)
+
+    def set_wr_atomic(self, rkey, address, compare_add, swap=0):
+        self.target = (rkey, address, compare_add, swap)
+
+    def chain(self):
+        request, chain = self, []
+        while request is not None:
+            chain.append(request)
+            request = request.following
+        return chain
+
+
+class Account:
+    """An end whose work completes at once, in order."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.posted = []
+        self.receives = [0] * plan.queue_pairs
+        self.most = 0
+        self.pending = []
+        self.done = []
+        self.memory = bytearray(2 * 4096 * plan.queue_pairs)
+        self.needs = SimpleNamespace(silence_s=5.0)
+        self.send_cq = "send"
+        self.receive_cq = SimpleNamespace(poll=self.poll)
+        self.context = SimpleNamespace(progress=self.progress)
+        self.links = [SimpleNamespace(qp=self.queue_pair(index)) for index in range(plan.queue_pairs)]
+        self.arriving = []
+        self.on_progress = lambda: None
+        self.progressed = 0
+
+    def queue_pair(self, index):
+        return SimpleNamespace(
+            post_send=lambda chain: self.post_send(index, chain),
+            post_recv=lambda count: self.receives.__setitem__(index, self.receives[index] + count),
+        )
+
+    def post_send(self, index, chain):
+        requests = chain.chain()
+        self.posted += [(index, request) for request in requests]
+        self.pending += requests
+        self.most = max(self.most, len(self.pending))
+
+    def send_area(self, index=0):
+        return index * 4096
+
+    def receive_area(self, index=0):
+        return (self.plan.queue_pairs + index) * 4096
+
+    def sge(self, offset, length):
+        return (offset, length)
+
+    def send_request(self, index, opcode, element, *, wr_id, signaled, inline, following):
+        self.element = element
+        return Request(opcode, wr_id, signaled, inline, following)
+
+    def receive_chain(self, index, element, count):
+        self.receive_element = element
+        return count
+
+    def wait(self, cq, most=1):
+        completed = []
+        while self.pending and len(completed) < most:
+            request = self.pending.pop(0)
+            if request.signaled:
+                completed.append(SimpleNamespace(wr_id=request.wr_id))
+        assert completed, "nothing that was posted is signaled"
+        return completed
+
+    def poll(self, most):
+        taken, self.arriving = self.arriving[:most], self.arriving[most:]
+        return len(taken), [SimpleNamespace(wr_id=index, status=0) for index in taken]
+
+    def progress(self):
+        self.progressed += 1
+        self.on_progress()
+
+    def check_silence(self, deadline_s):
+        raise CommandError("silence")
+
+
+def plan_for(verb="write", kind="bw", service="rc", size=64, iterations=1000, seconds=0.0, queue_pairs=1):
+    return Plan(verb, kind, service, size, iterations, seconds, queue_pairs)
+
+
+@pytest.fixture
+def control():
+    near, far = socket.socketpair()
+    connection = object.__new__(ControlConnection)
+    connection._socket = near
+    yield SimpleNamespace(readable=connection.readable, speak=lambda: far.send(b"x"))
+    near.close()
+    far.close()
+
+
+def client(plan):
+    account = Account(plan)
+    return account, BandwidthClient(account, plan, [KEYS] * plan.queue_pairs).run(lambda done: None)
+
+
+@pytest.mark.parametrize("iterations", [1, 15, 16, 17, 1000])
+def test_exactly_the_iterations_are_posted_and_counted(iterations):
+    account, measured = client(plan_for(iterations=iterations, queue_pairs=2))
+    assert measured.operations == 2 * iterations
+    assert [index for index, _ in account.posted].count(1) == iterations
+    assert measured.elapsed_ns > 0
+
+
+def test_the_send_queue_is_kept_full_and_never_overfilled():
+    account, _ = client(plan_for())
+    assert account.most == TRANSMIT_DEPTH
+
+
+def test_only_the_last_of_a_chain_is_signaled():
+    account, measured = client(plan_for(iterations=2 * BATCH + 3))
+    signaled = [position for position, (_, request) in enumerate(account.posted) if request.signaled]
+    assert signaled == [BATCH - 1, 2 * BATCH - 1, 2 * BATCH + 2]
+    assert len(measured.samples_ns) == 3
+
+
+def test_time_ends_the_posting_and_what_is_posted_completes():
+    account, measured = client(plan_for(iterations=0, seconds=0.01))
+    assert measured.operations == len(account.posted)
+    assert measured.operations > 0
+    assert not account.pending
+
+
+@pytest.mark.parametrize(("verb", "opcode", "target"), [
+    ("write", e.IBV_WR_RDMA_WRITE, (0xABCD, 0x10000)), ("read", e.IBV_WR_RDMA_READ, (0xABCD, 0x10000)),
+    ("send", e.IBV_WR_SEND, None), ("atomic", e.IBV_WR_ATOMIC_FETCH_AND_ADD, (0xABCD, 0x10000, 1, 0)),
+])  # fmt: skip
+def test_every_verb_has_its_opcode_and_target(verb, opcode, target):
+    account, _ = client(plan_for(verb, iterations=1, size=8))
+    ((_, request),) = account.posted
+    assert (request.opcode, request.target, request.inline) == (opcode, target, False)
+    assert account.element == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("verb", "size", "inline"),
+    [("write", 64, True), ("send", 64, True), ("write", 65, False), ("read", 8, False), ("atomic", 8, False)],
+)
+def test_small_latency_messages_go_inline(verb, size, inline, control):
+    end = LatencyEnd(
+        Account(plan_for(verb, "lat", size=size)), plan_for(verb, "lat", size=size), KEYS, control, True
+    )
+    assert end.request.inline is inline
+
+
+def test_receiver_fills_its_queue_and_posts_anew_in_batches(control):
+    plan = plan_for("send", iterations=40, queue_pairs=2)
+    account = Account(plan)
+    receiver = Receiver(account, plan)
+    receiver.post()
+    assert account.receives == [RECEIVE_DEPTH] * 2
+    account.arriving = [0, 1] * 40
+    receiver.run(control)
+    assert receiver.received == 80
+    assert account.receives == [RECEIVE_DEPTH + 2 * BATCH] * 2
+
+
+def test_receiver_of_datagrams_has_room_for_the_grh():
+    plan = plan_for("send", service="ud", size=100)
+    account = Account(plan)
+    Receiver(account, plan)
+    assert account.receive_element == (4096, 140)
+
+
+def test_receiver_ends_when_the_client_says_so(control):
+    plan = plan_for("send", iterations=1000)
+    account = Account(plan)
+    receiver = Receiver(account, plan)
+    account.arriving = [0] * 10
+    control.speak()
+    receiver.run(control)
+    assert receiver.received == 10
+
+
+@pytest.mark.parametrize("target", ["poll", "idle", "busy", "asleep"])
+def test_target_serves_until_the_client_speaks(target, control):
+    account = Account(plan_for())
+    control.speak()
+    serve(account, control, target)
+    assert account.progressed == 0
+
+
+def test_polling_target_drives_its_adapter(control):
+    account = Account(plan_for())
+    account.on_progress = lambda: control.speak() if account.progressed == 300 else None
+    serve(account, control, "poll")
+    assert account.progressed >= 300
+
+
+def answered_by_memory(account):
+    """Each progress makes the peer's next message land."""
+    offset = account.receive_area() + account.plan.size_bytes - 1
+
+    def land():
+        account.memory[offset] = (account.memory[offset] + 1) & 0xFF
+
+    account.on_progress = land
+
+
+@pytest.mark.parametrize("is_client", [True, False])
+def test_write_latency_counts_in_the_last_byte(is_client, control):
+    plan = plan_for("write", "lat", size=4, iterations=300)
+    account = Account(plan)
+    answered_by_memory(account)
+    end = LatencyEnd(account, plan, KEYS, control, is_client)
+    measured = end.run(lambda done: None)
+    assert measured.operations == 300
+    assert len(account.posted) == 300
+    assert len(measured.samples_ns) == 299
+    assert account.memory[3] == 300 & 0xFF
+    assert account.progressed == 300
+
+
+def test_write_latency_server_begins_and_client_waits(control):
+    plan = plan_for("write", "lat", size=4, iterations=1)
+    for is_client, before in ((False, 1), (True, 0)):
+        account = Account(plan)
+        seen = []
+        answered_by_memory(account)
+        land = account.on_progress
+        account.on_progress = lambda land=land, account=account, seen=seen: (
+            seen.append(len(account.posted)),
+            land(),
+        )
+        LatencyEnd(account, plan, KEYS, control, is_client).run(lambda done: None)
+        assert seen[0] == before
+
+
+def test_send_latency_client_begins_and_receives_are_posted_anew(control):
+    plan = plan_for("send", "lat", size=4, iterations=20)
+    account = Account(plan)
+    end = LatencyEnd(account, plan, KEYS, control, True)
+    end.post()
+    assert account.receives == [RECEIVE_DEPTH]
+    account.arriving = [0] * 20
+    assert end.run(lambda done: None).operations == 20
+    assert account.receives == [RECEIVE_DEPTH + 20]
+    assert account.arriving == []
+
+
+@pytest.mark.parametrize("verb", ["read", "atomic"])
+def test_answered_operations_take_their_whole_time(verb, control):
+    plan = plan_for(verb, "lat", size=8, iterations=25)
+    account = Account(plan)
+    measured = LatencyEnd(account, plan, KEYS, control, True).run(lambda done: None)
+    assert (measured.operations, len(measured.samples_ns), len(account.posted)) == (25, 25, 25)
+    assert sum(measured.samples_ns) == measured.elapsed_ns
+
+
+def test_latency_server_ends_with_its_client(control):
+    plan = plan_for("send", "lat", size=4, iterations=0, seconds=1.0)
+    control.speak()
+    end = LatencyEnd(Account(plan), plan, KEYS, control, False)
+    assert end.run(lambda done: None).operations == 0
+
+
+def test_latency_client_whose_server_ends_is_an_error(control):
+    plan = plan_for("send", "lat", size=4, iterations=5)
+    control.speak()
+    with pytest.raises(CommandError, match="server ended"):
+        LatencyEnd(Account(plan), plan, KEYS, control, True).run(lambda done: None)
+
+
+def test_silent_peer_is_an_error(control):
+    plan = plan_for("send", "lat", size=4, iterations=5)
+    with pytest.raises(CommandError, match="silence"):
+        LatencyEnd(Account(plan), plan, KEYS, control, True).run(lambda done: None)
+
+
+def test_figures_are_per_second():
+    plan = plan_for(size=1 << 20, iterations=500, queue_pairs=2)
+    measured = Measured(1000, 500_000_000, [1000, 3000])
+    result = result_of(SimpleNamespace(link="udp"), plan, measured)
+    assert result["message_rate_per_s"] == 2000
+    assert result["bandwidth_bytes_per_s"] == 2000 << 20
+    assert result["latency_us"] == {"min": 1.0, "p50": 1.0, "p99": 3.0, "max": 3.0}
+    report = report_of(plan, measured)
+    assert (report.size_bytes, report.iterations) == (1 << 20, 500)
+    assert (report.average_mib_per_s, report.million_messages_per_s) == (2000.0, 0.002)
