@@ -228,7 +228,7 @@ class MessageRing:
 
     def _push(self, message: bytes) -> bool:
         """Send; False where there is no room."""
-        return self._producer.push(address_of(message, writable=False), len(message))
+        return bool(self._producer.push(address_of(message, writable=False), len(message)))
 
     def _pull(self) -> bytes | None:
         """Receive; None where there is nothing (or the ring is broken)."""
@@ -240,7 +240,7 @@ class MessageRing:
 
     def count(self) -> int:
         """Messages that can be received; 0 for a broken ring."""
-        return max(0, self._consumer.count())
+        return int(max(0, self._consumer.count()))
 
 
 class CommandRing(MessageRing):
@@ -268,7 +268,7 @@ class ReplyRing(MessageRing):
 
     def room(self) -> bool:
         """Whether any reply fits; the adapter takes a command only then."""
-        return self._producer.space() > 0 and not self._producer.broken
+        return not self._producer.broken and bool(self._producer.space())
 
     def send(self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bool:
         """The adapter's side; a reply that is too long is replaced by E2BIG.  False where there is no

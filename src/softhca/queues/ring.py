@@ -202,7 +202,8 @@ class RingProducer:
     def unreleased(self):
         """(body offset, length) of every entry that the consumer has not released, oldest first."""
         n = self.count()
-        offset = (self.body_tail - self.body_used) % self.layout.body_bytes
+        # Unsigned: the store's size is added first, so that nothing goes below 0.
+        offset = (self.body_tail + self.layout.body_bytes - self.body_used) % self.layout.body_bytes
         found = []
         for i in range(n):
             length = self.lengths[(self.oldest + i) % self.layout.entries]

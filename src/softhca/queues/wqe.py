@@ -106,8 +106,7 @@ class Work:
         """Copy an entry of ``n`` bytes from ``data`` and check it; WORK_OK or why it is refused."""
         i: cython.ulonglong
         if n > self.capacity or n > len(data):
-            self.status = _TRUNCATED
-            return self.status
+            return self.check(0)
         for i in range(n):
             self.data[i] = data[i]
         return self.check(n)

@@ -1,0 +1,151 @@
+"""The doorbell FIFO."""
+
+import errno
+from collections import deque
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from softhca.machine import primitives
+from softhca.memory.arenas import AddressMap
+from softhca.memory.host import HostMemory
+from softhca.queues.doorbells import DoorbellFifo, plan
+
+HOST = HostMemory(64 << 20)
+
+
+def fails(code):
+    return pytest.raises(OSError, match=rf"\[Errno {code}\]")
+
+
+def sides(slots):
+    """The host's and the adapter's object over the same pages, not contiguous."""
+    frames = HOST.allocate(2 * plan(slots), contiguous=True)[::-2]
+    host, adapter = (DoorbellFifo.over(frames, HOST.address_map, slots) for _ in range(2))
+    return host, adapter, frames
+
+
+def word(frames, page, index=0):
+    return HOST.address_map.address(frames[page]) + 8 * index
+
+
+def test_queues_come_out_in_the_order_in_which_they_rang():
+    host, adapter, _ = sides(1000)
+    assert adapter.empty()
+    assert [host.ring(slot) for slot in (999, 0, 513, 512, 511)] == [True] * 5
+    assert not adapter.empty()
+    assert [adapter.next() for _ in range(6)] == [999, 0, 513, 512, 511, -1]
+    assert adapter.empty()
+
+
+def test_a_pending_queue_rings_once_and_again_after_it_was_taken():
+    host, adapter, _ = sides(4)
+    assert host.ring(2)
+    assert not host.ring(2)
+    assert [adapter.next(), adapter.next()] == [2, -1]
+    assert host.ring(2)
+    assert adapter.next() == 2
+
+
+def test_a_queue_that_does_not_exist_cannot_ring():
+    host, adapter, _ = sides(4)
+    assert not host.ring(4)
+    assert not host.ring(1 << 63)
+    assert adapter.next() == -1
+
+
+def test_all_queues_at_once_fit_and_the_fifo_never_overflows():
+    host, adapter, _ = sides(600)
+    for _ in range(3):
+        assert all(host.ring(slot) for slot in range(600))
+        assert not any(host.ring(slot) for slot in range(600))
+        assert [adapter.next() for _ in range(601)] == [*range(600), -1]
+    assert adapter.malformed == 0
+
+
+class FifoAgainstADeque(RuleBasedStateMachine):
+    slots = 5
+
+    def __init__(self):
+        super().__init__()
+        self.host, self.adapter, self.frames = sides(self.slots)
+        self.model = deque()
+
+    @rule(slot=st.integers(0, 4))
+    def ring(self, slot):
+        assert self.host.ring(slot) == (slot not in self.model)
+        if slot not in self.model:
+            self.model.append(slot)
+
+    @rule()
+    def next(self):
+        assert self.adapter.next() == (self.model.popleft() if self.model else -1)
+
+    @invariant()
+    def emptiness_agrees(self):
+        assert self.adapter.empty() == (not self.model)
+        assert self.adapter.malformed == 0
+
+
+FifoAgainstADeque.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+TestFifo = FifoAgainstADeque.TestCase
+
+
+def test_a_place_that_is_reserved_but_not_yet_written_is_waited_for():
+    host, adapter, frames = sides(4)
+    host.ring(1)
+    place = word(frames, 2)
+    primitives.store64(place, 0)
+    assert adapter.next() == -1
+    assert not adapter.empty()
+    primitives.store64(place, 2)
+    assert adapter.next() == 1
+
+
+def test_a_queue_number_that_cannot_be_is_skipped_and_counted():
+    host, adapter, frames = sides(4)
+    host.ring(1)
+    host.ring(3)
+    primitives.store64(word(frames, 2), 5)
+    assert adapter.next() == -1
+    assert adapter.malformed == 1
+    assert adapter.next() == 3
+    assert adapter.empty()
+
+
+@pytest.mark.parametrize("tail", [5, 1 << 40, (1 << 64) - 1])
+def test_a_tail_that_jumps_is_counted_and_the_fifo_goes_on(tail):
+    host, adapter, frames = sides(4)
+    primitives.store64(word(frames, 0), tail)
+    assert adapter.next() == -1
+    assert adapter.malformed == 1
+    assert adapter.empty()
+    assert host.ring(2)
+    assert adapter.next() == 2
+
+
+def test_the_head_is_published_for_a_new_object():
+    host, adapter, frames = sides(4)
+    host.ring(1)
+    host.ring(2)
+    adapter.next()
+    again = DoorbellFifo.over(frames, HOST.address_map, 4)
+    assert (again.next(), again.next()) == (2, -1)
+
+
+def test_layouts_that_cannot_be_are_refused():
+    assert (plan(1), plan(512), plan(513)) == (3, 3, 5)
+    for slots in (0, -1, (1 << 22) + 1):
+        with fails(errno.EINVAL):
+            plan(slots)
+    with fails(errno.EINVAL):
+        DoorbellFifo(4, [4096, 8192])
+    for pages in ((0, 4096, 8192), (4096, 8200, 8192)):
+        with fails(errno.EFAULT):
+            DoorbellFifo(4, list(pages))
+    elsewhere = AddressMap()
+    elsewhere.attach(0, 10, 4096, pid=1)
+    with fails(errno.EFAULT):
+        DoorbellFifo.over([0, 1, 2], elsewhere, 4)
