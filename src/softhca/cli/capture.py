@@ -1,4 +1,4 @@
-"""``softhca capture decode FILE``: the RDMA packets of a capture by header, and whether their CRCs are right."""
+"""``softhca capture decode FILE``: a capture's RDMA packets by header, and whether their CRCs are right."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ cdef class Route:
     cdef readonly bint has_grh
     cdef readonly unsigned int scope
     cdef readonly bytes socket_address
-    cdef readonly unsigned long long scratch_address
+    cdef unsigned long long _scratch_address
     cdef bytearray _pseudo
     cdef bytearray _scratch
     cdef unsigned char[::1] _data

@@ -73,7 +73,7 @@ class Route:
         self._pseudo_bytes = len(self._pseudo)
         self._scratch = bytearray(_BTH_BYTES)
         self._scratch_data = self._scratch
-        self.scratch_address = address_of(self._scratch)
+        self._scratch_address = address_of(self._scratch)
         self._seed_bytes = -1
         self._seed_identification = 0
         self._seed = 0
@@ -139,13 +139,13 @@ class Route:
 
     def masked_bth(self, bth_address):
         """Address of a copy of a BTH in which the congestion byte is ones, as the ICRC takes it."""
-        copy(self.scratch_address, bth_address, 12)
+        copy(self._scratch_address, bth_address, 12)
         self._scratch_data[4] = 0xFF
-        return self.scratch_address
+        return self._scratch_address
 
     def word(self, address):
         """The little-endian 32-bit word at ``address``, which need not be aligned."""
-        copy(self.scratch_address, address, 4)
+        copy(self._scratch_address, address, 4)
         high: cython.uint = self._scratch_data[3]
         middle: cython.uint = self._scratch_data[2]
         return self._scratch_data[0] | self._scratch_data[1] << 8 | middle << 16 | high << 24

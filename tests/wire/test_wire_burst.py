@@ -1,0 +1,43 @@
+"""Buffers that cross between adapter and link."""
+
+import pytest
+from wire_samples import sample_route
+
+from softhca.machine.primitives import address_of
+from softhca.wire.burst import CAPACITY, Arrival, Burst
+
+
+@pytest.mark.parametrize("kind", [Burst, Arrival])
+def test_a_buffer_holds_one_64_kib_datagram_and_its_address_is_its_datas(kind: type) -> None:
+    made = kind()
+    assert len(made.data) == CAPACITY == made.capacity == 65_536
+    assert (made.length, made.stride) == (0, 0)
+    made.data[0], made.data[CAPACITY - 1] = 1, 2
+    assert (made.buffer[0], made.buffer[-1]) == (1, 2)
+    assert made.address == address_of(made.buffer)
+    assert made.address % 4 == 0
+
+
+def test_two_buffers_share_nothing() -> None:
+    first, second = Burst(), Burst()
+    assert abs(first.address - second.address) >= CAPACITY
+
+
+def test_reset_forgets_the_last_run() -> None:
+    burst = Burst()
+    burst.length, burst.stride, burst.packets, burst.route = 100, 50, 2, sample_route()
+    burst.reset()
+    assert (burst.length, burst.stride, burst.packets, burst.route) == (0, 0, 0, None)
+
+
+def test_an_arrival_says_where_it_came_from() -> None:
+    arrival = Arrival()
+    assert (arrival.source, arrival.destination) == (None, None)
+    arrival.source, arrival.destination, arrival.source_port, arrival.traffic_class = (
+        bytes(16),
+        bytes(16),
+        5,
+        6,
+    )
+    arrival.framing = 2
+    assert (arrival.source_port, arrival.traffic_class, arrival.framing) == (5, 6, 2)
