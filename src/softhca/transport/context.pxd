@@ -1,8 +1,10 @@
-from softhca.memory.regions cimport RegionTable
 from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
 from softhca.queues.shared_receive cimport SharedReceiveQueue
+from softhca.transport.counters cimport TransportCounters
 from softhca.transport.environment cimport Environment
+from softhca.transport.halves cimport Half
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.route cimport Route
@@ -46,17 +48,30 @@ cdef class QueuePair:
     cdef public unsigned int rnr_retry
     cdef public unsigned int service_level
     cdef public Route route
-    cdef public object window
+    cdef public DestinationWindow window
     cdef public dict attributes
-    # scheduling (the adapter's)
+    # draining: what SQD waits for, and whether the consumer wants to be told
+    cdef public bint draining
+    cdef public bint notify_drained
+    cdef public bint established
+    # scheduling (the adapter's), and the window's
     cdef public bint scheduled
     cdef public unsigned long long armed_ns
+    cdef public bint waiting
+    cdef bint replied_last
     # halves
-    cdef public object requester
-    cdef public object responder
+    cdef public Half requester
+    cdef public Half responder
+    cdef public TransportCounters counters
 
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)
     cpdef object expire(self, unsigned long long now)
     cpdef bint has_work(self)
+    cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
+    cpdef object count(self, str name)
+    cpdef object fail(self, int event=*)
+    cpdef object fail_sending(self)
+    cpdef object completion_lost(self)
+    cpdef object drained(self)

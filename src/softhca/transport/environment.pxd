@@ -1,4 +1,5 @@
 from softhca.memory.regions cimport RegionTable
+from softhca.transport.counters cimport TransportCounters
 
 
 cdef class AddressHandle:
@@ -11,7 +12,9 @@ cdef class AddressHandle:
 
 cdef class Environment:
     cdef public RegionTable regions
-    cdef public object counters
+    cdef public TransportCounters counters
+    cdef public unsigned int read_slice_bytes
+    cdef public bint credits
 
     cpdef object schedule(self, object queue_pair)
     cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)

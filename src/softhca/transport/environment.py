@@ -3,15 +3,16 @@
 The adapter subclasses :class:`Environment`; tests give their own.  Nothing here blocks, sends or reads a clock.
 """
 
-from __future__ import annotations
+DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from softhca.memory.regions import RegionTable
-    from softhca.transport.context import QueuePair
-    from softhca.transport.window import DestinationWindow
-    from softhca.wire.route import Route
+# ibv_event_type: what `Environment.event` reports
+EVENT_CQ_ERR = 0
+EVENT_QP_FATAL = 1
+EVENT_QP_REQ_ERR = 2
+EVENT_QP_ACCESS_ERR = 3
+EVENT_COMM_EST = 4
+EVENT_SQ_DRAINED = 5
+EVENT_QP_LAST_WQE_REACHED = 16
 
 
 class AddressHandle:
@@ -21,7 +22,7 @@ class AddressHandle:
     the destination adapter and the ``service_level`` 0…15.
     """
 
-    def __init__(self, number: int, pd: int, route: Route, window: DestinationWindow, service_level: int = 0) -> None:
+    def __init__(self, number, pd, route, window, service_level=0):
         self.number = number
         self.pd = pd
         self.route = route
@@ -32,30 +33,36 @@ class AddressHandle:
 class Environment:
     """Services of the adapter to its queue pairs.
 
-    ``regions`` is the adapter's table of keys; ``counters`` an object whose integer attributes the transport adds to.
+    ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.  ``read_slice_bytes``: an
+    RDMA READ longer than this goes out as several requests, so that the responses in flight stay bounded (a multiple
+    of 4096).  ``credits``: responders tell how many receives are posted (IBTA 9.7.7.2); otherwise "no limit".
     """
 
-    def __init__(self, regions: RegionTable, counters: object) -> None:
+    def __init__(self, regions, counters, read_slice_bytes=DEFAULT_READ_SLICE_BYTES, credits=True):
+        if read_slice_bytes < 4096 or read_slice_bytes % 4096:
+            raise ValueError(f"a READ's slices are multiples of 4096 bytes, not {read_slice_bytes}")
         self.regions = regions
         self.counters = counters
+        self.read_slice_bytes = read_slice_bytes
+        self.credits = credits
 
-    def schedule(self, queue_pair: QueuePair) -> None:
+    def schedule(self, queue_pair):
         """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn is free."""
 
-    def arm(self, queue_pair: QueuePair, deadline_ns: int) -> None:
+    def arm(self, queue_pair, deadline_ns):
         """Call ``queue_pair.expire(now)`` at ``deadline_ns`` or soon after.
 
         An earlier call may come and is ignored by the queue pair, which keeps its real deadline itself; asking again
         with a later deadline costs O(1).
         """
 
-    def event(self, kind: int, number: int) -> None:
+    def event(self, kind, number):
         """Report asynchronous event ``kind`` (``ibv_event_type``) of the element with ``number``."""
 
-    def address_handle(self, number: int) -> AddressHandle | None:
+    def address_handle(self, number):
         """The address handle with this ``number``, or None."""
         return None
 
-    def window_for(self, route: Route) -> DestinationWindow:
+    def window_for(self, route):
         """The one window that all queue pairs of this adapter share towards the destination of ``route``."""
         raise LookupError("this environment has no windows")

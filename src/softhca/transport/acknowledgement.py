@@ -1,0 +1,308 @@
+"""What a reliable requester does with what comes back (IBTA vol. 1, 9.7.5, 9.7.6 and table 57 for what ends a request).
+
+An acknowledgement answers for everything before its PSN, except RDMA READs and atomics whose own response is missing:
+that one was lost, and the requester goes back to it (implied NAK, 9.7.5.2.6).  Responses outside
+``una_psn`` … ``high_psn`` − 1 are ghosts of earlier transmissions and change nothing.
+"""
+
+from array import array
+
+import cython
+
+from softhca.machine.primitives import address_of, store64
+from softhca.queues.cqe import (
+    WC_BAD_RESP_ERR,
+    WC_LOC_PROT_ERR,
+    WC_REM_ACCESS_ERR,
+    WC_REM_INV_RD_REQ_ERR,
+    WC_REM_INV_REQ_ERR,
+    WC_REM_OP_ERR,
+    WC_RETRY_EXC_ERR,
+    WC_RNR_RETRY_EXC_ERR,
+)
+from softhca.transport.credits import CREDITS, INVALID
+from softhca.transport.request import ATOMIC, LOCAL, READ, Request
+from softhca.transport.requester import ReliableSendQueue
+from softhca.transport.states import BEHAVIOUR
+from softhca.wire import opcodes
+from softhca.wire.psn import distance
+
+# AETH syndrome: bits 5 and 6 say which kind, the low five bits credits, timer or code
+ACK = 0
+RNR_NAK = 1
+NAK = 3
+NAK_SEQUENCE = 0
+
+# completion status by NAK code; others are reserved
+NAK_STATUS: dict[int, int] = {
+    1: WC_REM_INV_REQ_ERR,
+    2: WC_REM_ACCESS_ERR,
+    3: WC_REM_OP_ERR,
+    4: WC_REM_INV_RD_REQ_ERR,
+}
+_READ = cython.declare(cython.int, READ)
+_ATOMIC = cython.declare(cython.int, ATOMIC)
+_LOCAL = cython.declare(cython.int, LOCAL)
+_ACK = cython.declare(cython.uint, ACK)
+_RNR_NAK = cython.declare(cython.uint, RNR_NAK)
+_NAK = cython.declare(cython.uint, NAK)
+_NAK_SEQUENCE = cython.declare(cython.uint, NAK_SEQUENCE)
+_INVALID = cython.declare(cython.uint, INVALID)
+_ACKNOWLEDGE = cython.declare(cython.uint, opcodes.ACKNOWLEDGE)
+_READ_RESPONSE = cython.declare(cython.uint, opcodes.READ_RESPONSE)
+_FIRST = cython.declare(cython.uint, opcodes.FIRST)
+_MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
+_BAD_RESPONSE = cython.declare(cython.int, WC_BAD_RESP_ERR)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
+_RNR_RETRY_EXCEEDED = cython.declare(cython.int, WC_RNR_RETRY_EXC_ERR)
+_TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_CREDITS = cython.declare(tuple, CREDITS)
+
+
+class Requester(ReliableSendQueue):
+    """The whole send side of a reliable connection."""
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.result = array("Q", [0])
+        self.result_address = address_of(self.result)
+
+    def receive(self, view, arrival, now):
+        self.now = now
+        if not _TRANSMIT[self.qp.state]:
+            self.qp.count("drops_state")
+            return
+        if distance(self.una_psn, view.psn) < 0 or distance(view.psn, self.high_psn) <= 0:
+            if distance(view.psn, self.una_psn) == 1 and view.operation == _ACKNOWLEDGE and view.syndrome >> 5 == _ACK:
+                self.take_credits(view)  # unsolicited: new credits for a connection at rest (9.7.7.2.4)
+                self.unblock()
+            else:
+                self.qp.count("ghost_acks")
+            return
+        if view.operation == _READ_RESPONSE:
+            self.read_response(view, arrival)
+        elif view.operation != _ACKNOWLEDGE:
+            self.atomic_response(view)
+        elif (view.syndrome >> 5) & 3 == _ACK:
+            self.acknowledged(view)
+        elif (view.syndrome >> 5) & 3 == _RNR_NAK:
+            self.rnr_nak(view)
+        elif (view.syndrome >> 5) & 3 == _NAK:
+            self.nak(view)
+        else:
+            self.qp.count("drops_unexpected_response")
+        if self.retry.deadline_ns:
+            self.rearm()
+        self.check_drained()
+
+    def advance(self, end):
+        """Everything before PSN ``end`` is acknowledged; False when an RDMA READ or atomic before it is not answered.
+
+        Requests that are done complete in order.  A READ that ``end`` lies inside of is not missing anything yet.
+        """
+        request: Request
+        last: cython.uint
+        before: cython.uint = self.una_psn
+        whole: cython.bint = True
+        while self.head != self.tail:
+            request = self.at(self.head)
+            if request.kind == _LOCAL or request.status or request.packets == 0:
+                break
+            last = (request.first_psn + request.packets) & 0xFFFFFF
+            if (request.kind == _READ or request.kind == _ATOMIC) and request.received < request.packets:
+                whole = distance(last, end) < 0
+                break
+            if distance(last, end) < 0:
+                if distance(self.una_psn, end) > 0:
+                    self.una_psn = end
+                break
+            self.una_psn = last
+            self.retire(0)
+        if self.una_psn != before:
+            self.progressed()
+        return whole
+
+    def progressed(self):
+        """Something new has been answered: retries count anew, the timer starts again, the window gets room."""
+        self.rewound = False
+        self.retry.progress()
+        self.settle()
+        if self.cursor < self.head or (self.cursor == self.head and distance(self.cursor_psn(), self.una_psn) > 0):
+            # an answer to an earlier transmission has overtaken the go-back
+            self.cursor = self.head
+            self.cursor_packet = 0
+            if self.head != self.tail:
+                self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn)
+            self.rd_outstanding = 0
+        if not self.retry.rnr_waiting:
+            if distance(self.una_psn, self.cursor_psn()) > 0:
+                self.retry.restart(self.now)
+            else:
+                self.retry.deadline_ns = 0
+        if self.blocked:
+            self.unblock()
+
+    def take_credits(self, view):
+        """MSN and credit count of an AETH: how far the sends may go (9.7.7.2)."""
+        code: cython.uint = view.syndrome & 31
+        if code == _INVALID:
+            self.limited = False
+        else:
+            self.limited = True
+            self.lsn = (view.msn + _CREDITS[code]) & 0xFFFFFF
+
+    def acknowledged(self, view):
+        """ACK: all before and including its PSN."""
+        self.qp.counters.acks_received += 1
+        self.take_credits(view)
+        if not self.advance((view.psn + 1) & 0xFFFFFF):
+            self.implied_nak()
+        elif self.blocked:
+            self.unblock()
+
+    def implied_nak(self):
+        """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again, once."""
+        if not self.rewound and self.head != self.tail:
+            self.qp.count("implied_naks")
+            self.again()
+
+    def again(self):
+        """One retry: go back to the oldest unanswered PSN, or give up."""
+        if not _TRANSMIT[self.qp.state]:
+            return
+        if self.retry.spend_retry():
+            self.rewind(True)
+        else:
+            self.fail_head(_RETRY_EXCEEDED)
+
+    def rnr_nak(self, view):
+        """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay (9.7.5.2.8)."""
+        self.qp.count("rnr_naks_received")
+        if self.retry.rnr_waiting:
+            return
+        if not self.advance(view.psn):
+            self.implied_nak()
+        elif not _TRANSMIT[self.qp.state] or self.head == self.tail:
+            return
+        elif self.una_psn != view.psn:
+            self.implied_nak()
+        elif self.retry.spend_rnr_retry():
+            self.rewind(False)
+            self.retry.wait_rnr(view.syndrome & 31, self.now)
+        else:
+            self.fail_head(_RNR_RETRY_EXCEEDED)
+
+    def nak(self, view):
+        """NAK: everything before its PSN is acknowledged; a sequence error is retried, the others end the request."""
+        code: cython.uint = view.syndrome & 31
+        self.qp.count("naks_received")
+        if not self.advance(view.psn):
+            self.implied_nak()
+            return
+        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+            return
+        if self.una_psn != view.psn:
+            self.implied_nak()  # slices of an RDMA READ before it are missing
+        elif code == _NAK_SEQUENCE:
+            if not self.rewound and not self.retry.rnr_waiting:
+                self.again()
+        elif code in NAK_STATUS:
+            self.fail_head(NAK_STATUS[code])
+        else:
+            self.qp.count("drops_unexpected_response")
+
+    def read_response(self, view, arrival):
+        """A packet of an RDMA READ's response: the next one is placed, a later one tells of a loss."""
+        request: Request
+        index: cython.uint
+        n: cython.ulonglong
+        if not self.advance(view.psn):
+            self.implied_nak()
+            return
+        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+            return
+        request = self.at(self.head)
+        if request.kind != _READ or request.status:
+            # Either something before the READ is still unanswered, which advance() has just ruled out, or a lie.
+            self.fail_head(_BAD_RESPONSE)
+            return
+        if view.psn != self.una_psn:
+            if distance(self.una_psn, view.psn) > 0:
+                self.implied_nak()
+            return
+        index = distance(request.first_psn, view.psn)
+        if not self.read_position_ok(request, view, index):
+            self.fail_head(_BAD_RESPONSE)
+            return
+        n = view.payload_bytes
+        if n and request.buffers.scatter(index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes), n,
+                                         arrival.address + view.payload):
+            self.fail_head(_PROTECTION_ERROR)
+            return
+        if view.has_aeth:
+            self.take_credits(view)
+        self.answered(request, index)
+
+    def read_position_ok(self, request, view, index):
+        """Whether length and position are those of packet ``index`` of this READ's response.
+
+        The end of a slice must be a LAST or ONLY; before it every packet is full.  A FIRST may stand anywhere, for
+        there a slice may have been requested again.
+        """
+        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        rest: cython.ulonglong = request.length_bytes - index * pmtu
+        ends: cython.bint = index + 1 == request.packets or (index + 1) % self.slice_packets == 0
+        if ends:
+            if view.position == _FIRST or view.position == _MIDDLE:
+                return False
+        elif view.position != _FIRST and view.position != _MIDDLE:
+            return False
+        return view.payload_bytes == (rest if rest < pmtu else pmtu)
+
+    def atomic_response(self, view):
+        """The original value of a compare-and-swap or fetch-and-add, placed in host byte order."""
+        request: Request
+        if not self.advance(view.psn):
+            self.implied_nak()
+            return
+        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+            return
+        request = self.at(self.head)
+        if view.psn != self.una_psn or request.kind != _ATOMIC or request.status:
+            self.fail_head(_BAD_RESPONSE)
+            return
+        store64(self.result_address, view.atomic_original)
+        if request.buffers.scatter(0, 8, self.result_address):
+            self.fail_head(_PROTECTION_ERROR)
+            return
+        self.take_credits(view)
+        self.answered(request, 0)
+
+    def answered(self, request, index):
+        """Response packet ``index`` of the oldest request is in place."""
+        request.received = index + 1
+        self.una_psn = (request.first_psn + index + 1) & 0xFFFFFF
+        if self.rd_outstanding and (request.received == request.packets
+                                    or request.received % self.slice_packets == 0):
+            self.rd_outstanding -= 1
+        if request.received == request.packets:
+            self.retire(0)
+        self.progressed()
+
+    def expire(self, now):
+        """The transport timer, or the delay of an RNR NAK, may be over."""
+        self.now = now
+        self.armed_ns = 0
+        if self.retry.deadline_ns == 0 or not _TRANSMIT[self.qp.state]:
+            return
+        if now < self.retry.deadline_ns:
+            self.rearm()
+            return
+        if self.retry.rnr_waiting:
+            self.retry.stop()
+            self.unblock()
+            return
+        self.qp.count("timeouts")
+        self.rewound = False
+        self.again()

@@ -1,0 +1,301 @@
+"""The queue pair: identity, attributes, state, and the two halves that carry out its service.
+
+How an adapter uses it
+----------------------
+* *Commands*: `modify`, `query`, `close`.  They change everything or, with an errno, nothing.
+* *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state), `receive` for every
+  packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline asked by ``environment.arm`` comes.
+* *Outputs*: `produce` writes one burst; call it when ``environment.schedule`` asked for a turn, and again as long as
+  `has_work` says so.  Completions go to the completion queues, events to ``environment.event``.
+
+None of the inputs and outputs raises on anything that comes from the peer or from the rings.
+"""
+
+from errno import EINVAL
+
+import cython
+
+from softhca.transport import services
+from softhca.transport.counters import TransportCounters
+from softhca.transport.environment import (
+    EVENT_COMM_EST,
+    EVENT_QP_FATAL,
+    EVENT_QP_LAST_WQE_REACHED,
+    EVENT_SQ_DRAINED,
+)
+from softhca.transport.states import (
+    BEHAVIOUR,
+    ERR,
+    RESET,
+    RTR,
+    RTS,
+    SQD,
+    SQE,
+    check,
+    check_values,
+)
+from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
+
+_RTR = cython.declare(cython.int, RTR)
+_ERR = cython.declare(cython.int, ERR)
+_RESET = cython.declare(cython.int, RESET)
+_SQE = cython.declare(cython.int, SQE)
+_READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
+_ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
+_ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
+_RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
+
+# ibv_qp_attr's numbers and the attributes here that bear them
+_NUMBERS: dict[str, str] = {
+    "pkey_index": "pkey_index",
+    "port_num": "port_number",
+    "qkey": "qkey",
+    "qp_access_flags": "access",
+    "dest_qp_num": "dest_qp",
+    "rq_psn": "rq_psn",
+    "sq_psn": "sq_psn",
+    "max_rd_atomic": "max_rd_atomic",
+    "max_dest_rd_atomic": "max_dest_rd_atomic",
+    "min_rnr_timer": "min_rnr_timer",
+    "timeout": "timeout",
+    "retry_cnt": "retry_count",
+    "rnr_retry": "rnr_retry",
+}
+
+
+class QueuePair:
+    """One queue pair of ``service`` (RC, UC or UD by `softhca.transport.states`), in RESET.
+
+    ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set (its port's
+    active MTU).  ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    """
+
+    def __init__(self, environment, number, service, pd, send_ring, receive_ring, send_cq, receive_cq,
+                 shared_receive=None, max_send_wr=0, max_recv_wr=0, max_send_sge=1, max_recv_sge=1,
+                 max_inline_bytes=0, signal_all=False, owner=None):
+        self.environment = environment
+        self.number = number
+        self.service = service
+        self.pd = pd
+        self.owner = owner
+        self.send_ring = send_ring
+        self.receive_ring = receive_ring
+        self.shared_receive = shared_receive
+        self.send_cq = send_cq
+        self.receive_cq = receive_cq
+        self.max_send_wr = max_send_wr or send_ring.layout.entries
+        self.max_recv_wr = max_recv_wr
+        self.max_send_sge = max_send_sge
+        self.max_recv_sge = max_recv_sge
+        self.max_inline_bytes = max_inline_bytes
+        self.signal_all = signal_all
+        self.counters = TransportCounters()
+        self.scheduled = False
+        self.armed_ns = 0
+        self._defaults()
+        self.requester, self.responder = services.make_halves(self)
+
+    def _defaults(self):
+        """Attributes as they are in RESET."""
+        self.state = RESET
+        for name in _NUMBERS.values():
+            setattr(self, name, 0)
+        self.port_number = 1
+        self.pkey = 0xFFFF
+        self.path_mtu_bytes = 4096
+        self.service_level = 0
+        self.route = None
+        self.window = None
+        self.attributes = {}
+        self.draining = False
+        self.notify_drained = False
+        self.established = False
+        self.waiting = False
+        self.replied_last = False
+
+    # commands
+
+    def modify(self, attributes, now=0, route=None, window=None, pkey=None):
+        """Change attributes and state as ``ibv_modify_qp`` does; 0 or EINVAL, and then nothing has changed.
+
+        ``attributes`` maps ``ibv_qp_attr`` names to values, with ``qp_state`` where the state is to change.  What the
+        adapter has resolved comes apart: ``route`` for ``ah_attr`` (with its ``window``, or the environment's window for
+        that route), ``pkey`` for ``pkey_index``.
+        """
+        target = attributes.get("qp_state", self.state)
+        given = {name: value for name, value in attributes.items() if name != "qp_state"}
+        if target in (RESET, ERR):
+            given = {}
+        if not isinstance(target, int) or check(self.service, self.state, target, given) or check_values(given):
+            return EINVAL
+        if "ah_attr" in given and route is None:
+            return EINVAL
+        if given.get("cur_qp_state", self.state) != self.state:
+            return EINVAL
+        for name, value in given.items():
+            if name in _NUMBERS:
+                setattr(self, _NUMBERS[name], value)
+        self.attributes.update(given)
+        if "path_mtu" in given:
+            self.path_mtu_bytes = 128 << given["path_mtu"]
+        if pkey is not None:
+            self.pkey = pkey
+        if "ah_attr" in given:
+            self._new_path(route, self.environment.window_for(route) if window is None else window)
+            self.service_level = given["ah_attr"].get("sl", 0)
+        if "sq_psn" in given:
+            self.requester.begin(self.sq_psn)
+        if "rq_psn" in given:
+            self.responder.begin(self.rq_psn)
+        self._enter(target, given, now)
+        return 0
+
+    def _new_path(self, route, window):
+        """The connection goes along ``route`` from now on."""
+        if self.window is not None and self.window is not window:
+            self.window.leave(self)
+        self.route = route
+        self.window = window
+
+    def _enter(self, target, given, now):
+        """The modify is allowed: do what entering ``target`` means."""
+        before = self.state
+        if target == RESET:
+            self.requester.reset()
+            self.responder.reset()
+            self._defaults()
+            return
+        if target == ERR:
+            self.fail()
+            return
+        self.state = target
+        if target == SQD:
+            if before == RTS:
+                self.draining = True
+                self.notify_drained = bool(given.get("en_sqd_async_notify", 0))
+                if self.requester.drained():
+                    self.drained()
+        else:
+            self.draining = False
+        if target in (RTR, RTS, SQD):
+            self.responder.start(now)
+        if target in (RTS, SQD):
+            self.requester.start(now)
+
+    def query(self):
+        """Attributes by their ``ibv_qp_attr`` names, as numbers; ``ah_attr`` and the like as they were given."""
+        result = dict(self.attributes)
+        for name, mine in _NUMBERS.items():
+            result[name] = getattr(self, mine)
+        result["qp_state"] = result["cur_qp_state"] = self.state
+        result["path_mtu"] = max(1, (self.path_mtu_bytes // 128).bit_length() - 1)
+        result["sq_draining"] = int(self.draining)
+        result["en_sqd_async_notify"] = int(self.notify_drained)
+        return result
+
+    def close(self):
+        """The queue pair is destroyed: it leaves the window and forgets everything, without completions."""
+        self.requester.reset()
+        self.responder.reset()
+        self.state = _RESET
+
+    # inputs
+
+    def receive(self, view, arrival, now):
+        """Take a packet for this queue pair."""
+        self.counters.packets_received += 1
+        self.counters.bytes_received += view.payload_bytes
+        if cython.cast(cython.int, view.service) != self.service:
+            self.count("drops_service")
+            return
+        if not _RECEIVES[self.state]:
+            self.count("drops_state")
+            return
+        if not self.established and self.state == _RTR:
+            self.established = True
+            self.environment.event(EVENT_COMM_EST, self.number)
+        if (view.operation == _ACKNOWLEDGE or view.operation == _READ_RESPONSE or view.operation == _ATOMIC_ACK):
+            self.requester.receive(view, arrival, now)
+        else:
+            self.responder.receive(view, arrival, now)
+
+    def doorbell(self, now):
+        """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives as well."""
+        if self.state == _ERR:
+            self.requester.flush()
+            self.responder.flush()
+        elif self.state == _SQE:
+            self.requester.flush()
+        else:
+            self.requester.doorbell(now)
+
+    def expire(self, now):
+        """A deadline that was asked for may have come."""
+        self.requester.expire(now)
+
+    # outputs
+
+    def produce(self, burst, now):
+        """Write one burst; packets written, 0 when there is nothing to send now.  The two halves take turns."""
+        n: cython.int = 0
+        if self.state == _RESET:
+            return 0
+        if self.responder.has_work() and not (self.replied_last and self.requester.has_work()):
+            n = self.responder.produce(burst, now)
+            self.replied_last = n != 0
+            if n:
+                return n
+        n = self.requester.produce(burst, now)
+        self.replied_last = False
+        if n == 0 and self.responder.has_work():
+            n = self.responder.produce(burst, now)
+        return n
+
+    def has_work(self):
+        """True when `produce` may have something to send."""
+        return self.responder.has_work() or self.requester.has_work()
+
+    # what the halves report
+
+    def count_sent(self, packets, length_bytes):
+        """A burst is written."""
+        self.counters.packets_sent += packets
+        self.counters.bytes_sent += length_bytes
+        self.environment.counters.packets_sent += packets
+        self.environment.counters.bytes_sent += length_bytes
+
+    def count(self, name):
+        """One more of the counter ``name``, here and in the adapter's counters."""
+        setattr(self.counters, name, getattr(self.counters, name) + 1)
+        setattr(self.environment.counters, name, getattr(self.environment.counters, name) + 1)
+
+    def fail(self, event=-1):
+        """To the error state: everything queued completes flushed, in order; ``event`` ≥ 0 is reported."""
+        if self.state == _ERR:
+            return
+        self.state = _ERR
+        self.draining = False
+        if event >= 0:
+            self.environment.event(event, self.number)
+        self.requester.flush()
+        self.responder.flush()
+        if self.shared_receive is not None:
+            self.environment.event(EVENT_QP_LAST_WQE_REACHED, self.number)
+
+    def fail_sending(self):
+        """A send request of an unreliable service has failed: SQE, the receive side goes on (IBTA 10.3.1)."""
+        if self.state != _ERR:
+            self.state = _SQE
+            self.draining = False
+            self.requester.flush()
+
+    def completion_lost(self):
+        """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops (C10-100 ff.)."""
+        self.fail(EVENT_QP_FATAL)
+
+    def drained(self):
+        """SQD: nothing begun is unfinished any more."""
+        self.draining = False
+        if self.notify_drained:
+            self.notify_drained = False
+            self.environment.event(EVENT_SQ_DRAINED, self.number)

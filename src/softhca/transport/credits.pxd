@@ -1,0 +1,5 @@
+cimport cython
+
+
+@cython.locals(power=cython.uint)
+cpdef unsigned int encode(unsigned int count) noexcept

@@ -1,0 +1,23 @@
+from softhca.machine.primitives cimport fill
+from softhca.transport.environment cimport AddressHandle
+from softhca.transport.receiving cimport ReceiveQueue
+from softhca.transport.request cimport Request
+from softhca.transport.unreliable cimport UnreliableQueue
+from softhca.wire.build cimport put_bth, put_deth, put_immdt, put_pad
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.packet_view cimport PacketView
+
+
+cdef class DatagramSender(UnreliableQueue):
+    cdef int judge(self, Request request, AddressHandle handle)
+    cdef bint put(self, Request request, AddressHandle handle, Burst burst)
+
+
+cdef class DatagramReceiver(ReceiveQueue):
+    cdef bytearray grh
+    cdef unsigned char[::1] grh_data
+    cdef unsigned long long grh_address
+    cdef object grh_key
+
+    cdef object fill_grh(self, Arrival arrival, unsigned int transport_bytes)
+    cdef int place(self, PacketView view, Arrival arrival)

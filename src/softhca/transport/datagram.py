@@ -1,0 +1,161 @@
+"""Unreliable datagrams: single packets to any queue pair that an address handle leads to (IBTA vol. 1, 9.8.3).
+
+The first 40 bytes of a receive are for the GRH that the packet had.  RoCEv2 has an IP header in its place: for IPv6
+that header, for IPv4 the header in the last 20 of the 40 bytes (annex A17.4.5.2).
+"""
+
+import cython
+
+from softhca.machine.primitives import address_of
+from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
+from softhca.queues.wqe import SOLICITED
+from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.transport.unreliable import UnreliableQueue
+from softhca.wire.build import put_deth, put_immdt, put_pad
+from softhca.wire.grh import Grh
+from softhca.wire.ip import Ipv4, Ipv6
+from softhca.wire.route import NATIVE, ROCE_V4
+
+GRH_BYTES = 40
+QKEY_OF_QUEUE_PAIR = 0x80000000  # a Q_Key with this bit in a work request means the queue pair's own (10.2.5)
+
+_GRH_BYTES = cython.declare(cython.ulonglong, GRH_BYTES)
+_OWN_QKEY = cython.declare(cython.uint, QKEY_OF_QUEUE_PAIR)
+_SOLICITED = cython.declare(cython.uint, SOLICITED)
+_SEND_IMM = cython.declare(cython.uint, 3)
+_LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
+_RECV = cython.declare(cython.uint, WC_RECV)
+_GRH = cython.declare(cython.uint, WC_GRH)
+_WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
+_NATIVE = cython.declare(cython.int, NATIVE)
+
+
+class DatagramSender(UnreliableQueue):
+    """The send side: each work request names its address handle, queue pair and Q_Key."""
+
+    def judge(self, request, handle):
+        """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within the PMTU)."""
+        if handle is None or handle.pd != self.qp.pd:
+            return _OPERATION_ERROR
+        if request.length_bytes > self.qp.path_mtu_bytes:
+            return _LENGTH_ERROR
+        return 0
+
+    def write(self, request, burst):
+        """A burst goes to one destination: the route of its first packet."""
+        handle = self.qp.environment.address_handle(request.work.ah)
+        status: cython.int = self.judge(request, handle)
+        if status:
+            self.fail_head(status)
+            return False
+        if burst.packets == 0:
+            self.writer.route = handle.route
+            burst.route = handle.route
+        elif handle.route is not burst.route:
+            return False
+        return self.put(request, handle, burst)
+
+    def put(self, request, handle, burst):
+        """Write the packet; False when it does not fit, or when the work request has failed."""
+        o: cython.Py_ssize_t
+        n: cython.uint = request.length_bytes
+        pad: cython.uint = (4 - (n & 3)) & 3
+        immediate: cython.bint = request.work.opcode == _SEND_IMM
+        qkey: cython.uint = request.work.remote_qkey
+        if not self.writer.fits(12 + 8 + (4 if immediate else 0) + n + pad + 4):
+            return False
+        if qkey & _OWN_QKEY:
+            qkey = self.qp.qkey
+        o = self.writer.open(0x05 if immediate else 0x04, request.work.flags & _SOLICITED != 0, pad, False,
+                             self.next_psn, request.work.remote_qpn)
+        o = put_deth(burst.data, o, qkey, self.qp.number)
+        if immediate:
+            o = put_immdt(burst.data, o, request.work.imm_or_key)
+        if n and request.payload(0, n, burst.address + o):
+            self.fail_head(_PROTECTION_ERROR)
+            return False
+        self.writer.close(put_pad(burst.data, o + n, pad))
+        self.next_psn = (self.next_psn + 1) & 0xFFFFFF
+        return True
+
+
+class DatagramReceiver(ReceiveQueue):
+    """The receive side."""
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.grh = bytearray(GRH_BYTES)
+        self.grh_data = self.grh
+        self.grh_key = None
+        self.grh_address = address_of(self.grh)
+
+    def receive(self, view, arrival, now):
+        status: cython.int
+        flags: cython.uint = _WITH_IMM if view.has_immdt else 0
+        self.now = now
+        if view.qkey != self.qp.qkey:
+            self.qp.count("drops_qkey")
+            return
+        if view.payload_bytes > self.qp.path_mtu_bytes:
+            self.qp.count("drops_length")
+            return
+        status = self.acquire()
+        if status == _NO_RECEIVE:
+            self.qp.count("drops_no_receive")
+            return
+        if status == 0:
+            status = self.resolve()
+        if status == 0:
+            if view.payload_bytes + _GRH_BYTES > self.buffers.total_bytes:
+                self.qp.count("drops_receive_length")  # C9-205: the receive waits for the next datagram
+                return
+            status = self.place(view, arrival)
+        if status:
+            self.finish(status, _RECV, 0, 0, 0, view.source_qp, False)
+            self.qp.fail()
+            return
+        if arrival.source is not None:
+            flags |= _GRH
+        self.finish(0, _RECV, flags, view.payload_bytes + GRH_BYTES, view.immediate if view.has_immdt else 0,
+                    view.source_qp, view.solicited)
+
+    def place(self, view, arrival):
+        """Deliver GRH and payload; 0 or the completion status with which the receive must end."""
+        if arrival.source is not None:
+            self.fill_grh(arrival, 12 + 8 + (4 if view.has_immdt else 0) + view.payload_bytes + view.pad + 4)
+            if self.buffers.scatter(0, _GRH_BYTES, self.grh_address):
+                return _PROTECTION_ERROR
+        if view.payload_bytes and self.buffers.scatter(_GRH_BYTES, view.payload_bytes,
+                                                       arrival.address + view.payload):
+            return _PROTECTION_ERROR
+        return 0
+
+    def fill_grh(self, arrival, transport_bytes):
+        """The GRH, or what stands for it, of a packet whose BTH … ICRC is ``transport_bytes`` long.
+
+        What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The last header
+        is kept, for datagrams come in rows.
+        """
+        key = (arrival.framing, arrival.source, arrival.destination, arrival.traffic_class, transport_bytes)
+        if key == self.grh_key:
+            return
+        self.grh_key = key
+        if arrival.framing == ROCE_V4:
+            header = bytes(20) + Ipv4(
+                traffic_class=arrival.traffic_class, total_length_bytes=28 + transport_bytes, identification=0,
+                hop_limit=64, source=arrival.source[12:], destination=arrival.destination[12:],
+            ).with_checksum().encode()
+        elif arrival.framing == _NATIVE:
+            header = Grh(
+                traffic_class=arrival.traffic_class, payload_length_bytes=transport_bytes, hop_limit=64,
+                sgid=arrival.source, dgid=arrival.destination,
+            ).encode()
+        else:
+            header = Ipv6(
+                traffic_class=arrival.traffic_class, payload_length_bytes=8 + transport_bytes, hop_limit=64,
+                source=arrival.source, destination=arrival.destination,
+            ).encode()
+        self.grh_data[:] = header

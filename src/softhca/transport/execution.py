@@ -1,0 +1,202 @@
+"""SEND and RDMA WRITE carried out at the receiver, packet by packet (IBTA vol. 1, 9.7.4.1, 9.8.2.2).
+
+The same for reliable and unreliable connections; what a failure means to the peer is the service's matter, so `execute`
+says what went wrong and the service answers or stays silent.  Nothing is written before everything that can be known
+of the packet has been checked.
+"""
+
+import cython
+
+from softhca.memory.regions import REMOTE_WRITE, Region
+from softhca.queues.cqe import (
+    WC_LOC_LEN_ERR,
+    WC_LOC_PROT_ERR,
+    WC_RECV,
+    WC_RECV_RDMA_WITH_IMM,
+    WC_REM_INV_REQ_ERR,
+    WC_WITH_IMM,
+)
+from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.wire import opcodes
+
+# outcomes of `execute`; `failure` is the completion status for a receive that is held
+DONE = 0
+NOT_READY = 1  # no receive is posted
+INVALID = 2  # invalid request
+ACCESS = 3  # key, right, domain or range of the remote address
+OPERATIONAL = 4  # the receiver's own trouble
+LENGTH = 5  # more than the receive can hold
+INVALIDATION = 6  # the key that a SEND with Invalidate names cannot be invalidated
+
+NOTHING = -1  # no message is under way
+
+_DONE = cython.declare(cython.int, DONE)
+_NOT_READY = cython.declare(cython.int, NOT_READY)
+_INVALID = cython.declare(cython.int, INVALID)
+_ACCESS = cython.declare(cython.int, ACCESS)
+_OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
+_LENGTH = cython.declare(cython.int, LENGTH)
+_INVALIDATION = cython.declare(cython.int, INVALIDATION)
+_NOTHING = cython.declare(cython.int, NOTHING)
+_NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
+_SEND = cython.declare(cython.uint, opcodes.SEND)
+_WRITE = cython.declare(cython.uint, opcodes.WRITE)
+_FIRST = cython.declare(cython.uint, opcodes.FIRST)
+_MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
+_LAST = cython.declare(cython.uint, opcodes.LAST)
+_ONLY = cython.declare(cython.uint, opcodes.ONLY)
+_REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
+_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_EACCES = cython.declare(cython.int, 13)
+_LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
+_RECV = cython.declare(cython.uint, WC_RECV)
+_RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
+_WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
+
+
+class MessageReceiver(ReceiveQueue):
+    """The message under way: ``operation`` (SEND, WRITE or NOTHING), ``received_bytes`` of it, the target of a WRITE."""
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.operation = _NOTHING
+        self.received_bytes = 0
+        self.failure = 0
+        self.region = None
+        self.generation = 0
+        self.va = 0
+        self.length_bytes = 0
+
+    def in_sequence(self, view):
+        """The opcode sequence rule (9.7.4.1.2, C9-187): inside a message only its own middle or last, otherwise a
+        first or only."""
+        begins: cython.bint = view.position == _FIRST or view.position == _ONLY
+        if self.operation == _NOTHING:
+            return begins
+        return not begins and cython.cast(cython.int, view.operation) == self.operation
+
+    def length_ok(self, view):
+        """The payload rule (9.7.4.1.6, C9-195 to C9-199): first and middle are full and unpadded, last is not empty."""
+        pmtu: cython.uint = self.qp.path_mtu_bytes
+        if view.position == _FIRST or view.position == _MIDDLE:
+            return view.payload_bytes == pmtu and view.pad == 0
+        if view.position == _LAST and view.payload_bytes == 0:
+            return False
+        return view.payload_bytes <= pmtu
+
+    def execute(self, view, arrival):
+        """Carry out one packet that is in sequence and of right length; an outcome, with ``failure`` set."""
+        self.failure = _INVALID_REQUEST_ERROR
+        if view.operation == _SEND:
+            return self.place_send(view, arrival)
+        return self.place_write(view, arrival)
+
+    def hold(self):
+        """Make sure that a receive is held; an outcome."""
+        status: cython.int = self.acquire()
+        if status == 0:
+            return _DONE
+        if status == _NO_RECEIVE:
+            return _NOT_READY
+        self.failure = status
+        return _OPERATIONAL
+
+    def place_send(self, view, arrival):
+        outcome: cython.int
+        status: cython.int
+        if self.operation == _NOTHING:
+            outcome = self.hold()
+            if outcome != _DONE:
+                return outcome
+            status = self.resolve()
+            if status:
+                self.failure = status
+                return _OPERATIONAL
+            self.received_bytes = 0
+        if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:
+            self.failure = _LENGTH_ERROR
+            return _LENGTH
+        if view.payload_bytes and self.buffers.scatter(self.received_bytes, view.payload_bytes,
+                                                       arrival.address + view.payload):
+            self.failure = _PROTECTION_ERROR
+            return _OPERATIONAL
+        self.received_bytes += view.payload_bytes
+        if view.has_ieth:
+            # Only memory windows and fast-registered regions may be invalidated by a peer; there are none here.
+            self.operation = _NOTHING
+            return _INVALIDATION
+        self.ended(view, _RECV)
+        return _DONE
+
+    def place_write(self, view, arrival):
+        outcome: cython.int
+        result: cython.int
+        ends: cython.bint = view.position == _LAST or view.position == _ONLY
+        if self.operation == _NOTHING:
+            outcome = self.begin_write(view)
+            if outcome != _DONE:
+                return outcome
+        if self.received_bytes + view.payload_bytes > self.length_bytes:
+            return _INVALID
+        if ends != (self.received_bytes + view.payload_bytes == self.length_bytes):
+            return _INVALID
+        if view.has_immdt:
+            outcome = self.hold()
+            if outcome != _DONE:
+                return outcome
+        if view.payload_bytes:
+            if (not self.region.valid or self.region.generation != self.generation
+                    or not self.region.access & _REMOTE_WRITE or self.region.pd != self.qp.pd):
+                return _ACCESS
+            result = self.region.write((self.va + self.received_bytes) & 0xFFFFFFFFFFFFFFFF,
+                                       arrival.address + view.payload, view.payload_bytes)
+            if result:
+                return _ACCESS if result == -_EACCES else _OPERATIONAL
+        self.received_bytes += view.payload_bytes
+        self.ended(view, _RECV_RDMA_WITH_IMM)
+        return _DONE
+
+    def begin_write(self, view):
+        """A first or only of an RDMA WRITE: the right of the queue pair, then the key over the whole range (C9-192.2.1;
+        the key of an empty WRITE is not looked at, C9-193)."""
+        self.received_bytes = 0
+        self.va = view.reth_va
+        self.length_bytes = view.reth_length
+        self.region = None
+        if not self.qp.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:
+            return _INVALID
+        if self.length_bytes == 0:
+            return _DONE
+        self.region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, self.va, self.length_bytes,
+                                                       _REMOTE_WRITE)
+        if self.region is None:
+            return _ACCESS
+        self.generation = self.region.generation
+        return _DONE
+
+    def ended(self, view, opcode):
+        """The packet is in place: note where the message stands and complete its receive with the last one."""
+        flags: cython.uint = 0
+        if view.position == _FIRST or view.position == _MIDDLE:
+            self.operation = view.operation
+            return
+        self.operation = _NOTHING
+        self.region = None
+        if opcode == _RECV_RDMA_WITH_IMM and not view.has_immdt:
+            return
+        if view.has_immdt:
+            flags = _WITH_IMM
+        self.finish(0, opcode, flags, self.received_bytes & 0xFFFFFFFF, view.immediate if flags else 0, self.qp.dest_qp,
+                    view.solicited)
+
+    def abandon(self):
+        """Give the message under way up; a receive that it held waits for the next one."""
+        self.operation = _NOTHING
+        self.region = None
+
+    def reset(self):
+        self.abandon()
+        super().reset()

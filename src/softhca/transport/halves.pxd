@@ -1,0 +1,15 @@
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.packet_view cimport PacketView
+
+
+cdef class Half:
+    cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
+    cpdef int produce(self, Burst burst, unsigned long long now)
+    cpdef object expire(self, unsigned long long now)
+    cpdef object doorbell(self, unsigned long long now)
+    cpdef object begin(self, unsigned int psn)
+    cpdef object start(self, unsigned long long now)
+    cpdef object flush(self)
+    cpdef object reset(self)
+    cpdef bint has_work(self)
+    cpdef bint drained(self)

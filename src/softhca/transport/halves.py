@@ -1,0 +1,39 @@
+"""The shape that both halves of a queue pair have: the send side and the receive side, of every service."""
+
+
+class Half:
+    """One side of a queue pair.  Every method returns at once, raises nothing on hostile input and is called by one
+    thread at a time."""
+
+    def receive(self, view, arrival, now):
+        """Take the packet that ``view`` has decoded and whose bytes stand in ``arrival``."""
+
+    def produce(self, burst, now):
+        """Write packets into the empty ``burst``; how many (0: nothing may be sent now)."""
+        return 0
+
+    def expire(self, now):
+        """A deadline asked of the environment may have come; an early call does no harm."""
+
+    def doorbell(self, now):
+        """There may be new work requests in the ring."""
+
+    def begin(self, psn):
+        """The attribute ``sq_psn`` (send side) or ``rq_psn`` (receive side) has been given."""
+
+    def start(self, now):
+        """The queue pair has entered a state in which this half works, or its attributes have changed."""
+
+    def flush(self):
+        """Complete all that is queued as flushed and forget what is under way; new work requests as well."""
+
+    def reset(self):
+        """Forget everything, without completions; what the ring holds is dropped."""
+
+    def has_work(self):
+        """True when `produce` may have something to send."""
+        return False
+
+    def drained(self):
+        """True when nothing that was begun is unfinished."""
+        return True

@@ -1,0 +1,108 @@
+"""What the receive sides of all services share: taking receives, from the own queue or a shared one, and completing
+them."""
+
+import cython
+
+from softhca.memory.regions import LOCAL_WRITE
+from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_SUCCESS, WC_WR_FLUSH_ERR
+from softhca.queues.wqe import WORK_OK, ReceiveWork
+from softhca.transport.halves import Half
+from softhca.transport.scatter import BufferList
+
+NO_RECEIVE = -1  # `acquire` found none
+
+_NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
+_LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
+_WORK_OK = cython.declare(cython.int, WORK_OK)
+_OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
+_SUCCESS = cython.declare(cython.int, WC_SUCCESS)
+_RECV = cython.declare(cython.uint, WC_RECV)
+
+
+class ReceiveQueue(Half):
+    """One receive work request is held (``holding``) from the first packet of a message that needs it to the last.
+
+    A held one is used again when its message is given up.
+    """
+
+    def __init__(self, qp):
+        max_sge = qp.max_recv_sge if qp.shared_receive is None else qp.shared_receive.max_sge
+        self.qp = qp
+        self.work = ReceiveWork(max_sge)
+        self.buffers = BufferList(max_sge)
+        self.holding = False
+        self.resolved = False
+        self.broken = False
+        self.now = 0
+
+    def acquire(self):
+        """Hold a receive; 0, NO_RECEIVE, or the completion status with which it must end."""
+        n: cython.longlong
+        if self.holding:
+            return 0
+        if self.qp.shared_receive is not None:
+            if not self.qp.shared_receive.take(self.work):
+                return _NO_RECEIVE
+        elif self.broken:
+            return _NO_RECEIVE
+        else:
+            n = self.work.fetch(self.qp.receive_ring)
+            if n == 0:
+                return _NO_RECEIVE
+            if n < 0:
+                self.broken = True
+                self.work.wr_id = 0
+                self.holding = True
+                return _OPERATION_ERROR
+        self.holding = True
+        self.resolved = False
+        return 0 if self.work.status == _WORK_OK else _OPERATION_ERROR
+
+    def resolve(self):
+        """Check the keys of the receive that is held; 0 or the completion status with which it must end."""
+        pd: cython.uint = self.qp.pd
+        if self.resolved:
+            return 0
+        if self.qp.shared_receive is not None:
+            pd = self.qp.shared_receive.pd
+        if not self.buffers.resolve(self.work, self.qp.environment.regions, pd, _LOCAL_WRITE):
+            return _PROTECTION_ERROR
+        self.resolved = True
+        return 0
+
+    def finish(self, status, opcode, flags, length_bytes, imm_or_key, source_qp, solicited):
+        """Complete the receive that is held."""
+        self.holding = False
+        self.resolved = False
+        if self.qp.shared_receive is None:
+            self.qp.receive_ring.release(1)
+        if status:
+            self.qp.count("receive_errors")
+        if not self.qp.receive_cq.post(self.work.wr_id, status, opcode, flags, self.qp.number, length_bytes, imm_or_key,
+                                       source_qp, 0, self.qp.pkey_index, self.qp.service_level, 0, 0, self.now,
+                                       solicited):
+            self.qp.completion_lost()
+
+    def flush(self):
+        """Complete what is held and all that is posted with WR_FLUSH_ERR; shared receives stay with the others."""
+        if self.holding:
+            self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
+        if self.qp.shared_receive is not None:
+            return
+        while self.acquire() != _NO_RECEIVE:
+            self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
+
+    def reset(self):
+        """Drop what is held and all that is posted."""
+        if self.qp.shared_receive is None:
+            if self.holding:
+                self.qp.receive_ring.release(1)
+            self.holding = False
+            while self.acquire() != _NO_RECEIVE:
+                self.holding = False
+                self.qp.receive_ring.release(1)
+        self.holding = False
+        self.resolved = False
+        self.broken = self.qp.receive_ring is not None and self.qp.receive_ring.broken

@@ -1,0 +1,118 @@
+"""The responder's resources for RDMA READ and atomics: what may still have to be answered, or answered again.
+
+There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5); a new request takes the oldest one's place.
+A request that finds even the oldest one unanswered goes beyond what was agreed.  Answers go out in the order of their
+PSNs, one at a time, never mixed.
+"""
+
+from softhca.wire.psn import distance
+
+
+class Resource:
+    """One RDMA READ or atomic that was executed or is being answered.
+
+    ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next one to send;
+    ``pending`` while there is one.  ``result`` is an atomic's original value, ``generation`` that of ``region``'s key.
+    """
+
+    def __init__(self):
+        self.region = None
+        self.forget()
+
+    def forget(self):
+        """Make it empty."""
+        self.atomic = False
+        self.pending = False
+        self.first_psn = 0
+        self.packets = 0
+        self.next_index = 0
+        self.end_index = 0
+        self.begin_index = 0
+        self.end_bytes = 0
+        self.msn = 0
+        self.rkey = 0
+        self.va = 0
+        self.length_bytes = 0
+        self.result = 0
+        self.region = None
+        self.generation = 0
+
+    def answer(self, begin, end, end_bytes):
+        """Response packets ``begin`` … ``end`` − 1 are to be sent, up to byte ``end_bytes`` of the whole answer."""
+        self.end_bytes = end_bytes
+        self.begin_index = begin
+        self.next_index = begin
+        self.end_index = end
+        self.pending = True
+
+
+class ReplayRing:
+    """``capacity`` resources, the newest in the place of the oldest; ``pending`` of them are to be answered."""
+
+    def __init__(self, capacity):
+        self.resize(capacity)
+
+    def resize(self, capacity):
+        """Begin anew with ``capacity`` resources (0: none may be used)."""
+        self.resources = [Resource() for _ in range(capacity)]
+        self.capacity = capacity
+        self.clear()
+
+    def clear(self):
+        """Forget them all."""
+        self.count = 0
+        self.newest = 0
+        self.pending = 0
+        self.current = None
+        for resource in self.resources:
+            resource.forget()
+
+    def add(self, psn, packets):
+        """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None: too many."""
+        if self.capacity == 0:
+            return None
+        place = (self.newest + 1) % self.capacity
+        resource = self.resources[place]
+        if resource.pending:
+            return None
+        self.newest = place
+        if self.count < self.capacity:
+            self.count += 1
+        resource.forget()
+        resource.first_psn = psn
+        resource.packets = packets
+        return resource
+
+    def find(self, psn):
+        """The resource that answers ``psn``; None when there is none, or none any more."""
+        for i in range(self.count):
+            resource = self.resources[(self.newest + self.capacity - i) % self.capacity]
+            gap = distance(resource.first_psn, psn)
+            if gap >= 0 and gap < resource.packets:
+                return resource
+        return None
+
+    def ask(self, resource, begin, end, end_bytes):
+        """Have response packets ``begin`` … ``end`` − 1 of ``resource`` sent (again), up to byte ``end_bytes``."""
+        if not resource.pending:
+            self.pending += 1
+        resource.answer(begin, end, end_bytes)
+
+    def next(self):
+        """The resource to answer now: the one begun, else the pending one with the earliest PSN; None for none."""
+        if self.current is not None:
+            return self.current
+        if self.pending == 0:
+            return None
+        for i in range(self.count):
+            resource = self.resources[(self.newest + self.capacity + 1 - self.count + i) % self.capacity]
+            if resource.pending:
+                self.current = resource
+                return resource
+        return None
+
+    def done(self, resource):
+        """``resource`` is answered."""
+        resource.pending = False
+        self.pending -= 1
+        self.current = None

@@ -1,0 +1,195 @@
+"""What a reliable responder sends: READ responses, atomic acknowledgements, ACKs and NAKs (IBTA vol. 1, 9.7.5.1).
+
+At most one acknowledgement waits to be sent; it stands for everything before its PSN and goes after the answers to the
+RDMA READs and atomics that came before it.  An answer to a later READ makes it superfluous, for it acknowledges what
+lies before as well.  So a run of packets, however long, gives one ACK.
+"""
+
+import cython
+
+from softhca.memory.regions import REMOTE_READ
+from softhca.transport.credits import INVALID, encode
+from softhca.transport.environment import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
+from softhca.transport.execution import MessageReceiver
+from softhca.transport.replay import ReplayRing, Resource
+from softhca.transport.segmentation import UNLIMITED, PacketWriter
+from softhca.wire.build import put_aeth, put_pad
+from softhca.wire.psn import distance
+
+# NAK syndromes
+RNR = 0x20
+SEQUENCE = 0x60
+INVALID_REQUEST = 0x61
+REMOTE_ACCESS = 0x62
+REMOTE_OPERATIONAL = 0x63
+
+_RNR = cython.declare(cython.uint, RNR)
+_SEQUENCE = cython.declare(cython.uint, SEQUENCE)
+_REMOTE_ACCESS = cython.declare(cython.uint, REMOTE_ACCESS)
+_REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
+_REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
+_UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
+_NO_LIMIT = cython.declare(cython.uint, INVALID)
+_EACCES = cython.declare(cython.int, 13)
+_ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
+_FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
+
+
+class ReplyingReceiver(MessageReceiver):
+    """``epsn`` is the PSN expected next, ``msn`` counts completed messages.
+
+    ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been told;
+    ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told so.
+    """
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.writer = PacketWriter(qp)
+        self.ring = ReplayRing(0)
+        self.epsn = 0
+        self.msn = 0
+        self.silence()
+
+    def silence(self):
+        """Nothing is to be sent any more."""
+        self.ack_pending = False
+        self.ack_psn = 0
+        self.nak_pending = 0
+        self.nak_psn = 0
+        self.gap_psn = 0
+        self.nak_sent = False
+        self.dying = False
+        self.ring.clear()
+
+    def credit_code(self):
+        """The AETH's credit field: receives posted and not used, or "no limit" where they are shared."""
+        count: cython.longlong
+        if self.qp.shared_receive is not None or not self.qp.environment.credits:
+            return _NO_LIMIT
+        count = self.qp.receive_ring.count()
+        return encode(count) if count > 0 else 0
+
+    def acknowledge_through(self, psn):
+        """An ACK for everything up to ``psn`` is due."""
+        if not self.ack_pending or distance(self.ack_psn, psn) > 0:
+            self.ack_psn = psn
+        self.ack_pending = True
+        self.qp.environment.schedule(self.qp)
+
+    def has_work(self):
+        return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
+
+    def produce(self, burst, now):
+        """Answers in the order of their PSNs, then the acknowledgement."""
+        resource: Resource
+        self.now = now
+        self.writer.begin(burst, self.qp.route, _UNLIMITED)
+        while True:
+            resource = self.ring.next()
+            if resource is None:
+                self.acknowledge()
+                break
+            if self.answer(resource) == 0:
+                break
+        if burst.packets:
+            self.qp.count_sent(burst.packets, burst.length)
+        return burst.packets
+
+    def answer(self, resource):
+        """Write what fits of the answer to one request; 1 when it is complete."""
+        written: cython.int
+        psn: cython.uint
+        if resource.atomic:
+            if not self.writer.atomic_response(resource.first_psn, self.credit_code(), resource.msn, resource.result):
+                return 0
+            self.ring.done(resource)
+            return 1
+        while resource.next_index < resource.end_index:
+            written = self.read_packet(resource, resource.next_index)
+            if written == 0:
+                return 0
+            if written < 0:
+                psn = (resource.first_psn + resource.next_index) & 0xFFFFFF
+                self.ring.clear()
+                self.nak_psn = psn
+                self.fatal(_REMOTE_ACCESS if written == -_EACCES else _REMOTE_OPERATIONAL,
+                           _ACCESS_EVENT if written == -_EACCES else _FATAL_EVENT)
+                return 1
+            resource.next_index += 1
+        self.ring.done(resource)
+        return 1
+
+    def read_packet(self, resource, index):
+        """Write response packet ``index`` of an RDMA READ; 1 when written, 0 when it does not fit, −errno when the
+        memory may not be read any more."""
+        o: cython.Py_ssize_t
+        result: cython.int
+        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        offset: cython.ulonglong = index * pmtu
+        n: cython.ulonglong = resource.end_bytes - offset
+        first: cython.bint = index == resource.begin_index
+        last: cython.bint = index + 1 == resource.end_index
+        code: cython.uint
+        if n > pmtu:
+            n = pmtu
+        pad: cython.uint = (4 - (n & 3)) & 3
+        if first:
+            code = 0x10 if last else 0x0D
+        else:
+            code = 0x0F if last else 0x0E
+        if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4):
+            return 0
+        if resource.length_bytes and (resource.region.generation != resource.generation
+                                      or not resource.region.access & _REMOTE_READ
+                                      or resource.region.pd != self.qp.pd):
+            return -_EACCES
+        o = self.writer.open(code, False, pad, False, (resource.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        if first or last:
+            o = put_aeth(self.writer.burst.data, o, self.credit_code(), resource.msn)
+        if n:
+            result = resource.region.read((resource.va + offset) & 0xFFFFFFFFFFFFFFFF, self.writer.burst.address + o,
+                                          n)
+            if result:
+                return result
+        self.writer.close(put_pad(self.writer.burst.data, o + n, pad))
+        return 1
+
+    def acknowledge(self):
+        """Write the NAK or ACK that is due, if it fits behind the answers of this burst."""
+        if self.nak_pending:
+            psn: cython.uint = self.epsn if self.nak_pending == _SEQUENCE else self.nak_psn
+            if not self.writer.acknowledge(psn, self.nak_pending, self.msn):
+                return
+            if self.nak_pending >> 5 == 1:
+                self.qp.count("rnr_naks_sent")
+            else:
+                self.qp.count("naks_sent")
+            self.nak_pending = 0
+            self.ack_pending = False
+            self.dying = False
+        elif self.ack_pending:
+            if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):
+                return
+            self.qp.counters.acks_sent += 1
+            self.ack_pending = False
+            self.dying = False
+
+    def fatal(self, code, event):
+        """Answer with NAK ``code`` for ``nak_psn`` and put the queue pair in error; ``event`` ≥ 0 is reported."""
+        self.nak_pending = code
+        self.ack_pending = False
+        self.dying = True
+        self.qp.environment.schedule(self.qp)
+        self.qp.fail(event)
+
+    def flush(self):
+        if not self.dying:
+            self.silence()
+        self.abandon()
+        super().flush()
+
+    def reset(self):
+        self.silence()
+        self.epsn = 0
+        self.msn = 0
+        super().reset()

@@ -1,0 +1,113 @@
+"""One send work request under way: what the requester must remember about it until it completes."""
+
+import cython
+
+from softhca.machine.primitives import copy
+from softhca.memory.regions import LOCAL_WRITE
+from softhca.queues.cqe import (
+    WC_BIND_MW,
+    WC_COMP_SWAP,
+    WC_FETCH_ADD,
+    WC_LOC_LEN_ERR,
+    WC_LOC_PROT_ERR,
+    WC_LOC_QP_OP_ERR,
+    WC_LOCAL_INV,
+    WC_RDMA_READ,
+    WC_RDMA_WRITE,
+    WC_SEND,
+)
+from softhca.queues.wqe import INLINE, WORK_LENGTH, WORK_OK, SendWork
+from softhca.transport.scatter import BufferList
+
+# kinds of work requests
+SEND = 0
+WRITE = 1
+READ = 2
+ATOMIC = 3
+LOCAL = 4
+
+_SEND = cython.declare(cython.int, SEND)
+_READ = cython.declare(cython.int, READ)
+_ATOMIC = cython.declare(cython.int, ATOMIC)
+_LOCAL = cython.declare(cython.int, LOCAL)
+_INLINE = cython.declare(cython.uint, INLINE)
+_WORK_OK = cython.declare(cython.int, WORK_OK)
+_WORK_LENGTH = cython.declare(cython.int, WORK_LENGTH)
+_LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
+_LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
+_OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+
+# by work request opcode: kind; whether it consumes a receive at the peer; the completion's opcode
+_KINDS = cython.declare(tuple, (WRITE, WRITE, SEND, SEND, READ, ATOMIC, ATOMIC, LOCAL, LOCAL, SEND))
+_LIMITED = cython.declare(cython.uint, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9)
+COMPLETION_OPCODES: tuple[int, ...] = (
+    WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ, WC_COMP_SWAP, WC_FETCH_ADD, WC_LOCAL_INV,
+    WC_BIND_MW, WC_SEND,
+)
+ATOMIC_BYTES = cython.declare(cython.ulonglong, 8)
+
+
+class Request:
+    """A work request of the send queue.  Reused: the object belongs to a place in the queue.
+
+    ``status`` is 0 or the completion status with which it must end without being sent; ``packets`` counts the PSNs
+    that it takes (for an RDMA READ those of the responses), from ``first_psn``; ``received`` how many responses of a
+    READ or atomic are in; ``ssn`` its send sequence number; ``limited``: it consumes a receive of the peer.
+    """
+
+    def __init__(self, max_sge, max_inline_bytes):
+        self.work = SendWork(max_sge, max_inline_bytes)
+        self.buffers = BufferList(max_sge)
+        self.kind = 0
+        self.first_psn = 0
+        self.packets = 0
+        self.received = 0
+        self.ssn = 0
+        self.limited = False
+        self.length_bytes = 0
+        self.status = 0
+
+    def prepare(self, regions, pd, operations):
+        """Judge the work request just fetched: form, opcode (a bit of ``operations``), local keys; sets ``status``."""
+        work: SendWork = self.work
+        self.status = 0
+        self.received = 0
+        self.packets = 0
+        self.limited = False
+        self.length_bytes = 0
+        if work.status != _WORK_OK:
+            self.status = _LENGTH_ERROR if work.status == _WORK_LENGTH else _OPERATION_ERROR
+            return
+        if not (operations >> work.opcode) & 1:
+            self.status = _OPERATION_ERROR
+            return
+        self.kind = _KINDS[work.opcode]
+        self.limited = (_LIMITED >> work.opcode) & 1
+        self.length_bytes = work.total_bytes
+        if work.flags & _INLINE or self.kind == _LOCAL:
+            return
+        if not self.buffers.resolve(work, regions, pd, _LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC
+                                    else 0):
+            self.status = _PROTECTION_ERROR
+        elif self.kind == _ATOMIC:
+            if self.length_bytes < ATOMIC_BYTES:
+                self.status = _LENGTH_ERROR
+            self.length_bytes = ATOMIC_BYTES
+
+    def segment(self, pmtu_bytes, first_psn):
+        """Give it its PSNs: one for an atomic or an empty message, otherwise one for each PMTU begun."""
+        self.first_psn = first_psn
+        if self.status or self.kind == _LOCAL:
+            self.packets = 0
+        elif self.length_bytes <= pmtu_bytes or self.kind == _ATOMIC:
+            self.packets = 1
+        else:
+            self.packets = (self.length_bytes + pmtu_bytes - 1) // pmtu_bytes
+
+    def payload(self, offset, n, address):
+        """Copy ``n`` bytes of the message, from ``offset``, to ``address``; 0 or −errno."""
+        if self.work.flags & _INLINE:
+            copy(address, self.work.address + self.work.inline_offset + offset, n)
+            return 0
+        return self.buffers.gather(offset, n, address)

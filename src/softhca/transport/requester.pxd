@@ -1,0 +1,44 @@
+from softhca.queues.wqe cimport SendWork
+from softhca.transport.request cimport Request
+from softhca.transport.retry cimport Flights, RetryState
+from softhca.transport.sending cimport SendQueue
+from softhca.transport.window cimport DestinationWindow
+from softhca.wire.burst cimport Burst
+from softhca.wire.psn cimport distance
+
+
+cdef class ReliableSendQueue(SendQueue):
+    cdef public RetryState retry
+    cdef public Flights flights
+    cdef public unsigned long long cursor
+    cdef public unsigned int cursor_packet
+    cdef public unsigned int una_psn
+    cdef public unsigned int next_psn
+    cdef public unsigned int high_psn
+    cdef public unsigned int next_ssn
+    cdef public unsigned int lsn
+    cdef public bint limited
+    cdef public unsigned int rd_outstanding
+    cdef public int blocked
+    cdef public bint rewound
+    cdef unsigned int slice_packets
+    cdef unsigned long long unrequested_bytes
+    cdef unsigned long long armed_ns
+
+    cdef Request current(self)
+    cdef unsigned int cursor_psn(self)
+    cdef int step(self, Request request, DestinationWindow window)
+    cdef int step_local(self, Request request)
+    cdef int step_message(self, Request request, DestinationWindow window)
+    cdef int step_read(self, Request request, DestinationWindow window)
+    cdef int step_atomic(self, Request request, DestinationWindow window)
+    cdef unsigned long long budget(self, DestinationWindow window)
+    cdef int block(self, int reason)
+    cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)
+    cdef bint must_ask(self, DestinationWindow window)
+    cpdef object rewind(self, bint lost)
+    cpdef object unblock(self)
+    cpdef object fail_head(self, int status)
+    cpdef object settle(self)
+    cdef object rearm(self)
+    cdef object check_drained(self)

@@ -1,0 +1,355 @@
+"""The send side of a reliable connection: what may be sent now (IBTA vol. 1, 9.7.2, 9.7.3).
+
+Theory of operation
+-------------------
+Work requests stand in a queue; each was given its PSNs when it was taken, an RDMA READ one for every packet of its
+response.  Four places in PSN space, in this order: ``una_psn``, the oldest PSN that is not answered; the *cursor*
+(``cursor``, ``cursor_packet``), where the next packet comes from; ``high_psn``, the first PSN never sent; ``next_psn``,
+what the next work request begins with.  To send again is to set the cursor back to ``una_psn`` (`rewind`); every kind
+of loss does just that.  For an RDMA READ that is answered in part ``una_psn`` lies inside it, so only the missing
+part is requested again.
+
+What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  A long RDMA READ
+goes out in slices, each charged with the response that it asks for.  When something forbids the next packet the reason
+is in ``blocked`` and the event that removes it schedules the queue pair again.
+"""
+
+import cython
+
+from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
+from softhca.queues.wqe import FENCE, SendWork
+from softhca.transport.request import ATOMIC, LOCAL, READ, Request
+from softhca.transport.retry import Flights, RetryState
+from softhca.transport.segmentation import UNLIMITED
+from softhca.transport.sending import SendQueue
+from softhca.transport.states import BEHAVIOUR, RTS
+from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
+from softhca.wire.psn import distance
+
+# why nothing more may be sent
+NOT_BLOCKED = 0
+WINDOW = 1  # no room in the destination's window
+READS = 2  # max_rd_atomic reached, or a fence
+CREDITS = 3  # the peer has posted no receive for it
+ORDER = 4  # waits until everything before it has completed
+
+_NOT_BLOCKED = cython.declare(cython.int, NOT_BLOCKED)
+_WINDOW = cython.declare(cython.int, WINDOW)
+_READS = cython.declare(cython.int, READS)
+_CREDITS = cython.declare(cython.int, CREDITS)
+_ORDER = cython.declare(cython.int, ORDER)
+_READ = cython.declare(cython.int, READ)
+_ATOMIC = cython.declare(cython.int, ATOMIC)
+_LOCAL = cython.declare(cython.int, LOCAL)
+_FENCE = cython.declare(cython.uint, FENCE)
+_RTS = cython.declare(cython.int, RTS)
+_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
+_BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
+_FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+_TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
+_ACK_COST = cython.declare(cython.ulonglong, 64)
+
+
+class ReliableSendQueue(SendQueue):
+    """Decides what is sent and when; what comes back is `Requester`'s (acknowledgement.py)."""
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.retry = RetryState()
+        self.flights = Flights()
+        self.start_psns(0)
+
+    def start_psns(self, psn):
+        """Begin with ``psn``, SSN 1 and no limit of credits."""
+        self.cursor = self.head
+        self.cursor_packet = 0
+        self.una_psn = psn
+        self.next_psn = psn
+        self.high_psn = psn
+        self.next_ssn = 1
+        self.lsn = 0
+        self.limited = False
+        self.rd_outstanding = 0
+        self.blocked = _NOT_BLOCKED
+        self.rewound = False
+        self.unrequested_bytes = 0
+        self.armed_ns = 0
+        self.slice_packets = 1
+
+    def begin(self, psn):
+        self.start_psns(psn)
+
+    def start(self, now):
+        """RTR → RTS and later changes of attributes."""
+        self.now = now
+        self.retry.configure(self.qp.timeout, self.qp.retry_count, self.qp.rnr_retry)
+        self.slice_packets = max(1, self.qp.environment.read_slice_bytes // self.qp.path_mtu_bytes)
+        self.doorbell(now)
+
+    def doorbell(self, now):
+        self.now = now
+        if self.qp.state == _RTS and self.blocked == _NOT_BLOCKED:
+            self.ready = True
+            self.qp.environment.schedule(self.qp)
+
+    def has_work(self):
+        if self.qp.window is not None and self.qp.window.turn is self.qp:
+            return True
+        return self.ready and self.blocked == _NOT_BLOCKED and not self.retry.rnr_waiting
+
+    def current(self):
+        """The request at the cursor, taken from the ring when it is a new one; None when there is none to be sent."""
+        request: Request
+        if self.cursor < self.tail:
+            return self.at(self.cursor)
+        if self.qp.state != _RTS:
+            return None
+        request = self.take()
+        if request is not None:
+            request.segment(self.qp.path_mtu_bytes, self.next_psn)
+            request.ssn = self.next_ssn
+            self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
+            self.next_ssn = (self.next_ssn + 1) & 0xFFFFFF
+            self.cursor_packet = 0
+        return request
+
+    def cursor_psn(self):
+        """PSN of the next packet to be sent."""
+        if self.cursor >= self.tail:
+            return self.next_psn
+        return (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
+
+    def produce(self, burst, now):
+        """Fill ``burst`` with what may be sent; packets written."""
+        window: DestinationWindow = self.qp.window
+        request: Request
+        self.now = now
+        self.blocked = _NOT_BLOCKED
+        if not _TRANSMIT[self.qp.state] or self.retry.rnr_waiting or window is None:
+            self.ready = False
+            if window is not None:
+                window.leave(self.qp)
+            return 0
+        self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
+        while True:
+            request = self.current()
+            if request is None:
+                self.ready = False
+                break
+            if self.step(request, window) == 0:
+                break
+            if self.cursor_packet >= request.packets:
+                self.cursor += 1
+                self.cursor_packet = 0
+        if burst.packets:
+            window.leave(self.qp)
+            if self.retry.deadline_ns == 0 and _TRANSMIT[self.qp.state]:
+                self.retry.restart(now)
+                self.rearm()
+            self.qp.count_sent(burst.packets, burst.length)
+        if self.blocked == _WINDOW:
+            window.wait(self.qp)
+        elif not burst.packets:
+            window.leave(self.qp)
+        self.check_drained()
+        return burst.packets
+
+    def block(self, reason):
+        """Nothing more until an event of that kind."""
+        self.blocked = reason
+        return 0
+
+    def step(self, request, window):
+        """Send what is possible of the request at the cursor and move the cursor; 0 when the burst ends here."""
+        if request.status:
+            if self.head != self.cursor:
+                return self.block(_ORDER)
+            self.fail_head(request.status)
+            return 0
+        if request.kind == _LOCAL:
+            return self.step_local(request)
+        if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:
+            return self.block(_READS)
+        if request.kind == _READ:
+            return self.step_read(request, window)
+        if request.kind == _ATOMIC:
+            return self.step_atomic(request, window)
+        return self.step_message(request, window)
+
+    def step_local(self, request):
+        """LOCAL_INV and BIND_MW act on memory windows and fast-registered regions, which this adapter does not have:
+        each ends with a memory management operation error once everything before it is done."""
+        if self.head != self.cursor:
+            return self.block(_ORDER)
+        self.fail_head(_BIND_ERROR)
+        return 0
+
+    def step_message(self, request, window):
+        """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""
+        limit: cython.uint = request.packets
+        before: cython.uint = self.writer.burst.length
+        first: cython.bint = self.writer.burst.packets == 0
+        probing: cython.bint = False
+        asking: cython.bint
+        written: cython.int
+        if (self.limited and request.limited and distance(request.ssn, self.lsn) < 0
+                and distance(self.una_psn, request.first_psn) >= 0):
+            # Beyond the credits only a lone packet may go, to learn whether there are new ones (9.7.7.2.5).
+            if self.cursor_packet or self.una_psn != request.first_psn:
+                return self.block(_CREDITS)
+            probing = True
+            limit = 1
+        self.writer.budget_bytes = self.budget(window)
+        asking = probing or self.must_ask(window)
+        written = self.writer.message(request, self.cursor_packet, limit, asking)
+        if written < 0:
+            request.status = _PROTECTION_ERROR
+            return self.block(_ORDER) if self.head != self.cursor else self.step(request, window)
+        if written == 0:
+            if first:
+                return self.block(_WINDOW)
+            return 0
+        self.cursor_packet += written
+        if asking or self.cursor_packet == request.packets:
+            self.unrequested_bytes = 0
+        else:
+            self.unrequested_bytes += self.writer.burst.length - before
+        self.sent(written, self.writer.burst.length - before + written * window.packet_overhead_bytes
+                  + (_BURST_OVERHEAD if first else 0))
+        if self.cursor_packet < request.packets and not probing:
+            return 0
+        return 1
+
+    def budget(self, window):
+        """What the present burst may weigh in all, so that the window is kept."""
+        room: cython.ulonglong = window.room(self.qp)
+        if self.writer.burst.packets == 0:
+            return room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
+        return room + self.writer.burst.length + self.writer.burst.packets * window.packet_overhead_bytes
+
+    def must_ask(self, window):
+        """Whether the last packet of this burst asks for an acknowledgement: when half the window is unasked for, or
+        when little room is left, for then nobody may go on before an answer comes."""
+        return (2 * (self.unrequested_bytes + self.writer.burst.length + _FULL_BURST) >= window.limit_bytes
+                or window.in_flight_bytes + 2 * _FULL_BURST > window.limit_bytes)
+
+    def step_read(self, request, window):
+        """RDMA READ: the request for one slice of the response."""
+        index: cython.uint = self.cursor_packet
+        end: cython.uint = (index // self.slice_packets + 1) * self.slice_packets
+        cost: cython.ulonglong
+        if self.qp.max_rd_atomic == 0:
+            request.status = _OPERATION_ERROR
+            return self.step(request, window)
+        if self.rd_outstanding >= self.qp.max_rd_atomic:
+            return self.block(_READS)
+        if end > request.packets:
+            end = request.packets
+        cost = request.length_bytes - index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        if cost > (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes):
+            cost = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        cost += (end - index) * (16 + window.packet_overhead_bytes) + _BURST_OVERHEAD
+        if not window.admits(self.qp, cost):
+            return self.block(_WINDOW)
+        self.writer.budget_bytes = _UNLIMITED
+        if not self.writer.read_request(request, index, end):
+            return 0
+        self.cursor_packet = end
+        self.rd_outstanding += 1
+        self.sent(end - index, cost)
+        return 1
+
+    def step_atomic(self, request, window):
+        """Compare-and-swap or fetch-and-add."""
+        if self.qp.max_rd_atomic == 0:
+            request.status = _OPERATION_ERROR
+            return self.step(request, window)
+        if self.rd_outstanding >= self.qp.max_rd_atomic:
+            return self.block(_READS)
+        if not window.admits(self.qp, _ACK_COST + _BURST_OVERHEAD):
+            return self.block(_WINDOW)
+        self.writer.budget_bytes = _UNLIMITED
+        if not self.writer.atomic_request(request):
+            return 0
+        self.cursor_packet = 1
+        self.rd_outstanding += 1
+        self.sent(1, _ACK_COST + _BURST_OVERHEAD)
+        return 1
+
+    def sent(self, packets, cost_bytes):
+        """``packets`` PSNs up to the cursor have gone out: charge them and note when they are answered for."""
+        psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
+        self.qp.window.charge(cost_bytes)
+        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes)
+        if distance(self.high_psn, psn) > 0:
+            self.high_psn = psn
+
+    def rewind(self, lost):
+        """Send again from ``una_psn`` on.  ``lost``: because something did not arrive, which narrows the window."""
+        window: DestinationWindow = self.qp.window
+        self.cursor = self.head
+        self.cursor_packet = 0
+        if self.head != self.tail:
+            self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn)
+        self.rd_outstanding = 0
+        self.unrequested_bytes = 0
+        self.rewound = lost
+        self.retry.deadline_ns = 0
+        window.give_up(self.flights.clear())
+        if lost:
+            window.lost()
+            self.qp.count("retransmissions")
+        self.unblock()
+
+    def unblock(self):
+        """Something has changed: look again whether there is something to send."""
+        if self.blocked == _WINDOW and self.qp.waiting:
+            return
+        self.blocked = _NOT_BLOCKED
+        self.ready = True
+        self.qp.environment.schedule(self.qp)
+
+    def fail_head(self, status):
+        """The oldest request ends with ``status``, everything else flushed, and the queue pair is in error."""
+        if self.head != self.tail:
+            self.retire(status)
+        self.qp.fail()
+
+    def settle(self):
+        """Give back to the window what is answered for."""
+        cost: cython.ulonglong = self.flights.settle(self.una_psn)
+        if cost:
+            self.qp.window.credit(cost)
+
+    def rearm(self):
+        """Have the environment call at the deadline, unless it will call earlier anyway."""
+        if self.retry.deadline_ns and (self.armed_ns == 0 or self.retry.deadline_ns < self.armed_ns):
+            self.armed_ns = self.retry.deadline_ns
+            self.qp.environment.arm(self.qp, self.armed_ns)
+
+    def check_drained(self):
+        """Tell when a draining queue has nothing left under way."""
+        if self.qp.draining and self.head == self.tail:
+            self.qp.drained()
+
+    def flush(self):
+        self.forget()
+        super().flush()
+        self.cursor = self.head
+
+    def reset(self):
+        self.forget()
+        super().reset()
+        self.start_psns(0)
+
+    def forget(self):
+        """Nothing is awaited any more; the window gets back what this queue pair had in flight."""
+        self.retry.stop()
+        self.rd_outstanding = 0
+        self.blocked = _NOT_BLOCKED
+        if self.qp.window is not None:
+            self.qp.window.give_up(self.flights.clear())
+            self.qp.window.leave(self.qp)

@@ -1,0 +1,23 @@
+from softhca.memory.regions cimport Region
+from softhca.transport.replay cimport Resource
+from softhca.transport.replies cimport ReplyingReceiver
+from softhca.wire.burst cimport Arrival
+from softhca.wire.packet_view cimport PacketView
+from softhca.wire.psn cimport distance
+
+
+cdef class Responder(ReplyingReceiver):
+    cdef object gap(self, unsigned int psn)
+    cdef object expected(self, PacketView view, Arrival arrival)
+    cdef object message(self, PacketView view, Arrival arrival)
+    cdef object message_failed(self, PacketView view, int outcome)
+    cdef object read_request(self, PacketView view)
+    cdef object atomic_request(self, PacketView view)
+    cdef object answered_later(self, Resource resource, unsigned int packets)
+    cdef int run_atomic(self, Resource resource, PacketView view)
+    cdef object refuse(self, unsigned int code)
+    cdef object advance(self, unsigned int packets)
+    cdef object duplicate(self, PacketView view)
+    cdef object read_again(self, PacketView view)
+    cdef object atomic_again(self, PacketView view)
+    cdef bint same_range(self, Resource resource, PacketView view, unsigned int index)

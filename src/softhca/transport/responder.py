@@ -1,0 +1,300 @@
+"""The receive side of a reliable connection (IBTA vol. 1, 9.7.4, 9.7.5.1).
+
+Every request packet is one of three by its PSN: the expected one, which is checked in the order of the standard and
+executed; a duplicate (up to 2^23 before), which is answered again but, reads and atomics apart, not executed again; or
+one beyond a gap, of which the requester is told once with a sequence NAK.
+
+Checks of an expected packet: opcode sequence, operation allowed, length, resources (receive, READ resources), key and
+range; the first that fails decides the answer.  All but "no receive" (RNR NAK) end the connection.
+"""
+
+import cython
+
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ
+from softhca.queues.cqe import WC_RECV, WC_REM_INV_REQ_ERR
+from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.environment import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
+from softhca.transport.execution import ACCESS, DONE, INVALID, INVALIDATION, LENGTH, NOT_READY, NOTHING, OPERATIONAL
+from softhca.transport.replay import Resource
+from softhca.transport.replies import INVALID_REQUEST, REMOTE_ACCESS, REMOTE_OPERATIONAL, RNR, SEQUENCE, ReplyingReceiver
+from softhca.wire import opcodes
+from softhca.wire.psn import distance
+
+# outcome of a SEND or RDMA WRITE packet → NAK and, when no receive completes in error, asynchronous event
+ANSWERS: dict[int, tuple[int, int]] = {
+    INVALID: (INVALID_REQUEST, EVENT_QP_REQ_ERR),
+    LENGTH: (INVALID_REQUEST, EVENT_QP_REQ_ERR),
+    ACCESS: (REMOTE_ACCESS, EVENT_QP_ACCESS_ERR),
+    OPERATIONAL: (REMOTE_OPERATIONAL, EVENT_QP_FATAL),
+}
+_EVENTS: dict[int, int] = {
+    INVALID_REQUEST: EVENT_QP_REQ_ERR,
+    REMOTE_ACCESS: EVENT_QP_ACCESS_ERR,
+    REMOTE_OPERATIONAL: EVENT_QP_FATAL,
+}
+
+_DONE = cython.declare(cython.int, DONE)
+_NOT_READY = cython.declare(cython.int, NOT_READY)
+_INVALIDATION = cython.declare(cython.int, INVALIDATION)
+_NOTHING = cython.declare(cython.int, NOTHING)
+_RNR = cython.declare(cython.uint, RNR)
+_SEQUENCE = cython.declare(cython.uint, SEQUENCE)
+_INVALID_REQUEST = cython.declare(cython.uint, INVALID_REQUEST)
+_REMOTE_ACCESS = cython.declare(cython.uint, REMOTE_ACCESS)
+_REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
+_REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
+_REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
+_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_SEND = cython.declare(cython.uint, opcodes.SEND)
+_WRITE = cython.declare(cython.uint, opcodes.WRITE)
+_READ_REQUEST = cython.declare(cython.uint, opcodes.READ_REQUEST)
+_COMPARE_SWAP = cython.declare(cython.uint, opcodes.COMPARE_SWAP)
+_FETCH_ADD = cython.declare(cython.uint, opcodes.FETCH_ADD)
+_FIRST = cython.declare(cython.uint, opcodes.FIRST)
+_MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
+_RECV = cython.declare(cython.uint, WC_RECV)
+_INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
+_EACCES = cython.declare(cython.int, 13)
+
+
+class Responder(ReplyingReceiver):
+    """The whole receive side of a reliable connection."""
+
+    def begin(self, psn):
+        self.epsn = psn
+        self.msn = 0
+
+    def start(self, now):
+        self.now = now
+        if self.ring.capacity != self.qp.max_dest_rd_atomic:
+            self.ring.resize(self.qp.max_dest_rd_atomic)
+
+    def receive(self, view, arrival, now):
+        gap: cython.int = distance(self.epsn, view.psn)
+        self.now = now
+        if gap == 0:
+            # An RNR NAK that still waits to be sent stops everything, so that what follows is not half executed.
+            if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:
+                self.expected(view, arrival)
+        elif gap > 0:
+            self.gap(view.psn)
+        else:
+            self.qp.count("duplicates")
+            self.duplicate(view)
+
+    def gap(self, psn):
+        """A packet beyond the expected one: drop it and say so once (9.7.4.1.1, 9.7.5.2.8)."""
+        self.qp.count("out_of_sequence")
+        if self.nak_sent:
+            if self.nak_pending == _SEQUENCE and distance(self.gap_psn, psn) > 0:
+                self.gap_psn = psn
+            return
+        self.nak_sent = True
+        self.nak_pending = _SEQUENCE
+        self.gap_psn = psn
+        self.qp.environment.schedule(self.qp)
+
+    def expected(self, view, arrival):
+        """Check and execute the packet whose turn it is."""
+        if view.operation == _SEND or view.operation == _WRITE:
+            self.message(view, arrival)
+        elif self.operation != _NOTHING:
+            self.refuse(_INVALID_REQUEST)
+        elif view.operation == _READ_REQUEST:
+            self.read_request(view)
+        elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
+            self.atomic_request(view)
+        else:
+            self.refuse(_INVALID_REQUEST)
+
+    def message(self, view, arrival):
+        """A packet of a SEND or RDMA WRITE."""
+        outcome: cython.int
+        ends: cython.bint = view.position != _FIRST and view.position != _MIDDLE
+        if not self.in_sequence(view) or not self.length_ok(view):
+            self.failure = _INVALID_REQUEST_ERROR
+            self.message_failed(view, INVALID)
+            return
+        outcome = self.execute(view, arrival)
+        if outcome == _DONE:
+            self.advance(1)
+            if ends:
+                self.msn = (self.msn + 1) & 0xFFFFFF
+            if view.ack_request:
+                self.acknowledge_through(view.psn)
+            elif self.ack_pending:
+                self.ack_psn = view.psn
+        elif outcome == _INVALIDATION:
+            # The message itself has arrived and is acknowledged; what fails is local (error class J).
+            self.advance(1)
+            self.msn = (self.msn + 1) & 0xFFFFFF
+            self.acknowledge_through(view.psn)
+            self.finish(_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False)
+            self.dying = True
+            self.qp.fail(-1)
+        else:
+            self.message_failed(view, outcome)
+
+    def message_failed(self, view, outcome):
+        """Answer a SEND or RDMA WRITE packet that could not be executed."""
+        if outcome == _NOT_READY:
+            self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)
+            self.nak_psn = view.psn
+            self.nak_sent = True
+            self.ack_pending = False
+            self.qp.environment.schedule(self.qp)
+            return
+        code, event = ANSWERS[outcome]
+        if self.holding:
+            self.finish(self.failure, _RECV, 0, 0, 0, self.qp.dest_qp, False)
+            event = -1
+        self.nak_psn = view.psn
+        self.fatal(code, event)
+
+    def advance(self, packets):
+        """The expected packet has been executed: the next one is ``packets`` further on, and there is no gap now."""
+        self.epsn = (self.epsn + packets) & 0xFFFFFF
+        self.nak_sent = False
+        if self.nak_pending == _SEQUENCE:
+            if distance(self.gap_psn, self.epsn) > 0:
+                self.nak_pending = 0
+                self.acknowledge_through((self.epsn - 1) & 0xFFFFFF)
+            else:
+                self.nak_sent = True
+
+    def refuse(self, code):
+        """NAK ``code`` to the expected packet, of an RDMA READ or atomic: the connection ends."""
+        self.nak_psn = self.epsn
+        if self.holding:
+            self.finish(_INVALID_REQUEST_ERROR, _RECV, 0, 0, 0, self.qp.dest_qp, False)
+        self.fatal(code, _EVENTS[code])
+
+    def read_request(self, view):
+        """RDMA READ: check it and note it to be answered (9.7.4.1.3 to 9.7.4.1.5)."""
+        resource: Resource
+        packets: cython.uint = 1
+        n: cython.ulonglong = view.reth_length
+        if not self.qp.access & _REMOTE_READ or n > _MAX_MESSAGE:
+            self.refuse(_INVALID_REQUEST)
+            return
+        if n:
+            packets = (n + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
+        region = None
+        if n:
+            region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ)
+            if region is None:
+                self.refuse(_REMOTE_ACCESS)
+                return
+        resource = self.ring.add(self.epsn, packets)
+        if resource is None:
+            self.refuse(_INVALID_REQUEST)
+            return
+        resource.va = view.reth_va
+        resource.length_bytes = n
+        resource.rkey = view.reth_rkey
+        resource.region = region
+        if region is not None:
+            resource.generation = region.generation
+        self.answered_later(resource, packets)
+
+    def answered_later(self, resource, packets):
+        """A READ or atomic is accepted: its answer acknowledges everything before it as well."""
+        self.advance(packets)
+        self.msn = (self.msn + 1) & 0xFFFFFF
+        resource.msn = self.msn
+        self.ack_pending = False
+        self.ring.ask(resource, 0, packets, resource.length_bytes)
+        self.qp.environment.schedule(self.qp)
+
+    def atomic_request(self, view):
+        """Compare-and-swap or fetch-and-add: check it, execute it once, keep the result for a replay."""
+        resource: Resource
+        code: cython.int
+        if not self.qp.access & _REMOTE_ATOMIC or view.atomic_va & 7:
+            self.refuse(_INVALID_REQUEST)
+            return
+        region = self.qp.environment.regions.find(view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC)
+        if region is None:
+            self.refuse(_REMOTE_ACCESS)
+            return
+        resource = self.ring.add(self.epsn, 1)
+        if resource is None:
+            self.refuse(_INVALID_REQUEST)
+            return
+        resource.atomic = True
+        resource.va = view.atomic_va
+        resource.length_bytes = 8
+        resource.rkey = view.atomic_rkey
+        resource.region = region
+        resource.generation = region.generation
+        code = self.run_atomic(resource, view)
+        if code:
+            self.refuse(_REMOTE_ACCESS if code == -_EACCES else _REMOTE_OPERATIONAL)
+            return
+        self.answered_later(resource, 1)
+
+    def run_atomic(self, resource, view):
+        """Execute it on host memory; 0 or −errno."""
+        if view.operation == _COMPARE_SWAP:
+            resource.result = resource.region.compare_swap(view.atomic_va, view.compare, view.swap_add)
+        else:
+            resource.result = resource.region.fetch_add(view.atomic_va, view.swap_add)
+        return resource.region.fault
+
+    def duplicate(self, view):
+        """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others replayed."""
+        if self.nak_pending and self.nak_pending != _SEQUENCE:
+            return
+        if view.operation == _SEND or view.operation == _WRITE:
+            self.acknowledge_through(view.psn)
+        elif view.operation == _READ_REQUEST:
+            self.read_again(view)
+        elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
+            self.atomic_again(view)
+
+    def same_range(self, resource, view, index):
+        """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
+        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        return (not resource.atomic and view.reth_rkey == resource.rkey
+                and view.reth_va == ((resource.va + offset) & 0xFFFFFFFFFFFFFFFF)
+                and view.reth_length <= resource.length_bytes - offset)
+
+    def read_again(self, view):
+        """Answer a repeated RDMA READ, or a part of it, from memory; key and range are checked anew."""
+        index: cython.uint
+        packets: cython.uint = 1
+        resource: Resource = self.ring.find(view.psn)
+        if resource is None:
+            self.qp.count("drops_resources")
+            return
+        index = distance(resource.first_psn, view.psn)
+        if not self.same_range(resource, view, index):
+            self.qp.count("drops_sequence")
+            return
+        if resource.pending and resource.next_index <= index and resource.begin_index <= index < resource.end_index:
+            return  # it will be sent anyway
+        if view.reth_length:
+            packets = (view.reth_length + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
+            region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length,
+                                                      _REMOTE_READ)
+            if region is not resource.region or region is None:
+                self.nak_psn = view.psn
+                self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
+                return
+        self.ring.ask(resource, index, index + packets,
+                      index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length)
+        self.qp.environment.schedule(self.qp)
+
+    def atomic_again(self, view):
+        """Give the saved result of a repeated atomic, but only while its key is valid."""
+        resource: Resource = self.ring.find(view.psn)
+        if resource is None or not resource.atomic or view.atomic_va != resource.va or view.atomic_rkey != resource.rkey:
+            self.qp.count("drops_resources")
+            return
+        region = self.qp.environment.regions.find(resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC)
+        if region is None or region is not resource.region or region.generation != resource.generation:
+            self.nak_psn = view.psn
+            self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
+            return
+        self.ring.ask(resource, 0, 1, 8)
+        self.qp.environment.schedule(self.qp)

@@ -1,0 +1,34 @@
+cimport cython
+
+from softhca.wire.psn cimport distance
+
+cdef class RetryState:
+    cdef public unsigned long long interval_ns
+    cdef public unsigned long long deadline_ns
+    cdef public unsigned int retry_count
+    cdef public unsigned int rnr_retry
+    cdef public unsigned int retries_left
+    cdef public unsigned int rnr_retries_left
+    cdef public bint rnr_waiting
+
+    cpdef object configure(self, unsigned int timeout, unsigned int retry_count, unsigned int rnr_retry)
+    cpdef object restart(self, unsigned long long now)
+    cpdef object progress(self)
+    cpdef object stop(self)
+    cpdef bint spend_retry(self) except? -1
+    cpdef bint spend_rnr_retry(self) except? -1
+    cpdef object wait_rnr(self, unsigned int timer, unsigned long long now)
+
+cdef class Flights:
+    cdef unsigned int[::1] last_psn
+    cdef unsigned long long[::1] cost
+    cdef unsigned int head
+    cdef public unsigned int count
+    cdef public unsigned long long total
+
+    @cython.locals(place=cython.uint)
+    cpdef object push(self, unsigned int last_psn, unsigned long long cost_bytes)
+    @cython.locals(settled=cython.ulonglong)
+    cpdef unsigned long long settle(self, unsigned int una_psn)
+    @cython.locals(settled=cython.ulonglong)
+    cpdef unsigned long long clear(self)

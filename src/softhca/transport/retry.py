@@ -1,0 +1,129 @@
+"""When a reliable requester sends again, and how often (IBTA vol. 1, 9.7.6.1 and 9.7.5.2.8).
+
+* Transport timer: T = 4.096 µs × 2^timeout, timeout 0 means none.  The standard lets it fire between T and 4 T; here
+  it is set to 2 T, restarted by every acknowledgement that brings progress.
+* ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after progress; 7 is 7.
+* RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
+"""
+
+from array import array
+
+from softhca.wire.psn import distance
+
+TIMER_UNIT_NS = 4_096
+TIMER_FACTOR = 2
+RNR_RETRY_INFINITE = 7
+
+# Delay that an RNR NAK's timer field asks for (IBTA table 45)
+RNR_TIMER_NS: tuple[int, ...] = tuple(
+    microseconds * 1_000
+    for microseconds in (
+        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920,
+        2_560, 3_840, 5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760,
+        327_680, 491_520,
+    )
+)
+FLIGHTS = 64
+
+
+def interval_ns(timeout):
+    """Retransmission interval in ns of an attribute ``timeout`` 0…31; 0 where there is none."""
+    return (TIMER_UNIT_NS << timeout) * TIMER_FACTOR if timeout else 0
+
+
+class RetryState:
+    """The timer and the two retry counters of a requester.  ``deadline_ns`` is 0 while nothing is awaited."""
+
+    def __init__(self):
+        self.interval_ns = 0
+        self.deadline_ns = 0
+        self.retry_count = 0
+        self.rnr_retry = 0
+        self.retries_left = 0
+        self.rnr_retries_left = 0
+        self.rnr_waiting = False
+
+    def configure(self, timeout, retry_count, rnr_retry):
+        """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew."""
+        self.interval_ns = interval_ns(timeout)
+        self.retry_count = retry_count
+        self.rnr_retry = rnr_retry
+        self.progress()
+
+    def restart(self, now):
+        """Something is awaited from ``now`` on."""
+        self.deadline_ns = now + self.interval_ns if self.interval_ns else 0
+
+    def progress(self):
+        """The responder has acknowledged something new: all retries are available again."""
+        self.retries_left = self.retry_count
+        self.rnr_retries_left = self.rnr_retry
+
+    def stop(self):
+        """Nothing is awaited any more."""
+        self.deadline_ns = 0
+        self.rnr_waiting = False
+
+    def spend_retry(self):
+        """True when one more retry was left."""
+        if self.retries_left == 0:
+            return False
+        self.retries_left -= 1
+        return True
+
+    def spend_rnr_retry(self):
+        """True when one more RNR retry was left."""
+        if self.rnr_retry == RNR_RETRY_INFINITE:
+            return True
+        if self.rnr_retries_left == 0:
+            return False
+        self.rnr_retries_left -= 1
+        return True
+
+    def wait_rnr(self, timer, now):
+        """Send nothing until the delay of the RNR NAK's ``timer`` field is over."""
+        self.rnr_waiting = True
+        self.deadline_ns = now + RNR_TIMER_NS[timer & 31]
+
+
+class Flights:
+    """What a requester has charged to its destination's window, by the PSN whose acknowledgement gives it back.
+
+    Bounded: when all places are taken the newest entry is widened, so credit then comes a little later.
+    """
+
+    def __init__(self):
+        self.last_psn = array("I", [0]) * FLIGHTS
+        self.cost = array("Q", [0]) * FLIGHTS
+        self.head = 0
+        self.count = 0
+        self.total = 0
+
+    def push(self, last_psn, cost_bytes):
+        """``cost_bytes`` are in flight until ``last_psn`` is acknowledged."""
+        place = (self.head + self.count) & 63
+        if self.count == 64:
+            place = (place + 63) & 63
+            self.cost[place] += cost_bytes
+        else:
+            self.cost[place] = cost_bytes
+            self.count += 1
+        self.last_psn[place] = last_psn
+        self.total += cost_bytes
+
+    def settle(self, una_psn):
+        """Bytes to credit now that everything before ``una_psn`` is acknowledged."""
+        settled = 0
+        while self.count and distance(self.last_psn[self.head], una_psn) > 0:
+            settled += self.cost[self.head]
+            self.head = (self.head + 1) & 63
+            self.count -= 1
+        self.total -= settled
+        return settled
+
+    def clear(self):
+        """Bytes to credit because all of it is given up."""
+        settled = self.total
+        self.count = 0
+        self.total = 0
+        return settled

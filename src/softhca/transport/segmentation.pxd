@@ -1,0 +1,34 @@
+from softhca.transport.context cimport QueuePair
+from softhca.transport.request cimport Request
+from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_icrc, put_ieth,
+                                 put_immdt, put_pad, put_reth)
+from softhca.wire.burst cimport Burst
+from softhca.wire.icrc cimport compute
+from softhca.wire.route cimport Route
+
+
+cdef class PacketWriter:
+    cdef public QueuePair qp
+    cdef public Burst burst
+    cdef public Route route
+    cdef public unsigned long long budget_bytes
+    cdef public unsigned int packet_overhead_bytes
+    cdef unsigned int start
+    cdef bint closed
+
+    cpdef object begin(self, Burst burst, Route route, unsigned long long budget_bytes,
+                       unsigned int packet_overhead_bytes=*)
+    cdef bint fits(self, unsigned int size) noexcept
+    cdef bint fits_after(self, unsigned int size, unsigned int following) noexcept
+    cdef Py_ssize_t open(self, unsigned int opcode, bint solicited, unsigned int pad, bint ack_request,
+                         unsigned int psn, unsigned int dest_qp) noexcept
+    cdef unsigned int close(self, Py_ssize_t o) except 0
+    cdef unsigned int opcode_of(self, Request request, unsigned int index)
+    cdef unsigned int size_of(self, Request request, unsigned int index)
+    cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except -2
+    cdef int data_packet(self, Request request, unsigned int index, bint ack_request) except -2
+    cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
+    cpdef bint atomic_request(self, Request request) except *
+    cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *
+    cpdef bint atomic_response(self, unsigned int psn, unsigned int syndrome, unsigned int msn,
+                               unsigned long long original) except *

@@ -1,0 +1,244 @@
+"""Messages cut into packets, written straight into a burst (IBTA vol. 1, 9.7.2, C9-177 to C9-179 for lengths).
+
+A burst is a run of packets of one length for one destination, the last of which may be shorter: so it can leave in one
+system call.  Whatever does not fit this shape goes into the next burst.  Payload is copied once, from registered
+memory to its place in the burst; the ICRC follows at once, while the bytes are in the cache.
+"""
+
+import cython
+
+from softhca.queues.wqe import SOLICITED
+from softhca.transport.request import Request
+from softhca.wire.build import (
+    put_aeth,
+    put_atomicacketh,
+    put_atomiceth,
+    put_bth,
+    put_icrc,
+    put_ieth,
+    put_immdt,
+    put_pad,
+    put_reth,
+)
+from softhca.wire.icrc import compute
+from softhca.wire.opcodes import OPCODES
+
+MAX_BURST_BYTES = 65_000
+MAX_BURST_PACKETS = 64
+UNLIMITED = 1 << 62
+
+_MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
+_MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
+_ICRC_BYTES = cython.declare(cython.uint, 4)
+_SOLICITED = cython.declare(cython.uint, SOLICITED)
+_RDMA_WRITE = cython.declare(cython.uint, 0)
+_RDMA_WRITE_IMM = cython.declare(cython.uint, 1)
+_SEND_IMM = cython.declare(cython.uint, 3)
+_COMPARE_SWAP = cython.declare(cython.uint, 5)
+_SEND_INV = cython.declare(cython.uint, 9)
+
+# Low five bits of BTH's opcode by work request opcode (ibv_wr_opcode) and position FIRST, MIDDLE, LAST, ONLY
+POSITIONS: dict[int, tuple[int, int, int, int]] = {
+    0: (0x06, 0x07, 0x08, 0x0A),  # RDMA_WRITE
+    1: (0x06, 0x07, 0x09, 0x0B),  # RDMA_WRITE_WITH_IMM
+    2: (0x00, 0x01, 0x02, 0x04),  # SEND
+    3: (0x00, 0x01, 0x03, 0x05),  # SEND_WITH_IMM
+    4: (0x0C, 0x0C, 0x0C, 0x0C),  # RDMA_READ
+    5: (0x13, 0x13, 0x13, 0x13),  # ATOMIC_CMP_AND_SWP
+    6: (0x14, 0x14, 0x14, 0x14),  # ATOMIC_FETCH_AND_ADD
+    9: (0x00, 0x01, 0x16, 0x17),  # SEND_WITH_INV
+}
+
+
+def _packed_positions():
+    packed = bytearray(4 * 10)
+    for opcode, row in POSITIONS.items():
+        packed[4 * opcode:4 * opcode + 4] = bytes(row)
+    return bytes(packed)
+
+
+def _header_table():
+    """BTH and extension headers in bytes by opcode; 0 for reserved ones."""
+    return bytes(12 + OPCODES[code].extension_bytes if code in OPCODES else 0 for code in range(256))
+
+
+_POSITIONS = cython.declare(bytes, _packed_positions())
+_HEADERS = cython.declare(bytes, _header_table())
+_ACK = cython.declare(cython.uint, 0x11)
+_ATOMIC_ACK = cython.declare(cython.uint, 0x12)
+
+
+class PacketWriter:
+    """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may cost."""
+
+    def __init__(self, qp):
+        self.qp = qp
+        self.burst = None
+        self.route = None
+        self.budget_bytes = 0
+        self.packet_overhead_bytes = 0
+        self.start = 0
+        self.closed = False
+
+    def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
+        """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet costing its bytes
+        and ``packet_overhead_bytes``."""
+        self.burst = burst
+        self.route = route
+        self.budget_bytes = budget_bytes
+        self.packet_overhead_bytes = packet_overhead_bytes
+        self.closed = False
+        burst.reset()
+        burst.route = route
+
+    def fits(self, size):
+        """Whether a packet of ``size`` bytes may follow in this burst."""
+        if self.burst.length + size + (self.burst.packets + 1) * self.packet_overhead_bytes > self.budget_bytes:
+            return False
+        if self.burst.packets == 0:
+            return True
+        return (not self.closed and self.burst.packets < _MAX_PACKETS and size <= self.burst.stride
+                and self.burst.length + size <= _MAX_BYTES)
+
+    def fits_after(self, size, following):
+        """Whether, after a packet of ``size`` bytes that fits, one of ``following`` bytes would fit as well."""
+        stride: cython.uint = self.burst.stride if self.burst.packets else size
+        if size < stride or following > stride or self.burst.packets + 2 > _MAX_PACKETS:
+            return False
+        if self.burst.length + size + following > _MAX_BYTES:
+            return False
+        return (self.burst.length + size + following + (self.burst.packets + 2) * self.packet_overhead_bytes
+                <= self.budget_bytes)
+
+    def open(self, opcode, solicited, pad, ack_request, psn, dest_qp):
+        """Write a BTH at the end of the burst; the offset behind it."""
+        self.start = self.burst.length
+        return put_bth(self.burst.data, self.start, self.qp.service << 5 | opcode, solicited, pad, self.qp.pkey,
+                       dest_qp, ack_request, psn)
+
+    def close(self, o):
+        """The packet ends at ``o``: append its ICRC and count it; its length in bytes."""
+        n: cython.uint = o - self.start
+        put_icrc(self.burst.data, o, compute(self.route, self.burst.address + self.start, n))
+        n += _ICRC_BYTES
+        if self.burst.packets == 0:
+            self.burst.stride = n
+        elif n < self.burst.stride:
+            self.closed = True
+        self.burst.packets += 1
+        self.burst.length = self.start + n
+        return n
+
+    def opcode_of(self, request, index):
+        """Low five bits of the opcode of the packet ``index`` of a SEND or RDMA WRITE."""
+        position: cython.uint
+        if request.packets == 1:
+            position = 3
+        elif index == 0:
+            position = 0
+        else:
+            position = 2 if index + 1 == request.packets else 1
+        return _POSITIONS[4 * request.work.opcode + position]
+
+    def size_of(self, request, index):
+        """Length of that packet, BTH … ICRC, in bytes."""
+        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        n: cython.ulonglong = request.length_bytes - index * pmtu
+        if n > pmtu:
+            n = pmtu
+        return _HEADERS[self.opcode_of(request, index)] + ((n + 3) & ~3) + _ICRC_BYTES
+
+    def message(self, request, index, limit, ack_at_end):
+        """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −1 when local memory
+        could not be read.
+
+        The last packet of a message asks for an acknowledgement, with ``ack_at_end`` also the last one written.
+        """
+        written: cython.int = 0
+        size: cython.uint
+        last: cython.bint
+        ends: cython.bint
+        reliable: cython.bint = self.qp.service == 0
+        while index < request.packets and written < limit:
+            size = self.size_of(request, index)
+            if not self.fits(size):
+                break
+            last = index + 1 == request.packets
+            ends = last or written + 1 == limit or not self.fits_after(size, self.size_of(request, index + 1))
+            if self.data_packet(request, index, reliable and (last or (ends and ack_at_end))):
+                return written if written else -1
+            index += 1
+            written += 1
+        return written
+
+    def data_packet(self, request, index, ack_request):
+        """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −1 when local memory could not be read."""
+        o: cython.Py_ssize_t
+        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        offset: cython.ulonglong = index * pmtu
+        n: cython.ulonglong = request.length_bytes - offset
+        code: cython.uint = self.opcode_of(request, index)
+        kind: cython.uint = request.work.opcode
+        last: cython.bint = index + 1 == request.packets
+        if n > pmtu:
+            n = pmtu
+        pad: cython.uint = (4 - (n & 3)) & 3
+        solicited: cython.bint = last and request.work.flags & _SOLICITED != 0 and kind != _RDMA_WRITE
+        o = self.open(code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        if index == 0 and kind <= _RDMA_WRITE_IMM:
+            o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.length_bytes)
+        if last:
+            if kind == _RDMA_WRITE_IMM or kind == _SEND_IMM:
+                o = put_immdt(self.burst.data, o, request.work.imm_or_key)
+            elif kind == _SEND_INV:
+                o = put_ieth(self.burst.data, o, request.work.imm_or_key)
+        if n and request.payload(offset, n, self.burst.address + o):
+            return -1
+        self.close(put_pad(self.burst.data, o + n, pad))
+        return 0
+
+    def read_request(self, request, index, end):
+        """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does not fit."""
+        o: cython.Py_ssize_t
+        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        n: cython.ulonglong = request.length_bytes - offset
+        most: cython.ulonglong = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        if not self.fits(32):
+            return False
+        o = self.open(0x0C, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        o = put_reth(self.burst.data, o, (request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF, request.work.rkey,
+                     n if n < most else most)
+        self.close(o)
+        return True
+
+    def atomic_request(self, request):
+        """Write the request of a compare-and-swap or fetch-and-add; False: it does not fit."""
+        o: cython.Py_ssize_t
+        swapping: cython.bint = request.work.opcode == _COMPARE_SWAP
+        if not self.fits(44):
+            return False
+        o = self.open(0x13 if swapping else 0x14, False, 0, True, request.first_psn, self.qp.dest_qp)
+        if swapping:
+            o = put_atomiceth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.swap,
+                              request.work.compare_add)
+        else:
+            o = put_atomiceth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.compare_add,
+                              0)
+        self.close(o)
+        return True
+
+    def acknowledge(self, psn, syndrome, msn):
+        """Write an ACK or NAK; False: it does not fit."""
+        if not self.fits(20):
+            return False
+        self.close(put_aeth(self.burst.data, self.open(_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn))
+        return True
+
+    def atomic_response(self, psn, syndrome, msn, original):
+        """Write an atomic acknowledgement; False: it does not fit."""
+        o: cython.Py_ssize_t
+        if not self.fits(28):
+            return False
+        o = put_aeth(self.burst.data, self.open(_ATOMIC_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn)
+        self.close(put_atomicacketh(self.burst.data, o, original))
+        return True

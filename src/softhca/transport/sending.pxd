@@ -1,0 +1,26 @@
+from softhca.queues.completion cimport CompletionQueue
+from softhca.queues.wqe cimport SendWork
+from softhca.transport.context cimport QueuePair
+from softhca.transport.halves cimport Half
+from softhca.transport.request cimport Request
+from softhca.transport.segmentation cimport PacketWriter
+
+
+cdef class SendQueue(Half):
+    cdef public QueuePair qp
+    cdef public PacketWriter writer
+    cdef public unsigned int operations
+    cdef public unsigned long long head
+    cdef public unsigned long long tail
+    cdef list requests
+    cdef unsigned long long mask
+    cdef public unsigned long long now
+    cdef public bint ready
+    cdef public bint broken
+    cdef unsigned int inline_bytes
+
+    cdef Request at(self, unsigned long long place)
+    cpdef Request take(self, bint flushing=*)
+    cpdef object complete(self, Request request, int status)
+    cpdef object retire(self, int status)
+    cpdef object flush(self)

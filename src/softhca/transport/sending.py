@@ -1,0 +1,117 @@
+"""What the send sides of all services share: taking work requests from the ring and completing them in order."""
+
+import cython
+
+from softhca.queues.cqe import WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.wqe import SIGNALED, SendWork
+from softhca.transport.halves import Half
+from softhca.transport.request import COMPLETION_OPCODES, Request
+from softhca.transport.segmentation import PacketWriter
+from softhca.transport.services import operation_mask
+
+_SIGNALED = cython.declare(cython.uint, SIGNALED)
+_FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
+_OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_OPCODES = cython.declare(tuple, COMPLETION_OPCODES)
+
+
+class SendQueue(Half):
+    """Work requests between ``head`` (the oldest that has not completed) and ``tail`` (the next one to take).
+
+    Both are counters that never go back; a request's object is reused when its place comes round again.
+    """
+
+    def __init__(self, qp):
+        places = 1
+        while places < qp.send_ring.layout.entries:
+            places *= 2
+        self.qp = qp
+        self.writer = PacketWriter(qp)
+        self.operations = operation_mask(qp.service)
+        self.requests = [None] * places
+        self.mask = places - 1
+        self.head = 0
+        self.tail = 0
+        self.now = 0
+        self.ready = False
+        self.broken = False
+        # what the consumer asked for bounds what an entry may hold
+        self.inline_bytes = qp.max_inline_bytes
+
+    def at(self, place):
+        """The request of counter ``place``."""
+        return self.requests[place & self.mask]
+
+    def take(self, flushing=False):
+        """Take the next work request from the ring and judge it; None when there is none.
+
+        A ring that the other side has broken gives one request that fails, then nothing more.
+        """
+        request: Request
+        n: cython.longlong
+        if self.broken or self.tail - self.head > self.mask:
+            return None
+        request = self.requests[self.tail & self.mask]
+        if request is None:
+            request = Request(self.qp.max_send_sge, self.inline_bytes)
+            self.requests[self.tail & self.mask] = request
+        n = request.work.fetch(self.qp.send_ring)
+        if n == 0:
+            return None
+        if n < 0:
+            self.broken = True
+            request.status = _OPERATION_ERROR
+            request.work.wr_id = 0
+            request.work.flags = 0
+            request.work.opcode = 2
+            request.length_bytes = 0
+            request.packets = 0
+        elif flushing:
+            request.status = 0
+            request.length_bytes = 0
+        else:
+            request.prepare(self.qp.environment.regions, self.qp.pd, self.operations)
+        self.tail += 1
+        return request
+
+    def complete(self, request, status):
+        """Write the completion of ``request`` if it is due: always with an error, otherwise when it was asked for."""
+        work: SendWork = request.work
+        if status == 0 and not work.flags & _SIGNALED and not self.qp.signal_all:
+            return
+        if status:
+            self.qp.count("send_errors")
+        opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 10 else 0
+        if not self.qp.send_cq.post(work.wr_id, status, opcode, 0, self.qp.number, request.length_bytes & 0xFFFFFFFF,
+                                    0, self.qp.dest_qp, 0, self.qp.pkey_index, self.qp.service_level, 0, 0, self.now):
+            self.qp.completion_lost()
+
+    def retire(self, status):
+        """The oldest request has ended with ``status``: its room in the ring is free, then its completion shows."""
+        request: Request = self.at(self.head)
+        self.head += 1
+        self.qp.send_ring.release(1)
+        self.complete(request, status)
+
+    def flush(self):
+        """Complete everything, begun or only posted, with WR_FLUSH_ERR in order."""
+        self.ready = False
+        while self.head != self.tail:
+            self.retire(_FLUSHED)
+        while self.take(True) is not None:
+            self.retire(_FLUSHED)
+
+    def reset(self):
+        """Drop everything without a completion."""
+        self.ready = False
+        while self.take(True) is not None:
+            pass
+        self.qp.send_ring.release(self.tail - self.head)
+        self.head = self.tail
+        self.broken = self.qp.send_ring.broken
+
+    def has_work(self):
+        return self.ready
+
+    def drained(self):
+        return self.head == self.tail

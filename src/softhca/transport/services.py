@@ -1,0 +1,77 @@
+"""What distinguishes the services, as data (IBTA vol. 1, table 33 and 9.7, 9.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softhca.transport.states import RC, UC, UD
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.transport.halves import Half
+
+# work request opcodes (ibv_wr_opcode)
+WR_RDMA_WRITE = 0
+WR_RDMA_WRITE_WITH_IMM = 1
+WR_SEND = 2
+WR_SEND_WITH_IMM = 3
+WR_RDMA_READ = 4
+WR_ATOMIC_CMP_AND_SWP = 5
+WR_ATOMIC_FETCH_AND_ADD = 6
+WR_LOCAL_INV = 7
+WR_BIND_MW = 8
+WR_SEND_WITH_INV = 9
+WR_OPCODES = 10
+
+_SENDS = frozenset({WR_SEND, WR_SEND_WITH_IMM})
+_WRITES = frozenset({WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM})
+_LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW})
+
+
+@dataclass(frozen=True)
+class Service:
+    """One transport service.
+
+    ``connected``: one peer, given by the queue pair's attributes; ``acknowledged``: requests are answered and retried;
+    ``segmented``: a message may be longer than a packet; ``silent``: bad requests are dropped without an answer;
+    ``send_error_state``: a failed send request leaves the receive side alive (SQE); ``operations``: work requests.
+    """
+
+    number: int
+    name: str
+    connected: bool
+    acknowledged: bool
+    segmented: bool
+    silent: bool
+    send_error_state: bool
+    operations: frozenset[int]
+
+
+SERVICES: dict[int, Service] = {
+    RC: Service(RC, "RC", connected=True, acknowledged=True, segmented=True, silent=False, send_error_state=False,
+                operations=frozenset(range(WR_OPCODES))),
+    UC: Service(UC, "UC", connected=True, acknowledged=False, segmented=True, silent=True, send_error_state=True,
+                operations=_SENDS | _WRITES | _LOCAL),
+    UD: Service(UD, "UD", connected=False, acknowledged=False, segmented=False, silent=True, send_error_state=True,
+                operations=_SENDS),
+}
+
+
+def operation_mask(service: int) -> int:
+    """Bit n set where work request opcode n exists on ``service``."""
+    return sum(1 << opcode for opcode in SERVICES[service].operations)
+
+
+def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
+    """The send side and the receive side that carry out the queue pair's service."""
+    from softhca.transport.acknowledgement import Requester
+    from softhca.transport.datagram import DatagramReceiver, DatagramSender
+    from softhca.transport.responder import Responder
+    from softhca.transport.unreliable import UnreliableReceiver, UnreliableSender
+
+    if queue_pair.service == RC:
+        return Requester(queue_pair), Responder(queue_pair)
+    if queue_pair.service == UC:
+        return UnreliableSender(queue_pair), UnreliableReceiver(queue_pair)
+    return DatagramSender(queue_pair), DatagramReceiver(queue_pair)

@@ -1,0 +1,166 @@
+"""The queue pair's state machine as literal tables (IBTA vol. 1, 10.3.1 and 11.2.5.2).
+
+A queue pair is made in RESET.  The consumer's *modify* moves it RESET → INIT → RTR → RTS; RTS ⇄ SQD drains the send
+queue; an error of an unreliable send queue leads to SQE, from which RTS is reached again; every other error leads to
+ERR.  RESET and ERR can be reached from every state.  Each transition names the attributes that must be given and
+those that may be; anything else is refused with EINVAL and nothing changes.
+
+Attribute names are those of ``ibv_modify_qp``; ``qp_state`` itself is in no set.  Numbers are ``ibv_qp_state``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from errno import EINVAL
+
+RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
+NAMES: tuple[str, ...] = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
+
+RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
+SERVICES: tuple[int, ...] = (RC, UC, UD)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a queue pair does in one state (IBTA 10.3.1).
+
+    ``post_send`` and ``post_receive``: the consumer may post work requests (in SQE and ERR they complete flushed).
+    ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are retried.
+    ``receive``: request packets are executed; ``flush_send``, ``flush_receive``: what is queued completes flushed.
+    """
+
+    post_send: bool = False
+    post_receive: bool = False
+    start_send: bool = False
+    transmit: bool = False
+    receive: bool = False
+    flush_send: bool = False
+    flush_receive: bool = False
+
+
+BEHAVIOUR: tuple[Behaviour, ...] = (
+    Behaviour(),  # RESET
+    Behaviour(post_receive=True),  # INIT
+    Behaviour(post_receive=True, receive=True),  # RTR
+    Behaviour(post_send=True, post_receive=True, start_send=True, transmit=True, receive=True),  # RTS
+    Behaviour(post_send=True, post_receive=True, transmit=True, receive=True),  # SQD
+    Behaviour(post_send=True, post_receive=True, receive=True, flush_send=True),  # SQE
+    Behaviour(post_send=True, post_receive=True, flush_send=True, flush_receive=True),  # ERR
+)
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Attributes that a transition must be given and may be given."""
+
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+
+
+def _transition(required: str = "", optional: str = "") -> Transition:
+    return Transition(frozenset(required.split()), frozenset(optional.split()))
+
+
+_CONNECTED_RTR = "ah_attr path_mtu dest_qp_num rq_psn"
+_CONNECTED_RUNNING = "cur_qp_state qp_access_flags alt_ah_attr path_mig_state"
+_RC_SQD = ("port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic alt_ah_attr "
+           "qp_access_flags pkey_index min_rnr_timer path_mig_state")
+
+# (from, to) → service → attributes.  RESET and ERR as targets stand apart: they take none and are always allowed.
+TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
+    (RESET, INIT): {
+        RC: _transition("pkey_index port_num qp_access_flags"),
+        UC: _transition("pkey_index port_num qp_access_flags"),
+        UD: _transition("pkey_index port_num qkey"),
+    },
+    (INIT, INIT): {
+        RC: _transition(optional="pkey_index port_num qp_access_flags"),
+        UC: _transition(optional="pkey_index port_num qp_access_flags"),
+        UD: _transition(optional="pkey_index port_num qkey"),
+    },
+    (INIT, RTR): {
+        RC: _transition(_CONNECTED_RTR + " max_dest_rd_atomic min_rnr_timer",
+                        "alt_ah_attr qp_access_flags pkey_index"),
+        UC: _transition(_CONNECTED_RTR, "alt_ah_attr qp_access_flags pkey_index"),
+        UD: _transition(optional="pkey_index qkey"),
+    },
+    (RTR, RTS): {
+        RC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + " min_rnr_timer"),
+        UC: _transition("sq_psn", _CONNECTED_RUNNING),
+        UD: _transition("sq_psn", "cur_qp_state qkey"),
+    },
+    (RTS, RTS): {
+        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
+        UC: _transition(optional=_CONNECTED_RUNNING),
+        UD: _transition(optional="cur_qp_state qkey"),
+    },
+    (RTS, SQD): {
+        RC: _transition(optional="en_sqd_async_notify"),
+        UC: _transition(optional="en_sqd_async_notify"),
+        UD: _transition(optional="en_sqd_async_notify"),
+    },
+    (SQD, SQD): {
+        RC: _transition(optional=_RC_SQD),
+        UC: _transition(optional="ah_attr alt_ah_attr qp_access_flags pkey_index path_mig_state"),
+        UD: _transition(optional="pkey_index qkey"),
+    },
+    (SQD, RTS): {
+        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
+        UC: _transition(optional=_CONNECTED_RUNNING),
+        UD: _transition(optional="cur_qp_state qkey"),
+    },
+    (SQE, RTS): {
+        UC: _transition(optional="cur_qp_state qp_access_flags"),
+        UD: _transition(optional="cur_qp_state qkey"),
+    },
+}
+_ALWAYS = Transition()
+
+# attribute → (least, greatest) allowed value; attributes that are structures are the adapter's to check
+RANGES: dict[str, tuple[int, int]] = {
+    "path_mtu": (1, 5),
+    "timeout": (0, 31),
+    "retry_cnt": (0, 7),
+    "rnr_retry": (0, 7),
+    "min_rnr_timer": (0, 31),
+    "rq_psn": (0, 0xFFFFFF),
+    "sq_psn": (0, 0xFFFFFF),
+    "dest_qp_num": (0, 0xFFFFFF),
+    "qkey": (0, 0xFFFFFFFF),
+    "pkey_index": (0, 0xFFFF),
+    "port_num": (1, 255),
+    "max_rd_atomic": (0, 255),
+    "max_dest_rd_atomic": (0, 255),
+    "qp_access_flags": (0, 0xFF),
+    "path_mig_state": (0, 2),
+    "en_sqd_async_notify": (0, 255),
+}
+
+
+def transition(service: int, current: int, target: int) -> Transition | None:
+    """The rules of ``current`` → ``target`` for ``service``; None where there is no such transition."""
+    if target in (RESET, ERR):
+        return _ALWAYS
+    return TRANSITIONS.get((current, target), {}).get(service)
+
+
+def check(service: int, current: int, target: int, attributes: Iterable[str]) -> int:
+    """0 when the transition with just these ``attributes`` (``qp_state`` left out) is allowed, else EINVAL."""
+    rules = transition(service, current, target)
+    if rules is None:
+        return EINVAL
+    given = frozenset(attributes)
+    if not rules.required <= given or not given <= rules.required | rules.optional:
+        return EINVAL
+    return 0
+
+
+def check_values(attributes: dict[str, object]) -> int:
+    """0 when every number among ``attributes`` lies in its field's range, else EINVAL."""
+    for name, value in attributes.items():
+        if name in RANGES:
+            least, greatest = RANGES[name]
+            if not isinstance(value, int) or not least <= value <= greatest:
+                return EINVAL
+    return 0

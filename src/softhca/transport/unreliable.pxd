@@ -1,0 +1,25 @@
+from softhca.transport.execution cimport MessageReceiver
+from softhca.transport.request cimport Request
+from softhca.transport.sending cimport SendQueue
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.packet_view cimport PacketView
+
+
+cdef class UnreliableQueue(SendQueue):
+    cdef public unsigned int next_psn
+    cdef public unsigned int index
+    cdef Request request
+
+    cdef bint write(self, Request request, Burst burst)
+    cdef Request current(self)
+    cdef object fail_head(self, int status)
+
+
+cdef class UnreliableSender(UnreliableQueue):
+    pass
+
+
+cdef class UnreliableReceiver(MessageReceiver):
+    cdef public unsigned int epsn
+
+    cdef object drop(self, str reason)
