@@ -9,6 +9,8 @@ from softhca.cli import main as main_module
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.main import build_parser, describe, main, status_of
 from softhca.cli.perf_plan import TESTS, plan_of
+from softhca.runtime.specification import DeviceSpecificationError
+from softhca.verbs.pyverbs_error import PyverbsUserError
 
 
 def plan(*words):
@@ -102,12 +104,12 @@ def test_interrupt_is_status_130_without_a_word(failing, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_devices_that_cannot_be_are_a_matter_of_usage():
-    class DeviceSpecificationError(ValueError):
-        pass
-
-    assert status_of(DeviceSpecificationError("x")) == 2
-    assert describe(UsageError("x")) == "x"
+@pytest.mark.parametrize(("error", "status"), [
+    (DeviceSpecificationError("x"), 2), (PyverbsUserError("x"), 1), (UsageError("x"), 2),
+    (CommandError("x"), 1),
+])  # fmt: skip
+def test_foreseen_errors_speak_for_themselves(error, status):
+    assert (describe(error), status_of(error)) == ("x", status)
 
 
 def test_module_is_the_command():

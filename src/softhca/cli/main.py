@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 
 from softhca.cli.errors import FAILED, USAGE, CommandError
+from softhca.runtime.specification import DeviceSpecificationError
+from softhca.verbs.pyverbs_error import PyverbsError
 
 COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture")
 INTERRUPTED = 128 + signal.SIGINT
@@ -55,15 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as one line."""
+    """``error`` as one line; one that nobody foresaw is named by its class."""
     text = " ".join(str(error).split())
-    return (
-        text if isinstance(error, CommandError) and text else f"{text or 'failed'} ({type(error).__name__})"
-    )
+    foreseen = isinstance(error, (CommandError, DeviceSpecificationError, PyverbsError))
+    return text if foreseen and text else f"{text or 'failed'} ({type(error).__name__})"
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status that ``error`` stands for: a value that cannot be is a matter of usage."""
+    """The exit status that ``error`` stands for: devices that cannot be are a matter of usage."""
     if isinstance(error, CommandError):
         return error.status
-    return USAGE if type(error).__name__ == "DeviceSpecificationError" else FAILED
+    return USAGE if isinstance(error, DeviceSpecificationError) else FAILED
