@@ -90,6 +90,7 @@ class Bench:
         self.engine = WoodenEngine()
         self.progress = Progress([self.wire.fd])
         self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
+        self.engine.notice = self.loop.notice
         self.progress.loop = self.loop
 
     def start(self):

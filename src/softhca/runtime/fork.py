@@ -15,7 +15,13 @@ from typing import Protocol
 
 
 class ForkAware(Protocol):
-    """Something with a lock and descriptors that must not live on in a child."""
+    """Something with a lock and descriptors that must not live on in a child.
+
+    Locks are taken in the order of ``fork_rank``, the order in which the program takes them when it takes
+    several.
+    """
+
+    fork_rank: int
 
     def before_fork(self) -> None:
         """Take the locks."""
@@ -43,7 +49,7 @@ def unwatch(thing: ForkAware) -> None:
 
 def _before() -> None:
     # One order for all threads that fork, so that two of them cannot wait for each other.
-    for thing in sorted(_watched, key=id):
+    for thing in sorted(_watched, key=lambda thing: (thing.fork_rank, id(thing))):
         thing.before_fork()
         _held.append(thing)
 

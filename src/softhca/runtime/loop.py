@@ -125,7 +125,7 @@ class EngineLoop:
             self.wake()
 
     def notice(self):
-        """The engine has told the host something (called by the adapter within a round)."""
+        """The engine has told a host something (called by the adapter within a round)."""
         self.notices += 1
 
     def deadline(self):

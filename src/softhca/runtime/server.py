@@ -159,15 +159,14 @@ class AdapterServer:
 
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
-        loop = self.loop
-        self.adapter.kick(now)
-        worked = bool(loop.progress(now))
-        if loop.notices == loop.told:
-            return worked
-        loop.told = loop.notices
-        for host in self.adapter.take_notifications():
-            self._hosts[host].notify()
-        return True
+        worked = bool(self.adapter.kick(now))
+        if self.loop.progress(now):
+            worked = True
+        if self.loop.notices != self.loop.told:
+            self.loop.told = self.loop.notices
+            for number in self.adapter.take_notifications():
+                self._hosts[number].notify()
+        return worked
 
     def _sleep(self) -> None:
         """Block until there is something to do."""

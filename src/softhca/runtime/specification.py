@@ -6,7 +6,8 @@
 =========  ==========================================================================================
 ``KIND``   ``PLACE``
 =========  ==========================================================================================
-``udp``    an IPv4 address, an IPv6 address in brackets, or the name of a network interface: RoCEv2
+``udp``    an IPv4 address, an IPv6 address in brackets, the name of a network interface, or ``*``:
+           the first free loopback address 127.0.0.2, 127.0.0.3 …; RoCEv2, UDP port 4791
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
@@ -26,7 +27,6 @@ from softhca.links.interfaces import address_of_interface
 
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
 MAX_DEVICES = 64
-ROCE_PORT = 4791
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
@@ -51,7 +51,9 @@ class DeviceSpecification:
     mtu_bytes: int = 0
 
     def __str__(self) -> str:
-        place = f"[{self.place}]" if self.kind == "udp" and ":" in self.place else self.place
+        place = self.place or "*"
+        if self.kind == "udp" and ":" in place:
+            place = f"[{place}]"
         return f"{self.name}={self.kind}:{place}" + (f"?mtu={self.mtu_bytes}" if self.mtu_bytes else "")
 
 
@@ -74,7 +76,7 @@ def parse(text: str) -> tuple[DeviceSpecification, ...]:
     for device in devices:
         if device.name in names:
             raise DeviceSpecificationError(f"SOFTHCA_DEVICES: device name {device.name!r} is given twice")
-        if (device.kind, device.place) in places:
+        if device.place and (device.kind, device.place) in places:
             raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {device.place!r} is given to two devices")
         names.add(device.name)
         places.add((device.kind, device.place))
@@ -108,7 +110,9 @@ def _path(place: str) -> str:
 
 
 def _place(place: str) -> str:
-    """Address in its canonical form, or the name of an interface as it was written."""
+    """Address in its canonical form, the name of an interface as it was written, or empty for ``*``."""
+    if place == "*":
+        return ""
     bracketed = place.startswith("[") and place.endswith("]")
     try:
         address = ipaddress.ip_address(place[1:-1] if bracketed else place)

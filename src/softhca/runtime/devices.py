@@ -1,0 +1,168 @@
+"""The devices of this process: what ``SOFTHCA_DEVICES`` and ``SOFTHCA_ADAPTER`` say, opened when first
+asked for.
+
+``SOFTHCA_ADAPTER=embedded`` (default) runs a device's adapter in this process, ``process`` in one of its
+own.  A device of kind ``unix`` is always another process's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import threading
+from dataclasses import replace
+
+from softhca.driver import registry
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError, refusal
+from softhca.runtime import fork
+from softhca.runtime.adapter_process import AdapterProcess
+from softhca.runtime.embedded import EmbeddedAdapter, EngineChannel
+from softhca.runtime.process import ProcessChannel
+from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse
+
+MODES = ("embedded", "process")
+
+
+class Device:
+    """One device by name: how it was asked for, and the adapter behind it while somebody has it open.
+
+    An address that was chosen at the first opening (first free loopback) is kept for the life of the process.
+    """
+
+    def __init__(self, specification: DeviceSpecification, mode: str = "embedded") -> None:
+        self.specification = specification
+        self._asked = specification
+        self.mode = "process" if specification.kind == "unix" else mode
+        self.engine: EmbeddedAdapter | None = None
+        self.process: AdapterProcess | None = None
+        self._channels: list[EngineChannel | ProcessChannel] = []
+        self._lock = threading.Lock()
+        fork.watch(self)
+
+    def open(self) -> DeviceDriver:
+        """Open it once more.  DriverError tells why not."""
+        with self._lock:
+            try:
+                channel = self._attach_process() if self.mode == "process" else self._attach_engine()
+            except DeviceSpecificationError as error:
+                raise DriverError(errno.EINVAL, str(error)) from None
+            except OSError as error:
+                raise refusal(error) from None
+            try:
+                driver = DeviceDriver(self.specification.name, channel)
+            except BaseException:
+                channel.close()
+                raise
+            self._channels = [other for other in self._channels if not other.closed] + [channel]
+            return driver
+
+    def _attach_engine(self) -> EngineChannel:
+        fresh = self.engine is None or not self.engine.alive
+        if self.engine is None or fresh:
+            self.engine = EmbeddedAdapter(self.specification)
+            self._keep_place(self.engine.link.address)
+        try:
+            return self.engine.attach()
+        except BaseException:
+            if fresh:
+                self.engine.close()
+            raise
+
+    def _attach_process(self) -> ProcessChannel:
+        if self.process is None:
+            self.process = AdapterProcess(self.specification)
+        channel = ProcessChannel(self.process)
+        self._keep_place(self.process.place)
+        return channel
+
+    def _keep_place(self, address: str) -> None:
+        if self.specification.kind == "udp" and not self.specification.place and address:
+            self.specification = replace(self.specification, place=address)
+            if self.process is not None:
+                self.process.specification = self.specification
+
+    def close(self) -> None:
+        """Close what is still open of it."""
+        channels, self._channels = self._channels, []
+        for channel in channels:
+            channel.close()
+        if self.engine is not None:
+            self.engine.close()
+            self.engine = None
+        fork.unwatch(self)
+
+    # fork.ForkAware
+
+    fork_rank = 0
+
+    def before_fork(self) -> None:
+        """No device is being opened while the process is copied."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Nothing is open here yet; a chosen address is the parent's, an adapter process can be shared."""
+        self._lock.release()
+        self._channels = []
+        self.engine = None
+        self.specification = self._asked
+        if self.process is not None:
+            self.process.forget()
+            self.process = AdapterProcess(replace(self._asked, kind="unix", place=self.process.path))
+        fork.watch(self)
+
+
+_devices: dict[str, Device] = {}
+
+
+def load() -> None:
+    """Fill the registry from the environment; called by the registry when it is first asked.
+
+    DriverError EINVAL, in one line that names the bad word.
+    """
+    add(os.environ.get("SOFTHCA_DEVICES", ""), os.environ.get("SOFTHCA_ADAPTER", "") or "embedded")
+
+
+def add(text: str, mode: str = "embedded") -> None:
+    """Make the devices that ``text`` names (as ``SOFTHCA_DEVICES`` does) known; a known name is replaced.
+
+    DriverError EINVAL, in one line that names the bad word; nothing has changed then.
+    """
+    try:
+        specifications = parse(text)
+    except DeviceSpecificationError as error:
+        raise DriverError(errno.EINVAL, str(error)) from None
+    if mode not in MODES:
+        raise DriverError(errno.EINVAL, f"SOFTHCA_ADAPTER: {mode!r} is neither 'embedded' nor 'process'")
+    for specification in specifications:
+        remove(specification.name)
+        _devices[specification.name] = device = Device(specification, mode)
+        registry.register(specification.name, device.open)
+
+
+def remove(name: str) -> None:
+    """Close a device and forget it."""
+    registry.unregister(name)
+    device = _devices.pop(name, None)
+    if device is not None:
+        device.close()
+
+
+def find(name: str) -> Device:
+    """The device of this name; KeyError when there is none."""
+    return _devices[name]
+
+
+def close_all() -> None:
+    """Close every device: engines, threads, processes, descriptors."""
+    for device in list(_devices.values()):
+        device.close()
+
+
+# Before the interpreter takes modules apart; threads that wait are sent home first.
+atexit.register(close_all)

@@ -1,0 +1,113 @@
+"""The adapter inside the application's process: one engine a device, shared by all contexts that open it."""
+
+from __future__ import annotations
+
+import os
+
+from softhca.driver.channels import EmbeddedChannel
+from softhca.memory.host import HostMemory
+from softhca.runtime import fork
+from softhca.runtime.assembly import assemble
+from softhca.runtime.loop import EngineLoop
+from softhca.runtime.progress_thread import Progress
+from softhca.runtime.specification import DeviceSpecification
+
+
+class EmbeddedAdapter:
+    """A running engine: adapter, link, loop and background thread, from the first host's opening to the
+    last's end.
+
+    Making one opens the link; errors are those of ``assembly.assemble``.
+    """
+
+    def __init__(self, specification: DeviceSpecification) -> None:
+        self.adapter, self.link = assemble(specification)
+        self.progress = Progress([self.link.fileno()])
+        self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
+        self.channels: dict[int, EngineChannel] = {}
+        fork.watch(self)
+        self.progress.start(self.loop, f"softhca-{specification.name}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine is still given turns."""
+        return not self.loop.dead
+
+    def attach(self) -> EngineChannel:
+        """A new host of this adapter.  OSError when it serves too many, or there is no memory."""
+        memory = HostMemory()
+        try:
+            channel = EngineChannel(self, memory)
+            with self.loop.lock:
+                channel.number = self.adapter.attach_host(channel)
+        except BaseException:
+            memory.close()
+            raise
+        self.channels[channel.number] = channel
+        return channel
+
+    def detach(self, number: int) -> None:
+        """A host leaves; with the last one the engine ends."""
+        if not self.channels.pop(number, None) or self.loop.dead:
+            return
+        with self.loop.lock:
+            self.adapter.detach_host(number)
+        if not self.channels:
+            self.close()
+
+    def close(self) -> None:
+        """Stop giving turns and close everything; may be called again."""
+        with self.loop.lock:
+            if self.loop.dead:
+                return
+            self.loop.dead = True
+        fork.unwatch(self)
+        self.progress.close()
+        self.link.close()
+
+    # fork.ForkAware
+
+    fork_rank = 1
+
+    def before_fork(self) -> None:
+        """No round is under way while the process is copied."""
+        self.loop.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self.loop.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The engine is the parent's."""
+        self.loop.dead = True
+        self.loop.lock.release()
+        self.progress.forget()
+        self.link.close()
+        for channel in self.channels.values():
+            channel.abandon()
+
+
+class EngineChannel(EmbeddedChannel):
+    """A host's channel to an engine in this process."""
+
+    def __init__(self, engine: EmbeddedAdapter, memory: HostMemory) -> None:
+        super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, self._leave,
+                         lambda: engine.alive and not self.closed)
+        self.number = -1
+        self._engine = engine
+        self.closed = False
+
+    def _leave(self) -> None:
+        self._engine.detach(self.number)
+
+    def close(self) -> None:
+        """Leave the adapter and give the memory back; may be called again."""
+        if not self.closed:
+            self.closed = True
+            super().close()
+
+    def abandon(self) -> None:
+        """In a forked child: close the descriptor; what it mapped stays mapped, shared with the parent."""
+        if not self.closed:
+            self.closed = True
+            os.close(self.memory.fd)

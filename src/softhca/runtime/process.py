@@ -1,0 +1,185 @@
+"""A host's channel to an adapter in a process of its own: shared rings, a kick and a notify descriptor.
+
+The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps, a
+wait is a poll of the notify descriptor and of the control socket, whose end tells that the adapter process
+has died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import select
+import threading
+from typing import TYPE_CHECKING
+
+from softhca.driver.channels import HostChannel, Ready
+from softhca.machine.primitives import address_of, atomic_cas64
+from softhca.memory.host import HostMemory
+from softhca.runtime import adapter_process, fork, messages
+from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.server import PROBE_BYTES
+
+if TYPE_CHECKING:
+    from softhca.runtime.adapter_process import AdapterProcess
+
+LOOK_EVERY_POLLS = 256
+SPIN_NS = 30_000
+
+
+class ProcessChannel(HostChannel):
+    """One attachment to ``process``.  OSError when it cannot be reached or refuses."""
+
+    def __init__(self, process: AdapterProcess) -> None:
+        super().__init__(HostMemory())
+        self._process = process
+        self._alive = True
+        self.closed = False
+        self._polls = 0
+        self._seat = threading.Lock()
+        self._news = threading.Condition()
+        self._flag_frame = self.memory.allocate(1)[0]
+        self._flag_address = self.address_map.address(self._flag_frame)
+        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._notify = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._control = None
+        try:
+            self._control = process.connect()
+            self._attach()
+        except BaseException:
+            self._let_go()
+            self.memory.close()
+            raise
+        fork.watch(self)
+
+    def _attach(self) -> None:
+        probe = bytearray(secrets.token_bytes(PROBE_BYTES))
+        assert self._control is not None
+        reply = adapter_process.ask(self._control, {
+            "request": "attach", "control": list(self.frames.control),
+            "doorbells": list(self.frames.doorbells), "flag": [self._flag_frame],
+            "probe": address_of(probe), "probe_bytes": probe.hex(),
+        }, (self.memory.fd, self._kick, self._notify))
+        self.foreign_errno = int(reply["foreign"])
+
+    @property
+    def alive(self) -> bool:
+        """Whether the adapter process was there when it was last looked for."""
+        return self._alive
+
+    def kick(self) -> None:
+        """Wake the adapter if it sleeps."""
+        # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.
+        if atomic_cas64(self._flag_address, 1, 0) and self._alive:
+            os.eventfd_write(self._kick, 1)
+
+    def progress(self) -> bool:
+        """The adapter drives itself; once in a while, see whether it still lives (else OSError EIO)."""
+        self._polls += 1
+        if self._polls >= LOOK_EVERY_POLLS:
+            self._polls = 0
+            self.look()
+        if not self._alive:
+            raise OSError(errno.EIO, "the adapter process has ended")
+        return False
+
+    def look(self) -> bool:
+        """Ask the kernel whether the adapter process lives."""
+        if self._alive and self._control is not None and not adapter_process.is_alive(self._control):
+            self._alive = False
+        return self._alive
+
+    def resources(self) -> messages.Message:
+        """What all hosts of this adapter own, by kind; for tests and tools."""
+        assert self._control is not None
+        return adapter_process.ask(self._control, {"request": "resources"})
+
+    def wait(self, ready: Ready, timeout_s: float | None) -> bool:
+        """`HostChannel.wait`: False also when the adapter process has died."""
+        if self._spin(ready):
+            return True
+        until_ns = None if timeout_s is None else now_ns() + int(timeout_s * NS_PER_S)
+        while not ready():
+            if not self._alive:
+                return False
+            left_s = None if until_ns is None else max(until_ns - now_ns(), 0) / NS_PER_S
+            if self._seat.acquire(blocking=False):
+                self._lead(ready, left_s)
+            else:
+                with self._news:
+                    self._news.wait_for(lambda: ready() or not self._seat.locked(), left_s)
+            if until_ns is not None and now_ns() >= until_ns:
+                return ready()
+        return True
+
+    def _spin(self, ready: Ready) -> bool:
+        """An adapter that is awake answers within microseconds."""
+        end_ns = now_ns() + SPIN_NS
+        while not ready():
+            if now_ns() >= end_ns:
+                return False
+        return True
+
+    def _lead(self, ready: Ready, left_s: float | None) -> None:
+        """Block once for news, for all threads that wait; the caller has taken the seat."""
+        try:
+            # Only who has the seat empties the descriptor, so what was told before is seen by this look.
+            if ready() or self._control is None:
+                return
+            poll = select.poll()
+            poll.register(self._notify, select.POLLIN)
+            poll.register(self._control.fileno(), select.POLLHUP)
+            poll.poll(None if left_s is None else left_s * 1000)
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._notify)
+            self.look()
+        finally:
+            self._seat.release()
+            with self._news:
+                self._news.notify_all()
+
+    def detach(self) -> None:
+        """Leave: the adapter process frees all that this host owned."""
+        if self._control is not None:
+            fork.unwatch(self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._alive = False
+        control, self._control = self._control, None
+        if control is not None:
+            self._process.release(control)
+        messages.close_all((self._kick, self._notify))
+
+    def close(self) -> None:
+        """Leave the adapter and give the memory back; may be called again."""
+        if not self.closed:
+            self.closed = True
+            super().close()
+
+    def abandon(self) -> None:
+        """In a forked child: close the descriptors; what they mapped stays mapped, shared with the parent."""
+        if self.closed:
+            return
+        self.closed = True
+        self._alive = False
+        control, self._control = self._control, None
+        if control is not None:
+            control.close()
+        messages.close_all((self._kick, self._notify, self.memory.fd))
+
+    # fork.ForkAware
+
+    fork_rank = 1
+
+    def before_fork(self) -> None:
+        """Nothing is held here that a child could find half done."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+    def after_fork_in_child(self) -> None:
+        """The attachment is the parent's."""
+        self.abandon()
