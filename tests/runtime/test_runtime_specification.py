@@ -21,6 +21,7 @@ ACCEPTED = [
     ("softhca0=udp:[2001:db8::1]", [("softhca0", "udp", "2001:db8::1", 0)]),
     ("softhca0=udp:[2001:DB8:0::1]", [("softhca0", "udp", "2001:db8::1", 0)]),
     ("softhca0=udp:127.0.0.2?mtu=1024", [("softhca0", "udp", "127.0.0.2", 1024)]),
+    ("softhca0=udp:*?mtu=2048&buffer=212992", [("softhca0", "udp", "", 2048)]),
     ("softhca0=udp:[::1]?mtu=256", [("softhca0", "udp", "::1", 256)]),
     ("a=udp:127.0.0.2,b=udp:127.0.0.3", [("a", "udp", "127.0.0.2", 0), ("b", "udp", "127.0.0.3", 0)]),
     (" a=udp:127.0.0.2 , b=unix:/run/x y ", [("a", "udp", "127.0.0.2", 0), ("b", "unix", "/run/x y", 0)]),
@@ -50,6 +51,9 @@ REFUSED = [
     ("a=udp:127.0.0.2?mtu=", "''"),
     ("a=udp:127.0.0.2?mtu=²", "'²'"),
     ("a=udp:127.0.0.2?speed=1", "'speed'"),
+    ("a=udp:127.0.0.2?buffer=131071", "'131071'"),
+    ("a=udp:127.0.0.2?buffer=9999999999999", "'9999999999999'"),
+    ("a=udp:127.0.0.2?mtu=256&buffer=-1", "'-1'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=udp:127.0.0.2,a=udp:127.0.0.3", "'a' is given twice"),
@@ -78,6 +82,10 @@ def test_an_error_is_one_line_and_names_the_bad_word(text, word):
 def test_nothing_said_gives_one_device_on_a_free_loopback_address(text):
     assert parse(text) == (DEFAULT,)
     assert DeviceSpecification("softhca0", "udp", "") == DEFAULT
+
+
+def test_a_buffer_size_is_bytes():
+    assert parse("a=udp:*?buffer=212992")[0].buffer_bytes == 212_992
 
 
 def test_the_number_of_devices_is_bounded():

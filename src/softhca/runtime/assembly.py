@@ -7,8 +7,10 @@ import secrets
 
 from softhca.adapter.config import MTU_BYTES, AdapterConfig
 from softhca.adapter.engine import Adapter
+from softhca.adapter.resources import Kind
 from softhca.links.paths import leaves_bursts_uncut
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
+from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.tap import tapped
 from softhca.runtime.clock import now_ns
 from softhca.runtime.specification import DeviceSpecification, resolve
@@ -24,11 +26,12 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink:
     OSError where the address cannot be had (its message names the device), DeviceSpecificationError for an
     interface that does not exist or has no address.
     """
+    size_bytes = specification.buffer_bytes or BUFFER_BYTES
     if not specification.place:
-        return open_first_free_loopback()
+        return open_first_free_loopback(receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes)
     address = resolve(specification.place)
     try:
-        return RoceUdpLink(address)
+        return RoceUdpLink(address, receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes)
     except OSError as error:
         code = error.errno or errno.EADDRNOTAVAIL
         reason = error.strerror or str(error)
@@ -55,3 +58,8 @@ def _overhead_bytes(source: bytes, destination: bytes) -> int:
     if source.startswith(V4_MAPPED_PREFIX):
         source, destination = source[12:], destination[12:]
     return 0 if leaves_bursts_uncut(source, destination) else DATAGRAM_OVERHEAD_BYTES
+
+
+def counts(adapter: Adapter) -> dict[str, int]:
+    """How many resources of each kind an adapter holds."""
+    return {kind.name: adapter.resources.count(kind) for kind in Kind}

@@ -18,6 +18,7 @@ from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
 from softhca.runtime import fork
 from softhca.runtime.adapter_process import AdapterProcess
+from softhca.runtime.assembly import counts
 from softhca.runtime.embedded import EmbeddedAdapter, EngineChannel
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse
@@ -82,6 +83,18 @@ class Device:
             self.specification = replace(self.specification, place=address)
             if self.process is not None:
                 self.process.specification = self.specification
+
+    def resources(self) -> dict[str, int]:
+        """How many resources of each kind the adapter holds, of all hosts; empty when it is not open."""
+        if self.mode == "process":
+            for channel in self._channels:
+                if isinstance(channel, ProcessChannel) and channel.alive:
+                    return dict(channel.resources()["counts"])
+            return {}
+        if self.engine is None or not self.engine.alive:
+            return {}
+        with self.engine.loop.lock:
+            return counts(self.engine.adapter)
 
     def close(self) -> None:
         """Close what is still open of it."""

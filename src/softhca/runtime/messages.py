@@ -6,7 +6,8 @@ by who reads it.  Requests (field ``request``):
 
 * ``attach``: ``control`` and ``doorbells`` (page frames), ``flag`` (frame of the sleep flag), and the
   descriptors of memory, kick and notify → ``host`` (its number), ``guid``, ``foreign`` (errno of reaching the
-  application's own memory, 0: it can be reached).  A closed socket detaches.
+  application's own memory, 0: it can be reached).
+* ``detach`` → nothing; all that the application owned has been freed.  A closed socket detaches too.
 * ``resources`` → ``hosts`` and ``counts`` (resources by kind), of all hosts together.
 
 A reply carries ``error`` (errno) and ``message`` where the request was refused.

@@ -144,6 +144,9 @@ class ProcessChannel(HostChannel):
         """Leave: the adapter process frees all that this host owned."""
         if self._control is not None:
             fork.unwatch(self)
+            # An adapter process that has died has freed everything by that.
+            with contextlib.suppress(OSError):
+                adapter_process.ask(self._control, {"request": "detach"})
             self._let_go()
 
     def _let_go(self) -> None:

@@ -24,12 +24,12 @@ from typing import Any
 
 from softhca.adapter.engine import Adapter
 from softhca.adapter.hosts import HostFrames
-from softhca.adapter.resources import Kind
 from softhca.links.roce_udp import RoceUdpLink
 from softhca.machine.primitives import address_of, atomic_cas64, read_process
 from softhca.memory.arenas import AddressMap
 from softhca.memory.host import SharedHostMemory
 from softhca.runtime import messages
+from softhca.runtime.assembly import counts
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.messages import Message
@@ -69,13 +69,6 @@ class Application:
     def lower_flag(self) -> None:
         """Say that the adapter is awake."""
         atomic_cas64(self.flag_address, 1, 0)
-
-    def close(self) -> None:
-        """Let go of everything of it."""
-        self.control.close()
-        messages.close_all(self.descriptors)
-        if self.memory is not None:
-            self.memory.close()
 
 
 @dataclass
@@ -226,10 +219,12 @@ class AdapterServer:
         if request == "attach":
             return self._attach(application, message, descriptors)
         messages.close_all(descriptors)
+        if request == "detach":
+            self._detach(application)
+            return {}
         if request == "resources":
-            counts = {kind.name: self.adapter.resources.count(kind) for kind in Kind}
             hosts = sum(other.memory is not None for other in self._applications.values())
-            return {"counts": counts, "hosts": hosts, "sleeps": self.sleeps, "pid": os.getpid()}
+            return {"counts": counts(self.adapter), "hosts": hosts, "sleeps": self.sleeps, "pid": os.getpid()}
         raise OSError(errno.EPROTO, f"unknown request {request!r}")
 
     def _attach(self, application: Application, message: Message, descriptors: list[int]) -> Message:
@@ -275,12 +270,19 @@ class AdapterServer:
         """An application has gone: free what it owned."""
         self._epoll.unregister(application.control.fileno())
         del self._applications[application.control.fileno()]
-        if application.memory is not None:
-            self._epoll.unregister(application.kick)
-            del self._kicks[application.kick]
-            del self._hosts[application.host]
-            self.adapter.detach_host(application.host)
-        application.close()
+        self._detach(application)
+        application.control.close()
+
+    def _detach(self, application: Application) -> None:
+        """Free what an application owned; nothing when it is not attached."""
+        if application.memory is None:
+            return
+        self._epoll.unregister(application.kick)
+        del self._kicks[application.kick]
+        del self._hosts[application.host]
+        self.adapter.detach_host(application.host)
+        messages.close_all(application.descriptors)
+        application.memory.close()
         application.memory = None
 
     def close(self) -> None:

@@ -11,7 +11,8 @@
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
-Options of ``udp``: ``mtu`` (256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes).
+Options of ``udp``: ``mtu`` (256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes),
+``buffer`` (bytes asked of the kernel for each socket buffer; what it gives without privilege is 212,992).
 Every error is one line that names the word at fault.
 """
 
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 from softhca.links.interfaces import address_of_interface
 
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
+LEAST_BUFFER_BYTES = 131_072
+MOST_BUFFER_BYTES = 1 << 30
 MAX_DEVICES = 64
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
@@ -41,20 +44,23 @@ class DeviceSpecification:
     """One adapter as it was asked for.
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
-    loopback address.
-    ``mtu_bytes`` limits the port's active MTU; 0 leaves it to the interface.
+    loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
+    leaves them to the interface and to the link.
     """
 
     name: str
     kind: str
     place: str
     mtu_bytes: int = 0
+    buffer_bytes: int = 0
 
     def __str__(self) -> str:
         place = self.place or "*"
         if self.kind == "udp" and ":" in place:
             place = f"[{place}]"
-        return f"{self.name}={self.kind}:{place}" + (f"?mtu={self.mtu_bytes}" if self.mtu_bytes else "")
+        options = "&".join(f"{key}={value}" for key, value in (
+            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes)) if value)
+        return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
 
 
 DEFAULT = DeviceSpecification("softhca0", "udp", "")
@@ -100,7 +106,7 @@ def _device(word: str) -> DeviceSpecification:
     if kind == "unix":
         return DeviceSpecification(name, kind, _path(place))
     place, _, options = place.partition("?")
-    return DeviceSpecification(name, kind, _place(place), _mtu(options))
+    return DeviceSpecification(name, kind, _place(place), **_options(options))
 
 
 def _path(place: str) -> str:
@@ -131,17 +137,24 @@ def _place(place: str) -> str:
     return str(address)
 
 
-def _mtu(options: str) -> int:
-    mtu_bytes = 0
+def _options(options: str) -> dict[str, int]:
+    """The options' values by attribute name."""
+    values: dict[str, int] = {}
     for option in filter(None, options.split("&")):
         key, _, value = option.partition("=")
-        if key != "mtu":
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: unknown option {key!r} (mtu)")
-        if not value.isascii() or not value.isdigit() or int(value) not in MTUS_BYTES:
-            raise DeviceSpecificationError(
-                f"SOFTHCA_DEVICES: mtu {value!r} is none of {', '.join(map(str, MTUS_BYTES))}")
-        mtu_bytes = int(value)
-    return mtu_bytes
+        number = int(value) if value.isascii() and value.isdigit() and len(value) < 12 else -1
+        if key == "mtu":
+            if number not in MTUS_BYTES:
+                raise DeviceSpecificationError(
+                    f"SOFTHCA_DEVICES: mtu {value!r} is none of {', '.join(map(str, MTUS_BYTES))}")
+        elif key == "buffer":
+            if not LEAST_BUFFER_BYTES <= number <= MOST_BUFFER_BYTES:
+                raise DeviceSpecificationError(
+                    f"SOFTHCA_DEVICES: buffer {value!r} is not {LEAST_BUFFER_BYTES}…{MOST_BUFFER_BYTES}")
+        else:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: unknown option {key!r} (mtu, buffer)")
+        values[f"{key}_bytes"] = number
+    return values
 
 
 def resolve(place: str) -> str:
