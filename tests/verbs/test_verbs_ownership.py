@@ -1,0 +1,189 @@
+"""Ownership: closing a parent closes its children, youngest first; close is idempotent; dropping closes."""
+
+import errno
+import gc
+
+import pytest
+from verbs_fake_driver import OTHER_GID, FakeDriver, FakeRegistry
+
+from softhca.verbs import base
+from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
+from softhca.verbs.cq import CQ, CompChannel
+from softhca.verbs.device import Context
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.qp import QP, QPInitAttr
+from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
+
+
+def world(context: Context) -> dict[str, base.Resource]:
+    """One of everything, in the order in which things depend on each other."""
+    pd = PD(context)
+    channel = CompChannel(context)
+    cq = CQ(context, 10, channel=channel)
+    srq = SRQ(pd, SrqInitAttr(SrqAttr(5)))
+    qp = QP(pd, QPInitAttr(qp_type=2, scq=cq, rcq=cq, srq=srq))
+    mr = MR(pd, 4096, 1)
+    ah = AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=GID.from_bytes(OTHER_GID))))
+    return {"pd": pd, "channel": channel, "cq": cq, "srq": srq, "qp": qp, "mr": mr, "ah": ah}
+
+
+def test_closing_a_context_closes_all_and_then_the_device(registry: FakeRegistry) -> None:
+    context = Context(name="fake0")
+    made = world(context)
+    driver = registry.drivers[0]
+    context.close()
+    assert driver.live == []
+    assert driver.calls[-1] == ("close",)
+    assert not driver.alive
+    for each in made.values():
+        with pytest.raises(PyverbsUserError, match="closed"):
+            each._require_open()
+
+
+def test_closing_a_pd_closes_what_it_owns_youngest_first(context: Context, driver: FakeDriver) -> None:
+    made = world(context)
+    made["pd"].close()
+    assert [call[0] for call in driver.calls] == [
+        "destroy_ah",
+        "dereg_mr",
+        "free",
+        "destroy_qp",
+        "destroy_srq",
+        "dealloc_pd",
+    ]
+    assert [kind for kind, _ in driver.live] == ["cq"]
+
+
+@pytest.mark.parametrize("parent", ["cq", "srq", "channel"])
+def test_closing_a_queue_closes_the_qps_that_use_it_first(
+    context: Context, driver: FakeDriver, parent: str
+) -> None:
+    made = world(context)
+    made[parent].close()
+    assert driver.calls[0][0] == "destroy_qp"
+    assert ("pd", made["pd"].number) in driver.live
+
+
+def test_close_is_idempotent(context: Context, driver: FakeDriver) -> None:
+    made = world(context)
+    for _ in range(2):
+        for each in reversed(made.values()):
+            each.close()
+    assert driver.live == []
+    calls = [call for call in driver.calls if call[0] != "free"]
+    assert len(calls) == len(set(calls)) == 6
+
+
+def test_with_closes(registry: FakeRegistry) -> None:
+    with Context(name="fake0") as context, PD(context) as pd, MR(pd, 10, 1):
+        assert [kind for kind, _ in registry.drivers[0].live] == ["pd", "mr"]
+    assert registry.drivers[0].live == []
+
+
+def test_dropping_the_last_reference_closes(context: Context, driver: FakeDriver) -> None:
+    pd = PD(context)
+    mr = MR(pd, 10, 1)
+    del mr
+    assert [kind for kind, _ in driver.live] == ["pd"]
+    del pd
+    assert driver.live == []
+
+
+def test_a_child_keeps_its_parent_alive(context: Context, driver: FakeDriver) -> None:
+    mr = MR(PD(context), 10, 1)
+    gc.collect()
+    assert [kind for kind, _ in driver.live] == ["pd", "mr"]
+    del mr
+    assert driver.live == []
+
+
+def test_a_refused_close_leaves_the_object_open(context: Context, driver: FakeDriver) -> None:
+    pd = PD(context)
+    mr = MR(pd, 10, 1)
+    driver.refusals["dereg_mr"] = errno.EBUSY
+    with pytest.raises(PyverbsRDMAError) as caught:
+        pd.close()
+    assert caught.value.error_code == errno.EBUSY
+    assert mr.lkey
+    assert pd.number
+    pd.close()
+    assert driver.live == []
+
+
+def test_a_failed_creation_leaves_nothing_behind(context: Context, driver: FakeDriver) -> None:
+    pd = PD(context)
+    buffer = bytearray(100)
+    driver.refusals["reg_mr"] = errno.ENOMEM
+    with pytest.raises(PyverbsRDMAError):
+        MR(pd, 100, 1, buffer=buffer)
+    buffer.append(0)  # not locked any more
+    driver.refusals["reg_mr"] = errno.ENOMEM
+    with pytest.raises(PyverbsRDMAError):
+        MR(pd, 100, 1)
+    assert ("free", 100) in driver.calls
+    pd.close()
+    assert driver.live == []
+
+
+def test_when_the_device_is_dead_close_asks_it_nothing(context: Context, driver: FakeDriver) -> None:
+    made = world(context)
+    driver.alive = False
+    context.close()
+    assert [call[0] for call in driver.calls] == ["free", "close"]
+    with pytest.raises(PyverbsUserError):
+        made["mr"].lkey  # noqa: B018
+
+
+def cycle(made: dict[str, base.Resource]) -> None:
+    made["self"] = made  # type: ignore[assignment]
+
+
+def test_what_the_collector_finds_is_closed_at_the_next_call_and_not_in_the_collection(
+    context: Context, driver: FakeDriver
+) -> None:
+    gc.collect()
+    made = world(context)
+    cycle(made)
+    del made
+    before = len(driver.live)
+    gc.collect()
+    assert len(driver.live) == before == 6
+    context.query_device()
+    assert driver.live == []
+    names = [call[0] for call in driver.calls]
+    assert names.index("destroy_qp") < names.index("destroy_srq") < names.index("dealloc_pd")
+
+
+def test_a_parent_that_closes_waits_for_what_the_collector_put_aside(
+    context: Context, driver: FakeDriver
+) -> None:
+    pd = PD(context)
+    holder: dict[str, object] = {"mr": MR(pd, 10, 1)}
+    holder["self"] = holder
+    del holder
+    gc.collect()
+    pd.close()
+    assert driver.live == []
+
+
+def test_polling_closes_what_was_put_aside(context: Context, driver: FakeDriver) -> None:
+    pd, cq = PD(context), CQ(context, 1)
+    holder: dict[str, object] = {"mr": MR(pd, 10, 1)}
+    holder["self"] = holder
+    del holder
+    gc.collect()
+    assert ("mr" in dict(driver.live)) is True
+    cq.poll()
+    assert ("mr" in dict(driver.live)) is False
+
+
+def test_a_dropped_object_that_cannot_be_closed_is_only_logged(
+    context: Context, driver: FakeDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    pd = PD(context)
+    mr = MR(pd, 10, 1)
+    driver.refusals["dereg_mr"] = errno.EIO
+    del mr
+    assert "dereg_mr refused" in caplog.text
