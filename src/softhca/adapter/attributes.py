@@ -1,0 +1,120 @@
+"""What an adapter says of itself, under the names of ``ibv_device_attr`` and ``ibv_port_attr``."""
+
+from __future__ import annotations
+
+from softhca.adapter.config import AdapterConfig
+from softhca.wire.route import V4_MAPPED_PREFIX
+
+VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
+VENDOR_PART_ID = 1
+ATOMIC_HCA = 1
+PORT_ACTIVE = 4
+PHYS_LINK_UP = 5
+LINK_LAYER_ETHERNET = 2
+MTU_4096 = 5
+GID_TYPE_ROCE_V2 = 2
+MAX_MESSAGE_BYTES = 1 << 31
+
+# ibv_device_cap_flags
+CAP_BAD_PKEY_CNTR = 1 << 1
+CAP_CURR_QP_STATE_MOD = 1 << 5
+CAP_PORT_ACTIVE_EVENT = 1 << 10
+CAP_SYS_IMAGE_GUID = 1 << 11
+CAP_RC_RNR_NAK_GEN = 1 << 12
+DEVICE_CAPS = (
+    CAP_BAD_PKEY_CNTR
+    | CAP_CURR_QP_STATE_MOD
+    | CAP_PORT_ACTIVE_EVENT
+    | CAP_SYS_IMAGE_GUID
+    | CAP_RC_RNR_NAK_GEN
+)
+
+# ibv_port_cap_flags
+PORT_CAP_CM = 1 << 16
+PORT_CAP_IP_BASED_GIDS = 1 << 26
+
+
+def guid_of(gid: bytes) -> int:
+    """The EUI-64 that stands for an adapter whose first GID is ``gid``: never 0, the local bit set.
+
+    An IPv4 address is the GUID's low half; of an IPv6 address the interface identifier is taken.
+    """
+    if gid.startswith(V4_MAPPED_PREFIX):
+        return 0x0200_00FF_0000_0000 | int.from_bytes(gid[12:], "big")
+    return int.from_bytes(gid[8:], "big") | 0x0200_0000_0000_0000
+
+
+def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
+    """``ibv_device_attr`` by name; counts and bytes as there."""
+    guid = guid_of(config.gids[0])
+    return {
+        "fw_ver": config.firmware.encode("ascii"),
+        "node_guid": guid,
+        "sys_image_guid": guid,
+        "max_mr_size": config.max_mr_size_bytes,
+        "page_size_cap": 4096,
+        "vendor_id": VENDOR_ID,
+        "vendor_part_id": VENDOR_PART_ID,
+        "hw_ver": 1,
+        "max_qp": config.max_qp,
+        "max_qp_wr": config.max_qp_wr,
+        "device_cap_flags": DEVICE_CAPS,
+        "max_sge": config.max_sge,
+        "max_sge_rd": config.max_sge,
+        "max_cq": config.max_cq,
+        "max_cqe": config.max_cqe,
+        "max_mr": config.max_mr,
+        "max_pd": config.max_pd,
+        "max_qp_rd_atom": config.max_qp_rd_atom,
+        "max_ee_rd_atom": 0,
+        "max_res_rd_atom": config.max_qp_rd_atom * config.max_qp,
+        "max_qp_init_rd_atom": config.max_qp_rd_atom,
+        "max_ee_init_rd_atom": 0,
+        "atomic_cap": ATOMIC_HCA,
+        "max_ee": 0,
+        "max_rdd": 0,
+        "max_mw": 0,
+        "max_raw_ipv6_qp": 0,
+        "max_raw_ethy_qp": 0,
+        "max_mcast_grp": config.max_mcast_grp,
+        "max_mcast_qp_attach": config.max_mcast_qp_attach,
+        "max_total_mcast_qp_attach": config.max_mcast_grp * config.max_mcast_qp_attach,
+        "max_ah": config.max_ah,
+        "max_fmr": 0,
+        "max_map_per_fmr": 0,
+        "max_srq": config.max_srq,
+        "max_srq_wr": config.max_srq_wr,
+        "max_srq_sge": config.max_srq_sge,
+        "max_inline_data": config.max_inline_bytes,
+        "max_pkeys": config.pkey_table_length,
+        "local_ca_ack_delay": 15,
+        "phys_port_cnt": 1,
+    }
+
+
+def port_attributes(config: AdapterConfig, bad_pkeys: int) -> dict[str, int]:
+    """``ibv_port_attr`` by name."""
+    return {
+        "state": PORT_ACTIVE,
+        "max_mtu": MTU_4096,
+        "active_mtu": config.active_mtu,
+        "gid_tbl_len": config.gid_table_length,
+        "port_cap_flags": PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS,
+        "max_msg_sz": MAX_MESSAGE_BYTES,
+        "bad_pkey_cntr": bad_pkeys,
+        "qkey_viol_cntr": 0,
+        "pkey_tbl_len": config.pkey_table_length,
+        "lid": 0,
+        "sm_lid": 0,
+        "lmc": 0,
+        "max_vl_num": 1,
+        "sm_sl": 0,
+        "subnet_timeout": 0,
+        "init_type_reply": 0,
+        "active_width": config.active_width,
+        "active_speed": config.active_speed,
+        "phys_state": PHYS_LINK_UP,
+        "link_layer": LINK_LAYER_ETHERNET,
+        "flags": 0,
+        "port_cap_flags2": 0,
+    }

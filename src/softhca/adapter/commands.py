@@ -1,0 +1,379 @@
+"""What each control command does.  A handler checks everything first, then changes; a refusal is an OSError
+whose errno becomes the reply, and nothing has changed.
+
+Handlers take (adapter, host, the command's fields, now) and give the reply's fields.  ``HANDLERS`` is the
+table; the queue pair's commands stand in ``queue_pair_commands.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter import attributes, queue_pair_commands
+from softhca.adapter.paths import PORT_NUMBER, check_vector, is_multicast, route_of
+from softhca.adapter.resources import Kind, Resource
+from softhca.adapter.rings import layout_of
+from softhca.memory.arenas import SLOT_PAGES
+from softhca.queues import control_fields as control
+from softhca.queues.completion import CompletionQueue
+from softhca.queues.cqe import CQE_BYTES
+from softhca.queues.shared_receive import SharedReceiveQueue
+from softhca.queues.wqe import receive_bytes
+from softhca.transport.environment import AddressHandle
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.hosts import Host
+
+Fields = dict[str, Any]
+Handler = Callable[["Adapter", "Host", Fields, int], Mapping[str, Any]]
+
+NO_DOORBELL = 0xFFFFFFFF
+REREG_TRANSLATION = 1
+REREG_PD = 2
+REREG_ACCESS = 4
+SRQ_MAX_WR = 1
+SRQ_LIMIT = 2
+
+
+def execute(
+    adapter: Adapter, host: Host, command: int, fields: Fields, now: int
+) -> tuple[int, Mapping[str, Any]]:
+    """``(errno, reply fields)`` of one decoded command."""
+    try:
+        return 0, HANDLERS[command](adapter, host, fields, now)
+    except OSError as refusal:
+        return refusal.errno or errno.EIO, {}
+
+
+def _port(fields: Fields) -> None:
+    if fields["port_num"] != PORT_NUMBER:
+        raise OSError(errno.EINVAL, f"there is no port {fields['port_num']}")
+
+
+# what the adapter is
+
+
+def _query_device(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    return adapter.device_attributes
+
+
+def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    _port(fields)
+    return attributes.port_attributes(adapter.config, adapter.bad_pkeys())
+
+
+def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    _port(fields)
+    if fields["index"] >= adapter.config.gid_table_length:
+        raise OSError(errno.EINVAL, f"the GID table ends before {fields['index']}")
+    gids = adapter.config.gids
+    index = fields["index"]
+    return {"gid": gids[index] if index < len(gids) else bytes(16), "gid_type": attributes.GID_TYPE_ROCE_V2}
+
+
+def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    _port(fields)
+    if fields["index"] >= adapter.config.pkey_table_length:
+        raise OSError(errno.EINVAL, f"the P_Key table ends before {fields['index']}")
+    return {"pkey": adapter.port.pkey(fields["index"])}
+
+
+def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    if fields["scope"] == control.COUNTERS_QP:
+        resource = adapter.resources.find(Kind.QP, fields["element"], host.number)
+        return {"counters": list(resource.element.counters.as_dict().items())}
+    if fields["scope"] != control.COUNTERS_PORT or fields["element"] not in (0, PORT_NUMBER):
+        raise OSError(errno.EINVAL, "counters are a port's or a queue pair's")
+    return {"counters": list(adapter.port_counters().items())}
+
+
+# memory
+
+
+def _attach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    slot, pages, address = fields["slot"], fields["pages"], fields["address"]
+    if fields["memory"] == control.MEMORY_SHARED:
+        if not host.address_map.address(slot * SLOT_PAGES):
+            raise OSError(errno.EINVAL, f"slot {slot} is no shared memory of this host")
+        return {}
+    number = adapter.resources.reserve(Kind.ARENA)
+    slots = range(slot, slot + -(-pages // SLOT_PAGES))
+    if any(other in host.arenas for other in slots):
+        raise OSError(errno.EBUSY, f"slot {slot} is attached already")
+    # an embedded host shares its own map with the adapter: there the buffer is in place already
+    present = host.pid == 0 and pages > 0 and host.address_map.address(slot * SLOT_PAGES) == address != 0
+    if present:
+        last = slot * SLOT_PAGES + pages - 1
+        if host.address_map.address(last) != address + (pages - 1) * 4096:
+            raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
+    else:
+        host.address_map.attach(slot, pages, address, host.pid)
+    resource = adapter.resources.add(Kind.ARENA, number, host.number, (slot, pages, not present))
+    host.arenas.update(dict.fromkeys(slots, resource))
+    return {}
+
+
+def _detach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = host.arenas.get(fields["slot"])
+    if resource is None or resource.element[:2] != (fields["slot"], fields["pages"]):
+        raise OSError(errno.EINVAL, f"slot {fields['slot']} does not begin {fields['pages']} attached pages")
+    adapter.resources.remove(resource)
+    _release_arena(host, resource)
+    return {}
+
+
+def _release_arena(host: Host, resource: Resource) -> None:
+    slot, pages, attached_here = resource.element
+    for used in range(slot, slot + -(-pages // SLOT_PAGES)):
+        del host.arenas[used]
+    if attached_here:
+        host.address_map.detach(slot, pages)
+
+
+def _alloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    pd = adapter.resources.reserve(Kind.PD)
+    adapter.resources.add(Kind.PD, pd, host.number, None)
+    return {"pd": pd}
+
+
+def _dealloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    adapter.resources.remove(adapter.resources.find(Kind.PD, fields["pd"], host.number))
+    return {}
+
+
+def _arenas_of(host: Host, frames: Sequence[tuple[int, int]]) -> tuple[Resource, ...]:
+    """The attached buffers that runs of frames lie in, each once; memory of the memfd needs none."""
+    found: dict[int, Resource] = {}
+    for first, count in frames:
+        for slot in range(first // SLOT_PAGES, (first + max(count, 1) - 1) // SLOT_PAGES + 1):
+            if slot in host.arenas:
+                found[host.arenas[slot].number] = host.arenas[slot]
+    return tuple(found.values())
+
+
+def _reg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    if fields["length"] > adapter.config.max_mr_size_bytes:
+        raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
+    if adapter.resources.count(Kind.MR) >= adapter.config.max_mr:
+        raise OSError(
+            errno.ENOMEM, f"the adapter has no room for another region (limit {adapter.config.max_mr})"
+        )
+    region = adapter.regions.register(
+        host.address_map,
+        pd.number,
+        fields["va"],
+        fields["length"],
+        fields["access"],
+        fields["frames"],
+        fields["page_offset"],
+        bool(fields["zero_based"]),
+    )
+    adapter.resources.add(Kind.MR, region.key, host.number, region, (pd, *_arenas_of(host, fields["frames"])))
+    return {"lkey": region.key, "rkey": region.key}
+
+
+def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
+    flags, region = fields["flags"], resource.element
+    if not flags or flags & ~(REREG_TRANSLATION | REREG_PD | REREG_ACCESS):
+        raise OSError(errno.EINVAL, f"flags {flags:#x} name nothing that can be changed")
+    pd = resource.uses[0]
+    arenas = resource.uses[1:]
+    if flags & REREG_PD:
+        pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    translation = None
+    if flags & REREG_TRANSLATION:
+        if fields["length"] > adapter.config.max_mr_size_bytes:
+            raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
+        translation = (
+            host.address_map,
+            fields["va"],
+            fields["length"],
+            fields["frames"],
+            fields["page_offset"],
+            bool(fields["zero_based"]),
+        )
+        arenas = _arenas_of(host, fields["frames"])
+    adapter.regions.reregister(
+        region,
+        pd=pd.number,
+        access=fields["access"] if flags & REREG_ACCESS else None,
+        translation=translation,
+    )
+    adapter.resources.move(resource, (pd, *arenas))
+    adapter.resources.renumber(resource, region.key)
+    return {"lkey": region.key, "rkey": region.key}
+
+
+def _dereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
+    adapter.regions.deregister(resource.element)
+    adapter.resources.remove(resource)
+    return {}
+
+
+# completion queues
+
+
+def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    number = adapter.resources.reserve(Kind.CQ)
+    layout = _completion_layout(adapter, host, fields)
+    cq = CompletionQueue(number, layout, host)
+    adapter.resources.add(Kind.CQ, number, host.number, cq)
+    return {"cq": number, "cqe": layout.entries}
+
+
+def _completion_layout(adapter: Adapter, host: Host, fields: Fields) -> Any:
+    if not 0 < fields["entries"] <= adapter.config.max_cqe:
+        raise OSError(errno.EINVAL, f"a completion queue has 1…{adapter.config.max_cqe} entries")
+    return layout_of(
+        host.address_map,
+        fields["entries"],
+        fields["body_bytes"],
+        fields["frames"],
+        fields["entries"] * CQE_BYTES,
+    )
+
+
+def _resize_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.CQ, fields["cq"], host.number)
+    layout = _completion_layout(adapter, host, fields)
+    resource.element.move_to(layout)
+    return {"cqe": layout.entries}
+
+
+def _destroy_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    adapter.resources.remove(adapter.resources.find(Kind.CQ, fields["cq"], host.number))
+    host.events.forget(control.EVENT_COMPLETION, fields["cq"])
+    return {}
+
+
+# shared receive queues
+
+
+def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    config = adapter.config
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    if not 0 < fields["max_wr"] <= config.max_srq_wr or not 0 < fields["max_sge"] <= config.max_srq_sge:
+        raise OSError(
+            errno.EINVAL,
+            f"a shared receive queue has 1…{config.max_srq_wr} requests of 1…{config.max_srq_sge} elements",
+        )
+    if fields["srq_limit"] > fields["max_wr"]:
+        raise OSError(errno.EINVAL, "the limit is beyond the queue's size")
+    number = adapter.resources.reserve(Kind.SRQ)
+    layout = layout_of(
+        host.address_map,
+        fields["entries"],
+        fields["body_bytes"],
+        fields["frames"],
+        fields["max_wr"] * receive_bytes(1),
+    )
+    srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host)
+    srq_resource = adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,))
+    srq_resource.element.set_limit(fields["srq_limit"])
+    return {"srq": number, "doorbell": NO_DOORBELL, "max_wr": layout.entries, "max_sge": fields["max_sge"]}
+
+
+def _modify_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    srq = adapter.resources.find(Kind.SRQ, fields["srq"], host.number).element
+    if fields["attr_mask"] & SRQ_MAX_WR or fields["attr_mask"] & ~SRQ_LIMIT:
+        raise OSError(errno.EINVAL, "only the limit of a shared receive queue can be changed")
+    if fields["srq_limit"] > srq.consumer.layout.entries:
+        raise OSError(errno.EINVAL, "the limit is beyond the queue's size")
+    if fields["attr_mask"] & SRQ_LIMIT:
+        srq.set_limit(fields["srq_limit"])
+    return {}
+
+
+def _query_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    srq = adapter.resources.find(Kind.SRQ, fields["srq"], host.number).element
+    return {"max_wr": srq.consumer.layout.entries, "max_sge": srq.max_sge, "srq_limit": srq.limit}
+
+
+def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    adapter.resources.remove(adapter.resources.find(Kind.SRQ, fields["srq"], host.number))
+    return {}
+
+
+# address handles and multicast
+
+
+def _create_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    check_vector(fields, adapter.config)
+    number = adapter.resources.reserve(Kind.AH)
+    route = route_of(fields, adapter.config, number, adapter.source_port_for)
+    handle = AddressHandle(number, pd.number, route, adapter.window_for(route), fields["sl"])
+    adapter.resources.add(Kind.AH, number, host.number, handle, (pd,))
+    adapter.handles[number] = handle
+    return {"ah": number}
+
+
+def _destroy_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    adapter.resources.remove(adapter.resources.find(Kind.AH, fields["ah"], host.number))
+    del adapter.handles[fields["ah"]]
+    return {}
+
+
+def _attach_mcast(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
+    if not is_multicast(fields["gid"]):
+        raise OSError(errno.EINVAL, "the GID is no multicast GID")
+    adapter.groups.attach(fields["gid"], resource.element)
+    return {}
+
+
+def _detach_mcast(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
+    adapter.groups.detach(fields["gid"], resource.element)
+    return {}
+
+
+def release(adapter: Adapter, host: Host, resource: Resource) -> None:
+    """Free a resource whose host is gone; what stands on it has been freed before."""
+    if resource.kind is Kind.QP:
+        queue_pair_commands.destroy(adapter, host, resource)
+        return
+    if resource.kind is Kind.MR:
+        adapter.regions.deregister(resource.element)
+    elif resource.kind is Kind.AH:
+        del adapter.handles[resource.number]
+    adapter.resources.remove(resource)
+    if resource.kind is Kind.ARENA:
+        _release_arena(host, resource)
+
+
+HANDLERS: Mapping[int, Handler] = {
+    control.QUERY_DEVICE: _query_device,
+    control.QUERY_PORT: _query_port,
+    control.QUERY_GID: _query_gid,
+    control.QUERY_PKEY: _query_pkey,
+    control.QUERY_COUNTERS: _query_counters,
+    control.ATTACH_ARENA: _attach_arena,
+    control.DETACH_ARENA: _detach_arena,
+    control.ALLOC_PD: _alloc_pd,
+    control.DEALLOC_PD: _dealloc_pd,
+    control.REG_MR: _reg_mr,
+    control.REREG_MR: _rereg_mr,
+    control.DEREG_MR: _dereg_mr,
+    control.CREATE_CQ: _create_cq,
+    control.RESIZE_CQ: _resize_cq,
+    control.DESTROY_CQ: _destroy_cq,
+    control.CREATE_SRQ: _create_srq,
+    control.MODIFY_SRQ: _modify_srq,
+    control.QUERY_SRQ: _query_srq,
+    control.DESTROY_SRQ: _destroy_srq,
+    control.CREATE_AH: _create_ah,
+    control.DESTROY_AH: _destroy_ah,
+    control.ATTACH_MCAST: _attach_mcast,
+    control.DETACH_MCAST: _detach_mcast,
+    control.CREATE_QP: queue_pair_commands.create_qp,
+    control.MODIFY_QP: queue_pair_commands.modify_qp,
+    control.QUERY_QP: queue_pair_commands.query_qp,
+    control.DESTROY_QP: queue_pair_commands.destroy_qp,
+}

@@ -1,0 +1,89 @@
+"""What an adapter is made with: addresses, limits, names.  A value that cannot work is refused when it is
+made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
+"""ibv_mtu to bytes."""
+
+DEFAULT_PKEY = 0xFFFF
+QPN_MASK = 0xFFFFFF
+MULTICAST_QPN = 0xFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """Addresses and limits of one adapter with one port.  ValueError when a value is out of range.
+
+    ``gids`` are the port's RoCE v2 addresses (16 bytes, IPv4-mapped or IPv6); node GUIDs derive from the
+    first. ``pkeys`` is the P_Key table, ``active_mtu`` an ``ibv_mtu``, ``rate_width``/``rate_speed`` the
+    figures of ``ibv_port_attr``.  The ``max_`` limits are those of ``ibv_device_attr``.
+    """
+
+    gids: tuple[bytes, ...]
+    pkeys: tuple[int, ...] = (DEFAULT_PKEY,)
+    active_mtu: int = 3
+    firmware: str = "0.1.0"
+    active_width: int = 2
+    active_speed: int = 32
+    gid_table_length: int = 16
+    pkey_table_length: int = 16
+    max_host: int = 64
+    max_pd: int = 32_768
+    max_mr: int = 131_072
+    max_mr_size_bytes: int = 1 << 40
+    max_cq: int = 16_384
+    max_cqe: int = 4_194_304
+    max_qp: int = 16_384
+    max_qp_wr: int = 32_768
+    max_sge: int = 256
+    max_inline_bytes: int = 4096
+    max_srq: int = 16_384
+    max_srq_wr: int = 32_768
+    max_srq_sge: int = 256
+    max_ah: int = 65_536
+    max_qp_rd_atom: int = 128
+    max_mcast_grp: int = 8192
+    max_mcast_qp_attach: int = 248
+    max_sources: int = 4096
+    max_windows: int = 4096
+
+    def __post_init__(self) -> None:
+        if not self.gids or len(self.gids) > self.gid_table_length:
+            raise ValueError(f"an adapter has 1…{self.gid_table_length} GIDs, not {len(self.gids)}")
+        for gid in self.gids:
+            if len(gid) != 16 or not any(gid) or gid[0] == 0xFF:
+                raise ValueError(f"GID {gid.hex()}: expected 16 bytes of a unicast address")
+        if len(set(self.gids)) != len(self.gids):
+            raise ValueError("a GID is given twice")
+        if not self.pkeys or len(self.pkeys) > self.pkey_table_length:
+            raise ValueError(f"an adapter has 1…{self.pkey_table_length} P_Keys, not {len(self.pkeys)}")
+        for pkey in self.pkeys:
+            if not 0 <= pkey <= 0xFFFF or not pkey & 0x7FFF:
+                raise ValueError(f"P_Key {pkey:#x}: its low 15 bits are 1…0x7fff")
+        if self.active_mtu not in MTU_BYTES:
+            raise ValueError(f"active_mtu {self.active_mtu}: expected an ibv_mtu, 1…5")
+        for field in fields(self):
+            if field.name.startswith("max_") and not 0 < getattr(self, field.name) <= _CEILINGS.get(
+                field.name, 1 << 24
+            ):
+                raise ValueError(
+                    f"{field.name} = {getattr(self, field.name)}: "
+                    f"expected 1…{_CEILINGS.get(field.name, 1 << 24)}"
+                )
+
+
+_CEILINGS = {
+    "max_mr_size_bytes": 1 << 44,
+    "max_qp": (1 << 24) - 3,
+    "max_pd": (1 << 24) - 1,
+    "max_qp_rd_atom": 255,
+    "max_sge": 1024,
+    "max_srq_sge": 1024,
+    "max_inline_bytes": 1 << 16,
+    "max_qp_wr": 1 << 20,
+    "max_srq_wr": 1 << 20,
+}

@@ -1,0 +1,52 @@
+"""What a port counts: packets, bytes, and every packet that it dropped, by reason."""
+
+import cython
+
+from softhca.wire.drops import COUNT, NAMES
+
+_COUNT = cython.declare(cython.int, COUNT)
+
+
+class PortCounters:
+    """Integers that only grow.  ``bytes`` are BTH … ICRC; loopback traffic is counted as received and sent
+    too.
+    """
+
+    def __init__(self):
+        self.packets_received = 0
+        self.bytes_received = 0
+        self.packets_sent = 0
+        self.bytes_sent = 0
+        self.bursts_received = 0
+        self.bursts_sent = 0
+        self.loopback_packets = 0
+        self.multicast_copies = 0
+        self.identifications_recovered = 0
+        self.drops = [0] * _COUNT
+
+    def drop(self, reason):
+        """Count one dropped packet; an unknown reason counts as "resources"."""
+        if 0 < reason < _COUNT:
+            self.drops[reason] += 1
+        else:
+            self.drops[_COUNT - 1] += 1
+
+    def as_dict(self):
+        """All counters by name; a drop is ``drops_`` and the reason's name."""
+        figures = {
+            name: getattr(self, name)
+            for name in (
+                "packets_received",
+                "bytes_received",
+                "packets_sent",
+                "bytes_sent",
+                "bursts_received",
+                "bursts_sent",
+                "loopback_packets",
+                "multicast_copies",
+                "identifications_recovered",
+            )
+        }
+        for reason in range(1, COUNT):
+            figures[f"drops_{NAMES[reason]}"] = self.drops[reason]
+        return figures

@@ -1,0 +1,44 @@
+from softhca.adapter.port cimport Port, Source, pkeys_match
+from softhca.adapter.scheduler cimport Scheduler
+from softhca.adapter.timers cimport Timers
+from softhca.machine.primitives cimport copy
+from softhca.transport.context cimport QueuePair
+from softhca.transport.environment cimport AddressHandle, Environment
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.packet_view cimport PacketView
+
+
+cdef class Adapter(Environment):
+    cdef public object config
+    cdef public dict device_attributes
+    cdef public object source_port_for
+    cdef public object notice
+    cdef public Port port
+    cdef public object groups
+    cdef public object resources
+    cdef public Scheduler scheduler
+    cdef public Timers timers
+    cdef public dict queue_pairs
+    cdef public dict handles
+    cdef public dict hosts
+    cdef public unsigned long long now
+    cdef int _next_host
+    cdef PacketView _view
+    cdef Arrival _loop
+
+    cpdef int attach_host(self, object side) except -1
+    cpdef object _told(self)
+    cpdef object detach_host(self, int number)
+    cpdef bint kick(self, unsigned long long now) except -1
+    cdef bint _serve_commands(self, object host, unsigned long long now) except -1
+    cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
+    cdef int _packet(self, Source source, Arrival arrival, unsigned int offset, unsigned int n, bint local,
+                     unsigned long long now) except -1
+    cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
+    cpdef object expire(self, unsigned long long now)
+    cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
+    cdef object _loop_back(self, Burst burst, unsigned long long now)
+    cpdef list take_notifications(self)
+    cpdef unsigned long long next_deadline(self)
+    cpdef unsigned long long bad_pkeys(self)
+    cpdef dict port_counters(self)

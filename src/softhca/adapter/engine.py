@@ -1,0 +1,383 @@
+"""The adapter: one sans-IO engine that turns commands, doorbells, packets and time into packets and
+events.
+"""
+
+import errno
+import random
+
+import cython
+
+from softhca.adapter.attributes import device_attributes
+from softhca.adapter.commands import execute, release
+from softhca.adapter.config import MULTICAST_QPN
+from softhca.adapter.hosts import COMMANDS_A_TURN, Host
+from softhca.adapter.multicast import MulticastGroups
+from softhca.adapter.paths import PORT_NUMBER, default_source_port, is_multicast
+from softhca.adapter.port import Port, Source, pkeys_match
+from softhca.adapter.resources import Kind, ResourceTable
+from softhca.adapter.scheduler import Scheduler
+from softhca.adapter.timers import NEVER, Timers
+from softhca.machine.primitives import copy
+from softhca.memory.regions import RegionTable
+from softhca.memory.tpt import TranslationTable
+from softhca.queues.control_fields import EVENT_CQ_ERR
+from softhca.transport.context import QueuePair
+from softhca.transport.counters import TransportCounters
+from softhca.transport.environment import Environment
+from softhca.transport.states import ERR, INIT, RESET
+from softhca.wire.burst import Arrival
+from softhca.wire.drops import (
+    DROP_DESTINATION,
+    DROP_LENGTH,
+    DROP_PKEY,
+    DROP_SERVICE,
+    DROP_SOURCE,
+    DROP_STATE,
+    DROP_TRUNCATED,
+    DROP_UNKNOWN_QP,
+)
+from softhca.wire.packet_view import PacketView
+
+__all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
+
+_RESET = cython.declare(cython.int, RESET)
+_INIT = cython.declare(cython.int, INIT)
+_ERR = cython.declare(cython.int, ERR)
+_UD = cython.declare(cython.int, 3)
+_MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
+_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
+_LENGTH = cython.declare(cython.int, DROP_LENGTH)
+_PKEY = cython.declare(cython.int, DROP_PKEY)
+_SERVICE = cython.declare(cython.int, DROP_SERVICE)
+_SOURCE = cython.declare(cython.int, DROP_SOURCE)
+_STATE = cython.declare(cython.int, DROP_STATE)
+_TRUNCATED = cython.declare(cython.int, DROP_TRUNCATED)
+_UNKNOWN_QP = cython.declare(cython.int, DROP_UNKNOWN_QP)
+_TURNS = cython.declare(cython.int, 64)
+_LEAST_BYTES = cython.declare(cython.uint, 16)
+
+
+class Adapter(Environment):
+    """One host channel adapter with one port (number 1).
+
+    The engine's contract
+    --------------------- *Nothing here blocks, reads a clock, opens a socket or draws from a global
+    generator.*  ``now`` is nanoseconds from any origin and never goes back; two adapters with the same
+    ``config``, ``seed`` and calls do the same.
+
+    Commands
+        ``attach_host`` joins a host (its rings, in shared memory) and ``detach_host`` frees all that it
+        owned. Everything else is asked through the host's command ring and done, and answered there, by
+        ``kick``.
+    Inputs
+        ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: a
+        link has a run of packets; the buffer is the link's again when the call returns.  ``expire(now)``:
+        time has passed; serves doorbells too, so that a loop that polls need not kick.
+    Outputs
+        ``transmit(port_number, burst, now)``: fills one burst and returns True, or returns False when nothing
+        is to be sent now; call it until then, or give others a turn between.  A burst that was filled counts
+        as sent.  Traffic to one of the adapter's own GIDs never appears there: it is received within
+        ``transmit``, at most 64 bursts a call.  Completions and events appear in the hosts' rings;
+        ``take_notifications()`` tells which hosts got events or replies since it was last asked.
+    Deadlines
+        ``next_deadline()``: the engine wants ``transmit`` and ``expire`` at that moment or soon after; 0 when
+        it has something to send now, ``NEVER`` when it waits for nothing.  It may be early, and is never
+        late.
+    Order
+        Any.  After any input, ``transmit`` until False, then ``take_notifications`` and ``next_deadline``.
+        One thread at a time.
+    What never happens
+        No packet, ring entry or command that somebody else wrote raises an exception: a packet is dropped and
+        counted by reason, a command is refused with an errno, a host that breaks its rings is no longer
+        served.  Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
+        pairs or regions exist.
+
+    ``source_port_for`` is the link's (entropy → UDP source port), ``overhead_for`` (GID → bytes) the cost of
+    a datagram to a destination beyond its own bytes.  ``notice``, when set, is called, without arguments,
+    whenever a host is told something; it must not call back.
+    """
+
+    def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
+        generator = random.Random(seed)
+        super().__init__(RegionTable(TranslationTable(), generator), TransportCounters())
+        self.config = config
+        self.device_attributes = device_attributes(config)
+        self.source_port_for = default_source_port if source_port_for is None else source_port_for
+        self.notice = notice
+        self.port = Port(config, overhead_for)
+        self.groups = MulticastGroups(config)
+        self.resources = ResourceTable(
+            {
+                Kind.QP: config.max_qp,
+                Kind.AH: config.max_ah,
+                Kind.SRQ: config.max_srq,
+                Kind.CQ: config.max_cq,
+                Kind.MR: config.max_mr,
+                Kind.ARENA: 2 * config.max_mr,
+                Kind.PD: config.max_pd,
+            },
+            generator.randrange(0x11, 0xFFFFFF),
+        )
+        self.scheduler = Scheduler()
+        self.timers = Timers(now)
+        self.queue_pairs = {}
+        self.handles = {}
+        self.hosts = {}
+        self.now = now
+        self._next_host = 1
+        self._view = PacketView()
+        self._loop = Arrival()
+
+    # commands
+
+    def attach_host(self, side):
+        """Join a host by its rings (`hosts.HostSide`); its number.
+
+        OSError when the frames do not hold rings (EINVAL, EFAULT) or too many hosts are attached (ENOMEM).
+        """
+        if len(self.hosts) >= self.config.max_host:
+            raise OSError(errno.ENOMEM, f"an adapter serves {self.config.max_host} hosts at most")
+        host = Host(self._next_host, side, self._told)
+        self.hosts[host.number] = host
+        self._next_host += 1
+        return host.number
+
+    def _told(self):
+        """A host was told something."""
+        if self.notice is not None:
+            self.notice()
+
+    def detach_host(self, number):
+        """A host is gone: free everything that it owned.  KeyError when there is no such host."""
+        host = self.hosts.pop(number)
+        for resource in self.resources.owned(number):
+            release(self, host, resource)
+
+    # inputs
+
+    def kick(self, now):
+        """Serve the command rings and doorbells of all hosts; whether there was anything."""
+        served: cython.bint = False
+        self.now = now
+        for host in list(self.hosts.values()):
+            if self._serve_commands(host, now):
+                served = True
+            if host.ring(now):
+                served = True
+            if host.events.waiting():
+                host.events.flush()
+        return served
+
+    def _serve_commands(self, host, now):
+        """Take and answer commands while there are any, no more than the ring holds."""
+        for turn in range(COMMANDS_A_TURN):
+            command = host.commands.take() if host.replies.room() else None
+            if command is None:
+                return turn > 0
+            code, reply = command.errno, {}
+            if code == 0:
+                code, reply = execute(self, host, command.command, command.fields, now)
+            host.replies.send(command.tag, command.command, code, reply)
+            host.mark()
+        return True
+
+    def receive(self, port_number, arrival, now):
+        """Take a run of packets from the link of a port."""
+        counters = self.port.counters
+        offset: cython.uint = 0
+        n: cython.uint
+        reason: cython.int
+        length: cython.uint = arrival.length
+        stride: cython.uint = arrival.stride
+        source: Source = self.port.source_of(arrival)
+        self.now = now
+        if length > arrival.capacity:
+            length = arrival.capacity
+        if stride == 0 or stride > length:
+            stride = length
+        local: cython.bint = arrival.destination in self.port.gids
+        counters.bursts_received += 1
+        while offset < length:
+            n = length - offset if length - offset < stride else stride
+            if source is None:
+                reason = _SOURCE
+            else:
+                reason = self._packet(source, arrival, offset, n, local, now)
+            if reason == 0:
+                counters.packets_received += 1
+                counters.bytes_received += n
+            else:
+                counters.drop(reason)
+            offset += n
+
+    def _packet(self, source, arrival, offset, n, local, now):
+        """One packet: every check that does not need the transport's state, then the transport; 0 or a drop
+        reason.
+        """
+        view: PacketView = self._view
+        queue_pair: QueuePair
+        reason: cython.int
+        if n < _LEAST_BYTES:
+            return _TRUNCATED
+        if n & 3:
+            return _LENGTH
+        reason = source.check(arrival.address + offset, n)
+        if reason:
+            return reason
+        reason = view.decode(arrival.data, offset, n)
+        if reason:
+            return reason
+        if view.dest_qp == _MULTICAST_QPN:
+            return self._multicast(arrival, now)
+        if not local:
+            return _DESTINATION
+        queue_pair = self.queue_pairs.get(view.dest_qp)
+        if queue_pair is None:
+            return _UNKNOWN_QP
+        if queue_pair.service != view.service:
+            return _SERVICE
+        if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+            return _STATE
+        if not pkeys_match(queue_pair.pkey, view.pkey):
+            return _PKEY
+        if queue_pair.service != _UD and (
+            queue_pair.route is None or queue_pair.route.destination != arrival.source
+        ):
+            return _SOURCE
+        queue_pair.receive(view, arrival, now)
+        return 0
+
+    def _multicast(self, arrival, now):
+        """Copies of a datagram for the queue pairs of its group, but not for the one that sent it
+        (C10-58).
+        """
+        view: PacketView = self._view
+        queue_pair: QueuePair
+        reason: cython.int = _UNKNOWN_QP
+        own: cython.bint = arrival.source in self.port.gids
+        if view.service != _UD:
+            return _SERVICE
+        for queue_pair in self.groups.members(arrival.destination):
+            if own and queue_pair.number == view.source_qp:
+                continue
+            if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+                reason = _STATE
+            elif not pkeys_match(queue_pair.pkey, view.pkey):
+                reason = _PKEY
+            else:
+                self.port.counters.multicast_copies += 1
+                queue_pair.receive(view, arrival, now)
+                reason = 0
+        return reason
+
+    def expire(self, now):
+        """Time has passed: call the queue pairs whose deadline has come; serve doorbells and
+        waiting events.
+        """
+        queue_pair: QueuePair
+        self.now = now
+        if now >= self.timers.next_ns:
+            for queue_pair in self.timers.expire(now):
+                queue_pair.expire(now)
+        for host in self.hosts.values():
+            if not host.doorbells.empty():
+                host.ring(now)
+            if host.events.waiting():
+                host.events.flush()
+
+    # outputs
+
+    def transmit(self, port_number, burst, now):
+        """Fill ``burst`` with what the next queue pair has to send; False when nothing is to be sent now."""
+        queue_pair: QueuePair
+        packets: cython.int
+        counters = self.port.counters
+        turns: cython.int = _TURNS
+        self.now = now
+        while turns > 0:
+            turns -= 1
+            queue_pair = self.scheduler.next()
+            if queue_pair is None:
+                return False
+            if self.queue_pairs.get(queue_pair.number) is not queue_pair:
+                continue
+            burst.reset()
+            packets = queue_pair.produce(burst, now)
+            if packets <= 0:
+                continue
+            self.scheduler.charge(burst.length)
+            counters.packets_sent += packets
+            counters.bytes_sent += burst.length
+            counters.bursts_sent += 1
+            if queue_pair.has_work():
+                self.scheduler.put(queue_pair)
+            if burst.route.destination in self.port.gids:
+                self._loop_back(burst, now)
+                continue
+            if queue_pair.service == _UD and is_multicast(burst.route.destination):
+                self._loop_back(burst, now)
+            return True
+        return False
+
+    def _loop_back(self, burst, now):
+        """What is sent to this adapter is received by it, without a link."""
+        arrival: Arrival = self._loop
+        copy(arrival.address, burst.address, burst.length)
+        arrival.length = burst.length
+        arrival.stride = burst.stride
+        arrival.framing = burst.route.framing
+        arrival.source = burst.route.source
+        arrival.source_port = burst.route.source_port
+        arrival.destination = burst.route.destination
+        arrival.traffic_class = burst.route.traffic_class
+        self.port.counters.loopback_packets += burst.packets
+        self.receive(PORT_NUMBER, arrival, now)
+
+    def take_notifications(self):
+        """Numbers of the hosts that were told something since the last call."""
+        told = [number for number, host in self.hosts.items() if host.told]
+        for number in told:
+            self.hosts[number].told = False
+        return told
+
+    def next_deadline(self):
+        """When ``transmit`` and ``expire`` are due; 0: now, ``NEVER``: nothing is waited for."""
+        if self.scheduler.length:
+            return 0
+        return self.timers.next_deadline()
+
+    # what the transport asks
+
+    def schedule(self, queue_pair):
+        """Give a queue pair a turn (`Environment.schedule`)."""
+        self.scheduler.put(queue_pair)
+
+    def arm(self, queue_pair, deadline_ns):
+        """Call a queue pair at ``deadline_ns`` or soon after (`Environment.arm`)."""
+        self.timers.arm(queue_pair, deadline_ns)
+
+    def event(self, kind, number):
+        """Tell the host that owns the element (`Environment.event`)."""
+        resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
+        if resource is not None:
+            self.hosts[resource.host].tell(kind, number)
+
+    def address_handle(self, number):
+        """The address handle with this number (`Environment.address_handle`)."""
+        return self.handles.get(number)
+
+    def window_for(self, route):
+        """The window towards a route's destination (`Environment.window_for`)."""
+        return self.port.window_for(route.destination)
+
+    # figures
+
+    def bad_pkeys(self):
+        """Packets whose P_Key did not match."""
+        return self.port.counters.drops[_PKEY]
+
+    def port_counters(self):
+        """All counters of the port, and the transport's over all queue pairs under ``transport_``…"""
+        figures = self.port.counters.as_dict()
+        figures.update({f"transport_{name}": value for name, value in self.counters.as_dict().items()})
+        return figures

@@ -1,0 +1,128 @@
+"""An attached host: its rings and doorbells, its address map, and which queue a doorbell means.
+
+What a host wrote is never believed: a broken ring ends the service of that host alone.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from softhca.queues import doorbells
+from softhca.queues.control import ControlRings
+from softhca.queues.control_fields import (
+    EVENT_COMPLETION,
+    EVENT_CQ_ERR,
+    EVENT_SRQ_ERR,
+    EVENT_SRQ_LIMIT_REACHED,
+)
+from softhca.queues.doorbells import DoorbellFifo
+
+if TYPE_CHECKING:
+    from softhca.adapter.resources import Resource
+    from softhca.memory.arenas import AddressMap
+    from softhca.queues.completion import CompletionQueue
+    from softhca.queues.shared_receive import SharedReceiveQueue
+    from softhca.transport.context import QueuePair
+
+DOORBELL_SLOTS = 16_384
+COMMANDS_A_TURN = 64
+
+
+@dataclass(frozen=True)
+class HostFrames:
+    """The frames of a host's control rings and doorbells, in host memory that both sides map, zero-filled."""
+
+    control: Sequence[int]
+    doorbells: Sequence[int]
+
+    CONTROL_PAGES = ControlRings.PAGES
+    DOORBELL_PAGES = doorbells.plan(DOORBELL_SLOTS)
+
+
+class HostSide(Protocol):
+    """What the adapter must be given of a host to attach it: ``frames``, this process's ``address_map`` of
+    the host's memory, and ``pid``, 0 where the host lives in this process.
+    """
+
+    frames: HostFrames
+    address_map: AddressMap
+    pid: int
+
+
+class Host:
+    """One attached host, number ``number``.  OSError when its frames do not hold what they should."""
+
+    def __init__(self, number: int, side: HostSide, notify: Callable[[], object]) -> None:
+        self.number = number
+        self.address_map = side.address_map
+        self.pid = side.pid
+        rings = ControlRings(side.frames.control, side.address_map)
+        self.commands = rings.commands
+        self.replies = rings.replies
+        self.events = rings.events
+        self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
+        self.queue_pairs: list[QueuePair | None] = []
+        self.arenas: dict[int, Resource] = {}
+        self._free_slots: list[int] = []
+        self._notify = notify
+        self.told = False
+
+    def take_slot(self, queue_pair: QueuePair) -> int:
+        """A doorbell for ``queue_pair``; ENOMEM when all are given."""
+        if self._free_slots:
+            slot = self._free_slots.pop()
+            self.queue_pairs[slot] = queue_pair
+            return slot
+        if len(self.queue_pairs) >= DOORBELL_SLOTS:
+            raise OSError(errno.ENOMEM, "all doorbells of this host are in use")
+        self.queue_pairs.append(queue_pair)
+        return len(self.queue_pairs) - 1
+
+    def give_slot(self, slot: int) -> None:
+        """Take a doorbell back."""
+        self.queue_pairs[slot] = None
+        self._free_slots.append(slot)
+
+    def ring(self, now: int) -> bool:
+        """Serve every doorbell that is pending, once; whether there was one."""
+        for turn in range(DOORBELL_SLOTS):
+            slot = self.doorbells.next()
+            if slot < 0:
+                return turn > 0
+            queue_pair = self.queue_pairs[slot] if slot < len(self.queue_pairs) else None
+            if queue_pair is not None:
+                queue_pair.doorbell(now)
+        return True
+
+    def tell(self, kind: int, element: int) -> None:
+        """Give an event to the host; each (kind, element) that finds the ring full waits once."""
+        self.events.post(kind, element)
+        self.mark()
+
+    def mark(self) -> None:
+        """Something new stands in the host's rings."""
+        self.told = True
+        self._notify()
+
+    # what completion queues and shared receive queues call
+
+    def completion_event(self, cq: CompletionQueue) -> None:
+        """A completion queue that was armed has a completion."""
+        self.tell(EVENT_COMPLETION, cq.number)
+
+    def overflow(self, cq: CompletionQueue) -> None:
+        """A completion found no room: the queue is unusable, and its queue pairs go to the error state
+        themselves.
+        """
+        self.tell(EVENT_CQ_ERR, cq.number)
+
+    def limit_reached(self, srq: SharedReceiveQueue) -> None:
+        """A shared receive queue has fewer receives than its limit."""
+        self.tell(EVENT_SRQ_LIMIT_REACHED, srq.number)
+
+    def srq_error(self, srq: SharedReceiveQueue) -> None:
+        """The host broke a shared receive queue's ring."""
+        self.tell(EVENT_SRQ_ERR, srq.number)

@@ -1,0 +1,53 @@
+"""Multicast groups: which queue pairs get a copy of a datagram to a multicast GID (IBTA vol. 1, 10.5)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from softhca.adapter.config import AdapterConfig
+from softhca.transport.states import UD
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+
+
+class MulticastGroups:
+    """Groups of one adapter, within its limits."""
+
+    def __init__(self, config: AdapterConfig) -> None:
+        self._config = config
+        self._groups: dict[bytes, dict[int, QueuePair]] = {}
+
+    def attach(self, gid: bytes, queue_pair: QueuePair) -> None:
+        """Let ``queue_pair`` receive; attaching twice is once.  EINVAL for one that is not UD, ENOMEM when
+        full.
+        """
+        if queue_pair.service != UD:
+            raise OSError(errno.EINVAL, "only UD queue pairs receive multicast")
+        group = self._groups.get(gid)
+        if group is None:
+            if len(self._groups) >= self._config.max_mcast_grp:
+                raise OSError(errno.ENOMEM, f"the adapter has {self._config.max_mcast_grp} groups at most")
+            group = self._groups[gid] = {}
+        if queue_pair.number not in group and len(group) >= self._config.max_mcast_qp_attach:
+            raise OSError(errno.ENOMEM, f"a group has {self._config.max_mcast_qp_attach} queue pairs at most")
+        group[queue_pair.number] = queue_pair
+
+    def detach(self, gid: bytes, queue_pair: QueuePair) -> None:
+        """Let it receive no more.  EINVAL when it did not."""
+        group = self._groups.get(gid, {})
+        if queue_pair.number not in group:
+            raise OSError(errno.EINVAL, f"QP {queue_pair.number} is not attached to this group")
+        del group[queue_pair.number]
+        if not group:
+            del self._groups[gid]
+
+    def forget(self, queue_pair: QueuePair) -> None:
+        """The queue pair goes: out of every group."""
+        for gid in [gid for gid, group in self._groups.items() if queue_pair.number in group]:
+            self.detach(gid, queue_pair)
+
+    def members(self, gid: bytes) -> list[QueuePair]:
+        """Who receives what is sent to ``gid``."""
+        return list(self._groups.get(gid, {}).values())

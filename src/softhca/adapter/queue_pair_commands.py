@@ -1,0 +1,202 @@
+"""The control commands of queue pairs (see ``commands.py``)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter import qp_attributes
+from softhca.adapter.config import MTU_BYTES
+from softhca.adapter.paths import PORT_NUMBER, check_vector, route_of
+from softhca.adapter.resources import Kind, Resource
+from softhca.adapter.rings import layout_of
+from softhca.queues.control_fields import (
+    EVENT_COMM_EST,
+    EVENT_QP_ACCESS_ERR,
+    EVENT_QP_FATAL,
+    EVENT_QP_LAST_WQE_REACHED,
+    EVENT_QP_REQ_ERR,
+    EVENT_SQ_DRAINED,
+)
+from softhca.queues.ring import RingConsumer
+from softhca.queues.wqe import receive_bytes, send_bytes
+from softhca.transport.context import QueuePair
+from softhca.transport.states import RC, UC, UD
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.hosts import Host
+
+QPT_RC = 2
+QPT_UC = 3
+QPT_UD = 4
+SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD}
+NO_SRQ = 0
+_CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
+_EVENTS = (
+    EVENT_QP_FATAL,
+    EVENT_QP_REQ_ERR,
+    EVENT_QP_ACCESS_ERR,
+    EVENT_COMM_EST,
+    EVENT_SQ_DRAINED,
+    EVENT_QP_LAST_WQE_REACHED,
+)
+
+Fields = dict[str, Any]
+
+
+def _check_capabilities(adapter: Adapter, fields: Fields) -> None:
+    """EINVAL for capabilities beyond the adapter's limits."""
+    config = adapter.config
+    limits = {
+        "max_send_wr": config.max_qp_wr,
+        "max_recv_wr": config.max_qp_wr,
+        "max_send_sge": config.max_sge,
+        "max_recv_sge": config.max_sge,
+        "max_inline_data": config.max_inline_bytes,
+    }
+    for name, limit in limits.items():
+        if fields[name] > limit:
+            raise OSError(errno.EINVAL, f"{name} = {fields[name]} is beyond the adapter's {limit}")
+
+
+def _ring(host: Host, fields: Fields, side: str, entries: int, entry_bytes: int) -> RingConsumer:
+    """One work queue's ring, checked against what it must hold."""
+    given = fields[f"{side}_entries"]
+    if given < max(entries, 1):
+        raise OSError(errno.EINVAL, f"the {side} ring has {given} entries for {entries} work requests")
+    return RingConsumer(
+        layout_of(
+            host.address_map,
+            given,
+            fields[f"{side}_body_bytes"],
+            fields[f"{side}_frames"],
+            max(entries, 1) * entry_bytes,
+        )
+    )
+
+
+def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CREATE_QP: a queue pair in RESET over the host's rings; without a receive ring when it has an SRQ."""
+    service = SERVICE_OF_TYPE.get(fields["qp_type"])
+    if service is None:
+        raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
+    _check_capabilities(adapter, fields)
+    find = adapter.resources.find
+    pd = find(Kind.PD, fields["pd"], host.number)
+    send_cq = find(Kind.CQ, fields["send_cq"], host.number)
+    receive_cq = find(Kind.CQ, fields["recv_cq"], host.number)
+    uses = [pd, send_cq, receive_cq]
+    shared = None
+    if fields["srq"] != NO_SRQ:
+        uses.append(find(Kind.SRQ, fields["srq"], host.number))
+        shared = uses[-1].element
+    number = adapter.resources.reserve(Kind.QP)
+    send_ring = _ring(
+        host,
+        fields,
+        "send",
+        fields["max_send_wr"],
+        send_bytes(fields["max_send_sge"], fields["max_inline_data"]),
+    )
+    receive_ring = None
+    if shared is None:
+        receive_ring = _ring(
+            host, fields, "recv", fields["max_recv_wr"], receive_bytes(fields["max_recv_sge"])
+        )
+    queue_pair = QueuePair(
+        adapter,
+        number,
+        service,
+        pd.number,
+        send_ring,
+        receive_ring,
+        send_cq.element,
+        receive_cq.element,
+        shared_receive=shared,
+        max_send_wr=fields["max_send_wr"],
+        max_recv_wr=fields["max_recv_wr"],
+        max_send_sge=fields["max_send_sge"],
+        max_recv_sge=fields["max_recv_sge"],
+        max_inline_bytes=fields["max_inline_data"],
+        signal_all=bool(fields["sq_sig_all"]),
+    )
+    slot = host.take_slot(queue_pair)
+    queue_pair.owner = slot
+    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses))
+    adapter.queue_pairs[number] = queue_pair
+    return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
+
+
+def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Fields) -> None:
+    """EINVAL for values that this port cannot have; the state machine's rules are the transport's."""
+    config = adapter.config
+    if attributes.get("port_num", PORT_NUMBER) != PORT_NUMBER:
+        raise OSError(errno.EINVAL, f"there is no port {attributes['port_num']}")
+    if attributes.get("pkey_index", 0) >= len(config.pkeys):
+        raise OSError(errno.EINVAL, f"there is no P_Key {attributes['pkey_index']}")
+    mtu = attributes.get("path_mtu", config.active_mtu)
+    if mtu not in MTU_BYTES or mtu > config.active_mtu:
+        raise OSError(errno.EINVAL, f"path MTU {mtu} is beyond the port's active MTU {config.active_mtu}")
+    for name in ("max_rd_atomic", "max_dest_rd_atomic"):
+        if attributes.get(name, 0) > config.max_qp_rd_atom:
+            raise OSError(errno.EINVAL, f"{name} is beyond the adapter's {config.max_qp_rd_atom}")
+    if "alt_ah_attr" in attributes:
+        raise OSError(errno.EOPNOTSUPP, "RoCE has no automatic path migration (A17)")
+    if "ah_attr" in attributes:
+        check_vector(attributes["ah_attr"], config)
+
+
+def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """MODIFY_QP: the attributes of the mask, all or none."""
+    queue_pair = adapter.resources.find(Kind.QP, fields["qp_num"], host.number).element
+    attributes = qp_attributes.unpack(fields["attr_mask"], fields)
+    _check_attributes(adapter, queue_pair, attributes)
+    route = pkey = None
+    if "ah_attr" in attributes:
+        peer = attributes.get("dest_qp_num", queue_pair.dest_qp)
+        route = route_of(
+            attributes["ah_attr"], adapter.config, queue_pair.number ^ peer << 7, adapter.source_port_for
+        )
+    if "pkey_index" in attributes:
+        pkey = adapter.port.pkey(attributes["pkey_index"])
+    code = queue_pair.modify(attributes, now, route=route, pkey=pkey)
+    if code:
+        raise OSError(code, "the queue pair's state does not allow these attributes")
+    if queue_pair.service == UD:
+        # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
+        queue_pair.path_mtu_bytes = MTU_BYTES[adapter.config.active_mtu]
+    return {}
+
+
+def query_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """QUERY_QP: all attributes."""
+    queue_pair = adapter.resources.find(Kind.QP, fields["qp_num"], host.number).element
+    capabilities = {
+        "max_send_wr": queue_pair.max_send_wr,
+        "max_recv_wr": queue_pair.max_recv_wr,
+        "max_send_sge": queue_pair.max_send_sge,
+        "max_recv_sge": queue_pair.max_recv_sge,
+        "max_inline_data": queue_pair.max_inline_bytes,
+    }
+    return qp_attributes.flatten({**queue_pair.query(), **capabilities})
+
+
+def destroy_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """DESTROY_QP: no completion and no event of it comes afterwards."""
+    destroy(adapter, host, adapter.resources.find(Kind.QP, fields["qp_num"], host.number))
+    return {}
+
+
+def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
+    """Free a queue pair: its number, timer, doorbell, groups and what it waits for."""
+    queue_pair = resource.element
+    adapter.resources.remove(resource)
+    del adapter.queue_pairs[queue_pair.number]
+    queue_pair.close()
+    adapter.timers.disarm(queue_pair)
+    adapter.groups.forget(queue_pair)
+    host.give_slot(queue_pair.owner)
+    for kind in _EVENTS:
+        host.events.forget(kind, queue_pair.number)

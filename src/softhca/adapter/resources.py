@@ -1,0 +1,167 @@
+"""Numbers and their objects: what exists in an adapter, who owns it, and what stands on what.
+
+A resource that another one uses cannot go (EBUSY: a protection domain with regions or queue pairs, a
+completion queue or shared receive queue with queue pairs); one host's numbers mean nothing to another.
+Refusals are OSError with the errno of the reply; nothing has changed when one is raised.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+from typing import Any
+
+from softhca.memory.protection import ProtectionDomains
+
+NUMBER_LAST = (1 << 24) - 1
+
+
+class Kind(enum.IntEnum):
+    """Kinds of resources, in the order in which a dead host's are freed: what uses others first."""
+
+    QP = 0
+    AH = 1
+    SRQ = 2
+    CQ = 3
+    MR = 4
+    ARENA = 5
+    PD = 6
+
+
+class Resource:
+    """One thing that a host made: its ``number`` among its ``kind``, the ``element`` behind it, what it
+    ``uses``.
+    """
+
+    __slots__ = ("element", "host", "kind", "number", "users", "uses")
+
+    def __init__(self, kind: Kind, number: int, host: int, element: Any, uses: tuple[Resource, ...]) -> None:
+        self.kind = kind
+        self.number = number
+        self.host = host
+        self.element = element
+        self.uses = uses
+        self.users = 0
+
+
+class Numbers:
+    """Numbers first…last, each given again as late as possible."""
+
+    def __init__(self, first: int, last: int, start: int) -> None:
+        self.first = first
+        self.last = last
+        self._next = first + (start - first) % (last - first + 1)
+
+    def take(self, taken: dict[int, Any]) -> int:
+        """The next number that is not in ``taken``, which the caller bounds below the whole range."""
+        number = self._next
+        while number in taken:
+            number = self._after(number)
+        self._next = self._after(number)
+        return number
+
+    def _after(self, number: int) -> int:
+        return self.first if number == self.last else number + 1
+
+
+class ResourceTable:
+    """All resources of an adapter by kind and number; ``limits`` bounds how many of each kind there are.
+
+    Queue pair numbers begin at ``qpn_start``; 0 and 1 are management's and 0xFFFFFF is multicast's (IBTA vol.
+    1, 3.5.10 and 10.5), so they are never given.
+    """
+
+    def __init__(self, limits: dict[Kind, int], qpn_start: int) -> None:
+        self._limits = limits
+        self._domains = ProtectionDomains(limits[Kind.PD])
+        self._tables: dict[Kind, dict[int, Resource]] = {kind: {} for kind in Kind}
+        self._owned: dict[int, dict[tuple[Kind, int], Resource]] = {}
+        self._numbers = {kind: Numbers(1, NUMBER_LAST, 1) for kind in Kind if kind is not Kind.PD}
+        self._numbers[Kind.QP] = Numbers(2, NUMBER_LAST - 1, qpn_start)
+
+    def reserve(self, kind: Kind) -> int:
+        """A number for a new resource of ``kind``.  ENOMEM when the adapter's limit is reached."""
+        if kind is Kind.PD:
+            return self._domains.allocate()
+        table = self._tables[kind]
+        if len(table) >= self._limits[kind]:
+            raise OSError(
+                errno.ENOMEM, f"the adapter has no room for another {kind.name} (limit {len(table)})"
+            )
+        return self._numbers[kind].take(table)
+
+    def add(
+        self, kind: Kind, number: int, host: int, element: Any, uses: tuple[Resource, ...] = ()
+    ) -> Resource:
+        """Enter a new resource that stands on ``uses``."""
+        resource = Resource(kind, number, host, element, uses)
+        for used in uses:
+            self._use(used, 1)
+        self._tables[kind][number] = resource
+        self._owned.setdefault(host, {})[kind, number] = resource
+        return resource
+
+    def _use(self, used: Resource, change: int) -> None:
+        if used.kind is not Kind.PD:
+            used.users += change
+        elif change > 0:
+            self._domains.reference(used.number)
+        else:
+            self._domains.unreference(used.number)
+
+    def move(self, resource: Resource, uses: tuple[Resource, ...]) -> None:
+        """Let a resource stand on other ones from now on."""
+        for used in uses:
+            self._use(used, 1)
+        for used in resource.uses:
+            self._use(used, -1)
+        resource.uses = uses
+
+    def renumber(self, resource: Resource, number: int) -> None:
+        """Enter a resource under another number of its kind, which must be free."""
+        if number == resource.number:
+            return
+        table, owned = self._tables[resource.kind], self._owned[resource.host]
+        del table[resource.number], owned[resource.kind, resource.number]
+        resource.number = number
+        table[number] = owned[resource.kind, number] = resource
+
+    def find(self, kind: Kind, number: int, host: int) -> Resource:
+        """The resource of this host.  ENOENT when there is none, or it is another host's."""
+        resource = self._tables[kind].get(number)
+        if resource is None or resource.host != host:
+            raise OSError(errno.ENOENT, f"there is no {kind.name} {number}")
+        return resource
+
+    def get(self, kind: Kind, number: int) -> Resource | None:
+        """The resource with a number whoever owns it."""
+        return self._tables[kind].get(number)
+
+    def check_idle(self, resource: Resource) -> None:
+        """EBUSY as long as another resource uses this one."""
+        users = self._domains.references(resource.number) if resource.kind is Kind.PD else resource.users
+        if users:
+            raise OSError(
+                errno.EBUSY, f"{resource.kind.name} {resource.number} is in use by {users} other(s)"
+            )
+
+    def remove(self, resource: Resource) -> None:
+        """Take it out; what it used is used by one less.  EBUSY when it is itself in use."""
+        self.check_idle(resource)
+        if resource.kind is Kind.PD:
+            self._domains.free(resource.number)
+        for used in resource.uses:
+            self._use(used, -1)
+        del self._tables[resource.kind][resource.number]
+        owned = self._owned[resource.host]
+        del owned[resource.kind, resource.number]
+        if not owned:
+            del self._owned[resource.host]
+
+    def owned(self, host: int) -> list[Resource]:
+        """All that ``host`` owns, in an order in which it can be removed."""
+        return sorted(self._owned.get(host, {}).values(), key=lambda resource: resource.kind)
+
+    def count(self, kind: Kind) -> int:
+        """How many of a kind there are."""
+        return len(self._tables[kind])

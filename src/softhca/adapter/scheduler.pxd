@@ -1,0 +1,15 @@
+from softhca.transport.context cimport QueuePair
+
+
+cdef class Scheduler:
+    cdef public list queues
+    cdef public unsigned int waiting
+    cdef public unsigned int length
+    cdef public long long high_bytes
+    cdef public int last_low
+    cdef public int level
+
+    cpdef object put(self, QueuePair queue_pair)
+    cpdef QueuePair next(self)
+    cpdef object charge(self, unsigned int sent_bytes)
+    cdef int _level(self)

@@ -1,0 +1,85 @@
+"""Who transmits next: sixteen queues of queue pairs, one a service level, and no queue pair is ever searched
+for.
+
+Within a service level the turns go round in order (first in, first out), one burst of at most 64 KiB a turn.
+Between levels the higher number goes first, strictly, until it and the levels above the waiting ones have
+sent ``HIGH_LIMIT_BYTES`` while a lower level waited; then one turn goes to a lower level, each waiting one in
+rotation. That is the arbitration of IBTA vol. 1, 7.6.9.2 ("limit of high priority") without a table of
+weights: with n levels waiting, each gets a turn at least every n − 1 limits, so none starves.
+"""
+
+from collections import deque
+
+import cython
+
+from softhca.transport.context import QueuePair
+
+LEVELS = cython.declare(cython.int, 16)
+HIGH_LIMIT_BYTES = 1 << 20
+_HIGH_LIMIT_BYTES = cython.declare(cython.longlong, 1 << 20)
+
+
+class Scheduler:
+    """Queue pairs that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
+
+    def __init__(self):
+        self.queues = [deque() for _ in range(LEVELS)]
+        self.waiting = 0
+        self.length = 0
+        self.high_bytes = 0
+        self.last_low = LEVELS
+        self.level = 0
+
+    def put(self, queue_pair):
+        """Give ``queue_pair`` a turn on its service level; nothing changes when it waits for one already."""
+        if queue_pair.scheduled:
+            return
+        queue_pair.scheduled = True
+        level: cython.int = queue_pair.service_level & 15
+        self.queues[level].append(queue_pair)
+        self.waiting |= 1 << level
+        self.length += 1
+
+    def next(self):
+        """The queue pair whose turn it is, taken out; None when nobody waits."""
+        if self.length == 0:
+            return None
+        level: cython.int = self._level()
+        queue = self.queues[level]
+        queue_pair: QueuePair = queue.popleft()
+        queue_pair.scheduled = False
+        self.length -= 1
+        self.level = level
+        if not queue:
+            self.waiting &= ~(1 << level)
+        return queue_pair
+
+    def charge(self, sent_bytes):
+        """Account ``sent_bytes`` to the level that had the last turn, as long as a lower one waits."""
+        if self.waiting & ((1 << self.level) - 1):
+            self.high_bytes += sent_bytes
+        elif self.waiting == 0:
+            self.high_bytes = 0
+
+    def _level(self):
+        """The level whose turn it is; ``waiting`` is not empty."""
+        highest: cython.int = LEVELS - 1
+        while not self.waiting & (1 << highest):
+            highest -= 1
+        lower: cython.uint = self.waiting & ((1 << highest) - 1)
+        if lower == 0:
+            self.last_low = LEVELS
+            self.high_bytes = 0
+            return highest
+        if self.high_bytes < _HIGH_LIMIT_BYTES:
+            return highest
+        self.high_bytes = 0
+        candidate: cython.int = min(self.last_low, highest) - 1
+        while candidate >= 0 and not lower & (1 << candidate):
+            candidate -= 1
+        if candidate < 0:
+            candidate = highest - 1
+            while not lower & (1 << candidate):
+                candidate -= 1
+        self.last_low = candidate
+        return candidate

@@ -1,0 +1,107 @@
+"""How a driver reaches its adapter: rings in host memory, one kick, one wait.
+
+The driver is the same whether the adapter lives in this process or in one of its own; only the channel
+differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from softhca.adapter.hosts import DOORBELL_SLOTS, HostFrames
+from softhca.memory.host import HostMemory
+from softhca.queues.control import ControlRings
+from softhca.queues.doorbells import DoorbellFifo
+
+Ready = Callable[[], bool]
+
+
+class HostChannel:
+    """The host's side of one attachment: rings and doorbells in ``memory``, which belongs to the channel.
+
+    ``frames``, ``address_map`` and ``pid`` are what an adapter in this process is attached with; one in
+    another process is given ``frames`` and the descriptor of ``memory``.  Subclasses say how to `kick`,
+    `progress`, `wait` and `detach`.  ``kick_receives``: receives that are posted want a kick too (where a
+    kick costs nothing and nobody polls on the adapter's behalf).  ``foreign_errno``: 0, or why the adapter
+    cannot reach memory of this process outside ``memory``.
+    """
+
+    pid = 0
+    kick_receives = False
+    foreign_errno = 0
+
+    def __init__(self, memory: HostMemory) -> None:
+        self.memory = memory
+        self.address_map = memory.address_map
+        self.frames = HostFrames(
+            memory.allocate(HostFrames.CONTROL_PAGES), memory.allocate(HostFrames.DOORBELL_PAGES)
+        )
+        rings = ControlRings(self.frames.control, self.address_map)
+        self.commands = rings.commands
+        self.replies = rings.replies
+        self.events = rings.events
+        self.doorbells = DoorbellFifo.over(list(self.frames.doorbells), self.address_map, DOORBELL_SLOTS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the adapter is still there."""
+        return True
+
+    def kick(self) -> None:
+        """Commands were written or doorbells rung."""
+
+    def progress(self) -> bool:
+        """Drive the engine when it lives here; whether there was something to do."""
+        return False
+
+    def wait(self, ready: Ready, timeout_s: float | None) -> bool:
+        """Block, driving the engine when it lives here, until ``ready()`` is true; False after ``timeout_s``
+        (None: no limit) or when the adapter is gone.  ``ready`` is asked first, and after everything the host
+        is told.
+        """
+        return ready()
+
+    def detach(self) -> None:
+        """Leave the adapter, which frees all that this host owned."""
+
+    def close(self) -> None:
+        """Detach, and give the memory back."""
+        self.detach()
+        self.memory.close()
+
+    def abandon(self) -> None:
+        """This is a forked child: the attachment is the parent's; touch nothing that is shared."""
+
+
+class EmbeddedChannel(HostChannel):
+    """A channel to an adapter in this process, by plain calls that the runtime hands in.
+
+    ``kick`` serves the host's rings and transmits; ``progress`` gives the engine a turn; ``wait`` is
+    `HostChannel.wait`; ``detach`` is called once at the end, after `attached` has set the host's number if
+    the caller wants it.
+    """
+
+    def __init__(
+        self,
+        memory: HostMemory,
+        kick: Callable[[], object],
+        progress: Callable[[], bool],
+        wait: Callable[[Ready, float | None], bool],
+        detach: Callable[[], object],
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(memory)
+        self.kick = kick  # type: ignore[method-assign, assignment]
+        self.progress = progress  # type: ignore[method-assign]
+        self.wait = wait  # type: ignore[method-assign]
+        self._detach = detach
+        self._is_alive = is_alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether the runtime still drives the adapter."""
+        return self._is_alive()
+
+    def detach(self) -> None:
+        """Leave the adapter."""
+        self._detach()

@@ -1,0 +1,238 @@
+"""The device driver: one open device of this process (the HDSD of the stack, below ``abstraction.py``).
+
+It refuses misuse before anything crosses to the adapter; every error is a :class:`DriverError`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from softhca.driver.channels import HostChannel
+from softhca.driver.cq import Completion, CqHandle
+from softhca.driver.errors import DriverError
+from softhca.driver.events import EventRouter
+from softhca.driver.memory import HostBuffer, MemoryKey, Registrar
+from softhca.driver.qp import QpHandle
+from softhca.driver.session import Session
+from softhca.driver.srq import SrqHandle
+from softhca.queues import control_fields as control
+
+__all__ = [
+    "Completion",
+    "CqHandle",
+    "DeviceDriver",
+    "DriverError",
+    "HostBuffer",
+    "MemoryKey",
+    "QpHandle",
+    "SrqHandle",
+]
+
+
+class DeviceDriver:
+    """One open device.  ``channel`` must be attached already; closing the driver closes it.
+
+    ``name``; ``guid`` of the adapter; ``alive``: not closed, not inherited over a fork, the adapter still
+    there. Any thread may call any method, as with libibverbs.
+    """
+
+    def __init__(self, name: str, channel: HostChannel) -> None:
+        self.name = name
+        self.session = Session(channel)
+        self.events = EventRouter(channel, self.queue_pair_failed)
+        self._channel = channel
+        self._registrar = Registrar(self.session)
+        self._queue_pairs: dict[int, QpHandle] = {}
+        self._device = self.session.call(control.QUERY_DEVICE)
+        self.guid: int = self._device["node_guid"]
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can succeed."""
+        try:
+            self.session.check()
+        except DriverError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Leave the adapter, which frees all that this device owned; a second call does nothing."""
+        if self.session.dead:
+            return
+        mine = self.alive
+        self.session.dead = self.session.dead or "the device is closed"
+        if mine:
+            self._channel.close()
+
+    def inherited(self) -> None:
+        """This is a forked child: every call is refused from now on."""
+        self.session.inherited()
+        self._channel.abandon()
+
+    def progress(self) -> bool:
+        """Drive the engine when it is embedded; whether there was something to do."""
+        self.session.check()
+        return self._channel.progress()
+
+    # what the adapter is
+
+    def query_device(self) -> dict[str, Any]:
+        """``ibv_device_attr`` by name; ``fw_ver`` is text."""
+        device = self.session.call(control.QUERY_DEVICE)
+        device["fw_ver"] = device["fw_ver"].decode("ascii", "replace")
+        return device
+
+    def query_port(self, port: int) -> dict[str, int]:
+        """``ibv_port_attr`` by name; EINVAL for a port that does not exist."""
+        return self.session.call(control.QUERY_PORT, port_num=_u8(port, "port"))
+
+    def query_gid(self, port: int, index: int) -> bytes:
+        """A GID of the table, zeros for an empty entry; EINVAL beyond the table's end."""
+        gid: bytes = self.session.call(control.QUERY_GID, port_num=_u8(port, "port"), index=index)["gid"]
+        return gid
+
+    def query_pkey(self, port: int, index: int) -> int:
+        """A P_Key of the table, 0 for an empty entry; EINVAL beyond the table's end."""
+        pkey: int = self.session.call(control.QUERY_PKEY, port_num=_u8(port, "port"), index=index)["pkey"]
+        return pkey
+
+    def query_counters(self, port: int = 0, qp: int = 0) -> dict[str, int]:
+        """Counters of a queue pair, or of the port, by name."""
+        scope = control.COUNTERS_QP if qp else control.COUNTERS_PORT
+        return dict(self.session.call(control.QUERY_COUNTERS, scope=scope, element=qp or port)["counters"])
+
+    def check_limits(self, **wanted: int) -> None:
+        """EINVAL where a value is beyond the device attribute of its name."""
+        for name, value in wanted.items():
+            if value > self._device[name]:
+                raise DriverError(
+                    errno.EINVAL, f"{value} is beyond the device's {name} = {self._device[name]}"
+                )
+
+    # memory
+
+    def alloc_pd(self) -> int:
+        """The number of a new protection domain."""
+        pd: int = self.session.call(control.ALLOC_PD)["pd"]
+        return pd
+
+    def dealloc_pd(self, pd: int) -> None:
+        """EBUSY while anything is in the domain."""
+        self.session.call(control.DEALLOC_PD, pd=pd)
+
+    def alloc_host_memory(self, length: int) -> HostBuffer:
+        """Memory on the shared memfd."""
+        return self._registrar.allocate(length)
+
+    def reg_mr(
+        self, pd: int, address: int, length: int, access: int, iova: int | None = None, buffer: Any = None
+    ) -> MemoryKey:
+        """Register ``length`` bytes at ``address`` (inside ``buffer`` when one is given, which is kept
+        alive).
+
+        ``iova`` names the first byte in requests; by default it is ``address``.  EINVAL, ENOMEM, EACCES
+        (read-only buffer), EPERM or what else keeps an adapter process from this process's memory.
+        """
+        return self._registrar.register(pd, address, length, access, iova, buffer)
+
+    def rereg_mr(
+        self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
+    ) -> MemoryKey:
+        """Change what ``flags`` (``ibv_rereg_mr_flags``) name; a new translation gives new keys."""
+        return self._registrar.reregister(handle, flags, pd, address, length, access, buffer)
+
+    def dereg_mr(self, handle: int) -> None:
+        """End a registration.  Keys are dead at once; then the buffer is let go."""
+        self._registrar.deregister(handle)
+
+    # queues
+
+    def create_cq(self, entries: int, channel: Hashable | None = None) -> CqHandle:
+        """A completion queue; its events go to ``channel``, any hashable token (see `wait_completion`)."""
+        self.check_limits(max_cqe=entries)
+        cq = CqHandle(self, entries, channel)
+        self.events.add(cq)
+        return cq
+
+    def create_srq(self, pd: int, max_wr: int, max_sge: int, limit: int = 0) -> SrqHandle:
+        """A shared receive queue."""
+        return SrqHandle(self, pd, max_wr, max_sge, limit)
+
+    def create_qp(
+        self,
+        pd: int,
+        type: int,
+        send_cq: CqHandle,
+        recv_cq: CqHandle,
+        srq: SrqHandle | None,
+        max_send_wr: int,
+        max_recv_wr: int,
+        max_send_sge: int,
+        max_recv_sge: int,
+        max_inline: int,
+        signal_all: bool,
+    ) -> QpHandle:
+        """A queue pair of ``type`` (``ibv_qp_type``), in RESET."""
+        caps = {
+            "max_send_wr": max_send_wr,
+            "max_recv_wr": max_recv_wr,
+            "max_send_sge": max_send_sge,
+            "max_recv_sge": max_recv_sge,
+            "max_inline_data": max_inline,
+        }
+        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all)
+        self._queue_pairs[qp.number] = qp
+        return qp
+
+    def queue_pair_failed(self, number: int) -> None:
+        """A completion or an event tells that a queue pair is in error."""
+        qp = self._queue_pairs.get(number)
+        if qp is not None:
+            qp.failed()
+
+    def forget_queue_pair(self, qp: QpHandle) -> None:
+        """A queue pair is destroyed."""
+        self._queue_pairs.pop(qp.number, None)
+
+    # datagrams
+
+    def create_ah(self, pd: int, ah_attr: Mapping[str, Any]) -> int:
+        """An address handle of an address vector (``ibv_ah_attr``, flattened: ``dgid``, ``sgid_index``,
+        ``sl`` …).
+        """
+        ah: int = self.session.call(control.CREATE_AH, pd=pd, **ah_attr)["ah"]
+        return ah
+
+    def destroy_ah(self, number: int) -> None:
+        """End an address handle."""
+        self.session.call(control.DESTROY_AH, ah=number)
+
+    def attach_mcast(self, qpn: int, gid: bytes, lid: int = 0) -> None:
+        """Let a UD queue pair receive what is sent to a multicast GID."""
+        self.session.call(control.ATTACH_MCAST, qp_num=qpn, gid=gid, lid=lid)
+
+    def detach_mcast(self, qpn: int, gid: bytes, lid: int = 0) -> None:
+        """Let it receive that no more; EINVAL when it did not."""
+        self.session.call(control.DETACH_MCAST, qp_num=qpn, gid=gid, lid=lid)
+
+    # events
+
+    def next_event(self, timeout_s: float | None = None) -> tuple[int, int] | None:
+        """The next asynchronous event (``ibv_event_type``, number of the element); None after
+        ``timeout_s``.
+        """
+        self.session.check()
+        return self.events.next_event(timeout_s)
+
+    def wait_completion(self, channel: Hashable, timeout_s: float | None = None) -> CqHandle | None:
+        """The completion queue of ``channel`` whose event comes next; None after ``timeout_s``."""
+        self.session.check()
+        return self.events.next_completion(channel, timeout_s)
+
+
+def _u8(value: int, name: str) -> int:
+    if not 0 <= value <= 0xFF:
+        raise DriverError(errno.EINVAL, f"there is no {name} {value}")
+    return value

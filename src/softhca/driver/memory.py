@@ -1,0 +1,207 @@
+"""Memory of the host, as the adapter sees it: attached buffers, regions, and memory on the shared memfd."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from softhca.driver.errors import DriverError, refusal
+from softhca.driver.session import Session
+from softhca.machine.primitives import address_of
+from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED
+from softhca.queues import control_fields as control
+
+CHANGE_TRANSLATION = 1
+
+
+class MemoryKey(NamedTuple):
+    """A registration: the driver's ``handle`` of it, and its keys."""
+
+    handle: int
+    lkey: int
+    rkey: int
+
+
+class HostBuffer:
+    """``length`` bytes of host memory at ``address``, zero-filled, until `free`."""
+
+    def __init__(self, address: int, length: int, free: Callable[[], None]) -> None:
+        self.address = address
+        self.length = length
+        self._free: Callable[[], None] | None = free
+
+    def free(self) -> None:
+        """Give the memory back; a second call does nothing.  No region may stand on it any more."""
+        free, self._free = self._free, None
+        if free is not None:
+            free()
+
+
+class _Placed(NamedTuple):
+    """Where a range of memory is: its frames as one run, the offset in the first, and the arena to give back
+    (0: none).
+    """
+
+    first_frame: int
+    pages: int
+    page_offset: int
+    arena: int
+
+
+class Registrar:
+    """The regions of one attachment.  Any thread may call any method."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._memory = session.memory
+        self._lock = threading.Lock()
+        self._handles = itertools.count(1)
+        self._regions: dict[int, tuple[int, _Placed]] = {}
+
+    def allocate(self, length: int) -> HostBuffer:
+        """Memory on the memfd; DriverError EINVAL, ENOMEM."""
+        self._session.check()
+        try:
+            with self._lock:
+                frames = self._memory.allocate(-(-length // PAGE_BYTES), contiguous=True)
+        except OSError as error:
+            raise refusal(error, f"allocating {length} bytes of host memory") from None
+
+        def free() -> None:
+            with self._lock:
+                self._session.free(frames)
+
+        return HostBuffer(self._memory.base + frames[0] * PAGE_BYTES, length, free)
+
+    def register(
+        self, pd: int, address: int, length: int, access: int, iova: int | None, buffer: Any
+    ) -> MemoryKey:
+        """Register; see `DeviceDriver.reg_mr`."""
+        self._session.check()
+        placed = self._place(address, length, access, buffer)
+        try:
+            reply = self._session.call(
+                control.REG_MR,
+                pd=pd,
+                access=access,
+                **self._translation(placed, address if iova is None else iova, length, access),
+            )
+        except DriverError:
+            self._release(placed)
+            raise
+        handle = next(self._handles)
+        self._regions[handle] = reply["lkey"], placed
+        return MemoryKey(handle, reply["lkey"], reply["rkey"])
+
+    def reregister(
+        self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
+    ) -> MemoryKey:
+        """Change a registration; see `DeviceDriver.rereg_mr`."""
+        lkey, placed = self._find(handle)
+        fields: dict[str, Any] = {}
+        new = placed
+        if flags & CHANGE_TRANSLATION:
+            # rights that are not changed may still need a writable buffer: ask the buffer for what it gives
+            new = self._place(address, length, access if flags & ~CHANGE_TRANSLATION else 0, buffer)
+            fields = self._translation(new, address, length, access)
+        try:
+            reply = self._session.call(
+                control.REREG_MR, lkey=lkey, flags=flags, pd=pd, access=access, **fields
+            )
+        except DriverError:
+            if new is not placed:
+                self._release(new)
+            raise
+        self._regions[handle] = reply["lkey"], new
+        if new is not placed:
+            self._release(placed)
+        return MemoryKey(handle, reply["lkey"], reply["rkey"])
+
+    def deregister(self, handle: int) -> None:
+        """End a registration; the buffer is let go once the adapter has confirmed."""
+        lkey, placed = self._find(handle)
+        self._session.call(control.DEREG_MR, lkey=lkey)
+        del self._regions[handle]
+        self._release(placed)
+
+    def _find(self, handle: int) -> tuple[int, _Placed]:
+        try:
+            return self._regions[handle]
+        except KeyError:
+            raise DriverError(errno.EINVAL, f"there is no region {handle}") from None
+
+    @staticmethod
+    def _translation(placed: _Placed, va: int, length: int, access: int) -> dict[str, Any]:
+        return {
+            "va": va,
+            "length": length,
+            "page_offset": placed.page_offset,
+            "zero_based": int(bool(access & ZERO_BASED)),
+            "frames": [(placed.first_frame, placed.pages)],
+        }
+
+    def _place(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
+        """The frames of a range; a buffer or a foreign address is attached, here and at the adapter."""
+        if length <= 0 or (buffer is None and address <= 0):
+            raise DriverError(errno.EINVAL, f"there are no {length} bytes at {address:#x} to register")
+        offset = (address - self._memory.base) if buffer is None else -1
+        if buffer is None and offset >= 0 and offset + length <= self._memory.capacity_pages * PAGE_BYTES:
+            first, page_offset = divmod(offset, PAGE_BYTES)
+            return _Placed(first, _pages(page_offset, length), page_offset, 0)
+        if self._session.channel.foreign_errno:
+            raise DriverError(
+                self._session.channel.foreign_errno,
+                "the adapter's process may not reach this process's own memory; register memory of the "
+                "device's host memory instead",
+            )
+        return self._attach(address, length, access, buffer)
+
+    def _attach(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
+        try:
+            with self._lock:
+                if buffer is None:
+                    first, page_offset = self._memory.attach_address(address, length)
+                    start = 0
+                else:
+                    writable = bool(access & LOCAL_WRITE)
+                    start = _offset_in(buffer, address, length)
+                    first, page_offset = self._memory.attach_buffer(buffer, writable=writable)
+                slot, pages, base = self._memory.attached(first)
+        except OSError as error:
+            raise refusal(error, "attaching the buffer") from None
+        try:
+            self._session.call(
+                control.ATTACH_ARENA, slot=slot, pages=pages, address=base, memory=control.MEMORY_FOREIGN
+            )
+        except DriverError:
+            with self._lock:
+                self._memory.detach(first)
+            raise
+        skipped, page_offset = divmod(page_offset + start, PAGE_BYTES)
+        return _Placed(first + skipped, _pages(page_offset, length), page_offset, first)
+
+    def _release(self, placed: _Placed) -> None:
+        """Let a range go that no region stands on any more."""
+        if not placed.arena:
+            return
+        slot, pages, _ = self._memory.attached(placed.arena)
+        self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
+        with self._lock:
+            self._memory.detach(placed.arena)
+
+
+def _pages(page_offset: int, length: int) -> int:
+    return -(-(page_offset + length) // PAGE_BYTES)
+
+
+def _offset_in(buffer: Any, address: int, length: int) -> int:
+    """Where ``address`` lies in a buffer (0 when it is not given); EINVAL when the range leaves it."""
+    view = memoryview(buffer)
+    start = (address - address_of(view, writable=False)) if address else 0
+    if start < 0 or start + length > view.nbytes:
+        raise OSError(errno.EINVAL, f"{length} bytes at {address:#x} are not inside the buffer")
+    return start

@@ -1,0 +1,204 @@
+"""The host's half of a queue pair."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter import qp_attributes
+from softhca.driver.cq import CqHandle
+from softhca.driver.errors import DriverError, refusal
+from softhca.driver.posting import ReceivePoster, SendPoster
+from softhca.driver.session import prefixed
+from softhca.driver.srq import Element, SrqHandle
+from softhca.queues import control_fields as control
+from softhca.queues.wqe import receive_bytes, send_bytes
+from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+_MAY_SEND = tuple(behaviour.post_send for behaviour in BEHAVIOUR)
+_MAY_RECEIVE = tuple(behaviour.post_receive for behaviour in BEHAVIOUR)
+_EVENTS = frozenset(
+    {
+        control.EVENT_QP_FATAL,
+        control.EVENT_QP_REQ_ERR,
+        control.EVENT_QP_ACCESS_ERR,
+        control.EVENT_COMM_EST,
+        control.EVENT_SQ_DRAINED,
+        control.EVENT_QP_LAST_WQE_REACHED,
+    }
+)
+
+
+class QpHandle:
+    """A queue pair: ``number``, ``caps`` (``ibv_qp_cap`` names) and ``state``, as far as this side knows it.
+
+    An error of the adapter's shows here when its completion is polled, its event taken or the queue pair
+    queried; until then work is accepted and completes flushed, as the standard wants it.  Any thread may call
+    any method.
+    """
+
+    def __init__(
+        self,
+        driver: DeviceDriver,
+        pd: int,
+        qp_type: int,
+        send_cq: CqHandle,
+        recv_cq: CqHandle,
+        srq: SrqHandle | None,
+        caps: Mapping[str, int],
+        signal_all: bool,
+    ) -> None:
+        driver.check_limits(
+            max_qp_wr=max(caps["max_send_wr"], caps["max_recv_wr"]),
+            max_sge=max(caps["max_send_sge"], caps["max_recv_sge"]),
+            max_inline_data=caps["max_inline_data"],
+        )
+        if min(caps.values()) < 0:
+            raise DriverError(errno.EINVAL, "capabilities are not negative")
+        self._driver = driver
+        self._session = session = driver.session
+        self._send_lock = threading.Lock()
+        self._receive_lock = threading.Lock()
+        self._receive: ReceivePoster | None = None
+        self.state = RESET
+        entries = max(caps["max_send_wr"], 1)
+        self._send_frames, send_layout, send_ring = session.make_ring(
+            entries, entries * send_bytes(caps["max_send_sge"], caps["max_inline_data"])
+        )
+        self._receive_frames: list[int] = []
+        rings = prefixed("send_", send_ring)
+        try:
+            if srq is None:
+                entries = max(caps["max_recv_wr"], 1)
+                self._receive_frames, layout, ring = session.make_ring(
+                    entries, entries * receive_bytes(caps["max_recv_sge"])
+                )
+                rings.update(prefixed("recv_", ring))
+                self._receive = ReceivePoster(layout, caps["max_recv_wr"], caps["max_recv_sge"])
+            reply = session.call(
+                control.CREATE_QP,
+                qp_type=qp_type,
+                sq_sig_all=int(signal_all),
+                pd=pd,
+                send_cq=send_cq.number,
+                recv_cq=recv_cq.number,
+                srq=srq.number if srq is not None else 0,
+                **caps,
+                **rings,
+            )
+        except DriverError:
+            self._free()
+            raise
+        self.number: int = reply.pop("qp_num")
+        self._doorbell: int = reply.pop("doorbell")
+        self.caps: dict[str, int] = reply
+        self._send = SendPoster(
+            send_layout, caps["max_send_wr"], caps["max_send_sge"], caps["max_inline_data"]
+        )
+        self._doorbells = session.channel.doorbells
+        self._kick = session.channel.kick
+
+    def _free(self) -> None:
+        self._session.free(self._send_frames)
+        self._session.free(self._receive_frames)
+        self._send_frames = self._receive_frames = []
+
+    def modify(self, attributes: Mapping[str, Any]) -> None:
+        """Set attributes (``ibv_qp_attr`` names; an address vector is a dict), all or none.  EINVAL when
+        refused.
+        """
+        try:
+            mask, fields = qp_attributes.pack(attributes)
+        except OSError as error:
+            raise refusal(error) from None
+        with self._send_lock, self._receive_lock:
+            self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
+            self.state = attributes.get("qp_state", self.state)
+
+    def query(self) -> dict[str, Any]:
+        """All attributes by their ``ibv_qp_attr`` names, address vectors as dicts."""
+        attributes = qp_attributes.gather(self._session.call(control.QUERY_QP, qp_num=self.number))
+        self.state = attributes["qp_state"]
+        return attributes
+
+    def failed(self) -> None:
+        """The adapter has told of an error: from now on work is accepted, to complete flushed."""
+        self.state = ERR
+
+    def post_send(
+        self,
+        opcode: int,
+        flags: int,
+        imm: int,
+        wr_id: int,
+        remote_va: int,
+        rkey: int,
+        compare: int,
+        swap: int,
+        ah: int,
+        qpn: int,
+        qkey: int,
+        sges: Sequence[Element],
+        inline: bytes | None,
+    ) -> None:
+        """Write one send work request; `ring` hands it over.
+
+        ``flags`` are ``ibv_send_flags``; ``inline`` are the bytes themselves, or None.  EINVAL for a state,
+        an opcode, a number of elements or a length that cannot be; ENOMEM when the queue is full.  Nothing is
+        posted then.
+        """
+        if self._session.dead:
+            self._session.check()
+        if not _MAY_SEND[self.state]:
+            raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
+        try:
+            with self._send_lock:
+                code = self._send.post(
+                    opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
+                )
+        except (OverflowError, TypeError, ValueError) as error:
+            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        if code:
+            raise DriverError(code, self._send.refused)
+
+    def post_recv(self, wr_id: int, sges: Sequence[Element]) -> None:
+        """Post a receive.  EINVAL in RESET, with a shared receive queue, or for too many elements; ENOMEM
+        when full.
+        """
+        if self._session.dead:
+            self._session.check()
+        if self._receive is None:
+            raise DriverError(errno.EINVAL, "the queue pair receives from a shared receive queue")
+        if not _MAY_RECEIVE[self.state]:
+            raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
+        try:
+            with self._receive_lock:
+                code = self._receive.post(wr_id, sges)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        if code:
+            raise DriverError(code, self._receive.refused)
+        # A queue pair in error looks for receives only when told, to flush them; it may be in error unknown to us.
+        self._doorbells.ring(self._doorbell)
+        if self.state == ERR or self._session.channel.kick_receives:
+            self._kick()
+
+    def ring(self) -> None:
+        """Ring the doorbell: what `post_send` wrote is the adapter's."""
+        if self._session.dead:
+            self._session.check()
+        self._doorbells.ring(self._doorbell)
+        self._kick()
+
+    def destroy(self) -> None:
+        """No completion of it comes afterwards; those that are in the queues stay."""
+        self._session.call(control.DESTROY_QP, qp_num=self.number)
+        self._driver.forget_queue_pair(self)
+        self._driver.events.sort()
+        self._driver.events.forget(_EVENTS, self.number)
+        self._free()

@@ -1,0 +1,97 @@
+"""One attachment's conversation with its adapter: commands and their replies, whether it still lives."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from softhca.driver.channels import HostChannel
+from softhca.driver.errors import DriverError, refusal
+from softhca.memory.runs import runs_of
+from softhca.queues.control_fields import COMMANDS
+from softhca.queues.ring import RingLayout, plan
+
+REPLY_LIMIT_S = 30.0
+
+
+class Session:
+    """Commands over a channel, one at a time.
+
+    It belongs to the process that made it: after a fork the child's calls are refused (EIO), because the
+    rings would have two writers.
+    """
+
+    def __init__(self, channel: HostChannel) -> None:
+        self.channel = channel
+        self.memory = channel.memory
+        self.pid = os.getpid()
+        self.dead = ""
+        self._lock = threading.Lock()
+        self._tags = itertools.count(1)
+
+    def check(self) -> None:
+        """DriverError EIO when nothing can be asked any more."""
+        if self.dead:
+            raise DriverError(errno.EIO, self.dead)
+        if os.getpid() != self.pid:
+            self.inherited()
+            raise DriverError(errno.EIO, self.dead)
+        if not self.channel.alive:
+            self.dead = "the adapter is gone"
+            raise DriverError(errno.EIO, self.dead)
+
+    def inherited(self) -> None:
+        """This is a forked child."""
+        self.dead = "the device was inherited over fork(); it belongs to the parent, open it anew"
+
+    def call(self, command: int, **fields: Any) -> dict[str, Any]:
+        """The reply's fields; DriverError with the errno of the refusal, EIO when the adapter does not
+        answer.
+        """
+        with self._lock:
+            self.check()
+            tag = next(self._tags) & 0xFFFFFFFF
+            try:
+                self.channel.commands.send(command, tag, fields)
+                self.channel.kick()
+                reply = self._reply(tag)
+            except OSError as error:
+                raise refusal(error, COMMANDS[command][0]) from None
+        if reply.errno:
+            raise DriverError(reply.errno, f"{COMMANDS[command][0]} was refused: {os.strerror(reply.errno)}")
+        return dict(reply.fields)
+
+    def _reply(self, tag: int) -> Any:
+        replies = self.channel.replies
+        while True:
+            if not replies.count() and not self.channel.wait(lambda: replies.count() > 0, REPLY_LIMIT_S):
+                self.dead = "the adapter is gone" if not self.channel.alive else "the adapter does not answer"
+                raise OSError(errno.EIO, self.dead)
+            reply = replies.take()
+            if reply is not None and reply.tag == tag:
+                return reply
+
+    # rings that the host gives to the adapter
+
+    def make_ring(self, entries: int, body_bytes: int) -> tuple[list[int], RingLayout, dict[str, Any]]:
+        """Frames, layout and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
+        try:
+            frames = self.memory.allocate(plan(entries, body_bytes))
+            layout = RingLayout.over(frames, self.memory.address_map, entries, body_bytes)
+        except OSError as error:
+            raise refusal(error, "making a ring") from None
+        return frames, layout, {"entries": entries, "body_bytes": body_bytes, "frames": runs_of(frames)}
+
+    def free(self, frames: Sequence[int]) -> None:
+        """Give a ring's frames back."""
+        if frames and not self.dead:
+            self.memory.free(frames)
+
+
+def prefixed(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields by longer names."""
+    return {prefix + name: value for name, value in fields.items()}

@@ -1,0 +1,85 @@
+"""The host's half of a shared receive queue."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from softhca.driver.errors import DriverError
+from softhca.driver.posting import ReceivePoster
+from softhca.queues import control_fields as control
+from softhca.queues.wqe import receive_bytes
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+Element = tuple[int, int, int]
+"""A scatter/gather element: virtual address, length in bytes, L_Key."""
+
+_MAX_WR = 1
+_LIMIT = 2
+
+
+class SrqHandle:
+    """A shared receive queue: ``number``, ``max_wr``, ``max_sge``.  Any thread may call any method."""
+
+    def __init__(self, driver: DeviceDriver, pd: int, max_wr: int, max_sge: int, limit: int) -> None:
+        if max_wr < 1 or max_sge < 1 or limit < 0:
+            raise DriverError(
+                errno.EINVAL,
+                f"a shared receive queue of {max_wr} requests, {max_sge} elements each, "
+                f"limit {limit} cannot be",
+            )
+        driver.check_limits(max_srq_wr=max_wr, max_srq_sge=max_sge)
+        self._driver = driver
+        self._session = driver.session
+        self._lock = threading.Lock()
+        self._frames, layout, ring = self._session.make_ring(max_wr, max_wr * receive_bytes(max_sge))
+        try:
+            reply = self._session.call(
+                control.CREATE_SRQ, pd=pd, max_wr=max_wr, max_sge=max_sge, srq_limit=limit, **ring
+            )
+        except DriverError:
+            self._session.free(self._frames)
+            raise
+        self.number: int = reply["srq"]
+        self.max_wr: int = reply["max_wr"]
+        self.max_sge: int = reply["max_sge"]
+        self._poster = ReceivePoster(layout, max_wr, max_sge)
+
+    def post(self, wr_id: int, sges: Sequence[Element]) -> None:
+        """Post a receive.  ENOMEM when the queue is full, EINVAL for too many elements or a value out of
+        range.
+        """
+        if self._session.dead:
+            self._session.check()
+        try:
+            with self._lock:
+                code = self._poster.post(wr_id, sges)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        if code:
+            raise DriverError(code, self._poster.refused)
+
+    def modify(self, max_wr: int | None = None, limit: int | None = None) -> None:
+        """Arm the limit event (0: disarm).  Another size is refused (EINVAL)."""
+        mask = (_MAX_WR if max_wr is not None else 0) | (_LIMIT if limit is not None else 0)
+        self._session.call(
+            control.MODIFY_SRQ, srq=self.number, attr_mask=mask, max_wr=max_wr or 0, srq_limit=limit or 0
+        )
+
+    def query(self) -> dict[str, int]:
+        """``max_wr``, ``max_sge`` and ``srq_limit`` (0 when it fired or was never armed)."""
+        return self._session.call(control.QUERY_SRQ, srq=self.number)
+
+    def destroy(self) -> None:
+        """EBUSY while queue pairs use it."""
+        self._session.call(control.DESTROY_SRQ, srq=self.number)
+        self._driver.events.sort()
+        self._driver.events.forget(
+            frozenset({control.EVENT_SRQ_ERR, control.EVENT_SRQ_LIMIT_REACHED}), self.number
+        )
+        self._session.free(self._frames)
+        self._frames = []
