@@ -6,6 +6,7 @@ It refuses misuse before anything crosses to the adapter; every error is a :clas
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -59,12 +60,9 @@ class DeviceDriver:
 
     def close(self) -> None:
         """Leave the adapter, which frees all that this device owned; a second call does nothing."""
-        if self.session.dead:
-            return
-        mine = self.alive
         self.session.dead = self.session.dead or "the device is closed"
-        if mine:
-            self._channel.close()
+        if os.getpid() == self.session.pid:
+            self._channel.close()  # also when the adapter has died: its channel's descriptors are still here
 
     def inherited(self) -> None:
         """This is a forked child: every call is refused from now on."""
@@ -222,8 +220,14 @@ class DeviceDriver:
     def next_event(self, timeout_s: float | None = None) -> tuple[int, int] | None:
         """The next asynchronous event (``ibv_event_type``, number of the element); None after
         ``timeout_s``.
+
+        The death of an adapter process is the last one, ``IBV_EVENT_DEVICE_FATAL``.
         """
-        self.session.check()
+        try:
+            self.session.check()
+        except DriverError:
+            if not self.session.gone or self.events.told_death:
+                raise
         return self.events.next_event(timeout_s)
 
     def wait_completion(self, channel: Hashable, timeout_s: float | None = None) -> CqHandle | None:

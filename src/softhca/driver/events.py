@@ -8,12 +8,14 @@ nothing is lost.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
-from softhca.queues.control_fields import EVENT_COMPLETION
+from softhca.driver.errors import DriverError
+from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL
 
 if TYPE_CHECKING:
     from softhca.driver.cq import CqHandle
@@ -25,7 +27,7 @@ QP_EVENTS = frozenset({1, 2, 3})
 
 
 class EventRouter:
-    """Sorts the events of one attachment."""
+    """Sorts the events of one attachment.  ``told_death``: that the adapter has died is among the events."""
 
     def __init__(self, channel: HostChannel, queue_pair_failed: Callable[[int], None]) -> None:
         self._channel = channel
@@ -34,6 +36,7 @@ class EventRouter:
         self._queues: dict[int, CqHandle] = {}
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
+        self.told_death = False
 
     def add(self, cq: CqHandle) -> None:
         """A completion queue whose events are to be routed."""
@@ -77,7 +80,10 @@ class EventRouter:
                     cq.on_event()
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
-        """The oldest asynchronous event; None when there is none within ``timeout_s``."""
+        """The oldest asynchronous event; None when there is none within ``timeout_s``.
+
+        The death of the adapter is one (``IBV_EVENT_DEVICE_FATAL``), told once; afterwards DriverError EIO.
+        """
         return self._wait(self._take_event, timeout_s)
 
     def next_completion(self, channel: Hashable, timeout_s: float | None) -> CqHandle | None:
@@ -99,12 +105,18 @@ class EventRouter:
                     found.append(taken)
             return bool(found)
 
-        if not ready():
-            self._channel.wait(ready, timeout_s)
+        if ready() or self._channel.wait(ready, timeout_s):
+            return found[0]
+        if not self._channel.alive and not ready():
+            raise DriverError(errno.EIO, "the adapter is gone")
         return found[0] if found else None
 
     def _take_event(self) -> tuple[int, int] | None:
         with self._lock:
+            if not self._channel.alive and not self.told_death:
+                # Nobody is left to write it to the ring.
+                self.told_death = True
+                self._events[EVENT_DEVICE_FATAL, 0] = None
             if not self._events:
                 return None
             event = next(iter(self._events))

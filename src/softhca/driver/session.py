@@ -19,7 +19,8 @@ REPLY_LIMIT_S = 30.0
 
 
 class Session:
-    """Commands over a channel, one at a time.
+    """Commands over a channel, one at a time.  ``dead`` says why none is possible any more, ``gone`` that the
+    adapter has died.
 
     It belongs to the process that made it: after a fork the child's calls are refused (EIO), because the
     rings would have two writers.
@@ -30,6 +31,7 @@ class Session:
         self.memory = channel.memory
         self.pid = os.getpid()
         self.dead = ""
+        self.gone = False
         self._lock = threading.Lock()
         self._tags = itertools.count(1)
 
@@ -42,6 +44,7 @@ class Session:
             raise DriverError(errno.EIO, self.dead)
         if not self.channel.alive:
             self.dead = "the adapter is gone"
+            self.gone = True
             raise DriverError(errno.EIO, self.dead)
 
     def inherited(self) -> None:
@@ -52,6 +55,7 @@ class Session:
         """The reply's fields; DriverError with the errno of the refusal, EIO when the adapter does not
         answer.
         """
+        self.check()  # before the lock: a forked child may have inherited it locked for ever
         with self._lock:
             self.check()
             tag = next(self._tags) & 0xFFFFFFFF
@@ -69,7 +73,8 @@ class Session:
         replies = self.channel.replies
         while True:
             if not replies.count() and not self.channel.wait(lambda: replies.count() > 0, REPLY_LIMIT_S):
-                self.dead = "the adapter is gone" if not self.channel.alive else "the adapter does not answer"
+                self.gone = not self.channel.alive
+                self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
                 raise OSError(errno.EIO, self.dead)
             reply = replies.take()
             if reply is not None and reply.tag == tag:
