@@ -36,7 +36,7 @@ class AdapterProcess:
         self.path = specification.place if specification.kind == "unix" else ""
         self.place = ""
         self._child: subprocess.Popen[bytes] | None = None
-        self._users = 0
+        self._users: set[socket.socket] = set()
 
     @property
     def pid(self) -> int:
@@ -48,21 +48,23 @@ class AdapterProcess:
 
         OSError with the errno of what failed, there or here.
         """
-        if self._child is not None and self._child.poll() is not None:
-            self._reap()
+        if self._child is not None and not all(map(is_alive, self._users)):
+            self._reap()  # it has died; whoever still has a socket to it learns that from the socket
         if self.specification.kind == "unix" or self._child is not None:
             control = connect_to(self.path, self.specification.name)
         else:
+            self._users.clear()
             control = self._start()
-        self._users += 1
+        self._users.add(control)
         return control
 
     def release(self, control: socket.socket) -> None:
         """Close a control socket; the last one ends the process, which is waited for."""
         control.close()
-        self._users -= 1
-        if self._users == 0:
-            self._reap()
+        if control in self._users:
+            self._users.remove(control)
+            if not self._users:
+                self._reap()
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -103,7 +105,7 @@ class AdapterProcess:
         if self._child is not None:
             self._child.returncode = 0  # not ours to wait for
             self._child = None
-        self._users = 0
+        self._users.clear()
 
 
 def connect_to(path: str, name: str) -> socket.socket:

@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from softhca.driver.channels import HostChannel, Ready
+from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
 from softhca.runtime import adapter_process, fork, messages
@@ -76,13 +77,13 @@ class ProcessChannel(HostChannel):
             os.eventfd_write(self._kick, 1)
 
     def progress(self) -> bool:
-        """The adapter drives itself; once in a while, see whether it still lives (else OSError EIO)."""
+        """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
         self._polls += 1
         if self._polls >= LOOK_EVERY_POLLS:
             self._polls = 0
             self.look()
         if not self._alive:
-            raise OSError(errno.EIO, "the adapter process has ended")
+            raise DriverError(errno.EIO, "the adapter process has ended")
         return False
 
     def look(self) -> bool:

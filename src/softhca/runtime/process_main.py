@@ -64,7 +64,6 @@ def _stop_at_end_of_input(server: AdapterServer) -> None:
     while os.read(0, 4096):
         pass
     server.stop()
-    os.kill(os.getpid(), signal.SIGTERM)  # wakes the loop
 
 
 if __name__ == "__main__":

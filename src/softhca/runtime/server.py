@@ -99,7 +99,9 @@ class AdapterServer:
         self._applications: dict[int, Application] = {}
         self._kicks: dict[int, Application] = {}
         self._hosts: dict[int, Application] = {}
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll()
+        self._epoll.register(self._stop, select.EPOLLIN)
         self._epoll.register(link.fileno(), select.EPOLLIN)
         self._listener: socket.socket | None = None
         if path:
@@ -147,8 +149,9 @@ class AdapterServer:
             self.close()
 
     def stop(self) -> None:
-        """End ``serve`` at its next turn (async-signal-safe)."""
+        """End ``serve`` soon; from a signal handler or another thread."""
         self._stopping = True
+        os.eventfd_write(self._stop, 1)
 
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
@@ -286,10 +289,11 @@ class AdapterServer:
         application.memory = None
 
     def close(self) -> None:
-        """Let every application go and close all descriptors; may be called again."""
+        """Let every application go and close all descriptors."""
         for application in list(self._applications.values()):
             self._dismiss(application)
         self._epoll.close()
+        os.close(self._stop)
         self.link.close()
         if self._listener is not None:
             self._listener.close()

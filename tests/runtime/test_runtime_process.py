@@ -1,0 +1,252 @@
+"""The adapter in a process of its own: attaching, deaths on both sides, foreign memory, hostility."""
+
+import errno
+import gc
+import os
+import signal
+import threading
+
+import pytest
+from runtime_pair import End, take
+from runtime_programs import Program
+
+from softhca.driver import registry
+from softhca.driver.errors import DriverError
+from softhca.machine.primitives import address_of
+from softhca.runtime import adapter_process, devices, messages
+from softhca.runtime.adapter_process import AdapterProcess
+from softhca.runtime.process import ProcessChannel
+from softhca.runtime.specification import parse_one
+
+BOUND_S = 20
+DEVICE_FATAL = 8
+NOTHING = {"QP": 0, "AH": 0, "SRQ": 0, "CQ": 0, "MR": 0, "ARENA": 0, "PD": 0}
+
+
+@pytest.fixture
+def device(loopback_address):
+    """A device whose adapter lives in a process of its own, added to the registry as ``own``."""
+    before = set(os.listdir("/proc/self/fd")), threading.active_count()
+    devices.add(f"own=udp:{loopback_address()}?buffer=212992", "process")
+    found = devices.find("own")
+    yield found
+    devices.remove("own")
+    assert found.process is None or found.process.pid == 0
+    assert (set(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+def open_own():
+    return registry.open_device("own")
+
+
+def until(condition):
+    pause = threading.Event()
+    for _ in range(int(BOUND_S / 0.002)):
+        if condition():
+            return
+        pause.wait(0.002)
+    raise AssertionError("nothing happened")
+
+
+def test_contexts_of_one_device_share_its_adapter_process(device):
+    one, other = open_own(), open_own()
+    assert one.guid == other.guid
+    one.alloc_pd()
+    other.alloc_pd()
+    assert device.resources()["PD"] == 2
+    one.close()
+    assert device.resources()["PD"] == 1
+    other.close()
+
+
+def test_the_process_ends_with_its_last_application_and_starts_anew(device):
+    driver = open_own()
+    first = device.process.pid
+    driver.close()
+    assert device.process.pid == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    driver = open_own()
+    assert device.process.pid not in (0, first)
+    driver.close()
+
+
+def test_an_address_that_is_taken_is_named(device):
+    driver = open_own()
+    address = device.process.place
+    devices.add(f"thief=udp:{address}", "process")
+    with pytest.raises(DriverError, match=f"thief: {address} port 4791") as caught:
+        registry.open_device("thief")
+    assert caught.value.errno == errno.EADDRINUSE
+    devices.remove("thief")
+    driver.close()
+
+
+def test_an_application_that_is_killed_leaves_nothing_behind(device):
+    driver = open_own()
+    program = Program("application_program.py", f"app=unix:{device.process.path}", "process")
+    program.hear()
+    held = device.resources()
+    assert all(held[kind] for kind in NOTHING)
+    program.kill()
+    until(lambda: device.resources() == NOTHING)
+    assert device.process.pid
+    program.end()
+    driver.close()
+
+
+def test_an_application_that_leaves_leaves_nothing_behind(device):
+    driver = open_own()
+    program = Program("application_program.py", f"app=unix:{device.process.path}", "process")
+    program.hear()
+    assert program.end() == 0
+    assert device.resources() == NOTHING
+    driver.close()
+
+
+def test_calls_fail_clearly_when_the_adapter_process_has_died(device):
+    driver = open_own()
+    end = End(driver, 4096)
+    os.kill(device.process.pid, signal.SIGKILL)
+    with pytest.raises(DriverError, match="adapter") as caught:
+        driver.alloc_pd()
+    assert caught.value.errno == errno.EIO
+    for call in (driver.query_device, end.qp.query, lambda: end.cq.poll(1), driver.progress):
+        with pytest.raises(DriverError, match="adapter"):
+            call()
+    assert driver.next_event(0) == (DEVICE_FATAL, 0)
+    with pytest.raises(DriverError, match="adapter"):
+        driver.next_event(0)
+    driver.close()
+
+
+def test_polling_does_not_go_on_for_ever_when_the_adapter_process_has_died(device):
+    driver = open_own()
+    end = End(driver, 4096)
+    os.kill(device.process.pid, signal.SIGKILL)
+    with pytest.raises(DriverError, match="adapter"):
+        take(end.cq, 1)
+    driver.close()
+
+
+def test_one_that_waits_for_a_completion_is_told_that_the_adapter_process_died(device):
+    driver = open_own()
+    end = End(driver, 4096)
+    end.cq.arm()
+    threading.Timer(0.02, os.kill, (device.process.pid, signal.SIGKILL)).start()
+    with pytest.raises(DriverError, match="adapter"):
+        driver.wait_completion("channel", BOUND_S)
+    driver.close()
+
+
+def test_the_death_of_the_adapter_process_is_a_fatal_event_of_the_device(device):
+    driver = open_own()
+    threading.Timer(0.02, os.kill, (device.process.pid, signal.SIGKILL)).start()
+    assert driver.next_event(BOUND_S) == (DEVICE_FATAL, 0)
+    driver.close()
+
+
+def test_after_a_death_the_device_can_be_opened_again(device):
+    dead = open_own()
+    os.kill(device.process.pid, signal.SIGKILL)
+    with pytest.raises(DriverError, match="adapter"):
+        dead.alloc_pd()
+    driver = open_own()
+    assert driver.alloc_pd() > 0
+    dead.close()
+    driver.close()
+
+
+def test_foreign_memory_that_cannot_be_reached_is_refused_and_host_memory_works(device, monkeypatch):
+    monkeypatch.setattr("softhca.runtime.process.address_of", lambda probe: 4096)
+    driver = open_own()
+    pd = driver.alloc_pd()
+    memory = bytearray(4096)
+    with pytest.raises(DriverError, match="host memory") as caught:
+        driver.reg_mr(pd, address_of(memory), 4096, 7, None, memory)
+    assert caught.value.errno in (errno.EFAULT, errno.EPERM)
+    buffer = driver.alloc_host_memory(4096)
+    assert driver.reg_mr(pd, buffer.address, 4096, 7).rkey
+    assert device.resources()["MR"] == 1
+    driver.close()
+
+
+def test_an_idle_adapter_process_sleeps(device):
+    driver = open_own()
+    channel = device._channels[0]
+    before = channel.resources()["sleeps"]
+    threading.Event().wait(0.3)
+    # the look itself wakes it: once for each request
+    assert channel.resources()["sleeps"] - before <= 3
+    driver.close()
+
+
+HOSTILE = [
+    {},
+    {"request": "explode"},
+    {"request": ["attach"]},
+    {"request": "attach"},
+    {"request": "attach", "control": "x", "doorbells": [], "flag": [1]},
+    {"request": "attach", "control": [1], "doorbells": [2], "flag": [3]},
+    {"request": "attach", "control": [1 << 40], "doorbells": [2], "flag": [3]},
+    {"request": "attach", "control": list(range(1, 300)), "doorbells": list(range(1, 66)), "flag": []},
+    {"request": "attach", "control": [-1], "doorbells": [2], "flag": [3]},
+]
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+@pytest.mark.parametrize("passed", ["nothing", "pipes", "eventfds", "memory"])
+def test_a_hostile_application_is_refused_and_the_others_are_served(device, message, passed):
+    driver = open_own()
+    mine = device._channels[0]
+    pipes = os.pipe()
+    eventfds = [os.eventfd(0), os.eventfd(0)]
+    descriptors = {"nothing": (), "pipes": (mine.memory.fd, *pipes), "eventfds": (pipes[0], *eventfds),
+                   "memory": (mine.memory.fd, *eventfds)}[passed]
+    control = adapter_process.connect_to(device.process.path, "hostile")
+    with pytest.raises(OSError, match=r".") as caught:
+        adapter_process.ask(control, message, descriptors)
+    assert caught.value.errno in (errno.EPROTO, errno.EINVAL, errno.EFAULT)
+    control.close()
+    messages.close_all((*pipes, *eventfds))
+    assert driver.alloc_pd() > 0
+    driver.close()
+
+
+def test_an_application_attaches_once(device):
+    driver = open_own()
+    channel = device._channels[0]
+    with pytest.raises(OSError, match="attached already"):
+        channel._attach()
+    driver.close()
+
+
+def test_what_is_no_message_ends_the_connection_alone(device):
+    driver = open_own()
+    control = adapter_process.connect_to(device.process.path, "hostile")
+    control.send(b"\xff\xfe")
+    assert control.recv(100) == b""
+    control.close()
+    assert driver.alloc_pd() > 0
+    driver.close()
+
+
+def test_a_socket_that_nobody_serves_is_named():
+    devices.add("nobody=unix:@softhca-nobody", "process")
+    with pytest.raises(DriverError, match="no adapter process at @softhca-nobody"):
+        registry.open_device("nobody")
+    devices.remove("nobody")
+
+
+def test_a_served_adapter_stays_until_its_input_ends(loopback_address):
+    path = f"@softhca-test-{os.getpid()}"
+    program = Program("../../src/softhca/runtime/process_main.py", f"s=udp:{loopback_address()}",
+                      "--listen", path, "--stay")
+    assert program.child.stdout.readline() == "ready\n"
+    process = AdapterProcess(parse_one(f"s=unix:{path}"))
+    for _ in range(2):
+        channel = ProcessChannel(process)
+        assert channel.resources()["hosts"] == 1
+        channel.close()
+    assert program.end() == 0
+    gc.collect()
