@@ -41,7 +41,7 @@ class Partner:
             connection = self._connect(peers[0])
         connection.settimeout(PATIENCE_S)
         self.connection = connection
-        self.stream = connection.makefile("rw")
+        self.lines = connection.makefile("r")
 
     @staticmethod
     def _connect(address):
@@ -55,11 +55,10 @@ class Partner:
                 time.sleep(0.02)
 
     def say(self, value):
-        self.stream.write(json.dumps(value) + "\n")
-        self.stream.flush()
+        self.connection.sendall(json.dumps(value).encode() + b"\n")
 
     def hear(self):
-        line = self.stream.readline()
+        line = self.lines.readline()
         if not line:
             raise ConnectionError("the other copy has gone")
         return json.loads(line)
@@ -79,7 +78,7 @@ class Side:
         self.partner = partner
         self.context = Context(name=get_device_list()[0].name.decode())
         self.pd = PD(self.context)
-        self.memory = bytearray(memory_bytes)
+        self.memory = memoryview(bytearray(memory_bytes))
         self.mr = MR(self.pd, memory_bytes, ACCESS, buffer=self.memory)
         self.address = self.mr.buf
         self.cq = CQ(self.context, 256)

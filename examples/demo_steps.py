@@ -31,8 +31,8 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def pattern(length):
-    return random.Random(length).randbytes(length)
+def pattern(length, seed=0):
+    return random.Random(seed).randbytes(length)
 
 
 def time_of(operation):
@@ -104,7 +104,7 @@ def read(side):
 
 
 def prepare(side):
-    side.memory[SOURCE : SOURCE + MESSAGE_BYTES] = pattern(MESSAGE_BYTES + 1)
+    side.memory[SOURCE : SOURCE + MESSAGE_BYTES] = pattern(MESSAGE_BYTES, seed=1)
     side.partner.say(digest(side.memory[SOURCE : SOURCE + MESSAGE_BYTES]))
     side.partner.hear()
 
@@ -124,7 +124,8 @@ def compare_and_swap(side):
     elapsed_us = time_of(
         lambda: (side.post("rc", e.IBV_WR_ATOMIC_CMP_AND_SWP, 8, target=WORD), side.completion())
     )
-    return originals == [7, 8] and side.partner.swap("done") == 8, elapsed_us
+    held = side.partner.swap("done")
+    return originals == [7, 8] and held == 8, elapsed_us
 
 
 def fetch_and_add(side):
@@ -137,7 +138,8 @@ def fetch_and_add(side):
         )
     )
     last = word(side.memory, 0)
-    return last == 7 + 5 * (REPEATS - 1) and side.partner.swap("done") == 7 + 5 * REPEATS, elapsed_us
+    held = side.partner.swap("done")
+    return last == 7 + 5 * (REPEATS - 1) and held == 7 + 5 * REPEATS, elapsed_us
 
 
 def hold_word(side):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import socket
 from typing import Any
 
 from softhca.cli import output
@@ -60,18 +61,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what this process's devices are."""
-    from softhca.cli.endpoint import device_name
-    from softhca.verbs.device import get_device_list
+    from softhca.cli.endpoint import device_name, device_names
 
-    names = (
-        [args.ib_dev]
-        if args.ib_dev
-        else [
-            device.name.decode() if isinstance(device.name, bytes) else device.name
-            for device in get_device_list()
-        ]
-    )
-    devices = [describe_device(device_name(name)) for name in names]
+    names = [device_name(args.ib_dev)] if args.ib_dev else device_names()
+    devices = [describe_device(name) for name in names]
     if args.json:
         output.print_json({"devices": devices})
     else:
@@ -118,9 +111,8 @@ def _gids(context: Any, port: int, length: int) -> list[dict[str, Any]]:
     for index in range(length):
         raw = gid_bytes(context.query_gid(port, index))
         if any(raw):
-            gids.append(
-                {"index": index, "gid": str(ipaddress.IPv6Address(raw)), "address": address_of_gid(raw)}
-            )
+            text = socket.inet_ntop(socket.AF_INET6, raw)
+            gids.append({"index": index, "gid": text, "address": address_of_gid(raw)})
     return gids
 
 

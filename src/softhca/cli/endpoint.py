@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from softhca.cli.errors import CommandError, UsageError
+from softhca.runtime.specification import parse
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ, CompChannel
@@ -262,18 +263,21 @@ class Endpoint:
         self.close()
 
 
+def device_names() -> list[str]:
+    """The names of this process's devices.  DeviceSpecificationError when ``SOFTHCA_DEVICES`` is wrong."""
+    parse(os.environ.get("SOFTHCA_DEVICES", ""))
+    names = (device.name for device in get_device_list())
+    return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
 def device_name(wanted: str = "") -> str:
     """The name of the device ``wanted``, or of the first one; :class:`UsageError` when there is none."""
-    names = [_text(device.name) for device in get_device_list()]
+    names = device_names()
     if not names:
         raise UsageError("there is no device")
     if wanted and wanted not in names:
         raise UsageError(f"there is no device {wanted!r}; devices: {', '.join(names)}")
     return wanted or names[0]
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name
 
 
 def gid_bytes(gid: Any) -> bytes:

@@ -37,7 +37,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    args = build_parser().parse_args(arguments)
+    parser = build_parser()
+    args, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "host", "") is None:
+        args.host = rest.pop()  # argparse does not take an optional word behind the options of another word
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     command = importlib.import_module(f"softhca.cli.{args.command}")

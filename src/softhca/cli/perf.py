@@ -1,8 +1,8 @@
 """``softhca perf``: perftest's tests by perftest's names, able to talk to perftest's programs.
 
 Bandwidth tests keep 128 work requests posted, in chains of 16; their ``latency_us`` is the time from the
-posting of a chain to its completion.  Latency tests have one operation under way.  As in perftest it is the
-client that measures.  The exchange of the two ends is in ``perftest_exchange``.
+posting of a chain to its completion.  Latency tests have one operation under way.  As in perftest the
+client measures.
 """
 
 from __future__ import annotations
