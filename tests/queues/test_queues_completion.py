@@ -43,6 +43,7 @@ class Queue:
 
     def completion_event(self, queue):
         assert queue is self.queue
+        assert queue.number == 9
         self.told.append("event")
 
     def overflow(self, queue):
@@ -232,6 +233,8 @@ def test_resize_takes_unread_completions_and_the_request_along(entries):
     pair.post(4)
     pair.reader.arm(solicited=True)
     layout = layout_of(entries)
+    for offset in (0, 64, 128):
+        primitives.store64(layout.control + offset, 1)  # the new ring's memory was used before
     pair.queue.move_to(layout)
     pair.reader.move_to(layout)
     assert (pair.queue.entries, pair.queue.armed) == (entries, ARM_SOLICITED)

@@ -95,7 +95,8 @@ def test_queue_pair_attributes_are_those_of_ibv_qp_attr():
 def test_event_numbers_are_ibv_event_types():
     assert (fields.EVENT_CQ_ERR, fields.EVENT_QP_FATAL, fields.EVENT_COMM_EST, fields.EVENT_DEVICE_FATAL,
             fields.EVENT_PORT_ACTIVE, fields.EVENT_PORT_ERR, fields.EVENT_SRQ_ERR,
-            fields.EVENT_SRQ_LIMIT_REACHED, fields.EVENT_QP_LAST_WQE_REACHED, fields.EVENT_GID_CHANGE) == (0, 1, 4, 8, 9, 10, 14, 15, 16, 18)
+            fields.EVENT_SRQ_LIMIT_REACHED,
+            fields.EVENT_QP_LAST_WQE_REACHED, fields.EVENT_GID_CHANGE) == (0, 1, 4, 8, 9, 10, 14, 15, 16, 18)
 
 
 @pytest.mark.parametrize("command", fields.COMMANDS)
