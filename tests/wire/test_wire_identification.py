@@ -90,6 +90,11 @@ def test_a_length_that_cannot_be_gives_nothing(length: int) -> None:
     assert recover(sample_route(), 0, length) == -1
 
 
+@pytest.mark.parametrize("length", [16, MAX_TRANSPORT_BYTES])
+def test_the_shortest_and_the_longest_packet_are_taken(length: int) -> None:
+    assert recover(sample_route(), 0, length) == 0
+
+
 def test_no_difference_is_the_supposed_identification() -> None:
     assert recover(sample_route(identification=77), 0, 64) == 77
 

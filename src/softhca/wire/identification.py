@@ -19,7 +19,8 @@ _ORDER = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _BEHIND_BYTES = cython.declare(cython.uint, 14 + 8 - 4)
 _CRC_BITS = cython.declare(cython.uint, 32)
 
-MAX_TRANSPORT_BYTES = 65_507
+MAX_TRANSPORT_BYTES = 65_507  # the longest UDP payload over IPv4
+_LONGEST = cython.declare(cython.uint, 65_507)
 
 _powers: dict[int, int] = {}
 
@@ -59,7 +60,7 @@ def recover(route, difference, transport_bytes, hint=-1, window=0x10000):
     product: cython.uint
     bits: cython.ulonglong
     distance: cython.uint
-    if route.framing != ROCE_V4 or transport_bytes < 16 or transport_bytes > 65_507:
+    if route.framing != ROCE_V4 or transport_bytes < 16 or transport_bytes > _LONGEST:
         return -1
     inverse = _powers.get(transport_bytes)
     if inverse is None:  # one entry a length, so it stays bounded
