@@ -17,10 +17,12 @@ from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import AddressHandle, Environment
-from softhca.transport.states import ERR, INIT, RC, RTR, RTS, UC, UD
+from softhca.transport.states import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
+from softhca.wire import build, opcodes
 from softhca.wire.burst import Arrival, Burst
-from softhca.wire.icrc import syndrome
+from softhca.wire.icrc import compute
+from softhca.wire.icrc import syndrome as icrc_syndrome
 from softhca.wire.packet_view import PacketView
 from softhca.wire.route import ROCE_V4, ROCE_V6, V4_MAPPED_PREFIX, Route
 
@@ -54,8 +56,9 @@ class Region:
         first, offset = HOST.attach_buffer(self.data)
         self.first = first
         self.va = primitives.address_of(self.data)
-        self.region = node.regions.register(HOST.address_map, PD, self.va, size, access,
-                                            [(first, -(-(offset + size) // 4096))], offset)
+        self.region = node.regions.register(
+            HOST.address_map, PD, self.va, size, access, [(first, -(-(offset + size) // 4096))], offset
+        )
         node.owned.append(self)
 
     @property
@@ -78,7 +81,9 @@ class Node(Environment):
     """One side: the environment of its queue pairs, its completion queues, timers and events."""
 
     def __init__(self, name, address, seed, **options):
-        super().__init__(RegionTable(TranslationTable(1 << 16), random.Random(seed)), TransportCounters(), **options)
+        super().__init__(
+            RegionTable(TranslationTable(1 << 16), random.Random(seed)), TransportCounters(), **options
+        )
         self.name = name
         self.gid = gid(address)
         self.queue = deque()
@@ -148,7 +153,9 @@ class Node(Environment):
 class End:
     """One queue pair of a node and the host's half of it."""
 
-    def __init__(self, node, number, service=RC, entries=64, cq_entries=CQ_ENTRIES, srq=None, signal_all=False):
+    def __init__(
+        self, node, number, service=RC, entries=64, cq_entries=CQ_ENTRIES, srq=None, signal_all=False
+    ):
         self.node = node
         self.number = number
         send = node.ring(entries, entries * wqe.send_bytes(MAX_SGE, MAX_INLINE))
@@ -160,22 +167,66 @@ class End:
         shared = None
         if srq is not None:
             shared, self.receive_producer = srq
-        self.qp = QueuePair(node, number, service, PD, RingConsumer(send), None if srq else RingConsumer(receive),
-                            self.send_cq, self.receive_cq, shared_receive=shared, max_send_wr=entries,
-                            max_recv_wr=entries, max_send_sge=MAX_SGE, max_recv_sge=MAX_SGE,
-                            max_inline_bytes=MAX_INLINE, signal_all=signal_all)
+        self.qp = QueuePair(
+            node,
+            number,
+            service,
+            PD,
+            RingConsumer(send),
+            None if srq else RingConsumer(receive),
+            self.send_cq,
+            self.receive_cq,
+            shared_receive=shared,
+            max_send_wr=entries,
+            max_recv_wr=entries,
+            max_send_sge=MAX_SGE,
+            max_recv_sge=MAX_SGE,
+            max_inline_bytes=MAX_INLINE,
+            signal_all=signal_all,
+        )
         self.scratch = bytearray(4096)
         self.address = primitives.address_of(self.scratch)
 
     def region(self, size, access=ALL_ACCESS, fill=None):
         return Region(self.node, size, access, fill)
 
-    def post(self, opcode, sges=(), wr_id=1, flags=wqe.SIGNALED, imm=0, remote=None, offset=0, compare=0, swap=0, ah=0,
-             qpn=0, qkey=0, inline=None, rkey=None, va=None, ring=True):
+    def post(
+        self,
+        opcode,
+        sges=(),
+        wr_id=1,
+        flags=wqe.SIGNALED,
+        imm=0,
+        remote=None,
+        offset=0,
+        compare=0,
+        swap=0,
+        ah=0,
+        qpn=0,
+        qkey=0,
+        inline=None,
+        rkey=None,
+        va=None,
+        ring=True,
+    ):
         remote_va = (remote.va + offset if remote is not None else 0) if va is None else va
         key = (remote.key if remote is not None else 0) if rkey is None else rkey
-        n = wqe.encode_send(self.scratch, opcode, flags, imm, wr_id, remote_va, key,
-                            compare, swap, ah, qpn, qkey, list(sges), inline)
+        n = wqe.encode_send(
+            self.scratch,
+            opcode,
+            flags,
+            imm,
+            wr_id,
+            remote_va,
+            key,
+            compare,
+            swap,
+            ah,
+            qpn,
+            qkey,
+            list(sges),
+            inline,
+        )
         pushed = self.send_producer.push(self.address, n)
         if ring:
             self.qp.doorbell(self.node.now)
@@ -198,7 +249,8 @@ class End:
 
 
 class Faults:
-    """What the link does to packets: probabilities, or one function ``(direction, packet bytes) -> copies``."""
+    """What the link does to packets: probabilities, or one function ``(direction, packet bytes) ->
+    copies``."""
 
     def __init__(self, seed=0, loss=0.0, duplication=0.0, reordering=0.0, rule=None):
         self.random = random.Random(seed)
@@ -226,19 +278,47 @@ class Faults:
 
 
 class Pair:
-    """Nodes ``a`` and ``b`` with connected queue pairs ``left`` and ``right``; ``log`` of ``(direction, packet)``."""
+    """Nodes ``a`` and ``b`` with connected queue pairs ``left`` and ``right``; ``log`` of ``(direction,
+    packet)``."""
 
     DELAY_NS = 10_000
 
-    def __init__(self, service=RC, pmtu=1024, faults=None, left_psn=0, right_psn=0, timeout=8, retry_cnt=7,
-                 rnr_retry=7, min_rnr_timer=1, rd_atomic=4, access=14, v6=False, slice_bytes=128 * 1024, credits=True,
-                 qps=1, connect=True, srq=False, entries=64, cq_entries=CQ_ENTRIES, window=None, signal_all=False):
+    def __init__(
+        self,
+        service=RC,
+        pmtu=1024,
+        faults=None,
+        left_psn=0,
+        right_psn=0,
+        timeout=8,
+        retry_cnt=7,
+        rnr_retry=7,
+        min_rnr_timer=1,
+        rd_atomic=4,
+        access=14,
+        v6=False,
+        slice_bytes=128 * 1024,
+        credits=True,
+        qps=1,
+        connect=True,
+        srq=False,
+        entries=64,
+        cq_entries=CQ_ENTRIES,
+        window=None,
+        signal_all=False,
+    ):
         self.now = 1_000_000
         self.service = service
         self.pmtu = pmtu
         self.faults = faults or Faults()
-        self.settings = {"timeout": timeout, "retry_cnt": retry_cnt, "rnr_retry": rnr_retry,
-                         "max_rd_atomic": rd_atomic, "access": access, "min_rnr_timer": min_rnr_timer}
+        self.settings = {
+            "timeout": timeout,
+            "retry_cnt": retry_cnt,
+            "rnr_retry": rnr_retry,
+            "max_rd_atomic": rd_atomic,
+            "access": access,
+            "min_rnr_timer": min_rnr_timer,
+        }
         options = {"read_slice_bytes": slice_bytes, "credits": credits}
         self.a = Node("a", 1, 11, **options)
         self.b = Node("b", 2, 22, **options)
@@ -266,8 +346,11 @@ class Pair:
 
     def route(self, source, destination):
         if self.v6:
-            return Route(ROCE_V6, bytes.fromhex("20010db8") + bytes(11) + source[15:],
-                         bytes.fromhex("20010db8") + bytes(11) + destination[15:])
+            return Route(
+                ROCE_V6,
+                bytes.fromhex("20010db8") + bytes(11) + source[15:],
+                bytes.fromhex("20010db8") + bytes(11) + destination[15:],
+            )
         return Route(ROCE_V4, source, destination)
 
     def attributes(self, state, end, peer, sq_psn, rq_psn):
@@ -279,21 +362,32 @@ class Pair:
         if state == RTR:
             if self.service == UD:
                 return {"qp_state": RTR}
-            values = {"qp_state": RTR, "ah_attr": {"sl": 0}, "path_mtu": (self.pmtu // 128).bit_length() - 1,
-                      "dest_qp_num": peer.number, "rq_psn": rq_psn}
+            values = {
+                "qp_state": RTR,
+                "ah_attr": {"sl": 0},
+                "path_mtu": (self.pmtu // 128).bit_length() - 1,
+                "dest_qp_num": peer.number,
+                "rq_psn": rq_psn,
+            }
             if self.service == RC:
                 values.update(max_dest_rd_atomic=given["max_rd_atomic"], min_rnr_timer=given["min_rnr_timer"])
             return values
         values = {"qp_state": RTS, "sq_psn": sq_psn}
         if self.service == RC:
-            values.update(timeout=given["timeout"], retry_cnt=given["retry_cnt"], rnr_retry=given["rnr_retry"],
-                          max_rd_atomic=given["max_rd_atomic"])
+            values.update(
+                timeout=given["timeout"],
+                retry_cnt=given["retry_cnt"],
+                rnr_retry=given["rnr_retry"],
+                max_rd_atomic=given["max_rd_atomic"],
+            )
         return values
 
     def connect(self, end, peer, sq_psn, rq_psn, until=RTS):
         for state in (INIT, RTR, RTS):
             route = self.route(end.node.gid, peer.node.gid) if state == RTR and self.service != UD else None
-            assert end.qp.modify(self.attributes(state, end, peer, sq_psn, rq_psn), self.now, route=route) == 0
+            assert (
+                end.qp.modify(self.attributes(state, end, peer, sq_psn, rq_psn), self.now, route=route) == 0
+            )
             if self.service == UD and state == RTR:
                 end.qp.path_mtu_bytes = self.pmtu
             if state == until:
@@ -317,7 +411,7 @@ class Pair:
             self._check_burst(packets)
             direction = "ab" if node is self.a else "ba"
             stride, length = self.burst.stride, self.burst.length
-            segments = [bytes(self.burst.data[o:min(o + stride, length)]) for o in range(0, length, stride)]
+            segments = [bytes(self.burst.data[o : min(o + stride, length)]) for o in range(0, length, stride)]
             self.log.extend((direction, segment) for segment in segments)
             self.bursts.append((direction, packets, length))
             for segment in self.faults.apply(direction, segments):
@@ -349,14 +443,62 @@ class Pair:
         arrival.data[: len(segment)] = memoryview(segment)
         arrival.length = arrival.stride = len(segment)
         arrival.framing, arrival.source, arrival.destination = route.framing, route.source, route.destination
-        assert syndrome(route, arrival.address, len(segment)) == 0
+        assert icrc_syndrome(route, arrival.address, len(segment)) == 0
         assert self.view.decode(arrival.data, 0, len(segment)) == 0
         end = self.by_number.get(self.view.dest_qp)
         if end is not None and end.node is destination:
             end.qp.receive(self.view, arrival, self.now)
 
+    def forge(
+        self,
+        opcode,
+        psn,
+        payload=b"",
+        way="ab",
+        va=0,
+        rkey=0,
+        length=0,
+        ack=True,
+        imm=0,
+        syndrome=0,
+        msn=0,
+        swap_add=0,
+        compare=0,
+        original=0,
+        qkey=0x1234,
+        source_qp=None,
+        pad=None,
+    ):
+        """Let a packet arrive that no requester or responder of ours has sent; extension headers by the
+        opcode."""
+        source, destination = (self.left, self.right) if way == "ab" else (self.right, self.left)
+        route = self.route(source.node.gid, destination.node.gid)
+        out = bytearray(8192)
+        names = opcodes.OPCODES[opcode].headers
+        padding = -len(payload) % 4 if pad is None else pad
+        o = build.put_bth(out, 0, opcode, False, padding, 0xFFFF, destination.number, ack, psn & 0xFFFFFF)
+        if "deth" in names:
+            o = build.put_deth(out, o, qkey, source.number if source_qp is None else source_qp)
+        if "reth" in names:
+            o = build.put_reth(out, o, va, rkey, length)
+        if "atomiceth" in names:
+            o = build.put_atomiceth(out, o, va, rkey, swap_add, compare)
+        if "aeth" in names:
+            o = build.put_aeth(out, o, syndrome, msn)
+        if "atomicacketh" in names:
+            o = build.put_atomicacketh(out, o, original)
+        if "immdt" in names:
+            o = build.put_immdt(out, o, imm)
+        if "ieth" in names:
+            o = build.put_ieth(out, o, imm)
+        out[o : o + len(payload)] = payload
+        o += len(payload) + padding
+        build.put_icrc(out, o, compute(route, primitives.address_of(out), o))
+        self.inject(way, bytes(out[: o + 4]), route)
+
     def step(self):
-        """Do what can be done at this moment, or move to the next moment at which something can; False: at rest."""
+        """Do what can be done at this moment, or move to the next moment at which something can; False: at
+        rest."""
         busy = self.deliver()
         busy = self.transmit(self.a) or busy
         busy = self.transmit(self.b) or busy
@@ -398,11 +540,20 @@ class Pair:
         for way, segment in self.log:
             if direction in (None, way):
                 assert view.decode(bytearray(segment), 0, len(segment)) == 0
-                rows.append({"opcode": view.opcode, "psn": view.psn, "bytes": view.payload_bytes, "way": way,
-                             "syndrome": view.syndrome if view.has_aeth else None, "msn": view.msn,
-                             "ack_request": bool(view.ack_request), "solicited": bool(view.solicited),
-                             "length": view.reth_length if view.has_reth else None,
-                             "va": view.reth_va if view.has_reth else None})
+                rows.append(
+                    {
+                        "opcode": view.opcode,
+                        "psn": view.psn,
+                        "bytes": view.payload_bytes,
+                        "way": way,
+                        "syndrome": view.syndrome if view.has_aeth else None,
+                        "msn": view.msn,
+                        "ack_request": bool(view.ack_request),
+                        "solicited": bool(view.solicited),
+                        "length": view.reth_length if view.has_reth else None,
+                        "va": view.reth_va if view.has_reth else None,
+                    }
+                )
         return rows
 
     def close(self):
@@ -410,4 +561,24 @@ class Pair:
         self.b.close()
 
 
-__all__ = ["ERR", "RC", "UC", "UD", "Completion", "End", "Faults", "Node", "Pair", "Region", "gid"]
+__all__ = [
+    "ALL_ACCESS",
+    "ERR",
+    "INIT",
+    "PD",
+    "RC",
+    "RESET",
+    "RTR",
+    "RTS",
+    "SQD",
+    "SQE",
+    "UC",
+    "UD",
+    "Completion",
+    "End",
+    "Faults",
+    "Node",
+    "Pair",
+    "Region",
+    "gid",
+]

@@ -1,8 +1,9 @@
-"""What a reliable requester does with what comes back (IBTA vol. 1, 9.7.5, 9.7.6 and table 57 for what ends a request).
+"""What a reliable requester does with what comes back (IBTA vol. 1, 9.7.5, 9.7.6 and table 57 for what
+ends a request).
 
-An acknowledgement answers for everything before its PSN, except RDMA READs and atomics whose own response is missing:
-that one was lost, and the requester goes back to it (implied NAK, 9.7.5.2.6).  Responses outside
-``una_psn`` … ``high_psn`` − 1 are ghosts of earlier transmissions and change nothing.
+An acknowledgement answers for everything before its PSN, except RDMA READs and atomics whose own response
+is missing: that one was lost, and the requester goes back to it (implied NAK, 9.7.5.2.6).  Responses
+outside ``una_psn`` … ``high_psn`` − 1 are ghosts of earlier transmissions and change nothing.
 """
 
 from array import array
@@ -74,7 +75,11 @@ class Requester(ReliableSendQueue):
             self.qp.count("drops_state")
             return
         if distance(self.una_psn, view.psn) < 0 or distance(view.psn, self.high_psn) <= 0:
-            if distance(view.psn, self.una_psn) == 1 and view.operation == _ACKNOWLEDGE and view.syndrome >> 5 == _ACK:
+            if (
+                distance(view.psn, self.una_psn) == 1
+                and view.operation == _ACKNOWLEDGE
+                and view.syndrome >> 5 == _ACK
+            ):
                 self.take_credits(view)  # unsolicited: new credits for a connection at rest (9.7.7.2.4)
                 self.unblock()
             else:
@@ -97,9 +102,11 @@ class Requester(ReliableSendQueue):
         self.check_drained()
 
     def advance(self, end):
-        """Everything before PSN ``end`` is acknowledged; False when an RDMA READ or atomic before it is not answered.
+        """Everything before PSN ``end`` is acknowledged; False when an RDMA READ or atomic before it is
+        not answered.
 
-        Requests that are done complete in order.  A READ that ``end`` lies inside of is not missing anything yet.
+        Requests that are done complete in order.  A READ that ``end`` lies inside of is not missing
+        anything yet.
         """
         request: Request
         last: cython.uint
@@ -124,11 +131,14 @@ class Requester(ReliableSendQueue):
         return whole
 
     def progressed(self):
-        """Something new has been answered: retries count anew, the timer starts again, the window gets room."""
+        """Something new has been answered: retries count anew, the timer starts again, the window gets
+        room."""
         self.rewound = False
         self.retry.progress()
         self.settle()
-        if self.cursor < self.head or (self.cursor == self.head and distance(self.cursor_psn(), self.una_psn) > 0):
+        if self.cursor < self.head or (
+            self.cursor == self.head and distance(self.cursor_psn(), self.una_psn) > 0
+        ):
             # an answer to an earlier transmission has overtaken the go-back
             self.cursor = self.head
             self.cursor_packet = 0
@@ -162,7 +172,8 @@ class Requester(ReliableSendQueue):
             self.unblock()
 
     def implied_nak(self):
-        """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again, once."""
+        """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again,
+        once."""
         if not self.rewound and self.head != self.tail:
             self.qp.count("implied_naks")
             self.again()
@@ -177,7 +188,8 @@ class Requester(ReliableSendQueue):
             self.fail_head(_RETRY_EXCEEDED)
 
     def rnr_nak(self, view):
-        """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay (9.7.5.2.8)."""
+        """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay
+        (9.7.5.2.8)."""
         self.qp.count("rnr_naks_received")
         if self.retry.rnr_waiting:
             return
@@ -194,7 +206,8 @@ class Requester(ReliableSendQueue):
             self.fail_head(_RNR_RETRY_EXCEEDED)
 
     def nak(self, view):
-        """NAK: everything before its PSN is acknowledged; a sequence error is retried, the others end the request."""
+        """NAK: everything before its PSN is acknowledged; a sequence error is retried, the others end the
+        request."""
         code: cython.uint = view.syndrome & 31
         self.qp.count("naks_received")
         if not self.advance(view.psn):
@@ -224,7 +237,8 @@ class Requester(ReliableSendQueue):
             return
         request = self.at(self.head)
         if request.kind != _READ or request.status:
-            # Either something before the READ is still unanswered, which advance() has just ruled out, or a lie.
+            # Either something before the READ is still unanswered, which advance() has just ruled out, or a
+            # lie.
             self.fail_head(_BAD_RESPONSE)
             return
         if view.psn != self.una_psn:
@@ -236,8 +250,9 @@ class Requester(ReliableSendQueue):
             self.fail_head(_BAD_RESPONSE)
             return
         n = view.payload_bytes
-        if n and request.buffers.scatter(index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes), n,
-                                         arrival.address + view.payload):
+        if n and request.buffers.scatter(
+            index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes), n, arrival.address + view.payload
+        ):
             self.fail_head(_PROTECTION_ERROR)
             return
         if view.has_aeth:
@@ -247,8 +262,8 @@ class Requester(ReliableSendQueue):
     def read_position_ok(self, request, view, index):
         """Whether length and position are those of packet ``index`` of this READ's response.
 
-        The end of a slice must be a LAST or ONLY; before it every packet is full.  A FIRST may stand anywhere, for
-        there a slice may have been requested again.
+        The end of a slice must be a LAST or ONLY; before it every packet is full.  A FIRST may stand
+        anywhere, for there a slice may have been requested again.
         """
         pmtu: cython.ulonglong = self.qp.path_mtu_bytes
         rest: cython.ulonglong = request.length_bytes - index * pmtu
@@ -283,8 +298,9 @@ class Requester(ReliableSendQueue):
         """Response packet ``index`` of the oldest request is in place."""
         request.received = index + 1
         self.una_psn = (request.first_psn + index + 1) & 0xFFFFFF
-        if self.rd_outstanding and (request.received == request.packets
-                                    or request.received % self.slice_packets == 0):
+        if self.rd_outstanding and (
+            request.received == request.packets or request.received % self.slice_packets == 0
+        ):
             self.rd_outstanding -= 1
         if request.received == request.packets:
             self.retire(0)

@@ -3,10 +3,11 @@
 How an adapter uses it
 ----------------------
 * *Commands*: `modify`, `query`, `close`.  They change everything or, with an errno, nothing.
-* *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state), `receive` for every
-  packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline asked by ``environment.arm`` comes.
-* *Outputs*: `produce` writes one burst; call it when ``environment.schedule`` asked for a turn, and again as long as
-  `has_work` says so.  Completions go to the completion queues, events to ``environment.event``.
+* *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state),
+  `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline
+  asked by ``environment.arm`` comes.
+* *Outputs*: `produce` writes one burst; call it when ``environment.schedule`` asked for a turn, and again
+  as long as `has_work` says so.  Completions go to the completion queues, events to ``environment.event``.
 
 None of the inputs and outputs raises on anything that comes from the peer or from the rings.
 """
@@ -66,13 +67,30 @@ _NUMBERS: dict[str, str] = {
 class QueuePair:
     """One queue pair of ``service`` (RC, UC or UD by `softhca.transport.states`), in RESET.
 
-    ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set (its port's
-    active MTU).  ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
+    (its port's active MTU).  ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination
+    window's.
     """
 
-    def __init__(self, environment, number, service, pd, send_ring, receive_ring, send_cq, receive_cq,
-                 shared_receive=None, max_send_wr=0, max_recv_wr=0, max_send_sge=1, max_recv_sge=1,
-                 max_inline_bytes=0, signal_all=False, owner=None):
+    def __init__(
+        self,
+        environment,
+        number,
+        service,
+        pd,
+        send_ring,
+        receive_ring,
+        send_cq,
+        receive_cq,
+        shared_receive=None,
+        max_send_wr=0,
+        max_recv_wr=0,
+        max_send_sge=1,
+        max_recv_sge=1,
+        max_inline_bytes=0,
+        signal_all=False,
+        owner=None,
+    ):
         self.environment = environment
         self.number = number
         self.service = service
@@ -118,15 +136,19 @@ class QueuePair:
     def modify(self, attributes, now=0, route=None, window=None, pkey=None):
         """Change attributes and state as ``ibv_modify_qp`` does; 0 or EINVAL, and then nothing has changed.
 
-        ``attributes`` maps ``ibv_qp_attr`` names to values, with ``qp_state`` where the state is to change.  What the
-        adapter has resolved comes apart: ``route`` for ``ah_attr`` (with its ``window``, or the environment's window for
-        that route), ``pkey`` for ``pkey_index``.
+        ``attributes`` maps ``ibv_qp_attr`` names to values, with ``qp_state`` where the state is to
+        change.  What the adapter has resolved comes apart: ``route`` for ``ah_attr`` (with its ``window``,
+        or the environment's window for that route), ``pkey`` for ``pkey_index``.
         """
         target = attributes.get("qp_state", self.state)
         given = {name: value for name, value in attributes.items() if name != "qp_state"}
         if target in (RESET, ERR):
             given = {}
-        if not isinstance(target, int) or check(self.service, self.state, target, given) or check_values(given):
+        if (
+            not isinstance(target, int)
+            or check(self.service, self.state, target, given)
+            or check_values(given)
+        ):
             return EINVAL
         if "ah_attr" in given and route is None:
             return EINVAL
@@ -183,7 +205,8 @@ class QueuePair:
             self.requester.start(now)
 
     def query(self):
-        """Attributes by their ``ibv_qp_attr`` names, as numbers; ``ah_attr`` and the like as they were given."""
+        """Attributes by their ``ibv_qp_attr`` names, as numbers; ``ah_attr`` and the like as they were
+        given."""
         result = dict(self.attributes)
         for name, mine in _NUMBERS.items():
             result[name] = getattr(self, mine)
@@ -214,13 +237,18 @@ class QueuePair:
         if not self.established and self.state == _RTR:
             self.established = True
             self.environment.event(EVENT_COMM_EST, self.number)
-        if (view.operation == _ACKNOWLEDGE or view.operation == _READ_RESPONSE or view.operation == _ATOMIC_ACK):
+        if (
+            view.operation == _ACKNOWLEDGE
+            or view.operation == _READ_RESPONSE
+            or view.operation == _ATOMIC_ACK
+        ):
             self.requester.receive(view, arrival, now)
         else:
             self.responder.receive(view, arrival, now)
 
     def doorbell(self, now):
-        """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives as well."""
+        """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
+        as well."""
         if self.state == _ERR:
             self.requester.flush()
             self.responder.flush()
@@ -236,7 +264,8 @@ class QueuePair:
     # outputs
 
     def produce(self, burst, now):
-        """Write one burst; packets written, 0 when there is nothing to send now.  The two halves take turns."""
+        """Write one burst; packets written, 0 when there is nothing to send now.  The two halves take
+        turns."""
         n: cython.int = 0
         if self.state == _RESET:
             return 0
@@ -290,7 +319,8 @@ class QueuePair:
             self.requester.flush()
 
     def completion_lost(self):
-        """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops (C10-100 ff.)."""
+        """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops
+        (C10-100 ff.)."""
         self.fail(EVENT_QP_FATAL)
 
     def drained(self):

@@ -6,7 +6,7 @@ INVALID = 31  # "no limit": the responder does not count its receives
 CREDITS: tuple[int, ...] = (
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072,
     4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768,
-)
+)  # fmt: skip
 
 
 def encode(count):

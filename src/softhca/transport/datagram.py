@@ -1,7 +1,8 @@
-"""Unreliable datagrams: single packets to any queue pair that an address handle leads to (IBTA vol. 1, 9.8.3).
+"""Unreliable datagrams: single packets to any queue pair that an address handle leads to (IBTA vol. 1,
+9.8.3).
 
-The first 40 bytes of a receive are for the GRH that the packet had.  RoCEv2 has an IP header in its place: for IPv6
-that header, for IPv4 the header in the last 20 of the 40 bytes (annex A17.4.5.2).
+The first 40 bytes of a receive are for the GRH that the packet had.  RoCEv2 has an IP header in its place:
+for IPv6 that header, for IPv4 the header in the last 20 of the 40 bytes (annex A17.4.5.2).
 """
 
 import cython
@@ -37,7 +38,8 @@ class DatagramSender(UnreliableQueue):
     """The send side: each work request names its address handle, queue pair and Q_Key."""
 
     def judge(self, request, handle):
-        """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within the PMTU)."""
+        """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within
+        the PMTU)."""
         if handle is None or handle.pd != self.qp.pd:
             return _OPERATION_ERROR
         if request.length_bytes > self.qp.path_mtu_bytes:
@@ -69,8 +71,14 @@ class DatagramSender(UnreliableQueue):
             return False
         if qkey & _OWN_QKEY:
             qkey = self.qp.qkey
-        o = self.writer.open(0x05 if immediate else 0x04, request.work.flags & _SOLICITED != 0, pad, False,
-                             self.next_psn, request.work.remote_qpn)
+        o = self.writer.open(
+            0x05 if immediate else 0x04,
+            request.work.flags & _SOLICITED != 0,
+            pad,
+            False,
+            self.next_psn,
+            request.work.remote_qpn,
+        )
         o = put_deth(burst.data, o, qkey, self.qp.number)
         if immediate:
             o = put_immdt(burst.data, o, request.work.imm_or_key)
@@ -119,8 +127,15 @@ class DatagramReceiver(ReceiveQueue):
             return
         if arrival.source is not None:
             flags |= _GRH
-        self.finish(0, _RECV, flags, view.payload_bytes + GRH_BYTES, view.immediate if view.has_immdt else 0,
-                    view.source_qp, view.solicited)
+        self.finish(
+            0,
+            _RECV,
+            flags,
+            view.payload_bytes + GRH_BYTES,
+            view.immediate if view.has_immdt else 0,
+            view.source_qp,
+            view.solicited,
+        )
 
     def place(self, view, arrival):
         """Deliver GRH and payload; 0 or the completion status with which the receive must end."""
@@ -128,34 +143,50 @@ class DatagramReceiver(ReceiveQueue):
             self.fill_grh(arrival, 12 + 8 + (4 if view.has_immdt else 0) + view.payload_bytes + view.pad + 4)
             if self.buffers.scatter(0, _GRH_BYTES, self.grh_address):
                 return _PROTECTION_ERROR
-        if view.payload_bytes and self.buffers.scatter(_GRH_BYTES, view.payload_bytes,
-                                                       arrival.address + view.payload):
+        if view.payload_bytes and self.buffers.scatter(
+            _GRH_BYTES, view.payload_bytes, arrival.address + view.payload
+        ):
             return _PROTECTION_ERROR
         return 0
 
     def fill_grh(self, arrival, transport_bytes):
         """The GRH, or what stands for it, of a packet whose BTH … ICRC is ``transport_bytes`` long.
 
-        What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The last header
-        is kept, for datagrams come in rows.
+        What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The
+        last header is kept, for datagrams come in rows.
         """
         key = (arrival.framing, arrival.source, arrival.destination, arrival.traffic_class, transport_bytes)
         if key == self.grh_key:
             return
         self.grh_key = key
         if arrival.framing == ROCE_V4:
-            header = bytes(20) + Ipv4(
-                traffic_class=arrival.traffic_class, total_length_bytes=28 + transport_bytes, identification=0,
-                hop_limit=64, source=arrival.source[12:], destination=arrival.destination[12:],
-            ).with_checksum().encode()
+            header = (
+                bytes(20)
+                + Ipv4(
+                    traffic_class=arrival.traffic_class,
+                    total_length_bytes=28 + transport_bytes,
+                    identification=0,
+                    hop_limit=64,
+                    source=arrival.source[12:],
+                    destination=arrival.destination[12:],
+                )
+                .with_checksum()
+                .encode()
+            )
         elif arrival.framing == _NATIVE:
             header = Grh(
-                traffic_class=arrival.traffic_class, payload_length_bytes=transport_bytes, hop_limit=64,
-                sgid=arrival.source, dgid=arrival.destination,
+                traffic_class=arrival.traffic_class,
+                payload_length_bytes=transport_bytes,
+                hop_limit=64,
+                sgid=arrival.source,
+                dgid=arrival.destination,
             ).encode()
         else:
             header = Ipv6(
-                traffic_class=arrival.traffic_class, payload_length_bytes=8 + transport_bytes, hop_limit=64,
-                source=arrival.source, destination=arrival.destination,
+                traffic_class=arrival.traffic_class,
+                payload_length_bytes=8 + transport_bytes,
+                hop_limit=64,
+                source=arrival.source,
+                destination=arrival.destination,
             ).encode()
         self.grh_data[:] = header

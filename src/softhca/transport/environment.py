@@ -1,6 +1,7 @@
 """What the transport asks of the adapter that it lives in.
 
-The adapter subclasses :class:`Environment`; tests give their own.  Nothing here blocks, sends or reads a clock.
+The adapter subclasses :class:`Environment`; tests give their own.  Nothing here blocks, sends or reads a
+clock.
 """
 
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
@@ -18,8 +19,8 @@ EVENT_QP_LAST_WQE_REACHED = 16
 class AddressHandle:
     """A destination for datagrams, resolved once when the handle is made (IBTA 11.2.2.1).
 
-    Attributes: ``number`` of the handle, ``pd`` it belongs to, ``route`` to the destination port, the ``window`` of
-    the destination adapter and the ``service_level`` 0…15.
+    Attributes: ``number`` of the handle, ``pd`` it belongs to, ``route`` to the destination port, the
+    ``window`` of the destination adapter and the ``service_level`` 0…15.
     """
 
     def __init__(self, number, pd, route, window, service_level=0):
@@ -33,9 +34,10 @@ class AddressHandle:
 class Environment:
     """Services of the adapter to its queue pairs.
 
-    ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.  ``read_slice_bytes``: an
-    RDMA READ longer than this goes out as several requests, so that the responses in flight stay bounded (a multiple
-    of 4096).  ``credits``: responders tell how many receives are posted (IBTA 9.7.7.2); otherwise "no limit".
+    ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.
+    ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
+    in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
+    (IBTA 9.7.7.2); otherwise "no limit".
     """
 
     def __init__(self, regions, counters, read_slice_bytes=DEFAULT_READ_SLICE_BYTES, credits=True):
@@ -47,13 +49,14 @@ class Environment:
         self.credits = credits
 
     def schedule(self, queue_pair):
-        """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn is free."""
+        """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn
+        is free."""
 
     def arm(self, queue_pair, deadline_ns):
         """Call ``queue_pair.expire(now)`` at ``deadline_ns`` or soon after.
 
-        An earlier call may come and is ignored by the queue pair, which keeps its real deadline itself; asking again
-        with a later deadline costs O(1).
+        An earlier call may come and is ignored by the queue pair, which keeps its real deadline itself;
+        asking again with a later deadline costs O(1).
         """
 
     def event(self, kind, number):

@@ -1,13 +1,13 @@
 """SEND and RDMA WRITE carried out at the receiver, packet by packet (IBTA vol. 1, 9.7.4.1, 9.8.2.2).
 
-The same for reliable and unreliable connections; what a failure means to the peer is the service's matter, so `execute`
-says what went wrong and the service answers or stays silent.  Nothing is written before everything that can be known
-of the packet has been checked.
+The same for reliable and unreliable connections; what a failure means to the peer is the service's matter,
+so `execute` says what went wrong and the service answers or stays silent.  Nothing is written before
+everything that can be known of the packet has been checked.
 """
 
 import cython
 
-from softhca.memory.regions import REMOTE_WRITE, Region
+from softhca.memory.regions import REMOTE_WRITE
 from softhca.queues.cqe import (
     WC_LOC_LEN_ERR,
     WC_LOC_PROT_ERR,
@@ -58,7 +58,8 @@ _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 
 
 class MessageReceiver(ReceiveQueue):
-    """The message under way: ``operation`` (SEND, WRITE or NOTHING), ``received_bytes`` of it, the target of a WRITE."""
+    """The message under way: ``operation`` (SEND, WRITE or NOTHING), ``received_bytes`` of it, the target
+    of a WRITE."""
 
     def __init__(self, qp):
         super().__init__(qp)
@@ -71,15 +72,16 @@ class MessageReceiver(ReceiveQueue):
         self.length_bytes = 0
 
     def in_sequence(self, view):
-        """The opcode sequence rule (9.7.4.1.2, C9-187): inside a message only its own middle or last, otherwise a
-        first or only."""
+        """The opcode sequence rule (9.7.4.1.2, C9-187): inside a message only its own middle or last,
+        otherwise a first or only."""
         begins: cython.bint = view.position == _FIRST or view.position == _ONLY
         if self.operation == _NOTHING:
             return begins
         return not begins and cython.cast(cython.int, view.operation) == self.operation
 
     def length_ok(self, view):
-        """The payload rule (9.7.4.1.6, C9-195 to C9-199): first and middle are full and unpadded, last is not empty."""
+        """The payload rule (9.7.4.1.6, C9-195 to C9-199): first and middle are full and unpadded, last is
+        not empty."""
         pmtu: cython.uint = self.qp.path_mtu_bytes
         if view.position == _FIRST or view.position == _MIDDLE:
             return view.payload_bytes == pmtu and view.pad == 0
@@ -119,13 +121,15 @@ class MessageReceiver(ReceiveQueue):
         if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:
             self.failure = _LENGTH_ERROR
             return _LENGTH
-        if view.payload_bytes and self.buffers.scatter(self.received_bytes, view.payload_bytes,
-                                                       arrival.address + view.payload):
+        if view.payload_bytes and self.buffers.scatter(
+            self.received_bytes, view.payload_bytes, arrival.address + view.payload
+        ):
             self.failure = _PROTECTION_ERROR
             return _OPERATIONAL
         self.received_bytes += view.payload_bytes
         if view.has_ieth:
-            # Only memory windows and fast-registered regions may be invalidated by a peer; there are none here.
+            # Only memory windows and fast-registered regions may be invalidated by a peer; there are none
+            # here.
             self.operation = _NOTHING
             return _INVALIDATION
         self.ended(view, _RECV)
@@ -148,11 +152,18 @@ class MessageReceiver(ReceiveQueue):
             if outcome != _DONE:
                 return outcome
         if view.payload_bytes:
-            if (not self.region.valid or self.region.generation != self.generation
-                    or not self.region.access & _REMOTE_WRITE or self.region.pd != self.qp.pd):
+            if (
+                not self.region.valid
+                or self.region.generation != self.generation
+                or not self.region.access & _REMOTE_WRITE
+                or self.region.pd != self.qp.pd
+            ):
                 return _ACCESS
-            result = self.region.write((self.va + self.received_bytes) & 0xFFFFFFFFFFFFFFFF,
-                                       arrival.address + view.payload, view.payload_bytes)
+            result = self.region.write(
+                (self.va + self.received_bytes) & 0xFFFFFFFFFFFFFFFF,
+                arrival.address + view.payload,
+                view.payload_bytes,
+            )
             if result:
                 return _ACCESS if result == -_EACCES else _OPERATIONAL
         self.received_bytes += view.payload_bytes
@@ -160,8 +171,8 @@ class MessageReceiver(ReceiveQueue):
         return _DONE
 
     def begin_write(self, view):
-        """A first or only of an RDMA WRITE: the right of the queue pair, then the key over the whole range (C9-192.2.1;
-        the key of an empty WRITE is not looked at, C9-193)."""
+        """A first or only of an RDMA WRITE: the right of the queue pair, then the key over the whole range
+        (C9-192.2.1; the key of an empty WRITE is not looked at, C9-193)."""
         self.received_bytes = 0
         self.va = view.reth_va
         self.length_bytes = view.reth_length
@@ -170,15 +181,17 @@ class MessageReceiver(ReceiveQueue):
             return _INVALID
         if self.length_bytes == 0:
             return _DONE
-        self.region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, self.va, self.length_bytes,
-                                                       _REMOTE_WRITE)
+        self.region = self.qp.environment.regions.find(
+            view.reth_rkey, self.qp.pd, self.va, self.length_bytes, _REMOTE_WRITE
+        )
         if self.region is None:
             return _ACCESS
         self.generation = self.region.generation
         return _DONE
 
     def ended(self, view, opcode):
-        """The packet is in place: note where the message stands and complete its receive with the last one."""
+        """The packet is in place: note where the message stands and complete its receive with the last
+        one."""
         flags: cython.uint = 0
         if view.position == _FIRST or view.position == _MIDDLE:
             self.operation = view.operation
@@ -189,8 +202,15 @@ class MessageReceiver(ReceiveQueue):
             return
         if view.has_immdt:
             flags = _WITH_IMM
-        self.finish(0, opcode, flags, self.received_bytes & 0xFFFFFFFF, view.immediate if flags else 0, self.qp.dest_qp,
-                    view.solicited)
+        self.finish(
+            0,
+            opcode,
+            flags,
+            self.received_bytes & 0xFFFFFFFF,
+            view.immediate if flags else 0,
+            self.qp.dest_qp,
+            view.solicited,
+        )
 
     def abandon(self):
         """Give the message under way up; a receive that it held waits for the next one."""

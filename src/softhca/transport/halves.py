@@ -2,8 +2,8 @@
 
 
 class Half:
-    """One side of a queue pair.  Every method returns at once, raises nothing on hostile input and is called by one
-    thread at a time."""
+    """One side of a queue pair.  Every method returns at once, raises nothing on hostile input and is
+    called by one thread at a time."""
 
     def receive(self, view, arrival, now):
         """Take the packet that ``view`` has decoded and whose bytes stand in ``arrival``."""

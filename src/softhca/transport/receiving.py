@@ -1,5 +1,5 @@
-"""What the receive sides of all services share: taking receives, from the own queue or a shared one, and completing
-them."""
+"""What the receive sides of all services share: taking receives, from the own queue or a shared one, and
+completing them."""
 
 import cython
 
@@ -22,7 +22,8 @@ _RECV = cython.declare(cython.uint, WC_RECV)
 
 
 class ReceiveQueue(Half):
-    """One receive work request is held (``holding``) from the first packet of a message that needs it to the last.
+    """One receive work request is held (``holding``) from the first packet of a message that needs it to
+    the last.
 
     A held one is used again when its message is given up.
     """
@@ -80,13 +81,28 @@ class ReceiveQueue(Half):
             self.qp.receive_ring.release(1)
         if status:
             self.qp.count("receive_errors")
-        if not self.qp.receive_cq.post(self.work.wr_id, status, opcode, flags, self.qp.number, length_bytes, imm_or_key,
-                                       source_qp, 0, self.qp.pkey_index, self.qp.service_level, 0, 0, self.now,
-                                       solicited):
+        if not self.qp.receive_cq.post(
+            self.work.wr_id,
+            status,
+            opcode,
+            flags,
+            self.qp.number,
+            length_bytes,
+            imm_or_key,
+            source_qp,
+            0,
+            self.qp.pkey_index,
+            self.qp.service_level,
+            0,
+            0,
+            self.now,
+            solicited,
+        ):
             self.qp.completion_lost()
 
     def flush(self):
-        """Complete what is held and all that is posted with WR_FLUSH_ERR; shared receives stay with the others."""
+        """Complete what is held and all that is posted with WR_FLUSH_ERR; shared receives stay with the
+        others."""
         if self.holding:
             self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
         if self.qp.shared_receive is not None:

@@ -1,8 +1,8 @@
 """The responder's resources for RDMA READ and atomics: what may still have to be answered, or answered again.
 
-There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5); a new request takes the oldest one's place.
-A request that finds even the oldest one unanswered goes beyond what was agreed.  Answers go out in the order of their
-PSNs, one at a time, never mixed.
+There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5); a new request takes the oldest
+one's place. A request that finds even the oldest one unanswered goes beyond what was agreed.  Answers go
+out in the order of their PSNs, one at a time, never mixed.
 """
 
 from softhca.wire.psn import distance
@@ -11,8 +11,9 @@ from softhca.wire.psn import distance
 class Resource:
     """One RDMA READ or atomic that was executed or is being answered.
 
-    ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next one to send;
-    ``pending`` while there is one.  ``result`` is an atomic's original value, ``generation`` that of ``region``'s key.
+    ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next
+    one to send; ``pending`` while there is one.  ``result`` is an atomic's original value, ``generation``
+    that of ``region``'s key.
     """
 
     def __init__(self):
@@ -38,7 +39,8 @@ class Resource:
         self.generation = 0
 
     def answer(self, begin, end, end_bytes):
-        """Response packets ``begin`` … ``end`` − 1 are to be sent, up to byte ``end_bytes`` of the whole answer."""
+        """Response packets ``begin`` … ``end`` − 1 are to be sent, up to byte ``end_bytes`` of the whole
+        answer."""
         self.end_bytes = end_bytes
         self.begin_index = begin
         self.next_index = begin
@@ -47,7 +49,8 @@ class Resource:
 
 
 class ReplayRing:
-    """``capacity`` resources, the newest in the place of the oldest; ``pending`` of them are to be answered."""
+    """``capacity`` resources, the newest in the place of the oldest; ``pending`` of them are to be
+    answered."""
 
     def __init__(self, capacity):
         self.resize(capacity)
@@ -68,7 +71,8 @@ class ReplayRing:
             resource.forget()
 
     def add(self, psn, packets):
-        """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None: too many."""
+        """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None:
+        too many."""
         if self.capacity == 0:
             return None
         place = (self.newest + 1) % self.capacity
@@ -93,13 +97,15 @@ class ReplayRing:
         return None
 
     def ask(self, resource, begin, end, end_bytes):
-        """Have response packets ``begin`` … ``end`` − 1 of ``resource`` sent (again), up to byte ``end_bytes``."""
+        """Have response packets ``begin`` … ``end`` − 1 of ``resource`` sent (again), up to byte
+        ``end_bytes``."""
         if not resource.pending:
             self.pending += 1
         resource.answer(begin, end, end_bytes)
 
     def next(self):
-        """The resource to answer now: the one begun, else the pending one with the earliest PSN; None for none."""
+        """The resource to answer now: the one begun, else the pending one with the earliest PSN; None for
+        none."""
         if self.current is not None:
             return self.current
         if self.pending == 0:

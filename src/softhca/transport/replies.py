@@ -1,8 +1,9 @@
-"""What a reliable responder sends: READ responses, atomic acknowledgements, ACKs and NAKs (IBTA vol. 1, 9.7.5.1).
+"""What a reliable responder sends: READ responses, atomic acknowledgements, ACKs and NAKs (IBTA vol. 1,
+9.7.5.1).
 
-At most one acknowledgement waits to be sent; it stands for everything before its PSN and goes after the answers to the
-RDMA READs and atomics that came before it.  An answer to a later READ makes it superfluous, for it acknowledges what
-lies before as well.  So a run of packets, however long, gives one ACK.
+At most one acknowledgement waits to be sent; it stands for everything before its PSN and goes after the
+answers to the RDMA READs and atomics that came before it.  An answer to a later READ makes it superfluous,
+for it acknowledges what lies before as well.  So a run of packets, however long, gives one ACK.
 """
 
 import cython
@@ -38,8 +39,9 @@ _FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
 class ReplyingReceiver(MessageReceiver):
     """``epsn`` is the PSN expected next, ``msn`` counts completed messages.
 
-    ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been told;
-    ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told so.
+    ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been
+    told; ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told
+    so.
     """
 
     def __init__(self, qp):
@@ -100,7 +102,9 @@ class ReplyingReceiver(MessageReceiver):
         written: cython.int
         psn: cython.uint
         if resource.atomic:
-            if not self.writer.atomic_response(resource.first_psn, self.credit_code(), resource.msn, resource.result):
+            if not self.writer.atomic_response(
+                resource.first_psn, self.credit_code(), resource.msn, resource.result
+            ):
                 return 0
             self.ring.done(resource)
             return 1
@@ -112,16 +116,18 @@ class ReplyingReceiver(MessageReceiver):
                 psn = (resource.first_psn + resource.next_index) & 0xFFFFFF
                 self.ring.clear()
                 self.nak_psn = psn
-                self.fatal(_REMOTE_ACCESS if written == -_EACCES else _REMOTE_OPERATIONAL,
-                           _ACCESS_EVENT if written == -_EACCES else _FATAL_EVENT)
+                self.fatal(
+                    _REMOTE_ACCESS if written == -_EACCES else _REMOTE_OPERATIONAL,
+                    _ACCESS_EVENT if written == -_EACCES else _FATAL_EVENT,
+                )
                 return 1
             resource.next_index += 1
         self.ring.done(resource)
         return 1
 
     def read_packet(self, resource, index):
-        """Write response packet ``index`` of an RDMA READ; 1 when written, 0 when it does not fit, −errno when the
-        memory may not be read any more."""
+        """Write response packet ``index`` of an RDMA READ; 1 when written, 0 when it does not fit, −errno
+        when the memory may not be read any more."""
         o: cython.Py_ssize_t
         result: cython.int
         pmtu: cython.ulonglong = self.qp.path_mtu_bytes
@@ -139,16 +145,21 @@ class ReplyingReceiver(MessageReceiver):
             code = 0x0F if last else 0x0E
         if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4):
             return 0
-        if resource.length_bytes and (resource.region.generation != resource.generation
-                                      or not resource.region.access & _REMOTE_READ
-                                      or resource.region.pd != self.qp.pd):
+        if resource.length_bytes and (
+            resource.region.generation != resource.generation
+            or not resource.region.access & _REMOTE_READ
+            or resource.region.pd != self.qp.pd
+        ):
             return -_EACCES
-        o = self.writer.open(code, False, pad, False, (resource.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        o = self.writer.open(
+            code, False, pad, False, (resource.first_psn + index) & 0xFFFFFF, self.qp.dest_qp
+        )
         if first or last:
             o = put_aeth(self.writer.burst.data, o, self.credit_code(), resource.msn)
         if n:
-            result = resource.region.read((resource.va + offset) & 0xFFFFFFFFFFFFFFFF, self.writer.burst.address + o,
-                                          n)
+            result = resource.region.read(
+                (resource.va + offset) & 0xFFFFFFFFFFFFFFFF, self.writer.burst.address + o, n
+            )
             if result:
                 return result
         self.writer.close(put_pad(self.writer.burst.data, o + n, pad))
@@ -175,7 +186,8 @@ class ReplyingReceiver(MessageReceiver):
             self.dying = False
 
     def fatal(self, code, event):
-        """Answer with NAK ``code`` for ``nak_psn`` and put the queue pair in error; ``event`` ≥ 0 is reported."""
+        """Answer with NAK ``code`` for ``nak_psn`` and put the queue pair in error; ``event`` ≥ 0 is
+        reported."""
         self.nak_pending = code
         self.ack_pending = False
         self.dying = True

@@ -44,16 +44,17 @@ _LIMITED = cython.declare(cython.uint, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9)
 COMPLETION_OPCODES: tuple[int, ...] = (
     WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ, WC_COMP_SWAP, WC_FETCH_ADD, WC_LOCAL_INV,
     WC_BIND_MW, WC_SEND,
-)
+)  # fmt: skip
 ATOMIC_BYTES = cython.declare(cython.ulonglong, 8)
 
 
 class Request:
     """A work request of the send queue.  Reused: the object belongs to a place in the queue.
 
-    ``status`` is 0 or the completion status with which it must end without being sent; ``packets`` counts the PSNs
-    that it takes (for an RDMA READ those of the responses), from ``first_psn``; ``received`` how many responses of a
-    READ or atomic are in; ``ssn`` its send sequence number; ``limited``: it consumes a receive of the peer.
+    ``status`` is 0 or the completion status with which it must end without being sent; ``packets`` counts
+    the PSNs that it takes (for an RDMA READ those of the responses), from ``first_psn``; ``received`` how
+    many responses of a READ or atomic are in; ``ssn`` its send sequence number; ``limited``: it consumes a
+    receive of the peer.
     """
 
     def __init__(self, max_sge, max_inline_bytes):
@@ -69,7 +70,8 @@ class Request:
         self.status = 0
 
     def prepare(self, regions, pd, operations):
-        """Judge the work request just fetched: form, opcode (a bit of ``operations``), local keys; sets ``status``."""
+        """Judge the work request just fetched: form, opcode (a bit of ``operations``), local keys; sets
+        ``status``."""
         work: SendWork = self.work
         self.status = 0
         self.received = 0
@@ -87,8 +89,9 @@ class Request:
         self.length_bytes = work.total_bytes
         if work.flags & _INLINE or self.kind == _LOCAL:
             return
-        if not self.buffers.resolve(work, regions, pd, _LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC
-                                    else 0):
+        if not self.buffers.resolve(
+            work, regions, pd, _LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC else 0
+        ):
             self.status = _PROTECTION_ERROR
         elif self.kind == _ATOMIC:
             if self.length_bytes < ATOMIC_BYTES:

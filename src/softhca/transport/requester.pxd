@@ -35,7 +35,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef unsigned long long budget(self, DestinationWindow window)
     cdef int block(self, int reason)
     cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)
-    cdef bint must_ask(self, DestinationWindow window)
+    cdef bint must_ask(self, Request request, DestinationWindow window)
     cpdef object rewind(self, bint lost)
     cpdef object unblock(self)
     cpdef object fail_head(self, int status)

@@ -2,23 +2,23 @@
 
 Theory of operation
 -------------------
-Work requests stand in a queue; each was given its PSNs when it was taken, an RDMA READ one for every packet of its
-response.  Four places in PSN space, in this order: ``una_psn``, the oldest PSN that is not answered; the *cursor*
-(``cursor``, ``cursor_packet``), where the next packet comes from; ``high_psn``, the first PSN never sent; ``next_psn``,
-what the next work request begins with.  To send again is to set the cursor back to ``una_psn`` (`rewind`); every kind
-of loss does just that.  For an RDMA READ that is answered in part ``una_psn`` lies inside it, so only the missing
-part is requested again.
+Work requests stand in a queue; each was given its PSNs when it was taken, an RDMA READ one for every
+packet of its response.  Four places in PSN space, in this order: ``una_psn``, the oldest PSN that is not
+answered; the *cursor* (``cursor``, ``cursor_packet``), where the next packet comes from; ``high_psn``, the
+first PSN never sent; ``next_psn``, what the next work request begins with.  To send again is to set the
+cursor back to ``una_psn`` (`rewind`); every kind of loss does just that.  For an RDMA READ that is
+answered in part ``una_psn`` lies inside it, so only the missing part is requested again.
 
-What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  A long RDMA READ
-goes out in slices, each charged with the response that it asks for.  When something forbids the next packet the reason
-is in ``blocked`` and the event that removes it schedules the queue pair again.
+What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  A long
+RDMA READ goes out in slices, each charged with the response that it asks for.  When something forbids the
+next packet the reason is in ``blocked`` and the event that removes it schedules the queue pair again.
 """
 
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
-from softhca.queues.wqe import FENCE, SendWork
-from softhca.transport.request import ATOMIC, LOCAL, READ, Request
+from softhca.queues.wqe import FENCE
+from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
 from softhca.transport.segmentation import UNLIMITED
 from softhca.transport.sending import SendQueue
@@ -39,6 +39,7 @@ _READS = cython.declare(cython.int, READS)
 _CREDITS = cython.declare(cython.int, CREDITS)
 _ORDER = cython.declare(cython.int, ORDER)
 _READ = cython.declare(cython.int, READ)
+_WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _FENCE = cython.declare(cython.uint, FENCE)
@@ -101,7 +102,8 @@ class ReliableSendQueue(SendQueue):
         return self.ready and self.blocked == _NOT_BLOCKED and not self.retry.rnr_waiting
 
     def current(self):
-        """The request at the cursor, taken from the ring when it is a new one; None when there is none to be sent."""
+        """The request at the cursor, taken from the ring when it is a new one; None when there is none to
+        be sent."""
         request: Request
         if self.cursor < self.tail:
             return self.at(self.cursor)
@@ -163,7 +165,8 @@ class ReliableSendQueue(SendQueue):
         return 0
 
     def step(self, request, window):
-        """Send what is possible of the request at the cursor and move the cursor; 0 when the burst ends here."""
+        """Send what is possible of the request at the cursor and move the cursor; 0 when the burst ends
+        here."""
         if request.status:
             if self.head != self.cursor:
                 return self.block(_ORDER)
@@ -180,8 +183,8 @@ class ReliableSendQueue(SendQueue):
         return self.step_message(request, window)
 
     def step_local(self, request):
-        """LOCAL_INV and BIND_MW act on memory windows and fast-registered regions, which this adapter does not have:
-        each ends with a memory management operation error once everything before it is done."""
+        """LOCAL_INV and BIND_MW act on memory windows and fast-registered regions, which this adapter does
+        not have: each ends with a memory management operation error once everything before it is done."""
         if self.head != self.cursor:
             return self.block(_ORDER)
         self.fail_head(_BIND_ERROR)
@@ -195,15 +198,19 @@ class ReliableSendQueue(SendQueue):
         probing: cython.bint = False
         asking: cython.bint
         written: cython.int
-        if (self.limited and request.limited and distance(request.ssn, self.lsn) < 0
-                and distance(self.una_psn, request.first_psn) >= 0):
+        if (
+            self.limited
+            and request.limited
+            and distance(request.ssn, self.lsn) < 0
+            and distance(self.una_psn, request.first_psn) >= 0
+        ):
             # Beyond the credits only a lone packet may go, to learn whether there are new ones (9.7.7.2.5).
             if self.cursor_packet or self.una_psn != request.first_psn:
                 return self.block(_CREDITS)
             probing = True
             limit = 1
         self.writer.budget_bytes = self.budget(window)
-        asking = probing or self.must_ask(window)
+        asking = probing or self.must_ask(request, window)
         written = self.writer.message(request, self.cursor_packet, limit, asking)
         if written < 0:
             request.status = _PROTECTION_ERROR
@@ -217,8 +224,13 @@ class ReliableSendQueue(SendQueue):
             self.unrequested_bytes = 0
         else:
             self.unrequested_bytes += self.writer.burst.length - before
-        self.sent(written, self.writer.burst.length - before + written * window.packet_overhead_bytes
-                  + (_BURST_OVERHEAD if first else 0))
+        self.sent(
+            written,
+            self.writer.burst.length
+            - before
+            + written * window.packet_overhead_bytes
+            + (_BURST_OVERHEAD if first else 0),
+        )
         if self.cursor_packet < request.packets and not probing:
             return 0
         return 1
@@ -230,11 +242,22 @@ class ReliableSendQueue(SendQueue):
             return room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         return room + self.writer.burst.length + self.writer.burst.packets * window.packet_overhead_bytes
 
-    def must_ask(self, window):
-        """Whether the last packet of this burst asks for an acknowledgement: when half the window is unasked for, or
-        when little room is left, for then nobody may go on before an answer comes."""
-        return (2 * (self.unrequested_bytes + self.writer.burst.length + _FULL_BURST) >= window.limit_bytes
-                or window.in_flight_bytes + 2 * _FULL_BURST > window.limit_bytes)
+    def must_ask(self, request, window):
+        """Whether the last packet of this burst asks for an acknowledgement.
+
+        It does when another full burst would leave more than half the window unasked for, or would find too
+        little room, for then nobody may go on before an answer comes.
+        """
+        weight: cython.ulonglong = _FULL_BURST
+        if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
+            weight = (
+                self.qp.path_mtu_bytes + _BURST_OVERHEAD
+            )  # longer than the next packets: a burst of its own
+        weight += self.writer.burst.length + _FULL_BURST
+        return (
+            2 * (self.unrequested_bytes + weight) > window.limit_bytes
+            or window.in_flight_bytes + weight > window.limit_bytes
+        )
 
     def step_read(self, request, window):
         """RDMA READ: the request for one slice of the response."""
@@ -280,7 +303,8 @@ class ReliableSendQueue(SendQueue):
         return 1
 
     def sent(self, packets, cost_bytes):
-        """``packets`` PSNs up to the cursor have gone out: charge them and note when they are answered for."""
+        """``packets`` PSNs up to the cursor have gone out: charge them and note when they are answered
+        for."""
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
         self.qp.window.charge(cost_bytes)
         self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes)
@@ -288,7 +312,8 @@ class ReliableSendQueue(SendQueue):
             self.high_psn = psn
 
     def rewind(self, lost):
-        """Send again from ``una_psn`` on.  ``lost``: because something did not arrive, which narrows the window."""
+        """Send again from ``una_psn`` on.  ``lost``: because something did not arrive, which narrows the
+        window."""
         window: DestinationWindow = self.qp.window
         self.cursor = self.head
         self.cursor_packet = 0
@@ -313,7 +338,8 @@ class ReliableSendQueue(SendQueue):
         self.qp.environment.schedule(self.qp)
 
     def fail_head(self, status):
-        """The oldest request ends with ``status``, everything else flushed, and the queue pair is in error."""
+        """The oldest request ends with ``status``, everything else flushed, and the queue pair is in
+        error."""
         if self.head != self.tail:
             self.retire(status)
         self.qp.fail()

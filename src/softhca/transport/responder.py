@@ -1,11 +1,12 @@
 """The receive side of a reliable connection (IBTA vol. 1, 9.7.4, 9.7.5.1).
 
-Every request packet is one of three by its PSN: the expected one, which is checked in the order of the standard and
-executed; a duplicate (up to 2^23 before), which is answered again but, reads and atomics apart, not executed again; or
-one beyond a gap, of which the requester is told once with a sequence NAK.
+Every request packet is one of three by its PSN: the expected one, which is checked in the order of the
+standard and executed; a duplicate (up to 2^23 before), which is answered again but, reads and atomics
+apart, not executed again; or one beyond a gap, of which the requester is told once with a sequence NAK.
 
-Checks of an expected packet: opcode sequence, operation allowed, length, resources (receive, READ resources), key and
-range; the first that fails decides the answer.  All but "no receive" (RNR NAK) end the connection.
+Checks of an expected packet: opcode sequence, operation allowed, length, resources (receive, READ
+resources), key and range; the first that fails decides the answer.  All but "no receive" (RNR NAK) end the
+connection.
 """
 
 import cython
@@ -14,9 +15,25 @@ from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ
 from softhca.queues.cqe import WC_RECV, WC_REM_INV_REQ_ERR
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.environment import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
-from softhca.transport.execution import ACCESS, DONE, INVALID, INVALIDATION, LENGTH, NOT_READY, NOTHING, OPERATIONAL
+from softhca.transport.execution import (
+    ACCESS,
+    DONE,
+    INVALID,
+    INVALIDATION,
+    LENGTH,
+    NOT_READY,
+    NOTHING,
+    OPERATIONAL,
+)
 from softhca.transport.replay import Resource
-from softhca.transport.replies import INVALID_REQUEST, REMOTE_ACCESS, REMOTE_OPERATIONAL, RNR, SEQUENCE, ReplyingReceiver
+from softhca.transport.replies import (
+    INVALID_REQUEST,
+    REMOTE_ACCESS,
+    REMOTE_OPERATIONAL,
+    RNR,
+    SEQUENCE,
+    ReplyingReceiver,
+)
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
 
@@ -73,7 +90,8 @@ class Responder(ReplyingReceiver):
         gap: cython.int = distance(self.epsn, view.psn)
         self.now = now
         if gap == 0:
-            # An RNR NAK that still waits to be sent stops everything, so that what follows is not half executed.
+            # An RNR NAK that still waits to be sent stops everything, so that what follows is not half
+            # executed.
             if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:
                 self.expected(view, arrival)
         elif gap > 0:
@@ -129,7 +147,9 @@ class Responder(ReplyingReceiver):
             self.advance(1)
             self.msn = (self.msn + 1) & 0xFFFFFF
             self.acknowledge_through(view.psn)
-            self.finish(_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False)
+            self.finish(
+                _INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False
+            )
             self.dying = True
             self.qp.fail(-1)
         else:
@@ -152,7 +172,8 @@ class Responder(ReplyingReceiver):
         self.fatal(code, event)
 
     def advance(self, packets):
-        """The expected packet has been executed: the next one is ``packets`` further on, and there is no gap now."""
+        """The expected packet has been executed: the next one is ``packets`` further on, and there is no
+        gap now."""
         self.epsn = (self.epsn + packets) & 0xFFFFFF
         self.nak_sent = False
         if self.nak_pending == _SEQUENCE:
@@ -181,7 +202,9 @@ class Responder(ReplyingReceiver):
             packets = (n + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
         region = None
         if n:
-            region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ)
+            region = self.qp.environment.regions.find(
+                view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ
+            )
             if region is None:
                 self.refuse(_REMOTE_ACCESS)
                 return
@@ -213,7 +236,9 @@ class Responder(ReplyingReceiver):
         if not self.qp.access & _REMOTE_ATOMIC or view.atomic_va & 7:
             self.refuse(_INVALID_REQUEST)
             return
-        region = self.qp.environment.regions.find(view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC)
+        region = self.qp.environment.regions.find(
+            view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC
+        )
         if region is None:
             self.refuse(_REMOTE_ACCESS)
             return
@@ -242,7 +267,8 @@ class Responder(ReplyingReceiver):
         return resource.region.fault
 
     def duplicate(self, view):
-        """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others replayed."""
+        """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others
+        replayed."""
         if self.nak_pending and self.nak_pending != _SEQUENCE:
             return
         if view.operation == _SEND or view.operation == _WRITE:
@@ -255,9 +281,12 @@ class Responder(ReplyingReceiver):
     def same_range(self, resource, view, index):
         """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
         offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
-        return (not resource.atomic and view.reth_rkey == resource.rkey
-                and view.reth_va == ((resource.va + offset) & 0xFFFFFFFFFFFFFFFF)
-                and view.reth_length <= resource.length_bytes - offset)
+        return (
+            not resource.atomic
+            and view.reth_rkey == resource.rkey
+            and view.reth_va == ((resource.va + offset) & 0xFFFFFFFFFFFFFFFF)
+            and view.reth_length <= resource.length_bytes - offset
+        )
 
     def read_again(self, view):
         """Answer a repeated RDMA READ, or a part of it, from memory; key and range are checked anew."""
@@ -271,24 +300,38 @@ class Responder(ReplyingReceiver):
         if not self.same_range(resource, view, index):
             self.qp.count("drops_sequence")
             return
-        if resource.pending and resource.next_index <= index and resource.begin_index <= index < resource.end_index:
+        if (
+            resource.pending
+            and resource.next_index <= index
+            and resource.begin_index <= index < resource.end_index
+        ):
             return  # it will be sent anyway
         if view.reth_length:
             packets = (view.reth_length + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
-            region = self.qp.environment.regions.find(view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length,
-                                                      _REMOTE_READ)
+            region = self.qp.environment.regions.find(
+                view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length, _REMOTE_READ
+            )
             if region is not resource.region or region is None:
                 self.nak_psn = view.psn
                 self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
                 return
-        self.ring.ask(resource, index, index + packets,
-                      index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length)
+        self.ring.ask(
+            resource,
+            index,
+            index + packets,
+            index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length,
+        )
         self.qp.environment.schedule(self.qp)
 
     def atomic_again(self, view):
         """Give the saved result of a repeated atomic, but only while its key is valid."""
         resource: Resource = self.ring.find(view.psn)
-        if resource is None or not resource.atomic or view.atomic_va != resource.va or view.atomic_rkey != resource.rkey:
+        if (
+            resource is None
+            or not resource.atomic
+            or view.atomic_va != resource.va
+            or view.atomic_rkey != resource.rkey
+        ):
             self.qp.count("drops_resources")
             return
         region = self.qp.environment.regions.find(resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC)

@@ -1,8 +1,9 @@
 """When a reliable requester sends again, and how often (IBTA vol. 1, 9.7.6.1 and 9.7.5.2.8).
 
-* Transport timer: T = 4.096 µs × 2^timeout, timeout 0 means none.  The standard lets it fire between T and 4 T; here
-  it is set to 2 T, restarted by every acknowledgement that brings progress.
-* ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after progress; 7 is 7.
+* Transport timer: T = 4.096 µs × 2^timeout, timeout 0 means none.  The standard lets it fire between T and
+  4 T; here it is set to 2 T, restarted by every acknowledgement that brings progress.
+* ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after
+  progress; 7 is 7.
 * RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
 """
 
@@ -15,14 +16,12 @@ TIMER_FACTOR = 2
 RNR_RETRY_INFINITE = 7
 
 # Delay that an RNR NAK's timer field asks for (IBTA table 45)
-RNR_TIMER_NS: tuple[int, ...] = tuple(
-    microseconds * 1_000
-    for microseconds in (
-        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920,
-        2_560, 3_840, 5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760,
-        327_680, 491_520,
-    )
-)
+_RNR_TIMER_US = (
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920,
+    2_560, 3_840, 5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880,
+    163_840, 245_760, 327_680, 491_520,
+)  # fmt: skip
+RNR_TIMER_NS: tuple[int, ...] = tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)
 FLIGHTS = 64
 
 
@@ -87,7 +86,8 @@ class RetryState:
 
 
 class Flights:
-    """What a requester has charged to its destination's window, by the PSN whose acknowledgement gives it back.
+    """What a requester has charged to its destination's window, by the PSN whose acknowledgement gives it
+    back.
 
     Bounded: when all places are taken the newest entry is widened, so credit then comes a little later.
     """

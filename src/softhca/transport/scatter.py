@@ -11,7 +11,8 @@ _EFAULT = cython.declare(cython.int, 14)
 
 
 class BufferList:
-    """Byte ranges of memory regions that together are one message; made once, used for one request after another.
+    """Byte ranges of memory regions that together are one message; made once, used for one request after
+    another.
 
     ``capacity`` elements at most; ``total_bytes`` of the message that was resolved last.
     """
@@ -24,7 +25,8 @@ class BufferList:
         self.hint_start = 0
 
     def resolve(self, work, table, pd, access):
-        """Look up the keys of ``work``'s elements; False when one does not give ``pd`` the right to all its bytes.
+        """Look up the keys of ``work``'s elements; False when one does not give ``pd`` the right to all
+        its bytes.
 
         The key of an element without bytes is not looked at, for nothing is accessed.
         """
@@ -54,7 +56,8 @@ class BufferList:
         return self.move(offset, n, address, True)
 
     def move(self, offset, n, address, writing):
-        """Walk from the element found last, as packets come in order; an earlier offset starts from the front."""
+        """Walk from the element found last, as packets come in order; an earlier offset starts from the
+        front."""
         i: cython.uint = self.hint
         start: cython.ulonglong = self.hint_start
         within: cython.ulonglong

@@ -1,14 +1,15 @@
-"""Messages cut into packets, written straight into a burst (IBTA vol. 1, 9.7.2, C9-177 to C9-179 for lengths).
+"""Messages cut into packets, written straight into a burst (IBTA vol. 1, 9.7.2, C9-177 to C9-179 for
+lengths).
 
-A burst is a run of packets of one length for one destination, the last of which may be shorter: so it can leave in one
-system call.  Whatever does not fit this shape goes into the next burst.  Payload is copied once, from registered
-memory to its place in the burst; the ICRC follows at once, while the bytes are in the cache.
+A burst is a run of packets of one length for one destination, the last of which may be shorter: so it can
+leave in one system call.  Whatever does not fit this shape goes into the next burst.  Payload is copied
+once, from registered memory to its place in the burst; the ICRC follows at once, while the bytes are in
+the cache.
 """
 
 import cython
 
 from softhca.queues.wqe import SOLICITED
-from softhca.transport.request import Request
 from softhca.wire.build import (
     put_aeth,
     put_atomicacketh,
@@ -53,7 +54,7 @@ POSITIONS: dict[int, tuple[int, int, int, int]] = {
 def _packed_positions():
     packed = bytearray(4 * 10)
     for opcode, row in POSITIONS.items():
-        packed[4 * opcode:4 * opcode + 4] = bytes(row)
+        packed[4 * opcode : 4 * opcode + 4] = bytes(row)
     return bytes(packed)
 
 
@@ -69,7 +70,8 @@ _ATOMIC_ACK = cython.declare(cython.uint, 0x12)
 
 
 class PacketWriter:
-    """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may cost."""
+    """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may
+    cost."""
 
     def __init__(self, qp):
         self.qp = qp
@@ -81,8 +83,8 @@ class PacketWriter:
         self.closed = False
 
     def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
-        """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet costing its bytes
-        and ``packet_overhead_bytes``."""
+        """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet
+        costing its bytes and ``packet_overhead_bytes``."""
         self.burst = burst
         self.route = route
         self.budget_bytes = budget_bytes
@@ -93,28 +95,47 @@ class PacketWriter:
 
     def fits(self, size):
         """Whether a packet of ``size`` bytes may follow in this burst."""
-        if self.burst.length + size + (self.burst.packets + 1) * self.packet_overhead_bytes > self.budget_bytes:
+        if (
+            self.burst.length + size + (self.burst.packets + 1) * self.packet_overhead_bytes
+            > self.budget_bytes
+        ):
             return False
         if self.burst.packets == 0:
             return True
-        return (not self.closed and self.burst.packets < _MAX_PACKETS and size <= self.burst.stride
-                and self.burst.length + size <= _MAX_BYTES)
+        return (
+            not self.closed
+            and self.burst.packets < _MAX_PACKETS
+            and size <= self.burst.stride
+            and self.burst.length + size <= _MAX_BYTES
+        )
 
     def fits_after(self, size, following):
-        """Whether, after a packet of ``size`` bytes that fits, one of ``following`` bytes would fit as well."""
+        """Whether, after a packet of ``size`` bytes that fits, one of ``following`` bytes would fit as
+        well."""
         stride: cython.uint = self.burst.stride if self.burst.packets else size
         if size < stride or following > stride or self.burst.packets + 2 > _MAX_PACKETS:
             return False
         if self.burst.length + size + following > _MAX_BYTES:
             return False
-        return (self.burst.length + size + following + (self.burst.packets + 2) * self.packet_overhead_bytes
-                <= self.budget_bytes)
+        return (
+            self.burst.length + size + following + (self.burst.packets + 2) * self.packet_overhead_bytes
+            <= self.budget_bytes
+        )
 
     def open(self, opcode, solicited, pad, ack_request, psn, dest_qp):
         """Write a BTH at the end of the burst; the offset behind it."""
         self.start = self.burst.length
-        return put_bth(self.burst.data, self.start, self.qp.service << 5 | opcode, solicited, pad, self.qp.pkey,
-                       dest_qp, ack_request, psn)
+        return put_bth(
+            self.burst.data,
+            self.start,
+            self.qp.service << 5 | opcode,
+            solicited,
+            pad,
+            self.qp.pkey,
+            dest_qp,
+            ack_request,
+            psn,
+        )
 
     def close(self, o):
         """The packet ends at ``o``: append its ICRC and count it; its length in bytes."""
@@ -149,10 +170,11 @@ class PacketWriter:
         return _HEADERS[self.opcode_of(request, index)] + ((n + 3) & ~3) + _ICRC_BYTES
 
     def message(self, request, index, limit, ack_at_end):
-        """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −1 when local memory
-        could not be read.
+        """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −1 when
+        local memory could not be read.
 
-        The last packet of a message asks for an acknowledgement, with ``ack_at_end`` also the last one written.
+        The last packet of a message asks for an acknowledgement, with ``ack_at_end`` also the last one
+        written.
         """
         written: cython.int = 0
         size: cython.uint
@@ -184,11 +206,13 @@ class PacketWriter:
             n = pmtu
         pad: cython.uint = (4 - (n & 3)) & 3
         solicited: cython.bint = last and request.work.flags & _SOLICITED != 0 and kind != _RDMA_WRITE
-        o = self.open(code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        o = self.open(
+            code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp
+        )
         if index == 0 and kind <= _RDMA_WRITE_IMM:
             o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.length_bytes)
         if last:
-            if kind == _RDMA_WRITE_IMM or kind == _SEND_IMM:
+            if kind == _RDMA_WRITE_IMM or kind == _SEND_IMM:  # noqa: SIM109 - in C two comparisons
                 o = put_immdt(self.burst.data, o, request.work.imm_or_key)
             elif kind == _SEND_INV:
                 o = put_ieth(self.burst.data, o, request.work.imm_or_key)
@@ -198,7 +222,8 @@ class PacketWriter:
         return 0
 
     def read_request(self, request, index, end):
-        """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does not fit."""
+        """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does
+        not fit."""
         o: cython.Py_ssize_t
         offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
         n: cython.ulonglong = request.length_bytes - offset
@@ -206,8 +231,13 @@ class PacketWriter:
         if not self.fits(32):
             return False
         o = self.open(0x0C, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
-        o = put_reth(self.burst.data, o, (request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF, request.work.rkey,
-                     n if n < most else most)
+        o = put_reth(
+            self.burst.data,
+            o,
+            (request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF,
+            request.work.rkey,
+            n if n < most else most,
+        )
         self.close(o)
         return True
 
@@ -219,11 +249,18 @@ class PacketWriter:
             return False
         o = self.open(0x13 if swapping else 0x14, False, 0, True, request.first_psn, self.qp.dest_qp)
         if swapping:
-            o = put_atomiceth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.swap,
-                              request.work.compare_add)
+            o = put_atomiceth(
+                self.burst.data,
+                o,
+                request.work.remote_va,
+                request.work.rkey,
+                request.work.swap,
+                request.work.compare_add,
+            )
         else:
-            o = put_atomiceth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.compare_add,
-                              0)
+            o = put_atomiceth(
+                self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.compare_add, 0
+            )
         self.close(o)
         return True
 
@@ -231,7 +268,9 @@ class PacketWriter:
         """Write an ACK or NAK; False: it does not fit."""
         if not self.fits(20):
             return False
-        self.close(put_aeth(self.burst.data, self.open(_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn))
+        self.close(
+            put_aeth(self.burst.data, self.open(_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn)
+        )
         return True
 
     def atomic_response(self, psn, syndrome, msn, original):
@@ -239,6 +278,8 @@ class PacketWriter:
         o: cython.Py_ssize_t
         if not self.fits(28):
             return False
-        o = put_aeth(self.burst.data, self.open(_ATOMIC_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn)
+        o = put_aeth(
+            self.burst.data, self.open(_ATOMIC_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn
+        )
         self.close(put_atomicacketh(self.burst.data, o, original))
         return True

@@ -1,4 +1,5 @@
-"""What the send sides of all services share: taking work requests from the ring and completing them in order."""
+"""What the send sides of all services share: taking work requests from the ring and completing them in
+order."""
 
 import cython
 
@@ -75,19 +76,35 @@ class SendQueue(Half):
         return request
 
     def complete(self, request, status):
-        """Write the completion of ``request`` if it is due: always with an error, otherwise when it was asked for."""
+        """Write the completion of ``request`` if it is due: always with an error, otherwise when it was
+        asked for."""
         work: SendWork = request.work
         if status == 0 and not work.flags & _SIGNALED and not self.qp.signal_all:
             return
         if status:
             self.qp.count("send_errors")
         opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 10 else 0
-        if not self.qp.send_cq.post(work.wr_id, status, opcode, 0, self.qp.number, request.length_bytes & 0xFFFFFFFF,
-                                    0, self.qp.dest_qp, 0, self.qp.pkey_index, self.qp.service_level, 0, 0, self.now):
+        if not self.qp.send_cq.post(
+            work.wr_id,
+            status,
+            opcode,
+            0,
+            self.qp.number,
+            request.length_bytes & 0xFFFFFFFF,
+            0,
+            self.qp.dest_qp,
+            0,
+            self.qp.pkey_index,
+            self.qp.service_level,
+            0,
+            0,
+            self.now,
+        ):
             self.qp.completion_lost()
 
     def retire(self, status):
-        """The oldest request has ended with ``status``: its room in the ring is free, then its completion shows."""
+        """The oldest request has ended with ``status``: its room in the ring is free, then its completion
+        shows."""
         request: Request = self.at(self.head)
         self.head += 1
         self.qp.send_ring.release(1)

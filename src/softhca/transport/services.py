@@ -33,9 +33,10 @@ _LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW})
 class Service:
     """One transport service.
 
-    ``connected``: one peer, given by the queue pair's attributes; ``acknowledged``: requests are answered and retried;
-    ``segmented``: a message may be longer than a packet; ``silent``: bad requests are dropped without an answer;
-    ``send_error_state``: a failed send request leaves the receive side alive (SQE); ``operations``: work requests.
+    ``connected``: one peer, given by the queue pair's attributes; ``acknowledged``: requests are answered
+    and retried; ``segmented``: a message may be longer than a packet; ``silent``: bad requests are dropped
+    without an answer; ``send_error_state``: a failed send request leaves the receive side alive (SQE);
+    ``operations``: work requests.
     """
 
     number: int
@@ -49,12 +50,36 @@ class Service:
 
 
 SERVICES: dict[int, Service] = {
-    RC: Service(RC, "RC", connected=True, acknowledged=True, segmented=True, silent=False, send_error_state=False,
-                operations=frozenset(range(WR_OPCODES))),
-    UC: Service(UC, "UC", connected=True, acknowledged=False, segmented=True, silent=True, send_error_state=True,
-                operations=_SENDS | _WRITES | _LOCAL),
-    UD: Service(UD, "UD", connected=False, acknowledged=False, segmented=False, silent=True, send_error_state=True,
-                operations=_SENDS),
+    RC: Service(
+        RC,
+        "RC",
+        connected=True,
+        acknowledged=True,
+        segmented=True,
+        silent=False,
+        send_error_state=False,
+        operations=frozenset(range(WR_OPCODES)),
+    ),
+    UC: Service(
+        UC,
+        "UC",
+        connected=True,
+        acknowledged=False,
+        segmented=True,
+        silent=True,
+        send_error_state=True,
+        operations=_SENDS | _WRITES | _LOCAL,
+    ),
+    UD: Service(
+        UD,
+        "UD",
+        connected=False,
+        acknowledged=False,
+        segmented=False,
+        silent=True,
+        send_error_state=True,
+        operations=_SENDS,
+    ),
 }
 
 

@@ -1,11 +1,13 @@
 """The queue pair's state machine as literal tables (IBTA vol. 1, 10.3.1 and 11.2.5.2).
 
-A queue pair is made in RESET.  The consumer's *modify* moves it RESET → INIT → RTR → RTS; RTS ⇄ SQD drains the send
-queue; an error of an unreliable send queue leads to SQE, from which RTS is reached again; every other error leads to
-ERR.  RESET and ERR can be reached from every state.  Each transition names the attributes that must be given and
-those that may be; anything else is refused with EINVAL and nothing changes.
+A queue pair is made in RESET.  The consumer's *modify* moves it RESET → INIT → RTR → RTS; RTS ⇄ SQD drains
+the send queue; an error of an unreliable send queue leads to SQE, from which RTS is reached again; every
+other error leads to ERR.  RESET and ERR can be reached from every state.  Each transition names the
+attributes that must be given and those that may be; anything else is refused with EINVAL and nothing
+changes.
 
-Attribute names are those of ``ibv_modify_qp``; ``qp_state`` itself is in no set.  Numbers are ``ibv_qp_state``'s.
+Attribute names are those of ``ibv_modify_qp``; ``qp_state`` itself is in no set.  Numbers are
+``ibv_qp_state``'s.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ SERVICES: tuple[int, ...] = (RC, UC, UD)
 class Behaviour:
     """What a queue pair does in one state (IBTA 10.3.1).
 
-    ``post_send`` and ``post_receive``: the consumer may post work requests (in SQE and ERR they complete flushed).
-    ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are retried.
-    ``receive``: request packets are executed; ``flush_send``, ``flush_receive``: what is queued completes flushed.
+    ``post_send`` and ``post_receive``: the consumer may post work requests (in SQE and ERR they complete
+    flushed). ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are
+    retried. ``receive``: request packets are executed; ``flush_send``, ``flush_receive``: what is queued
+    completes flushed.
     """
 
     post_send: bool = False
@@ -64,10 +67,13 @@ def _transition(required: str = "", optional: str = "") -> Transition:
 
 _CONNECTED_RTR = "ah_attr path_mtu dest_qp_num rq_psn"
 _CONNECTED_RUNNING = "cur_qp_state qp_access_flags alt_ah_attr path_mig_state"
-_RC_SQD = ("port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic alt_ah_attr "
-           "qp_access_flags pkey_index min_rnr_timer path_mig_state")
+_RC_SQD = (
+    "port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic alt_ah_attr "
+    "qp_access_flags pkey_index min_rnr_timer path_mig_state"
+)
 
-# (from, to) → service → attributes.  RESET and ERR as targets stand apart: they take none and are always allowed.
+# (from, to) → service → attributes.  RESET and ERR as targets stand apart: they take none and are always
+# allowed.
 TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
     (RESET, INIT): {
         RC: _transition("pkey_index port_num qp_access_flags"),
@@ -80,13 +86,16 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         UD: _transition(optional="pkey_index port_num qkey"),
     },
     (INIT, RTR): {
-        RC: _transition(_CONNECTED_RTR + " max_dest_rd_atomic min_rnr_timer",
-                        "alt_ah_attr qp_access_flags pkey_index"),
+        RC: _transition(
+            _CONNECTED_RTR + " max_dest_rd_atomic min_rnr_timer", "alt_ah_attr qp_access_flags pkey_index"
+        ),
         UC: _transition(_CONNECTED_RTR, "alt_ah_attr qp_access_flags pkey_index"),
         UD: _transition(optional="pkey_index qkey"),
     },
     (RTR, RTS): {
-        RC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + " min_rnr_timer"),
+        RC: _transition(
+            "sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + " min_rnr_timer"
+        ),
         UC: _transition("sq_psn", _CONNECTED_RUNNING),
         UD: _transition("sq_psn", "cur_qp_state qkey"),
     },
@@ -146,7 +155,8 @@ def transition(service: int, current: int, target: int) -> Transition | None:
 
 
 def check(service: int, current: int, target: int, attributes: Iterable[str]) -> int:
-    """0 when the transition with just these ``attributes`` (``qp_state`` left out) is allowed, else EINVAL."""
+    """0 when the transition with just these ``attributes`` (``qp_state`` left out) is allowed, else
+    EINVAL."""
     rules = transition(service, current, target)
     if rules is None:
         return EINVAL

@@ -1,14 +1,23 @@
 """Unreliable connections, and what their send side shares with datagrams (IBTA vol. 1, 9.8).
 
-A message is sent once and completes when its last byte has gone (C9-180).  At the receiver nothing is ever answered:
-whatever is wrong with a packet ends the message under way without a word (C9-186, C9-188), and the next first or only
-packet begins anew whatever its PSN (C9-184).
+A message is sent once and completes when its last byte has gone (C9-180).  At the receiver nothing is ever
+answered: whatever is wrong with a packet ends the message under way without a word (C9-186, C9-188), and
+the next first or only packet begins anew whatever its PSN (C9-184).
 """
 
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_RECV
-from softhca.transport.execution import ACCESS, DONE, INVALID, LENGTH, NOT_READY, NOTHING, OPERATIONAL, MessageReceiver
+from softhca.transport.execution import (
+    ACCESS,
+    DONE,
+    INVALID,
+    LENGTH,
+    NOT_READY,
+    NOTHING,
+    OPERATIONAL,
+    MessageReceiver,
+)
 from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
@@ -41,7 +50,8 @@ _MOST = cython.declare(cython.uint, MAX_BURST_PACKETS)
 
 
 class UnreliableQueue(SendQueue):
-    """A send side that keeps nothing: one request at a time, ``index`` its next packet, ``next_psn`` that one's PSN."""
+    """A send side that keeps nothing: one request at a time, ``index`` its next packet, ``next_psn`` that
+    one's PSN."""
 
     def __init__(self, qp):
         super().__init__(qp)

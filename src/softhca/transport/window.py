@@ -1,18 +1,20 @@
 """Bytes in flight towards one destination adapter, over all queue pairs of this one.
 
-The destination's socket buffer is the scarce thing: a default buffer (212,992 B asked for, 425,984 B by the kernel's
-own accounting) takes six bursts of 61,680 B, and whatever overflows it is lost.  So the queue pairs that talk to one
-adapter share a window, counted in the bytes that the receiving kernel will account for.
+The destination's socket buffer is the scarce thing: a default buffer (212,992 B asked for, 425,984 B by
+the kernel's own accounting) takes six bursts of 61,680 B, and whatever overflows it is lost.  So the queue
+pairs that talk to one adapter share a window, counted in the bytes that the receiving kernel will account
+for.
 
 Theory of operation
 -------------------
-* *Cost.*  A burst that stays uncut costs its bytes and one ``burst_overhead_bytes``; a path on which every packet is
-  a datagram of its own costs ``packet_overhead_bytes`` a packet more (the kernel charges 768–1280 B of bookkeeping).
-* *Limit.*  Three full bursts at first, so that both directions of two busy peers fit together.  It grows by one burst
-  after ``growth_windows`` full windows were confirmed without a retransmission, never above ``maximum_bytes``, and
-  halves when something is lost, never below one burst.
-* *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter; when that
-  one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
+* *Cost.*  A burst that stays uncut costs its bytes and one ``burst_overhead_bytes``; a path on which every
+  packet is a datagram of its own costs ``packet_overhead_bytes`` a packet more (the kernel charges
+  768–1280 B of bookkeeping).
+* *Limit.*  Three full bursts at first, so that both directions of two busy peers fit together.  It grows
+  by one burst after ``growth_windows`` full windows were confirmed without a retransmission, never above
+  ``maximum_bytes``, and halves when something is lost, never below one burst.
+* *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
+  when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
 """
 
@@ -27,12 +29,18 @@ DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 class DestinationWindow:
     """The window towards one destination adapter.
 
-    ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what has been
-    charged and not credited.  ValueError when the limits contradict each other.
+    ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
+    has been charged and not credited.  ValueError when the limits contradict each other.
     """
 
-    def __init__(self, limit_bytes=DEFAULT_LIMIT_BYTES, maximum_bytes=DEFAULT_MAXIMUM_BYTES, packet_overhead_bytes=0,
-                 burst_overhead_bytes=BURST_OVERHEAD_BYTES, growth_windows=64):
+    def __init__(
+        self,
+        limit_bytes=DEFAULT_LIMIT_BYTES,
+        maximum_bytes=DEFAULT_MAXIMUM_BYTES,
+        packet_overhead_bytes=0,
+        burst_overhead_bytes=BURST_OVERHEAD_BYTES,
+        growth_windows=64,
+    ):
         minimum = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
         if limit_bytes < minimum or maximum_bytes < limit_bytes:
             raise ValueError(f"a window holds at least one burst ({minimum} bytes) and at most its maximum")
@@ -53,7 +61,8 @@ class DestinationWindow:
         return payload_bytes + packets * self.packet_overhead_bytes + self.burst_overhead_bytes
 
     def room(self, queue_pair):
-        """Bytes that ``queue_pair`` may charge now: the whole limit when nothing is in flight, 0 out of its turn."""
+        """Bytes that ``queue_pair`` may charge now: the whole limit when nothing is in flight, 0 out of
+        its turn."""
         if self.in_flight_bytes == 0:
             return self.limit_bytes
         if self.in_flight_bytes >= self.limit_bytes:
@@ -82,7 +91,8 @@ class DestinationWindow:
             self.pass_on()
 
     def give_up(self, cost_bytes):
-        """``cost_bytes`` are not awaited any more: make room, but this is no evidence that the path bears more."""
+        """``cost_bytes`` are not awaited any more: make room, but this is no evidence that the path bears
+        more."""
         assert cost_bytes <= self.in_flight_bytes, "gave up more than was in flight"
         self.in_flight_bytes -= cost_bytes
         if self.waiters:
@@ -95,7 +105,8 @@ class DestinationWindow:
         self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
 
     def wait(self, queue_pair):
-        """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its place."""
+        """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
+        place."""
         if self.turn is queue_pair:
             self.turn = None
             self.waiters.appendleft(queue_pair)
