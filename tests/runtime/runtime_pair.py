@@ -27,10 +27,10 @@ class RemoteOperation(enum.IntEnum):
 class End:
     """One side: protection domain, completion queue, queue pair, one registered buffer."""
 
-    def __init__(self, driver, length_bytes):
+    def __init__(self, driver, length_bytes, cq=None):
         self.driver = driver
         self.pd = driver.alloc_pd()
-        self.cq = driver.create_cq(1024)
+        self.cq = cq or driver.create_cq(1024)
         self.qp = driver.create_qp(self.pd, RC, self.cq, self.cq, None, 128, 128, 4, 4, 0, True)
         self.memory = bytearray(length_bytes)
         self.address = address_of(self.memory)
@@ -46,12 +46,11 @@ class End:
         self.driver.dealloc_pd(self.pd)
 
 
-def join(here, there, timeout=14):
-    """Connect two ends to each other; ``timeout`` as the standard encodes it."""
-    reliability = Reliability(timeout=timeout)
+def join(here, there):
+    """Connect two ends to each other."""
     for end, peer in ((here, there), (there, here)):
         path = path_to(end.driver, peer.driver.query_gid(1, 0))
-        connect(end.qp, path, peer.qp.number, 1, 1, REMOTE_EVERYTHING, reliability)
+        connect(end.qp, path, peer.qp.number, 1, 1, REMOTE_EVERYTHING, Reliability())
 
 
 def take(cq, count):
@@ -65,6 +64,8 @@ def take(cq, count):
 
 
 class Link:
+    """Two connected ends: the client asks, the server is asked."""
+
     def __init__(self, client, server):
         self.client, self.server = client, server
         self.client_cq, self.server_cq = client.cq, server.cq
@@ -101,10 +102,10 @@ class Link:
 
 
 @contextmanager
-def connected(pair, length_bytes, timeout=14) -> Iterator[Link]:
+def connected(pair, length_bytes, server_cq=None) -> Iterator[Link]:
     """Two ends on the devices of ``pair``, connected; closed at the end."""
-    client, server = End(pair.client.driver, length_bytes), End(pair.server.driver, length_bytes)
-    join(client, server, timeout)
+    client, server = End(pair.client.driver, length_bytes), End(pair.server.driver, length_bytes, server_cq)
+    join(client, server)
     yield Link(client, server)
     client.close()
     server.close()

@@ -1,7 +1,11 @@
 """End to end: two contexts, two adapters, real UDP sockets; the adapters in this process and in their own."""
 
+import threading
+
 import pytest
 from runtime_pair import RemoteOperation, connected, take
+
+from softhca.runtime import devices
 
 OPERATIONS = list(RemoteOperation)
 
@@ -39,3 +43,38 @@ def test_many_messages_arrive_in_order(verbs_pair):
             (sent,) = take(link.client_cq, 1)
             assert (received.wr_id, sent.wr_id) == (number, number)
             assert link.target[:4] == number.to_bytes(4, "big")
+
+
+def wakeups(name):
+    """How often something woke up to serve a device."""
+    device = devices.find(name)
+    if device.mode == "embedded":
+        return device.engine.progress.wakeups
+    return device._channels[0].resources()["sleeps"]
+
+
+def test_connected_devices_sleep_when_there_is_nothing_to_do(verbs_pair):
+    with connected(verbs_pair, 4096) as link:
+        for number in range(50):
+            link.one_sided(RemoteOperation.WRITE, number, 4096)
+            take(link.client_cq, 1)
+        pause = threading.Event()
+        pause.wait(1)  # acknowledgement timers that are still armed run out
+        before = [wakeups(name) for name in ("pair0", "pair1")]
+        pause.wait(0.5)
+        after = [wakeups(name) for name in ("pair0", "pair1")]
+        # the look itself wakes an adapter process, once
+        assert all(late - early <= 2 for early, late in zip(before, after, strict=True))
+
+
+def test_one_that_waits_for_its_completion_channel_is_woken(verbs_pair):
+    driver = verbs_pair.server.driver
+    cq = driver.create_cq(16, "channel")
+    with connected(verbs_pair, 4096, cq) as link:
+        for number in range(20):
+            link.post_receive(number, 4096)
+            cq.arm()
+            threading.Timer(0.005, link.send, (number, 4096)).start()
+            assert driver.wait_completion("channel", 20) is cq
+            assert [wc.wr_id for wc in cq.poll(4)] == [number]
+            take(link.client_cq, 1)

@@ -194,23 +194,32 @@ HOSTILE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def served(loopback_address):
+    """A device that is open for all hostile applications of this module."""
+    devices.add(f"served=udp:{loopback_address()}", "process")
+    driver = registry.open_device("served")
+    yield driver
+    driver.close()
+    devices.remove("served")
+
+
 @pytest.mark.parametrize("message", HOSTILE)
 @pytest.mark.parametrize("passed", ["nothing", "pipes", "eventfds", "memory"])
-def test_a_hostile_application_is_refused_and_the_others_are_served(device, message, passed):
-    driver = open_own()
-    mine = device._channels[0]
+def test_a_hostile_application_is_refused_and_the_others_are_served(served, message, passed):
+    mine = devices.find("served")
     pipes = os.pipe()
     eventfds = [os.eventfd(0), os.eventfd(0)]
-    descriptors = {"nothing": (), "pipes": (mine.memory.fd, *pipes), "eventfds": (pipes[0], *eventfds),
-                   "memory": (mine.memory.fd, *eventfds)}[passed]
-    control = adapter_process.connect_to(device.process.path, "hostile")
+    memory_fd = mine._channels[0].memory.fd
+    descriptors = {"nothing": (), "pipes": (memory_fd, *pipes), "eventfds": (pipes[0], *eventfds),
+                   "memory": (memory_fd, *eventfds)}[passed]
+    control = adapter_process.connect_to(mine.process.path, "hostile")
     with pytest.raises(OSError, match=r".") as caught:
         adapter_process.ask(control, message, descriptors)
     assert caught.value.errno in (errno.EPROTO, errno.EINVAL, errno.EFAULT)
     control.close()
     messages.close_all((*pipes, *eventfds))
-    assert driver.alloc_pd() > 0
-    driver.close()
+    assert served.alloc_pd() > 0
 
 
 def test_an_application_attaches_once(device):
