@@ -219,4 +219,4 @@ class MessageReceiver(ReceiveQueue):
 
     def reset(self):
         self.abandon()
-        super().reset()
+        ReceiveQueue.reset(self)

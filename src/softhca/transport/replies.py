@@ -198,10 +198,10 @@ class ReplyingReceiver(MessageReceiver):
         if not self.dying:
             self.silence()
         self.abandon()
-        super().flush()
+        MessageReceiver.flush(self)
 
     def reset(self):
         self.silence()
         self.epsn = 0
         self.msn = 0
-        super().reset()
+        MessageReceiver.reset(self)

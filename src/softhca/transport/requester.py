@@ -363,12 +363,12 @@ class ReliableSendQueue(SendQueue):
 
     def flush(self):
         self.forget()
-        super().flush()
+        SendQueue.flush(self)
         self.cursor = self.head
 
     def reset(self):
         self.forget()
-        super().reset()
+        SendQueue.reset(self)
         self.start_psns(0)
 
     def forget(self):

@@ -126,11 +126,11 @@ class UnreliableQueue(SendQueue):
 
     def flush(self):
         self.request = None
-        super().flush()
+        SendQueue.flush(self)
 
     def reset(self):
         self.request = None
-        super().reset()
+        SendQueue.reset(self)
 
 
 class UnreliableSender(UnreliableQueue):
