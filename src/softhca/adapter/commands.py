@@ -197,13 +197,15 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
             fields["page_offset"],
             bool(fields["zero_based"]),
         )
-        arenas = _arenas_of(host, fields["frames"])
     adapter.regions.reregister(
         region,
         pd=pd.number,
         access=fields["access"] if flags & REREG_ACCESS else None,
         translation=translation,
     )
+    # the frames are known to be real now, so that their number is bounded
+    if translation is not None:
+        arenas = _arenas_of(host, fields["frames"])
     adapter.resources.move(resource, (pd, *arenas))
     adapter.resources.renumber(resource, region.key)
     return {"lkey": region.key, "rkey": region.key}
@@ -220,6 +222,8 @@ def _dereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 
 
 def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    if fields["flags"] or fields["comp_vector"]:
+        raise OSError(errno.EINVAL, "there is one completion vector, and no creation flag")
     number = adapter.resources.reserve(Kind.CQ)
     layout = _completion_layout(adapter, host, fields)
     cq = CompletionQueue(number, layout, host)
@@ -274,8 +278,8 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
         fields["max_wr"] * receive_bytes(1),
     )
     srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host)
-    srq_resource = adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,))
-    srq_resource.element.set_limit(fields["srq_limit"])
+    adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,))
+    srq.set_limit(fields["srq_limit"])
     return {"srq": number, "doorbell": NO_DOORBELL, "max_wr": layout.entries, "max_sge": fields["max_sge"]}
 
 

@@ -149,9 +149,10 @@ class Adapter(Environment):
 
     def detach_host(self, number):
         """A host is gone: free everything that it owned.  KeyError when there is no such host."""
-        host = self.hosts.pop(number)
+        host = self.hosts[number]
         for resource in self.resources.owned(number):
             release(self, host, resource)
+        del self.hosts[number]
 
     # inputs
 

@@ -9,7 +9,7 @@ cdef class Source:
     cdef public Route route
     cdef public int identification
     cdef public int candidate
-    cdef public unsigned long long recovered
+    cdef public PortCounters counters
 
     cpdef int check(self, unsigned long long address, unsigned int n) except -1
     cdef int _jump(self, unsigned int difference, unsigned int n) except? -1

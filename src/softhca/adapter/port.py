@@ -28,11 +28,11 @@ class Source:
     is believed when a second packet lies near the first one behind the jump, at the price of that first one.
     """
 
-    def __init__(self, route):
+    def __init__(self, route, counters):
         self.route = route
+        self.counters = counters
         self.identification = -1
         self.candidate = -1
-        self.recovered = 0
 
     def check(self, address, n):
         """0 when the packet BTH…ICRC, ``n`` bytes at ``address``, is sound, else ``DROP_ICRC``."""
@@ -48,7 +48,7 @@ class Source:
         if found < 0:
             return _DROP_ICRC
         self.identification = found
-        self.recovered += 1
+        self.counters.identifications_recovered += 1
         return 0
 
     def _jump(self, difference, n):
@@ -96,7 +96,7 @@ class Port:
                 route = Route(arrival.framing, arrival.source, arrival.destination, arrival.source_port)
             except (ValueError, TypeError):
                 return None
-            source = Source(route)
+            source = Source(route, self.counters)
             if len(self.sources) >= self.config.max_sources:
                 self.sources.pop(next(iter(self.sources)))
         self.sources[key] = source

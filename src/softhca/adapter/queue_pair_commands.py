@@ -82,6 +82,8 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     service = SERVICE_OF_TYPE.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
+    if fields["create_flags"] or fields["xrcd"]:
+        raise OSError(errno.EOPNOTSUPP, "no creation flags and no XRC domains are supported")
     _check_capabilities(adapter, fields)
     find = adapter.resources.find
     pd = find(Kind.PD, fields["pd"], host.number)

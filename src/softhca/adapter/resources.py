@@ -127,10 +127,10 @@ class ResourceTable:
         table[number] = owned[resource.kind, number] = resource
 
     def find(self, kind: Kind, number: int, host: int) -> Resource:
-        """The resource of this host.  ENOENT when there is none, or it is another host's."""
+        """The resource of this host.  EINVAL when there is none, or it is another host's."""
         resource = self._tables[kind].get(number)
         if resource is None or resource.host != host:
-            raise OSError(errno.ENOENT, f"there is no {kind.name} {number}")
+            raise OSError(errno.EINVAL, f"there is no {kind.name} {number}")
         return resource
 
     def get(self, kind: Kind, number: int) -> Resource | None:

@@ -103,5 +103,10 @@ class EmbeddedChannel(HostChannel):
         return self._is_alive()
 
     def detach(self) -> None:
-        """Leave the adapter."""
-        self._detach()
+        """Leave the adapter; once."""
+        detach, self._detach = self._detach, _nothing
+        detach()
+
+
+def _nothing() -> None:
+    """What is left to do after the end."""

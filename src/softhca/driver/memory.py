@@ -16,6 +16,7 @@ from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED
 from softhca.queues import control_fields as control
 
 CHANGE_TRANSLATION = 1
+CHANGE_ACCESS = 4
 
 
 class MemoryKey(NamedTuple):
@@ -42,14 +43,16 @@ class HostBuffer:
 
 
 class _Placed(NamedTuple):
-    """Where a range of memory is: its frames as one run, the offset in the first, and the arena to give back
-    (0: none).
+    """Where a range of memory is: its frames as one run, the offset in the first, its ``address`` in this
+    process, the arena to give back (its first frame; 0: none), and whether it may be written.
     """
 
     first_frame: int
     pages: int
     page_offset: int
-    arena: int
+    address: int
+    arena: int = 0
+    writable: bool = True
 
 
 class Registrar:
@@ -60,7 +63,7 @@ class Registrar:
         self._memory = session.memory
         self._lock = threading.Lock()
         self._handles = itertools.count(1)
-        self._regions: dict[int, tuple[int, _Placed]] = {}
+        self._regions: dict[int, tuple[int, _Placed, int]] = {}
 
     def allocate(self, length: int) -> HostBuffer:
         """Memory on the memfd; DriverError EINVAL, ENOMEM."""
@@ -83,52 +86,55 @@ class Registrar:
         """Register; see `DeviceDriver.reg_mr`."""
         self._session.check()
         placed = self._place(address, length, access, buffer)
+        va = placed.address if iova is None else iova
         try:
             reply = self._session.call(
-                control.REG_MR,
-                pd=pd,
-                access=access,
-                **self._translation(placed, address if iova is None else iova, length, access),
+                control.REG_MR, pd=pd, access=access, **self._translation(placed, va, length, access)
             )
         except DriverError:
             self._release(placed)
             raise
-        handle = next(self._handles)
-        self._regions[handle] = reply["lkey"], placed
-        return MemoryKey(handle, reply["lkey"], reply["rkey"])
+        return self._enter(next(self._handles), reply, placed, access)
 
     def reregister(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
     ) -> MemoryKey:
         """Change a registration; see `DeviceDriver.rereg_mr`."""
-        lkey, placed = self._find(handle)
+        lkey, placed, rights = self._find(handle)
+        rights = access if flags & CHANGE_ACCESS else rights
         fields: dict[str, Any] = {}
         new = placed
         if flags & CHANGE_TRANSLATION:
-            # rights that are not changed may still need a writable buffer: ask the buffer for what it gives
-            new = self._place(address, length, access if flags & ~CHANGE_TRANSLATION else 0, buffer)
-            fields = self._translation(new, address, length, access)
+            new = self._place(address, length, rights, buffer)
+            fields = self._translation(new, new.address, length, rights)
+        elif rights & LOCAL_WRITE and not placed.writable:
+            raise DriverError(errno.EACCES, "the buffer is read-only")
         try:
             reply = self._session.call(
-                control.REREG_MR, lkey=lkey, flags=flags, pd=pd, access=access, **fields
+                control.REREG_MR, lkey=lkey, flags=flags, pd=pd, access=rights, **fields
             )
         except DriverError:
             if new is not placed:
                 self._release(new)
             raise
-        self._regions[handle] = reply["lkey"], new
+        key = self._enter(handle, reply, new, rights)
         if new is not placed:
             self._release(placed)
+        return key
+
+    def _enter(self, handle: int, reply: dict[str, Any], placed: _Placed, access: int) -> MemoryKey:
+        """Remember what a key of the adapter's stands for here."""
+        self._regions[handle] = reply["lkey"], placed, access
         return MemoryKey(handle, reply["lkey"], reply["rkey"])
 
     def deregister(self, handle: int) -> None:
         """End a registration; the buffer is let go once the adapter has confirmed."""
-        lkey, placed = self._find(handle)
+        lkey, placed, _ = self._find(handle)
         self._session.call(control.DEREG_MR, lkey=lkey)
         del self._regions[handle]
         self._release(placed)
 
-    def _find(self, handle: int) -> tuple[int, _Placed]:
+    def _find(self, handle: int) -> tuple[int, _Placed, int]:
         try:
             return self._regions[handle]
         except KeyError:
@@ -151,7 +157,7 @@ class Registrar:
         offset = (address - self._memory.base) if buffer is None else -1
         if buffer is None and offset >= 0 and offset + length <= self._memory.capacity_pages * PAGE_BYTES:
             first, page_offset = divmod(offset, PAGE_BYTES)
-            return _Placed(first, _pages(page_offset, length), page_offset, 0)
+            return _Placed(first, _pages(page_offset, length), page_offset, address)
         if self._session.channel.foreign_errno:
             raise DriverError(
                 self._session.channel.foreign_errno,
@@ -161,15 +167,15 @@ class Registrar:
         return self._attach(address, length, access, buffer)
 
     def _attach(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
+        start, writable = 0, True
         try:
             with self._lock:
                 if buffer is None:
                     first, page_offset = self._memory.attach_address(address, length)
-                    start = 0
                 else:
-                    writable = bool(access & LOCAL_WRITE)
+                    writable = not memoryview(buffer).readonly
                     start = _offset_in(buffer, address, length)
-                    first, page_offset = self._memory.attach_buffer(buffer, writable=writable)
+                    first, page_offset = self._memory.attach_buffer(buffer, bool(access & LOCAL_WRITE))
                 slot, pages, base = self._memory.attached(first)
         except OSError as error:
             raise refusal(error, "attaching the buffer") from None
@@ -181,8 +187,11 @@ class Registrar:
             with self._lock:
                 self._memory.detach(first)
             raise
-        skipped, page_offset = divmod(page_offset + start, PAGE_BYTES)
-        return _Placed(first + skipped, _pages(page_offset, length), page_offset, first)
+        position = page_offset + start
+        skipped, page_offset = divmod(position, PAGE_BYTES)
+        return _Placed(
+            first + skipped, _pages(page_offset, length), page_offset, base + position, first, writable
+        )
 
     def _release(self, placed: _Placed) -> None:
         """Let a range go that no region stands on any more."""

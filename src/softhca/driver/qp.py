@@ -183,7 +183,7 @@ class QpHandle:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
         if code:
             raise DriverError(code, self._receive.refused)
-        # A queue pair in error looks for receives only when told, to flush them; it may be in error unknown to us.
+        # In the error state receives are looked for only when told, to flush them; it may be unknown here.
         self._doorbells.ring(self._doorbell)
         if self.state == ERR or self._session.channel.kick_receives:
             self._kick()

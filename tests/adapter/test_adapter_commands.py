@@ -1,0 +1,439 @@
+"""Control commands: what they refuse, and that a refusal changes nothing; what a dead host leaves behind."""
+
+import errno
+
+import pytest
+from adapter_world import ALL_RIGHTS, RC, UD, WRITE, End, World, gid, pair, post
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softhca.adapter.resources import Kind
+from softhca.driver.errors import DriverError
+from softhca.machine.primitives import store64
+from softhca.queues import control_fields as control
+from softhca.queues.control_fields import COMMANDS
+
+
+@pytest.fixture
+def end():
+    """One end on a small adapter."""
+    world = World()
+    yield End(
+        world.add(
+            1,
+            max_qp=4,
+            max_cq=4,
+            max_srq=2,
+            max_mr=4,
+            max_pd=4,
+            max_ah=2,
+            max_qp_wr=64,
+            max_sge=4,
+            max_cqe=1000,
+            max_qp_rd_atom=16,
+            max_mr_size_bytes=1 << 20,
+            max_mcast_grp=1,
+            max_mcast_qp_attach=2,
+            max_inline_bytes=128,
+            max_srq_wr=16,
+            max_srq_sge=4,
+        )
+    )
+    world.close()
+
+
+def census(end):
+    """How many of everything the adapter has."""
+    return {kind: end.node.adapter.resources.count(kind) for kind in Kind}
+
+
+def refused(end, code, call, *arguments, **options):
+    """``call`` is refused with ``code`` and nothing is made or lost, neither there nor here."""
+    before, free = census(end), end.device.session.memory.free_pages
+    with pytest.raises(DriverError) as error:
+        call(*arguments, **options)
+    assert error.value.errno == code
+    assert error.value.message
+    assert census(end) == before
+    assert end.device.session.memory.free_pages == free
+
+
+def call(end, command, **fields):
+    return end.device.session.call(command, **fields)
+
+
+def test_queries_answer_for_port_one_only(end):
+    for query in (
+        end.device.query_port,
+        lambda port: end.device.query_gid(port, 0),
+        lambda port: end.device.query_pkey(port, 0),
+    ):
+        query(1)
+        for port in (0, 2, 255, 256, -1):
+            refused(end, errno.EINVAL, query, port)
+
+
+def test_tables_end_where_the_port_says(end):
+    port = end.device.query_port(1)
+    assert end.device.query_gid(1, 0) == gid(1)
+    assert end.device.query_gid(1, port["gid_tbl_len"] - 1) == bytes(16)
+    assert end.device.query_pkey(1, 0) == 0xFFFF
+    assert end.device.query_pkey(1, port["pkey_tbl_len"] - 1) == 0
+    refused(end, errno.EINVAL, end.device.query_gid, 1, port["gid_tbl_len"])
+    refused(end, errno.EINVAL, end.device.query_pkey, 1, port["pkey_tbl_len"])
+
+
+def test_what_is_in_use_cannot_go(end):
+    srq = end.device.create_srq(end.pd, 8, 1)
+    qp = end.qp(srq=srq)
+    refused(end, errno.EBUSY, end.device.dealloc_pd, end.pd)
+    refused(end, errno.EBUSY, end.cq.destroy)
+    refused(end, errno.EBUSY, srq.destroy)
+    qp.destroy()
+    end.cq.destroy()
+    refused(end, errno.EBUSY, end.device.dealloc_pd, end.pd)
+    srq.destroy()
+    end.device.dereg_mr(end.key.handle)
+    end.device.dealloc_pd(end.pd)
+    assert set(census(end).values()) == {0}
+
+
+def test_an_address_handle_holds_its_domain(end):
+    pd = end.device.alloc_pd()
+    ah = end.device.create_ah(pd, {"dgid": gid(2), "is_global": 1, "port_num": 1})
+    assert end.node.adapter.address_handle(ah).pd == pd
+    refused(end, errno.EBUSY, end.device.dealloc_pd, pd)
+    end.device.destroy_ah(ah)
+    assert end.node.adapter.address_handle(ah) is None
+    end.device.dealloc_pd(pd)
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (Kind.PD, lambda end: end.device.alloc_pd()),
+        (Kind.CQ, lambda end: end.device.create_cq(1)),
+        (Kind.QP, lambda end: end.qp()),
+        (Kind.SRQ, lambda end: end.device.create_srq(end.pd, 1, 1)),
+        (Kind.AH, lambda end: end.device.create_ah(end.pd, {"dgid": gid(2), "is_global": 1, "port_num": 1})),
+        (Kind.MR, lambda end: end.device.reg_mr(end.pd, 0, 10, 1, buffer=bytearray(10))),
+    ],
+)
+def test_the_limits_of_the_adapter_are_kept(end, kind, make):
+    limit = {Kind.SRQ: 2, Kind.AH: 2}.get(kind, 4)
+    while census(end)[kind] < limit:
+        make(end)
+    refused(end, errno.ENOMEM, make, end)
+
+
+def test_a_number_that_does_not_exist_is_refused(end):
+    device = end.device
+    refused(end, errno.EINVAL, device.dealloc_pd, 99)
+    for command, field in (
+        (control.DESTROY_CQ, "cq"),
+        (control.DESTROY_QP, "qp_num"),
+        (control.DESTROY_SRQ, "srq"),
+        (control.DESTROY_AH, "ah"),
+        (control.DEREG_MR, "lkey"),
+        (control.QUERY_QP, "qp_num"),
+        (control.QUERY_SRQ, "srq"),
+    ):
+        refused(end, errno.EINVAL, call, end, command, **{field: 0xABCDE})
+    refused(end, errno.EINVAL, device.query_counters, qp=0xABCDE)
+    refused(end, errno.EINVAL, device.dereg_mr, 0xABCDE)
+    refused(end, errno.EINVAL, device.create_qp, 99, RC, end.cq, end.cq, None, 1, 1, 1, 1, 0, False)
+
+
+def test_another_hosts_numbers_mean_nothing(end):
+    stranger = end.node.open()
+    for command, fields in (
+        (control.DESTROY_CQ, {"cq": end.cq.number}),
+        (control.DEALLOC_PD, {"pd": end.pd}),
+        (control.DEREG_MR, {"lkey": end.key.lkey}),
+    ):
+        with pytest.raises(DriverError) as error:
+            stranger.session.call(command, **fields)
+        assert error.value.errno == errno.EINVAL
+    assert end.memory is not None
+    end.device.dereg_mr(end.key.handle)
+
+
+@pytest.mark.parametrize(
+    ("capability", "value"),
+    [
+        ("send", 65),
+        ("receive", 65),
+        ("sge", 5),
+        ("inline", 129),
+        ("send", -1),
+    ],
+)
+def test_capabilities_beyond_the_limits_are_refused(end, capability, value):
+    refused(end, errno.EINVAL, end.qp, **{capability: value})
+
+
+def test_the_adapter_checks_capabilities_itself(end):
+    fields = {
+        "qp_type": RC,
+        "pd": end.pd,
+        "send_cq": end.cq.number,
+        "recv_cq": end.cq.number,
+        "max_send_wr": 65,
+    }
+    refused(end, errno.EINVAL, call, end, control.CREATE_QP, **fields)
+    fields["max_send_wr"] = 1
+    refused(end, errno.EINVAL, call, end, control.CREATE_QP, **fields)  # there are no rings
+    refused(end, errno.EINVAL, call, end, control.CREATE_CQ, entries=1001)
+    refused(end, errno.EINVAL, call, end, control.CREATE_CQ, entries=4, body_bytes=4 * 48, frames=[(1, 2)])
+    refused(
+        end, errno.EFAULT, call, end, control.CREATE_CQ, entries=4, body_bytes=4 * 48, frames=[(0xFFFFFF0, 3)]
+    )
+    refused(end, errno.EINVAL, call, end, control.CREATE_SRQ, pd=end.pd, max_wr=17, max_sge=1)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 9, 255])
+def test_other_queue_pair_types_are_not_supported(end, kind):
+    refused(end, errno.EOPNOTSUPP, end.qp, kind)
+
+
+@pytest.mark.parametrize("entries", [0, -1, 1001])
+def test_a_completion_queue_has_a_sensible_size(end, entries):
+    refused(end, errno.EINVAL, end.device.create_cq, entries)
+
+
+@pytest.mark.parametrize(
+    ("max_wr", "max_sge", "limit"), [(0, 1, 0), (17, 1, 0), (1, 0, 0), (1, 5, 0), (4, 1, 5)]
+)
+def test_a_shared_receive_queue_has_a_sensible_size(end, max_wr, max_sge, limit):
+    refused(end, errno.EINVAL, end.device.create_srq, end.pd, max_wr, max_sge, limit)
+
+
+# queue pair attributes
+
+INIT = {"qp_state": 1, "pkey_index": 0, "port_num": 1, "qp_access_flags": ALL_RIGHTS}
+VECTOR = {"dgid": gid(2), "sgid_index": 0, "is_global": 1, "port_num": 1}
+RTR = {
+    "qp_state": 2,
+    "ah_attr": VECTOR,
+    "path_mtu": 3,
+    "dest_qp_num": 5,
+    "rq_psn": 1,
+    "max_dest_rd_atomic": 1,
+    "min_rnr_timer": 1,
+}
+RTS = {"qp_state": 3, "sq_psn": 9, "timeout": 14, "retry_cnt": 7, "rnr_retry": 7, "max_rd_atomic": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"port_num": 2},
+        {"port_num": 0},
+        {"pkey_index": 1},
+        {"qkey": 1},
+        {"nonsense": 1},
+        {"qp_state": 7},
+        {"qp_state": 3},
+        {"cur_qp_state": 3},
+    ],
+)
+def test_wrong_attributes_for_init_change_nothing(end, change):
+    qp = end.qp()
+    refused(end, errno.EINVAL, qp.modify, {**INIT, **change})
+    assert qp.query()["qp_state"] == qp.state == 0
+    qp.modify(INIT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path_mtu": 4},
+        {"path_mtu": 0},
+        {"max_dest_rd_atomic": 17},
+        {"min_rnr_timer": 32},
+        {"rq_psn": 1 << 24},
+        {"ah_attr": {**VECTOR, "sgid_index": 1}},
+        {"ah_attr": {**VECTOR, "dgid": bytes(16)}},
+        {"ah_attr": {**VECTOR, "port_num": 3}},
+        {"ah_attr": {**VECTOR, "sl": 16}},
+        {"sq_psn": 1},
+    ],
+)
+def test_wrong_attributes_for_rtr_change_nothing(end, change):
+    qp = end.qp()
+    qp.modify(INIT)
+    refused(end, errno.EINVAL, qp.modify, {**RTR, **change})
+    assert qp.query()["qp_state"] == 1
+    qp.modify(RTR)
+    qp.modify(RTS)
+    attributes = qp.query()
+    assert {name: attributes[name] for name in RTS} == RTS
+    assert attributes["ah_attr"]["dgid"] == gid(2)
+    assert attributes["max_send_wr"] == 16
+
+
+def test_an_alternate_path_is_not_supported(end):
+    qp = end.qp()
+    qp.modify(INIT)
+    refused(end, errno.EOPNOTSUPP, qp.modify, {**RTR, "alt_ah_attr": VECTOR})
+
+
+def test_a_datagram_queue_pair_has_the_ports_mtu(end):
+    qp = end.qp(UD)
+    qp.modify({"qp_state": 1, "pkey_index": 0, "port_num": 1, "qkey": 3})
+    assert end.node.adapter.queue_pairs[qp.number].path_mtu_bytes == 1024
+
+
+# multicast
+
+
+def test_groups_are_of_datagram_queue_pairs_and_bounded(end):
+    group = b"\xff\x0e" + bytes(13) + b"\1"
+    connected, first = end.qp(), end.qp(UD)
+    refused(end, errno.EINVAL, end.device.attach_mcast, connected.number, group)
+    refused(end, errno.EINVAL, end.device.attach_mcast, first.number, gid(5))
+    end.device.attach_mcast(first.number, group)
+    end.device.attach_mcast(first.number, group)
+    refused(end, errno.ENOMEM, end.device.attach_mcast, first.number, group[:-1] + b"\2")
+    end.device.attach_mcast(end.qp(UD).number, group)
+    refused(end, errno.ENOMEM, end.device.attach_mcast, end.qp(UD).number, group)
+    refused(end, errno.EINVAL, end.device.detach_mcast, connected.number, group)
+    first.destroy()
+    assert [qp.number for qp in end.node.adapter.groups.members(group)] != [first.number]
+    assert len(end.node.adapter.groups.members(group)) == 1
+
+
+# memory
+
+
+def test_a_range_that_is_no_memory_is_refused(end):
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 0, 100, 1)
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 4096, 0, 1)
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 0, 11, 1, buffer=bytearray(10))
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 4096, 5, 1, buffer=bytearray(10))
+    refused(end, errno.EACCES, end.device.reg_mr, end.pd, 0, 5, 1, buffer=b"constant!!")
+    refused(end, errno.EINVAL, end.device.reg_mr, 99, 0, 10, 1, buffer=bytearray(10))
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 0, 10, 2, buffer=bytearray(10))
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, 0, 2 << 20, 1, buffer=bytearray(2 << 20))
+
+
+def test_frames_that_are_not_mapped_are_refused(end):
+    fields = {"pd": end.pd, "access": 1, "va": 0, "length": 4096, "page_offset": 0}
+    refused(end, errno.EFAULT, call, end, control.REG_MR, frames=[(0xFFFFF000, 1)], **fields)
+    refused(end, errno.EINVAL, call, end, control.REG_MR, frames=[(1, 0xFFFFFFFF)], **fields)
+    for code, slot, pages in ((errno.EBUSY, 0, 1), (errno.EINVAL, 1 << 20, 1), (errno.EINVAL, 90_000, 0)):
+        refused(
+            end,
+            code,
+            call,
+            end,
+            control.ATTACH_ARENA,
+            slot=slot,
+            pages=pages,
+            address=4096,
+            memory=control.MEMORY_FOREIGN,
+        )
+    refused(
+        end, errno.EINVAL, call, end, control.ATTACH_ARENA, slot=90_000, pages=1, memory=control.MEMORY_SHARED
+    )
+    refused(end, errno.EINVAL, call, end, control.DETACH_ARENA, slot=77, pages=1)
+
+
+def test_an_arena_under_a_region_stays(end):
+    (slot,) = {slot for slot in end.node.adapter.hosts[1].arenas}
+    pages = end.node.adapter.hosts[1].arenas[slot].element[1]
+    refused(end, errno.EBUSY, call, end, control.DETACH_ARENA, slot=slot, pages=pages)
+
+
+# a host that goes
+
+
+def test_a_host_that_leaves_takes_all_that_it_owned():
+    world, left, left_qp, right, _right_qp = pair()
+    other = End(left.node)
+    other.qp()
+    srq = left.device.create_srq(left.pd, 4, 1)
+    left.qp(srq=srq)
+    group = b"\xff\x0e" + bytes(13) + b"\1"
+    listener = left.qp(UD)
+    left.device.attach_mcast(listener.number, group)
+    left.device.create_ah(left.pd, VECTOR)
+    post(left_qp, WRITE, [left.sge(0, 5000)], va=right.va, rkey=right.key.rkey)
+    key = left.key.lkey
+    left.device.close()
+    adapter = left.node.adapter
+    assert {kind: adapter.resources.count(kind) for kind in Kind} == {
+        Kind.QP: 1,
+        Kind.AH: 0,
+        Kind.SRQ: 0,
+        Kind.CQ: 1,
+        Kind.MR: 1,
+        Kind.ARENA: 1,
+        Kind.PD: 1,
+    }
+    assert adapter.regions.lookup(key) is None
+    assert adapter.groups.members(group) == []
+    assert list(adapter.hosts) == [2]
+    world.run(limit_ns=10**9)
+    assert other.device.query_device()["max_qp"] == 16_384
+    world.close()
+    assert {adapter.resources.count(kind) for kind in Kind} == {0}
+    assert adapter.queue_pairs == adapter.handles == {}
+
+
+def test_a_peer_that_left_is_noticed_and_everything_flushed():
+    world, left, left_qp, right, _ = pair(timeout=8, retry_cnt=2)
+    right.device.close()
+    for wr_id in range(3):
+        post(left_qp, WRITE, [left.sge(0, 10)], wr_id=wr_id, va=right.va, rkey=right.key.rkey)
+    assert [(c.wr_id, c.status) for c in left.poll(3)] == [(0, 12), (1, 5), (2, 5)]
+    assert left_qp.query()["qp_state"] == 6
+    world.close()
+
+
+# commands that no driver would send
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_command_whatever_raises_in_the_engine(data):
+    end, replies = COMMAND_END, COMMAND_END.device.session.channel.replies
+    channel = end.device.session.channel
+    raw = data.draw(st.binary(min_size=1, max_size=200))
+    if data.draw(st.booleans()):
+        number = data.draw(st.sampled_from(sorted(set(COMMANDS) - {control.DETACH_ARENA})))
+        values = {}
+        for name, kind in COMMANDS[number][1]:
+            if kind in ("u8", "u16", "u32", "u64"):
+                bits = int(kind[1:])
+                values[name] = data.draw(st.one_of(st.integers(0, 5), st.integers(0, (1 << bits) - 1)))
+            elif kind == "runs":
+                word = st.integers(0, 0xFFFFFFFF)
+                values[name] = data.draw(st.lists(st.tuples(word, word), max_size=3))
+            elif kind == "gid":
+                values[name] = data.draw(st.sampled_from([gid(1), gid(2), bytes(16), b"\xff" * 16]))
+        channel.commands.send(number, 1, values)
+    else:
+        channel.commands._push(raw)
+    end.node.adapter.kick(end.world.now)
+    assert replies.take() is not None
+    assert replies.take() is None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _command_world():
+    global COMMAND_END
+    world = World()
+    COMMAND_END = End(world.add(1))
+    yield
+    world.close()
+
+
+def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(end):
+    other = End(end.node)
+    layout = end.device.session.channel.commands._producer.layout
+    store64(layout.control, 1 << 40)
+    end.node.adapter.kick(end.world.now)
+    assert end.node.adapter.hosts[1].commands.broken
+    assert other.device.query_device()["max_qp"] == 4
+    store64(layout.control, 0)

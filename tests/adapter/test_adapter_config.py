@@ -1,0 +1,285 @@
+"""Configuration, addresses, numbers and attributes."""
+
+import errno
+
+import pytest
+from adapter_world import gid
+
+from softhca.adapter import attributes, paths, qp_attributes
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.port import Port, pkeys_match
+from softhca.adapter.resources import Kind, Numbers, ResourceTable
+from softhca.queues.control import encode_fields
+from softhca.queues.control_fields import DEVICE_ATTRIBUTES, PORT_ATTRIBUTES, QP_ATTRIBUTES
+from softhca.wire.framing import ROCE_V4, ROCE_V6
+
+GID = gid(1)
+GID6 = bytes.fromhex("20010db8000000000000000000000001")
+VECTOR = {
+    "dgid": gid(9),
+    "sgid_index": 0,
+    "sl": 3,
+    "flow_label": 0,
+    "traffic_class": 8,
+    "hop_limit": 0,
+    "is_global": 1,
+    "port_num": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gids": ()},
+        {"gids": (b"short",)},
+        {"gids": (bytes(16),)},
+        {"gids": (GID, GID)},
+        {"gids": (b"\xff\x02" + bytes(14),)},
+        {"gids": tuple(gid(i) for i in range(1, 18))},
+        {"pkeys": ()},
+        {"pkeys": (0x8000,)},
+        {"pkeys": (0x10000,)},
+        {"active_mtu": 0},
+        {"active_mtu": 6},
+        {"max_qp": 0},
+        {"max_qp": 1 << 24},
+        {"max_sge": 2000},
+        {"max_sources": -1},
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(change):
+    with pytest.raises(ValueError, match=r".+"):
+        AdapterConfig(**{"gids": (GID,), **change})
+
+
+def test_limits_are_the_promised_ones():
+    config = AdapterConfig(gids=(GID,))
+    assert (config.max_qp, config.max_qp_wr, config.max_sge) == (16_384, 32_768, 256)
+
+
+def test_the_guid_follows_from_the_first_gid_and_is_never_zero():
+    assert attributes.guid_of(GID) == 0x0200_00FF_C000_0201
+    assert attributes.guid_of(GID6) == 0x0200_0000_0000_0001
+    device = attributes.device_attributes(AdapterConfig(gids=(GID,)))
+    assert device["node_guid"] == device["sys_image_guid"] == attributes.guid_of(GID)
+
+
+def test_attributes_have_a_field_each_in_the_replies():
+    config = AdapterConfig(gids=(GID,), active_mtu=5)
+    encode_fields(DEVICE_ATTRIBUTES, attributes.device_attributes(config))
+    encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(config, 0))
+    assert attributes.device_attributes(config).keys() == {name for name, _ in DEVICE_ATTRIBUTES}
+    assert attributes.port_attributes(config, 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
+
+
+def test_the_port_is_an_active_ethernet_port():
+    port = attributes.port_attributes(AdapterConfig(gids=(GID,), active_mtu=3), bad_pkeys=5)
+    expected = {
+        "state": 4,
+        "max_mtu": 5,
+        "active_mtu": 3,
+        "link_layer": 2,
+        "phys_state": 5,
+        "lid": 0,
+        "max_msg_sz": 1 << 31,
+        "bad_pkey_cntr": 5,
+    }
+    assert {name: port[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "match"),
+    [
+        (0xFFFF, 0xFFFF, True),
+        (0xFFFF, 0x7FFF, True),
+        (0x7FFF, 0xFFFF, True),
+        (0x7FFF, 0x7FFF, False),
+        (0x8001, 0x8002, False),
+        (0x8000, 0x8000, False),
+        (0, 0x8000, False),
+        (0x8001, 0x0001, True),
+    ],
+)
+def test_pkeys_match_when_the_partition_is_one_and_a_member_is_full(ours, theirs, match):
+    assert bool(pkeys_match(ours, theirs)) is match
+
+
+# paths
+
+
+def config_of(*gids):
+    return AdapterConfig(gids=gids)
+
+
+def test_an_ipv4_mapped_destination_is_framed_as_ipv4_and_another_as_ipv6():
+    config = config_of(GID, GID6)
+    route = paths.route_of(VECTOR, config, 5, paths.default_source_port)
+    assert (route.framing, route.source, route.destination) == (ROCE_V4, GID, gid(9))
+    assert (route.traffic_class, route.hop_limit) == (8, 64)
+    vector = {**VECTOR, "dgid": GID6[:-1] + b"\x05", "sgid_index": 1, "hop_limit": 9, "flow_label": 77}
+    route = paths.route_of(vector, config, 5, paths.default_source_port)
+    assert (route.framing, route.source, route.hop_limit, route.flow_label) == (ROCE_V6, GID6, 9, 77)
+
+
+def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
+    asked = []
+
+    def choose(entropy):
+        asked.append(entropy)
+        return 0xC123
+
+    assert paths.route_of(VECTOR, config_of(GID), 5, choose).source_port == 0xC123
+    paths.route_of({**VECTOR, "flow_label": 99}, config_of(GID), 5, choose)
+    assert asked == [5, 99]
+
+
+def test_default_source_ports_are_dynamic_ones():
+    assert all(0xC000 <= paths.default_source_port(n) <= 0xFFFF for n in (0, 1, 0x3FFF, 0x4000, 1 << 40))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dgid": bytes(16)},
+        {"dgid": GID6},
+        {"sgid_index": 1},
+        {"sl": 16},
+        {"flow_label": 1 << 20},
+        {"is_global": 0},
+        {"port_num": 2},
+    ],
+)
+def test_an_address_vector_that_leads_nowhere_is_refused(change):
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
+        paths.check_vector({**VECTOR, **change}, config_of(GID))
+    assert refused.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize(
+    ("address", "group"),
+    [
+        (b"\xff\x0e" + bytes(14), True),
+        (gid(1)[:12] + b"\xe0\0\0\x01", True),
+        (gid(1)[:12] + b"\xef\0\0\x01", True),
+        (gid(1)[:12] + b"\xf0\0\0\x01", False),
+        (gid(1), False),
+        (GID6, False),
+    ],
+)
+def test_multicast_gids_are_known(address, group):
+    assert paths.is_multicast(address) is group
+
+
+# numbers and resources
+
+
+def test_numbers_are_given_again_as_late_as_possible():
+    numbers = Numbers(2, 6, 5)
+    taken = {}
+    order = []
+    for _ in range(5):
+        number = numbers.take(taken)
+        order.append(number)
+        taken[number] = None
+    assert order == [5, 6, 2, 3, 4]
+    del taken[6], taken[3]
+    assert numbers.take(taken) == 6
+    taken[6] = None
+    assert numbers.take(taken) == 3
+
+
+def table(**limits):
+    return ResourceTable({kind: limits.get(kind.name, 100) for kind in Kind}, qpn_start=0xFFFFFE)
+
+
+def test_queue_pair_numbers_leave_out_those_of_management_and_multicast():
+    resources = table()
+    given = []
+    for _ in range(3):
+        number = resources.reserve(Kind.QP)
+        resources.add(Kind.QP, number, 1, None)
+        given.append(number)
+    assert given == [0xFFFFFE, 2, 3]
+
+
+def test_a_limit_is_kept():
+    resources = table(CQ=2)
+    for _ in range(2):
+        resources.add(Kind.CQ, resources.reserve(Kind.CQ), 1, None)
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
+        resources.reserve(Kind.CQ)
+    assert refused.value.errno == errno.ENOMEM
+
+
+@pytest.mark.parametrize("kind", [Kind.PD, Kind.CQ])
+def test_what_is_used_stays_until_its_last_user_goes(kind):
+    resources = table()
+    used = resources.add(kind, resources.reserve(kind), 1, None)
+    users = [resources.add(Kind.QP, resources.reserve(Kind.QP), 1, None, (used,)) for _ in range(2)]
+    for user in users:
+        with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
+            resources.remove(used)
+        assert refused.value.errno == errno.EBUSY
+        resources.remove(user)
+    resources.remove(used)
+    assert resources.count(kind) == 0
+
+
+def test_another_hosts_resource_is_not_found():
+    resources = table()
+    resources.add(Kind.CQ, 1, 7, None)
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
+        resources.find(Kind.CQ, 1, 8)
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_what_a_host_owns_comes_users_first():
+    resources = table()
+    for kind in reversed(Kind):
+        resources.add(kind, resources.reserve(kind), 1, None)
+    assert [resource.kind for resource in resources.owned(1)] == list(Kind)
+    assert resources.owned(2) == []
+
+
+# queue pair attributes
+
+
+def test_attributes_survive_the_way_through_fields():
+    given = {
+        "qp_state": 2,
+        "ah_attr": {name: 1 for name in qp_attributes.VECTOR_FIELDS if name != "dgid"},
+        "dest_qp_num": 17,
+        "rq_psn": 5,
+    }
+    given["ah_attr"]["dgid"] = GID
+    mask, fields = qp_attributes.pack(given)
+    assert mask == 1 | 1 << 7 | 1 << 20 | 1 << 12
+    encode_fields(QP_ATTRIBUTES, fields)
+    everything = {name: GID if kind == "gid" else 0 for name, kind in QP_ATTRIBUTES}
+    assert qp_attributes.unpack(mask, {**everything, **fields}) == given
+
+
+@pytest.mark.parametrize("attributes_", [{"nonsense": 1}, {"ah_attr": {"nonsense": 1}}])
+def test_unknown_attributes_are_refused(attributes_):
+    with pytest.raises(OSError, match="nonsense"):
+        qp_attributes.pack(attributes_)
+
+
+def test_unknown_mask_bits_are_refused():
+    with pytest.raises(OSError, match="mask"):
+        qp_attributes.unpack(1 << 30, {})
+
+
+# what a port knows of others
+
+
+def test_windows_are_one_a_destination_and_their_number_is_bounded():
+    port = Port(AdapterConfig(gids=(GID,), max_windows=3), overhead_for=lambda destination: destination[15])
+    window = port.window_for(gid(5))
+    assert port.window_for(gid(5)) is window
+    assert window.packet_overhead_bytes == 5
+    window.charge(10)
+    for number in range(6, 20):
+        port.window_for(gid(number))
+    assert len(port.windows) == 3
+    assert port.window_for(gid(5)) is window  # what is in flight is not forgotten
