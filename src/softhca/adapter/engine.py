@@ -172,7 +172,9 @@ class Adapter(Environment):
     def _serve_commands(self, host, now):
         """Take and answer commands while there are any, no more than the ring holds."""
         for turn in range(COMMANDS_A_TURN):
-            command = host.commands.take() if host.replies.room() else None
+            command = None
+            if host.commands.count() and host.replies.room():
+                command = host.commands.take()
             if command is None:
                 return turn > 0
             code, reply = command.errno, {}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from softhca.queues import doorbells
 from softhca.queues.control import ControlRings
 from softhca.queues.control_fields import (
     EVENT_COMPLETION,
@@ -19,6 +18,7 @@ from softhca.queues.control_fields import (
     EVENT_SRQ_LIMIT_REACHED,
 )
 from softhca.queues.doorbells import DoorbellFifo
+from softhca.queues.doorbells import plan as doorbell_pages
 
 if TYPE_CHECKING:
     from softhca.adapter.resources import Resource
@@ -39,7 +39,7 @@ class HostFrames:
     doorbells: Sequence[int]
 
     CONTROL_PAGES = ControlRings.PAGES
-    DOORBELL_PAGES = doorbells.plan(DOORBELL_SLOTS)
+    DOORBELL_PAGES = doorbell_pages(DOORBELL_SLOTS)
 
 
 class HostSide(Protocol):

@@ -70,7 +70,9 @@ class HostChannel:
         self.memory.close()
 
     def abandon(self) -> None:
-        """This is a forked child: the attachment is the parent's; touch nothing that is shared."""
+        """In a forked child, called by who made the channel: the attachment is the parent's; touch nothing
+        that is shared.
+        """
 
 
 class EmbeddedChannel(HostChannel):
@@ -93,7 +95,7 @@ class EmbeddedChannel(HostChannel):
         super().__init__(memory)
         self.kick = kick  # type: ignore[method-assign, assignment]
         self.progress = progress  # type: ignore[method-assign]
-        self.wait = wait  # type: ignore[method-assign]
+        self.wait = wait  # type: ignore[method-assign, assignment]
         self._detach = detach
         self._is_alive = is_alive
 

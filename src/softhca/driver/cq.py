@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softhca.driver.errors import DriverError, refusal
 from softhca.queues import control_fields as control
 from softhca.queues.completion import CompletionReader
 from softhca.queues.cqe import CQE_BYTES
+from softhca.queues.ring import RingLayout
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
@@ -66,7 +67,7 @@ class CqHandle:
         self._reader = CompletionReader(layout)
         self._progress = self._session.channel.progress
 
-    def _make_ring(self, entries: int):  # type: ignore[no-untyped-def]
+    def _make_ring(self, entries: int) -> tuple[list[int], RingLayout, dict[str, Any]]:
         if entries < 1:
             raise DriverError(errno.EINVAL, f"a completion queue of {entries} entries cannot be")
         return self._session.make_ring(entries, entries * CQE_BYTES)

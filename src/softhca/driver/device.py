@@ -65,9 +65,8 @@ class DeviceDriver:
             self._channel.close()  # also when the adapter has died: its channel's descriptors are still here
 
     def inherited(self) -> None:
-        """This is a forked child: every call is refused from now on."""
+        """This is a forked child: every call is refused from now on.  The channel's owner abandons it."""
         self.session.inherited()
-        self._channel.abandon()
 
     def progress(self) -> bool:
         """Drive the engine when it is embedded; whether there was something to do."""

@@ -1,0 +1,42 @@
+from collections.abc import Sequence
+
+from softhca.queues.ring import RingLayout, RingProducer
+
+SEND_FENCE: int
+SEND_SIGNALED: int
+SEND_SOLICITED: int
+SEND_INLINE: int
+
+class SendPoster:
+    producer: RingProducer
+    max_wr: int
+    max_sge: int
+    max_inline_bytes: int
+    refused: str
+
+    def __init__(self, layout: RingLayout, max_wr: int, max_sge: int, max_inline_bytes: int) -> None: ...
+    def post(
+        self,
+        opcode: int,
+        flags: int,
+        imm: int,
+        wr_id: int,
+        remote_va: int,
+        rkey: int,
+        compare: int,
+        swap: int,
+        ah: int,
+        qpn: int,
+        qkey: int,
+        sges: Sequence[tuple[int, int, int]],
+        inline: bytes | None,
+    ) -> int: ...
+
+class ReceivePoster:
+    producer: RingProducer
+    max_wr: int
+    max_sge: int
+    refused: str
+
+    def __init__(self, layout: RingLayout, max_wr: int, max_sge: int) -> None: ...
+    def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...
