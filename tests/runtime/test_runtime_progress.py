@@ -10,6 +10,8 @@ import threading
 
 import pytest
 
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.engine import Adapter
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import NEVER, EngineLoop
@@ -48,11 +50,11 @@ class Wire:
         return 1
 
 
-class WoodenEngine:
+class WoodenEngine(Adapter):
     """Notes what it was asked; tells the host of every arrival, sends what ``outgoing`` holds."""
 
     def __init__(self):
-        self.notice = None
+        super().__init__(AdapterConfig(gids=(bytes(15) + b"\1",)))
         self.received = []
         self.threads = []
         self.outgoing = collections.deque()
@@ -90,7 +92,6 @@ class Bench:
         self.engine = WoodenEngine()
         self.progress = Progress([self.wire.fd])
         self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
-        self.engine.notice = self.loop.notice
         self.progress.loop = self.loop
 
     def start(self):
