@@ -20,9 +20,11 @@ from softhca.transport.states import (
 
 STATES = range(7)
 VALUES = {
-    "pkey_index": 0, "port_num": 1, "qp_access_flags": 14, "qkey": 5, "ah_attr": {"sl": 3}, "alt_ah_attr": {},
+    "pkey_index": 0, "port_num": 1, "qp_access_flags": 14, "qkey": 5, "ah_attr": {"sl": 3},
+    "alt_ah_attr": {},
     "path_mtu": 3, "dest_qp_num": 9, "rq_psn": 1, "sq_psn": 2, "max_dest_rd_atomic": 1, "max_rd_atomic": 1,
-    "min_rnr_timer": 1, "timeout": 14, "retry_cnt": 7, "rnr_retry": 7, "cur_qp_state": None, "path_mig_state": 0,
+    "min_rnr_timer": 1, "timeout": 14, "retry_cnt": 7, "rnr_retry": 7, "cur_qp_state": None,
+    "path_mig_state": 0,
     "en_sqd_async_notify": 1,
 }  # fmt: skip
 # The table of the standard in short: what may follow, by service

@@ -15,7 +15,6 @@ cdef class DatagramSender(UnreliableQueue):
 
 cdef class DatagramReceiver(ReceiveQueue):
     cdef bytearray grh
-    cdef unsigned char[::1] grh_data
     cdef unsigned long long grh_address
     cdef object grh_key
 

@@ -96,7 +96,6 @@ class DatagramReceiver(ReceiveQueue):
     def __init__(self, qp):
         super().__init__(qp)
         self.grh = bytearray(GRH_BYTES)
-        self.grh_data = self.grh
         self.grh_key = None
         self.grh_address = address_of(self.grh)
 
@@ -189,4 +188,4 @@ class DatagramReceiver(ReceiveQueue):
                 source=arrival.source,
                 destination=arrival.destination,
             ).encode()
-        self.grh_data[:] = header
+        self.grh[:] = header  # same length: the buffer stays where it is

@@ -1,0 +1,194 @@
+"""The window of bytes in flight towards one destination."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softhca.transport.retry import FLIGHTS, Flights
+from softhca.transport.window import (
+    BURST_OVERHEAD_BYTES,
+    DEFAULT_LIMIT_BYTES,
+    DEFAULT_MAXIMUM_BYTES,
+    FULL_BURST_BYTES,
+    DestinationWindow,
+)
+from softhca.wire.psn import distance
+
+ONE = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
+DEFAULT_RECEIVE_BUFFER_BYTES = 2 * 212_992  # as the kernel accounts it
+
+
+class Waiter:
+    """What a window needs of a queue pair."""
+
+    def __init__(self):
+        self.waiting = False
+        self.turns = 0
+        self.environment = self
+
+    def schedule(self, queue_pair):
+        assert queue_pair is self
+        self.turns += 1
+
+
+def test_defaults_leave_room_for_both_directions_in_a_default_receive_buffer():
+    assert 2 * DEFAULT_LIMIT_BYTES <= DEFAULT_RECEIVE_BUFFER_BYTES
+    assert 3 * ONE <= DEFAULT_LIMIT_BYTES <= DEFAULT_MAXIMUM_BYTES <= DEFAULT_RECEIVE_BUFFER_BYTES
+
+
+@pytest.mark.parametrize(("limit", "maximum"), [(ONE - 1, ONE * 4), (ONE * 3, ONE * 2)])
+def test_limits_that_contradict_each_other_are_refused(limit, maximum):
+    with pytest.raises(ValueError, match="at least one burst"):
+        DestinationWindow(limit, maximum)
+
+
+def test_cost_counts_bytes_bursts_and_where_asked_packets():
+    assert DestinationWindow().cost(1000, 5) == 1000 + BURST_OVERHEAD_BYTES
+    assert DestinationWindow(packet_overhead_bytes=768).cost(1000, 5) == 1000 + 5 * 768 + BURST_OVERHEAD_BYTES
+
+
+def test_room_shrinks_with_charges_and_comes_back_with_credit():
+    window, qp = DestinationWindow(4 * ONE, 4 * ONE), Waiter()
+    assert window.room(qp) == 4 * ONE
+    window.charge(ONE)
+    assert window.room(qp) == 3 * ONE
+    window.charge(3 * ONE)
+    assert window.room(qp) == 0
+    assert not window.admits(qp, 1)
+    window.credit(4 * ONE)
+    assert window.in_flight_bytes == 0
+    assert window.room(qp) == 4 * ONE
+
+
+def test_anything_goes_when_nothing_is_in_flight():
+    window, qp = DestinationWindow(ONE, ONE), Waiter()
+    assert window.admits(qp, 10 * ONE)
+    window.charge(1)
+    assert not window.admits(qp, ONE)
+    assert window.admits(qp, ONE - 1)
+
+
+def test_waiters_get_their_turns_first_in_first_out_one_at_a_time():
+    window = DestinationWindow(2 * ONE, 2 * ONE)
+    first, second, third = Waiter(), Waiter(), Waiter()
+    window.charge(2 * ONE)
+    window.wait(first)
+    window.wait(first)
+    window.wait(second)
+    assert (first.waiting, second.waiting) == (True, True)
+    window.credit(ONE)
+    assert (first.turns, second.turns) == (1, 0)
+    assert window.room(first) == ONE
+    assert window.room(second) == window.room(third) == 0
+    window.leave(first)
+    assert (first.turns, second.turns) == (1, 1)
+    window.leave(second)
+    assert window.turn is None
+    assert window.room(third) == ONE
+
+
+def test_holder_of_the_turn_that_finds_too_little_stays_first():
+    window, first, second = DestinationWindow(2 * ONE, 2 * ONE), Waiter(), Waiter()
+    window.charge(2 * ONE)
+    window.wait(first)
+    window.wait(second)
+    window.credit(ONE)
+    window.wait(first)
+    window.credit(ONE)
+    assert (first.turns, second.turns) == (2, 0)
+
+
+def test_no_turn_is_given_for_less_than_half_a_burst():
+    window, qp = DestinationWindow(2 * ONE, 2 * ONE), Waiter()
+    window.charge(2 * ONE)
+    window.wait(qp)
+    window.credit(ONE // 2 - 1)
+    assert qp.turns == 0
+    window.credit(1)
+    assert qp.turns == 1
+
+
+def test_queue_pair_that_leaves_is_forgotten_and_the_next_one_goes():
+    window, first, second, third = DestinationWindow(ONE, ONE), Waiter(), Waiter(), Waiter()
+    window.charge(ONE)
+    for qp in (first, second, third):
+        window.wait(qp)
+    window.leave(second)
+    assert not second.waiting
+    window.give_up(ONE)
+    assert (first.turns, second.turns, third.turns) == (1, 0, 0)
+    window.leave(first)
+    assert third.turns == 1
+
+
+def test_loss_halves_the_limit_down_to_one_burst():
+    window = DestinationWindow(4 * ONE, 4 * ONE)
+    limits = []
+    for _ in range(4):
+        window.lost()
+        limits.append(window.limit_bytes)
+    assert limits == [2 * ONE, ONE, ONE, ONE]
+    assert window.losses == 4
+
+
+def test_limit_grows_by_one_burst_after_many_confirmed_windows_and_never_above_the_maximum():
+    window = DestinationWindow(2 * ONE, 4 * ONE, growth_windows=3)
+
+    def confirm(windows):
+        for _ in range(windows):
+            amount = window.limit_bytes
+            window.charge(amount)
+            window.credit(amount)
+
+    confirm(2)
+    assert window.limit_bytes == 2 * ONE
+    confirm(1)
+    assert window.limit_bytes == 3 * ONE
+    confirm(20)
+    assert window.limit_bytes == 4 * ONE
+
+
+def test_loss_and_bytes_that_were_given_up_are_no_evidence():
+    window = DestinationWindow(2 * ONE, 9 * ONE, growth_windows=3)
+    for _ in range(9):
+        window.charge(2 * ONE)
+        window.give_up(2 * ONE)
+    assert window.limit_bytes == 2 * ONE
+    for _ in range(9):
+        window.charge(ONE)
+        window.credit(ONE)
+        if window.confirmed_bytes > 3 * ONE:
+            window.lost()
+            window.limit_bytes = 2 * ONE
+    assert window.limit_bytes == 2 * ONE
+
+
+@given(
+    start=st.integers(0, 0xFFFFFF),
+    steps=st.lists(st.tuples(st.integers(1, 300), st.integers(0, 70_000)), min_size=1, max_size=3 * FLIGHTS),
+    settle_every=st.integers(1, 200),
+)
+def test_flights_give_back_exactly_what_was_pushed(start, steps, settle_every):
+    flights, psn, pushed, given_back, entries = Flights(), start, 0, 0, []
+    for i, (packets, cost) in enumerate(steps):
+        psn = (psn + packets) & 0xFFFFFF
+        flights.push((psn - 1) & 0xFFFFFF, cost)
+        pushed += cost
+        entries.append(((psn - 1) & 0xFFFFFF, cost))
+        assert flights.total == pushed - given_back
+        if i % settle_every == settle_every - 1:
+            una = entries[len(entries) // 2][0]
+            given_back += flights.settle(una)
+            # never early: what is not acknowledged stays charged
+            assert flights.total >= sum(c for last, c in entries if distance(last, una) <= 0)
+    given_back += flights.settle(psn)
+    assert given_back == pushed
+    assert flights.total == flights.count == 0
+
+
+def test_cleared_flights_give_everything_back_once():
+    flights = Flights()
+    flights.push(5, 10)
+    flights.push(9, 20)
+    assert flights.clear() == 30
+    assert flights.settle(100) == 0
