@@ -215,5 +215,3 @@ class RequesterReplay(Replay):
                 self.feed("ba", packet, self.replies)
                 self.drain("ab", self.back, packet.number)
         return self
-
-
