@@ -1,10 +1,12 @@
 """Build of the compiled modules.
 
-A module is compiled when a ``.pxd`` stands beside it: ``x.py`` + ``x.pxd`` give the extension ``x``.  Where a file
-``compiled_x.py`` exists too, the extension ``x`` is made from it and ``x.py`` is its interpreted body.
+A module is compiled when a ``.pxd`` stands beside it: ``x.py`` + ``x.pxd`` give the extension ``x``.
+Where a file ``compiled_x.py`` exists too, the extension ``x`` is made from it and ``x.py`` is its
+interpreted body.
 
-Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFTHCA_EXT=skip`` installs plain Python.
-``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1`` keeps index checks in.
+Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFTHCA_EXT=skip`` installs
+plain Python.  ``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1``
+keeps index checks in.
 """
 
 import os

@@ -18,9 +18,10 @@ class Summary:
         self.path = path
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        count = {name: len(terminalreporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
-        failed = count["failed"] + count["error"]
-        self.path.write_text(f"{self.path.stem}: {count['passed']} passed, {failed} failed, {count['skipped']} skipped\n")
+        passed, failed, errors, skipped = (
+            len(terminalreporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")
+        )
+        self.path.write_text(f"{self.path.stem}: {passed} passed, {failed + errors} failed, {skipped} skipped\n")
 
 
 if __name__ == "__main__":

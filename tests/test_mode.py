@@ -12,7 +12,9 @@ import pytest
 import softhca
 
 PACKAGE = Path(softhca.__file__).parent
-HOT = sorted(".".join(("softhca", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in PACKAGE.rglob("*.pxd"))
+HOT = sorted(
+    ".".join(("softhca", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in PACKAGE.rglob("*.pxd")
+)
 
 
 @pytest.mark.parametrize("name", HOT)
