@@ -16,6 +16,7 @@ from pathlib import Path
 from setuptools import setup
 
 SOURCE = Path("src")
+FLAGS = ["-O2", "-g0", "-Wno-unused-function", "-Wno-sign-compare"]
 MODE = os.environ.get("SOFTHCA_EXT", "require")
 if MODE not in ("require", "skip"):
     sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")
@@ -37,7 +38,7 @@ def extensions() -> list:
             continue
         body = compiled if compiled.exists() else plain
         name = ".".join(pxd.relative_to(SOURCE).with_suffix("").parts)
-        modules.append(Extension(name, [str(body)], extra_compile_args=["-O2", "-g0", "-Wno-unused-function", "-Wno-sign-compare"]))
+        modules.append(Extension(name, [str(body)], extra_compile_args=FLAGS))
     checks = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
     directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}

@@ -1,6 +1,7 @@
 """Run the whole suite with this interpreter's softhca and keep the summary line.
 
-``python tests/run.py SUMMARY_FILE [PYTEST_ARGUMENTS…]``.  The tests see the installed package, never the source tree.
+``python tests/run.py SUMMARY_FILE [PYTEST_ARGUMENTS…]``.  The tests see the installed package, never the
+source tree.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Summary:
         passed, failed, errors, skipped = (
             len(terminalreporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")
         )
-        self.path.write_text(f"{self.path.stem}: {passed} passed, {failed + errors} failed, {skipped} skipped\n")
+        line = f"{self.path.stem}: {passed} passed, {failed + errors} failed, {skipped} skipped\n"
+        self.path.write_text(line)
 
 
 if __name__ == "__main__":

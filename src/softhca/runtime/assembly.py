@@ -28,7 +28,10 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink:
     """
     size_bytes = specification.buffer_bytes or BUFFER_BYTES
     if not specification.place:
-        return open_first_free_loopback(receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes)
+        link: RoceUdpLink = open_first_free_loopback(
+            receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes
+        )
+        return link
     address = resolve(specification.place)
     try:
         return RoceUdpLink(address, receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes)
