@@ -12,6 +12,8 @@ cdef class EngineLoop:
     cdef public Arrival arrival
     cdef public bint kept
     cdef public bint dead
+    cdef public object give_way
+    cdef public unsigned int idle
     cdef public unsigned long long polls
     cdef public unsigned long long rounds
     cdef public unsigned long long notices

@@ -13,6 +13,7 @@ it.  ``notices`` counts what the engine had to tell the host: where application 
 a round that brought news wakes them.
 """
 
+import os
 import threading
 
 import cython
@@ -30,6 +31,7 @@ LATE_NS = cython.declare(cython.ulonglong, 8_000_000)
 
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
+PATIENCE = cython.declare(cython.uint, 4)
 RECEIVE_BURSTS = cython.declare(cython.int, 8)
 TRANSMIT_BURSTS = cython.declare(cython.int, 8)
 
@@ -55,6 +57,8 @@ class EngineLoop:
         self.arrival = Arrival()
         self.kept = False
         self.dead = False
+        self.give_way = os.sched_yield
+        self.idle = 0
         self.polls = 0
         self.rounds = 0
         self.notices = 0
@@ -102,6 +106,13 @@ class EngineLoop:
             self.settle()
         finally:
             self.release()
+        if worked:
+            self.idle = 0
+        else:
+            self.idle += 1
+            if self.idle > PATIENCE:
+                # Where processors are scarce, what is waited for may itself be waiting for this one.
+                self.give_way()
         return worked
 
     def kick(self):

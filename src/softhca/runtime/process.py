@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from softhca.runtime.adapter_process import AdapterProcess
 
 LOOK_EVERY_POLLS = 256
+PATIENCE = 4
 SPIN_NS = 30_000
 
 
@@ -79,6 +80,9 @@ class ProcessChannel(HostChannel):
     def progress(self) -> bool:
         """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
         self._polls += 1
+        if self._polls % PATIENCE == 0:
+            # Where processors are scarce, the adapter may be waiting for this one.
+            os.sched_yield()
         if self._polls >= LOOK_EVERY_POLLS:
             self._polls = 0
             self.look()

@@ -35,6 +35,8 @@ from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.messages import Message
 
 SPIN_NS = 200_000
+CONTENDED_NS = 50_000
+CONTENTION_MEMORY_NS = 20_000_000
 CONTROL_EVERY_TURNS = 32
 MAX_APPLICATIONS = 64
 PROBE_BYTES = 16
@@ -96,6 +98,7 @@ class AdapterServer:
         self.path = path
         self.sleeps = 0
         self._stopping = False
+        self._contended_until_ns = 0
         self._applications: dict[int, Application] = {}
         self._kicks: dict[int, Application] = {}
         self._hosts: dict[int, Application] = {}
@@ -139,9 +142,11 @@ class AdapterServer:
                 now = now_ns()
                 if self._turn(now):
                     busy_ns = now
-                elif now - busy_ns > SPIN_NS:
+                elif now - busy_ns > SPIN_NS or now < self._contended_until_ns:
                     self._sleep()
                     busy_ns = now_ns()
+                else:
+                    self._give_way(now)
                 turns += 1
                 if turns % CONTROL_EVERY_TURNS == 0:
                     self._attend(0)
@@ -163,6 +168,12 @@ class AdapterServer:
             for number in self.adapter.take_notifications():
                 self._hosts[number].notify()
         return worked
+
+    def _give_way(self, now: int) -> None:
+        """Let others run; if there are any, spinning only keeps them from what this one waits for."""
+        os.sched_yield()
+        if now_ns() - now > CONTENDED_NS:
+            self._contended_until_ns = now + CONTENTION_MEMORY_NS
 
     def _sleep(self) -> None:
         """Block until there is something to do."""
