@@ -4,6 +4,7 @@ ours.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import sys
@@ -15,7 +16,9 @@ import softhca
 from softhca.cli.errors import CommandError
 
 ROCE_PORT = 4791
-FIRST_HOST, LAST_HOST = 2, 254
+FIRST_ADDRESS = int(ipaddress.IPv4Address("127.1.0.0"))
+BLOCK_ADDRESSES = 64
+BLOCKS = (int(ipaddress.IPv4Address("127.255.255.255")) + 1 - FIRST_ADDRESS) // BLOCK_ADDRESSES
 ALIAS_MODULE = '''"""Stands where a program looks for pyverbs and gives it softhca's verbs."""
 
 from softhca import pyverbs_alias
@@ -24,16 +27,20 @@ pyverbs_alias.install()
 '''
 
 
-def free_loopback_addresses(count: int, first: int = FIRST_HOST) -> list[str]:
-    """``count`` addresses of 127.0.0.``first`` … 127.0.0.254 whose RoCEv2 port is free.
+def free_loopback_addresses(count: int, launcher: int | None = None) -> list[str]:
+    """``count`` loopback addresses whose RoCEv2 port is free, from the block of the process ``launcher``.
 
-    Raises :class:`CommandError` when there are not so many.
+    127.1.0.0 … 127.255.255.255 is cut into blocks of 64 by process id (this one's by default), so that
+    launchers that start together do not choose the same address between probe and use.  Raises
+    :class:`CommandError` when there are not so many.
     """
+    block = (os.getpid() if launcher is None else launcher) % BLOCKS
+    first = FIRST_ADDRESS + block * BLOCK_ADDRESSES
     addresses: list[str] = []
-    for host in range(first, LAST_HOST + 1):
+    for number in range(first + 1, first + BLOCK_ADDRESSES):
         if len(addresses) == count:
             break
-        address = f"127.0.0.{host}"
+        address = str(ipaddress.IPv4Address(number))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.bind((address, ROCE_PORT))
