@@ -17,14 +17,14 @@ test: test-tools check test-compiled test-interpreted
 $(VENV)/.installed: $(SOURCES)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	rm -rf build/lib.*
-	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) --force-reinstall --no-deps .
-	$(VENV)/bin/python $(PIP) '.[test,check]'
+	$(VENV)/bin/python -m pip uninstall -q -y softhca
+	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) '.[test,check]'
 	touch $@
 
 $(PLAIN)/.installed: $(SOURCES)
 	test -x $(PLAIN)/bin/python || $(PYTHON) -m venv $(PLAIN)
 	rm -rf build/lib
-	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) --force-reinstall --no-deps .
+	$(PLAIN)/bin/python -m pip uninstall -q -y softhca
 	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test]'
 	touch $@
 
