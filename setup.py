@@ -44,7 +44,8 @@ def extensions() -> list:
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
     # setuptools takes relative paths only
     return cythonize(modules, build_dir=os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")),
-                     nthreads=os.cpu_count() or 1, compiler_directives=directives, include_path=[str(SOURCE)], show_all_warnings=False)
+                     nthreads=os.cpu_count() or 1, compiler_directives=directives,
+                     include_path=[str(SOURCE)], show_all_warnings=False)
 
 
 setup(ext_modules=extensions())
