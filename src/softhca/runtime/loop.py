@@ -13,12 +13,12 @@ it.  ``notices`` counts what the engine had to tell the host: where application 
 a round that brought news wakes them.
 """
 
-import os
 import threading
 
 import cython
 
 from softhca.runtime.clock import now_ns
+from softhca.runtime.processor import give_way
 from softhca.wire.burst import Arrival, Burst
 
 __all__ = ["NEVER", "EngineLoop"]
@@ -57,7 +57,7 @@ class EngineLoop:
         self.arrival = Arrival()
         self.kept = False
         self.dead = False
-        self.give_way = os.sched_yield
+        self.give_way = give_way
         self.idle = 0
         self.polls = 0
         self.rounds = 0

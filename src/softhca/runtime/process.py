@@ -21,6 +21,7 @@ from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
 from softhca.runtime import adapter_process, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.processor import give_way
 from softhca.runtime.server import PROBE_BYTES
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ProcessChannel(HostChannel):
         self._polls += 1
         if self._polls % PATIENCE == 0:
             # Where processors are scarce, the adapter may be waiting for this one.
-            os.sched_yield()
+            give_way()
         if self._polls >= LOOK_EVERY_POLLS:
             self._polls = 0
             self.look()

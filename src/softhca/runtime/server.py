@@ -33,6 +33,7 @@ from softhca.runtime.assembly import counts
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.messages import Message
+from softhca.runtime.processor import give_way
 
 SPIN_NS = 200_000
 CONTENDED_NS = 50_000
@@ -171,7 +172,7 @@ class AdapterServer:
 
     def _give_way(self, now: int) -> None:
         """Let others run; if there are any, spinning only keeps them from what this one waits for."""
-        os.sched_yield()
+        give_way()
         if now_ns() - now > CONTENDED_NS:
             self._contended_until_ns = now + CONTENTION_MEMORY_NS
 
