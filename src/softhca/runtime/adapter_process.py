@@ -60,6 +60,8 @@ class AdapterProcess:
 
     def release(self, control: socket.socket) -> None:
         """Close a control socket; the last one ends the process, which is waited for."""
+        with contextlib.suppress(OSError):
+            control.shutdown(socket.SHUT_RDWR)  # a thread that polls it would keep it open
         control.close()
         if control in self._users:
             self._users.remove(control)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_POLLS = 256
 PATIENCE = 4
+LEAVE_LIMIT_S = 1.0
 SPIN_NS = 30_000
 
 
@@ -93,7 +94,8 @@ class ProcessChannel(HostChannel):
 
     def look(self) -> bool:
         """Ask the kernel whether the adapter process lives."""
-        if self._alive and self._control is not None and not adapter_process.is_alive(self._control):
+        control = self._control
+        if self._alive and (control is None or not adapter_process.is_alive(control)):
             self._alive = False
         return self._alive
 
@@ -132,15 +134,16 @@ class ProcessChannel(HostChannel):
         """Block once for news, for all threads that wait; the caller has taken the seat."""
         try:
             # Only who has the seat empties the descriptor, so what was told before is seen by this look.
-            if ready() or self._control is None:
+            control = self._control
+            if ready() or control is None or control.fileno() < 0:
                 return
             poll = select.poll()
             poll.register(self._notify, select.POLLIN)
-            poll.register(self._control.fileno(), select.POLLHUP)
+            poll.register(control.fileno(), select.POLLHUP)
             poll.poll(None if left_s is None else left_s * 1000)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._notify)
-            self.look()
+            if self.look():
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._notify)
         finally:
             self._seat.release()
             with self._news:
@@ -160,7 +163,11 @@ class ProcessChannel(HostChannel):
         control, self._control = self._control, None
         if control is not None:
             self._process.release(control)
+        # Who still waits has been woken by the end of the socket and leaves the descriptors alone.
+        waiting = not self._seat.acquire(timeout=LEAVE_LIMIT_S)
         messages.close_all((self._kick, self._notify))
+        if not waiting:
+            self._seat.release()
 
     def close(self) -> None:
         """Leave the adapter and give the memory back; may be called again."""

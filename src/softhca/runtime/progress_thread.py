@@ -11,9 +11,9 @@ notices it, an idle one is left alone, and one that stops polling is served agai
 shortest time-out that peers use (timeout 14: 67 ms, seven times).
 
 After work a thread spins for a short while before it blocks: the answer to what it sent is often there within
-microseconds.  In a program that computes in Python this matters most: a thread that blocks gets the interpreter
-lock back only after a switch interval of 5 ms, one that spins keeps it as long as traffic goes on, until the
-other asks for it (5 ms again).  So such a target serves at about half speed, and both get on.
+microseconds.  In a program that computes in Python this matters most: a thread that blocks gets the
+interpreter lock back only after a switch interval of 5 ms, one that spins keeps it while there is traffic,
+until the other asks for it (5 ms again).  So such a target serves at about half speed, and both get on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FIRST_LOOK_NS = 1_000_000
 LAST_LOOK_NS = 8_000_000
 SPIN_NS = 200_000
 KEPT_RETRY_NS = 200_000
+LEAVE_LIMIT_S = 1.0
 POLLS_OF_A_POLLER = 8
 """As many polls between two looks are a program that polls; fewer are one that happens to look."""
 
@@ -219,8 +220,9 @@ class Progress:
         self._tell_followers()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        with self._seat:
-            self.forget()
+        # Who waits has been woken and leaves its seat, unless this very call was made from its wait.
+        self._seat.acquire(timeout=LEAVE_LIMIT_S)
+        self.forget()
 
     def forget(self) -> None:
         """Close the descriptors without a word to anybody: the thread is gone (after a fork) or has ended."""
