@@ -1,0 +1,60 @@
+"""The queue pair's state machine as a document, drawn from the literal tables.
+
+``python -m softhca.transport.diagrams > docs/states.md`` renews the page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from softhca.transport.services import SERVICES
+from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, TRANSITIONS, Behaviour
+
+HEADING = """# States of a queue pair
+
+Drawn from the tables in `src/softhca/transport/states.py` (IBTA vol. 1, 10.3.1 and 11.2.5.2); do not edit by hand:
+`python -m softhca.transport.diagrams > docs/states.md`.
+"""
+
+
+def mermaid() -> str:
+    """A Mermaid state diagram of all transitions, with the services that have each."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {NAMES[RESET]}"]
+    for (current, target), rules in TRANSITIONS.items():
+        names = " ".join(SERVICES[service].name for service in rules)
+        lines.append(f"    {NAMES[current]} --> {NAMES[target]}: {names}")
+    for target, why in ((ERR, "modify, or a fatal error"), (RESET, "modify")):
+        lines += [f"    {name} --> {NAMES[target]}: {why}" for name in NAMES if name != NAMES[target]]
+    return "\n".join([*lines, "```"])
+
+
+def behaviour_table() -> str:
+    """What a queue pair does in each state, as a Markdown table."""
+    columns = [field.name for field in fields(Behaviour)]
+    rows = [f"| state | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 1)]
+    for name, behaviour in zip(NAMES, BEHAVIOUR, strict=True):
+        marks = ("yes" if getattr(behaviour, column) else "" for column in columns)
+        rows.append(f"| {name} | {' | '.join(marks)} |")
+    return "\n".join(rows)
+
+
+def attribute_table() -> str:
+    """Required and optional attributes of each transition and service, as a Markdown table."""
+    rows = ["| from | to | service | required | optional |", "| --- | --- | --- | --- | --- |"]
+    for (current, target), rules in TRANSITIONS.items():
+        for service, rule in rules.items():
+            required, optional = (" ".join(sorted(names)) for names in (rule.required, rule.optional))
+            name = SERVICES[service].name
+            rows.append(f"| {NAMES[current]} | {NAMES[target]} | {name} | {required} | {optional} |")
+    return "\n".join(rows)
+
+
+def page() -> str:
+    """The whole document."""
+    parts = [HEADING, mermaid(), "\n## What happens in each state\n", behaviour_table(),
+             "\n## Attributes of each transition\n", attribute_table()]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
