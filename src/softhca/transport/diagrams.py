@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 from softhca.transport.services import SERVICES
-from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, TRANSITIONS, Behaviour
+from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, RTS, SQE, TRANSITIONS, Behaviour
 
 HEADING = """# States of a queue pair
 
-Drawn from the tables in `src/softhca/transport/states.py` (IBTA vol. 1, 10.3.1 and 11.2.5.2); do not edit by hand:
-`python -m softhca.transport.diagrams > docs/states.md`.
+Drawn from the tables in `src/softhca/transport/states.py` (IBTA vol. 1, 10.3.1 and 11.2.5.2).
+Do not edit by hand: `python -m softhca.transport.diagrams > docs/states.md`.
 """
 
 
@@ -23,6 +23,8 @@ def mermaid() -> str:
     for (current, target), rules in TRANSITIONS.items():
         names = " ".join(SERVICES[service].name for service in rules)
         lines.append(f"    {NAMES[current]} --> {NAMES[target]}: {names}")
+    failing = " ".join(service.name for service in SERVICES.values() if service.send_error_state)
+    lines.append(f"    {NAMES[RTS]} --> {NAMES[SQE]}: a send request failed, {failing}")
     for target, why in ((ERR, "modify, or a fatal error"), (RESET, "modify")):
         lines += [f"    {name} --> {NAMES[target]}: {why}" for name in NAMES if name != NAMES[target]]
     return "\n".join([*lines, "```"])
