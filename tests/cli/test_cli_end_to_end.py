@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -158,12 +159,31 @@ def test_script_with_an_interpreter_line_finds_softhca(tmp_path):
     assert (done.returncode, done.stdout) == (0, "softhca.verbs.enums\n")
 
 
-def test_demo_is_right_and_its_capture_decodes(tmp_path):
-    capture = tmp_path / "demo.pcapng"
+@pytest.fixture(scope="module")
+def demo_capture(tmp_path_factory):
+    """The capture that the demo wrote, which ended well."""
+    capture = tmp_path_factory.mktemp("demo") / "demo.pcapng"
     command = [sys.executable, str(EXAMPLES / "demo.py"), "--capture", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    with capture.open("rb") as stream:
+    return capture
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed (Debian package tshark)")
+def test_tshark_finds_nothing_malformed_in_the_demos_packets(demo_capture):
+    command = ["tshark", "-r", str(demo_capture), "-T", "fields", "-e", "frame.protocols", "-e", "_ws.expert"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    lines = done.stdout.splitlines()
+    assert len(lines) > 1000
+    for line in lines:
+        protocols, _, remarks = line.partition("\t")
+        assert ":infiniband" in protocols
+        assert "malformed" not in protocols
+        assert not remarks
+
+
+def test_demo_is_right_and_its_capture_decodes(demo_capture):
+    with demo_capture.open("rb") as stream:
         records = list(decoded(read_capture(stream)))
     assert len(records) > 1000
     assert all(record["icrc_ok"] for record in records)
