@@ -283,3 +283,30 @@ def test_windows_are_one_a_destination_and_their_number_is_bounded():
         port.window_for(gid(number))
     assert len(port.windows) == 3
     assert port.window_for(gid(5)) is window  # what is in flight is not forgotten
+
+
+class Waiting:
+    """What a window needs of a queue pair."""
+
+    waiting = False
+
+    def __init__(self):
+        self.environment = self
+
+    def schedule(self, queue_pair):
+        """The turn is given, and not used."""
+
+
+def test_busy_windows_are_never_forgotten_though_all_are_busy():
+    port = Port(AdapterConfig(gids=(GID,), max_windows=3))
+    windows = {number: port.window_for(gid(number)) for number in range(5, 8)}
+    windows[5].charge(1)
+    windows[6].charge(1)
+    windows[6].wait(Waiting())
+    windows[6].give_up(1)  # nothing in flight, nobody in the queue, but one has the turn
+    assert windows[6].turn is not None
+    windows[7].waiters.append(Waiting())
+    port.window_for(gid(8)).charge(1)
+    port.window_for(gid(9)).charge(1)
+    assert all(port.window_for(gid(number)) is window for number, window in windows.items())
+    assert len(port.windows) == 5

@@ -106,8 +106,9 @@ class Port:
     def window_for(self, destination):
         """The window towards a destination GID, one for all queue pairs.
 
-        When there are too many, the one used longest ago in which nothing is in flight is forgotten here; its
-        users keep theirs.
+        When there are too many, the one used longest ago in which nothing is in flight and nobody waits is
+        forgotten here; its users keep theirs.  A busy one never is, so there are at most as many more as
+        queue pairs that send.
         """
         window = self.windows.pop(destination, None)
         if window is None:
@@ -120,10 +121,9 @@ class Port:
 
     def _forget_window(self):
         for destination, window in self.windows.items():
-            if window.in_flight_bytes == 0 and not window.waiters:
+            if window.in_flight_bytes == 0 and not window.waiters and window.turn is None:
                 del self.windows[destination]
                 return
-        self.windows.pop(next(iter(self.windows)))
 
     def pkey(self, index):
         """The P_Key at ``index`` of the table; 0 (which matches nothing) beyond its end."""
