@@ -71,6 +71,7 @@ cdef class QueuePair:
     cpdef bint has_work(self)
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
     cpdef object count(self, str name)
+    cpdef object flush(self)
     cpdef object fail(self, int event=*)
     cpdef object fail_sending(self)
     cpdef object completion_lost(self)

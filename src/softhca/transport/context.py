@@ -45,6 +45,8 @@ _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
 _ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
 _RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
+_FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
+_FLUSH_RECEIVE = cython.declare(tuple, tuple(behaviour.flush_receive for behaviour in BEHAVIOUR))
 
 # ibv_qp_attr's numbers and the attributes here that bear them
 _NUMBERS: dict[str, str] = {
@@ -173,9 +175,9 @@ class QueuePair:
         return 0
 
     def _new_path(self, route, window):
-        """The connection goes along ``route`` from now on."""
-        if self.window is not None and self.window is not window:
-            self.window.leave(self)
+        """The connection goes along ``route`` from now on; the old window gets back what is in flight."""
+        if self.window is not window:
+            self.requester.leave_window()
         self.route = route
         self.window = window
 
@@ -249,11 +251,8 @@ class QueuePair:
     def doorbell(self, now):
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
-        if self.state == _ERR:
-            self.requester.flush()
-            self.responder.flush()
-        elif self.state == _SQE:
-            self.requester.flush()
+        if _FLUSH_SEND[self.state]:
+            self.flush()
         else:
             self.requester.doorbell(now)
 
@@ -269,6 +268,8 @@ class QueuePair:
         n: cython.int = 0
         if self.state == _RESET:
             return 0
+        if _FLUSH_SEND[self.state]:
+            self.flush()
         if self.responder.has_work() and not (self.replied_last and self.requester.has_work()):
             n = self.responder.produce(burst, now)
             self.replied_last = n != 0
@@ -306,8 +307,7 @@ class QueuePair:
         self.draining = False
         if event >= 0:
             self.environment.event(event, self.number)
-        self.requester.flush()
-        self.responder.flush()
+        self.flush()
         if self.shared_receive is not None:
             self.environment.event(EVENT_QP_LAST_WQE_REACHED, self.number)
 
@@ -316,7 +316,14 @@ class QueuePair:
         if self.state != _ERR:
             self.state = _SQE
             self.draining = False
+            self.flush()
+
+    def flush(self):
+        """Complete as flushed what the state says; what is more than a queue holds has its turn later."""
+        if _FLUSH_SEND[self.state]:
             self.requester.flush()
+        if _FLUSH_RECEIVE[self.state]:
+            self.responder.flush()
 
     def completion_lost(self):
         """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops

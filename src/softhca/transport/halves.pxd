@@ -11,5 +11,6 @@ cdef class Half:
     cpdef object start(self, unsigned long long now)
     cpdef object flush(self)
     cpdef object reset(self)
+    cpdef object leave_window(self)
     cpdef bint has_work(self)
     cpdef bint drained(self)

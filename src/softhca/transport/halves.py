@@ -25,10 +25,17 @@ class Half:
         """The queue pair has entered a state in which this half works, or its attributes have changed."""
 
     def flush(self):
-        """Complete all that is queued as flushed and forget what is under way; new work requests as well."""
+        """Complete what is queued as flushed and forget what is under way; new work requests as well.
+
+        One call completes no more than the queue holds, for the consumer may post as fast; when there may be
+        more it asks for a turn, in which it is called again.
+        """
 
     def reset(self):
         """Forget everything, without completions; what the ring holds is dropped."""
+
+    def leave_window(self):
+        """Give the destination's window back what is in flight, for the destination changes."""
 
     def has_work(self):
         """True when `produce` may have something to send."""

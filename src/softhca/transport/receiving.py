@@ -101,24 +101,33 @@ class ReceiveQueue(Half):
             self.qp.completion_lost()
 
     def flush(self):
-        """Complete what is held and all that is posted with WR_FLUSH_ERR; shared receives stay with the
-        others."""
+        """Complete what is held and what is posted, at most one ring of it, with WR_FLUSH_ERR; shared
+        receives stay with the others."""
+        left: cython.uint
         if self.holding:
             self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
         if self.qp.shared_receive is not None:
             return
-        while self.acquire() != _NO_RECEIVE:
+        left = self.qp.receive_ring.layout.entries
+        while left:
+            if self.acquire() == _NO_RECEIVE:
+                return
             self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
+            left -= 1
+        self.qp.environment.schedule(self.qp)
 
     def reset(self):
-        """Drop what is held and all that is posted."""
+        """Drop what is held and all that is posted, at most one ring of it."""
+        left: cython.uint
         if self.qp.shared_receive is None:
             if self.holding:
                 self.qp.receive_ring.release(1)
             self.holding = False
-            while self.acquire() != _NO_RECEIVE:
+            left = self.qp.receive_ring.layout.entries
+            while left and self.acquire() != _NO_RECEIVE:
                 self.holding = False
                 self.qp.receive_ring.release(1)
+                left -= 1
         self.holding = False
         self.resolved = False
         self.broken = self.qp.receive_ring is not None and self.qp.receive_ring.broken

@@ -53,13 +53,26 @@ class ReplayRing:
     answered."""
 
     def __init__(self, capacity):
+        self.resources = []
+        self.capacity = 0
+        self.clear()
         self.resize(capacity)
 
     def resize(self, capacity):
-        """Begin anew with ``capacity`` resources (0: none may be used)."""
-        self.resources = [Resource() for _ in range(capacity)]
-        self.capacity = capacity
-        self.clear()
+        """Have ``capacity`` resources (0: none may be used), the newest of those in use kept.
+
+        While one is pending all from it on are kept, even beyond ``capacity``: what was agreed when they
+        came is answered.
+        """
+        kept = []
+        for i in range(self.count):
+            resource = self.resources[(self.newest + self.capacity + 1 - self.count + i) % self.capacity]
+            if kept or resource.pending or self.count - i <= capacity:
+                kept.append(resource)
+        self.count = len(kept)
+        self.newest = self.count - 1 if kept else 0
+        self.capacity = max(capacity, self.count)
+        self.resources = kept + [Resource() for _ in range(self.capacity - self.count)]
 
     def clear(self):
         """Forget them all."""

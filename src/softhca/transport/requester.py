@@ -376,6 +376,12 @@ class ReliableSendQueue(SendQueue):
         self.retry.stop()
         self.rd_outstanding = 0
         self.blocked = _NOT_BLOCKED
-        if self.qp.window is not None:
-            self.qp.window.give_up(self.flights.clear())
-            self.qp.window.leave(self.qp)
+        self.leave_window()
+
+    def leave_window(self):
+        if self.qp.window is None:
+            return
+        self.qp.window.give_up(self.flights.clear())
+        self.qp.window.leave(self.qp)
+        if self.blocked == _WINDOW:
+            self.unblock()

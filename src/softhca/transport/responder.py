@@ -34,6 +34,7 @@ from softhca.transport.replies import (
     SEQUENCE,
     ReplyingReceiver,
 )
+from softhca.transport.states import ERR
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
 
@@ -71,6 +72,7 @@ _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
+_ERR = cython.declare(cython.int, ERR)
 _EACCES = cython.declare(cython.int, 13)
 
 
@@ -134,7 +136,12 @@ class Responder(ReplyingReceiver):
             self.message_failed(view, INVALID)
             return
         outcome = self.execute(view, arrival)
-        if outcome == _DONE:
+        if self.qp.state == _ERR:
+            # Its completion was lost, so the consumer will never know of it: the peer must not believe it
+            # done.
+            self.nak_psn = view.psn
+            self.fatal(_REMOTE_OPERATIONAL, -1)
+        elif outcome == _DONE:
             self.advance(1)
             if ends:
                 self.msn = (self.msn + 1) & 0xFFFFFF

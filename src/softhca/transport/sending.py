@@ -111,12 +111,18 @@ class SendQueue(Half):
         self.complete(request, status)
 
     def flush(self):
-        """Complete everything, begun or only posted, with WR_FLUSH_ERR in order."""
+        """Complete everything, begun or only posted, with WR_FLUSH_ERR in order; at most one ring of what is
+        only posted."""
+        left: cython.uint = self.qp.send_ring.layout.entries
         self.ready = False
         while self.head != self.tail:
             self.retire(_FLUSHED)
-        while self.take(True) is not None:
+        while left:
+            if self.take(True) is None:
+                return
             self.retire(_FLUSHED)
+            left -= 1
+        self.qp.environment.schedule(self.qp)
 
     def reset(self):
         """Drop everything without a completion."""
