@@ -101,3 +101,28 @@ def test_what_is_unwatched_is_left_alone(things):
     fork.unwatch(things[0])
     in_child(lambda: "")
     assert {name for _, name in things[0].notes} == {"a"}
+
+
+def test_a_fork_may_meet_threads_that_begin_and_end_things(monkeypatch):
+    class Slow(set):
+        """A set of which another thread adds an element whenever it is read."""
+
+        def __iter__(self):
+            for number, thing in enumerate(super().__iter__()):
+                if not number:
+                    adder = threading.Thread(target=fork.watch, args=(Thing([], "new", 2),))
+                    adder.start()
+                    adder.join(0.2)
+                yield thing
+
+    watched = Slow([Thing([], "a", 0), Thing([], "b", 1)])
+    monkeypatch.setattr(fork, "_watched", watched)
+    fork._before()
+    assert [thing.name for thing in fork._held[:2]] == ["a", "b"]
+    fork._in_parent()
+    pause = threading.Event()
+    for _ in range(2000):
+        if len(watched) == 3:
+            break
+        pause.wait(0.005)
+    assert len(watched) == 3

@@ -10,6 +10,7 @@ descriptor goes.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Protocol
 
@@ -35,31 +36,40 @@ class ForkAware(Protocol):
 
 _watched: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _held: list[ForkAware] = []
+_lock = threading.RLock()
 
 
 def watch(thing: ForkAware) -> None:
     """Have ``thing`` told of forks for as long as it lives or until :func:`unwatch`."""
-    _watched.add(thing)
+    with _lock:
+        _watched.add(thing)
 
 
 def unwatch(thing: ForkAware) -> None:
     """Forget ``thing``."""
-    _watched.discard(thing)
+    with _lock:
+        _watched.discard(thing)
 
 
 def _before() -> None:
+    # A lock of a thing is taken without ours: its holder may be about to watch or unwatch something.
+    with _lock:
+        watched = list(_watched)
     # One order for all threads that fork, so that two of them cannot wait for each other.
-    for thing in sorted(_watched, key=lambda thing: (thing.fork_rank, id(thing))):
+    for thing in sorted(watched, key=lambda thing: (thing.fork_rank, id(thing))):
         thing.before_fork()
         _held.append(thing)
+    _lock.acquire()  # the child's copy of the set is whole, too
 
 
 def _in_parent() -> None:
+    _lock.release()
     while _held:
         _held.pop().after_fork_in_parent()
 
 
 def _in_child() -> None:
+    _lock.release()
     things, _held[:] = list(_held), []
     _watched.clear()
     for thing in things:
