@@ -102,3 +102,23 @@ def test_contexts_of_one_device_share_its_engine(loopback_address):
     other.close()
     assert device.resources() == {}
     devices.remove("shared")
+
+
+def test_an_embedded_adapter_that_fails_is_told_as_fatal_and_can_be_opened_again(loopback_address, caplog):
+    devices.add(f"frail=udp:{loopback_address()}")
+    driver = registry.open_device("frail")
+    engine = devices.find("frail").engine
+    with engine.loop.lock:
+        engine.loop.fail(RuntimeError("an engine never raises"))
+    assert "an engine never raises" in caplog.text
+    for call in (driver.alloc_pd, driver.progress, driver.query_device):
+        with pytest.raises(DriverError, match="adapter is gone") as caught:
+            call()
+        assert caught.value.errno == errno.EIO
+    assert driver.next_event(0) == (8, 0)
+    again = registry.open_device("frail")
+    assert again.alloc_pd() > 0
+    driver.close()
+    assert again.alloc_pd() > 0
+    again.close()
+    devices.remove("frail")

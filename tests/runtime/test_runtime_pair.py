@@ -1,13 +1,18 @@
 """End to end: two contexts, two adapters, real UDP sockets; the adapters in this process and in their own."""
 
+import ctypes
 import threading
 
 import pytest
 from runtime_pair import RemoteOperation, connected, take
 
 from softhca.runtime import devices
+from softhca.runtime.clock import NS_PER_S, now_ns
 
 OPERATIONS = list(RemoteOperation)
+BOUND_S = 20
+FLUSHED = 5  # ibv_wc_status
+ACCESS_ERROR = 10
 
 
 @pytest.mark.parametrize("length_bytes", [0, 1, 1024, 4097, 300_000])
@@ -78,3 +83,43 @@ def test_one_that_waits_for_its_completion_channel_is_woken(verbs_pair):
             assert driver.wait_completion("channel", 20) is cq
             assert [wc.wr_id for wc in cq.poll(4)] == [number]
             take(link.client_cq, 1)
+
+
+def until(condition):
+    """Let other threads and processes run until ``condition()``; bounded."""
+    pause = threading.Event()
+    limit_ns = now_ns() + BOUND_S * NS_PER_S
+    while not condition():
+        assert now_ns() < limit_ns, "nothing happened"
+        pause.wait(0.001)
+
+
+def sleeps(name):
+    """Whether whoever serves a device is asleep, with nothing to wake it up soon."""
+    device = devices.find(name)
+    if device.mode == "embedded":
+        return device.engine.loop.look_ns > now_ns() + NS_PER_S
+    return all(ctypes.c_uint64.from_address(channel._flag_address).value for channel in device._channels)
+
+
+def test_a_receive_that_is_posted_after_an_error_nobody_told_of_is_flushed(verbs_pair):
+    driver = verbs_pair.server.driver
+    cq = driver.create_cq(16, "channel")
+    with connected(verbs_pair, 64, cq) as link:
+        link.client.qp.post_send(0, 2, 0, 1, 1, 1, 0, 0, 0, 0, 0, link.client.element(8), None)
+        link.client.qp.ring()
+        assert take(link.client_cq, 1)[0].status == ACCESS_ERROR
+        cq.arm()
+        found = []
+        waiter = threading.Thread(target=lambda: found.append(driver.wait_completion("channel", BOUND_S)))
+        waiter.start()
+        try:
+            if verbs_pair.mode == "embedded":
+                until(lambda: devices.find("pair1").engine.loop.waiters)
+            until(lambda: sleeps("pair1"))
+            link.post_receive(9, 8)
+            until(lambda: not waiter.is_alive())
+        finally:
+            waiter.join()
+        assert found == [cq]
+        assert [(wc.wr_id, wc.status) for wc in cq.poll(4)] == [(9, FLUSHED)]

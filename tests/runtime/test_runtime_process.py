@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -15,7 +16,9 @@ from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of
 from softhca.runtime import adapter_process, devices, messages
 from softhca.runtime.adapter_process import AdapterProcess
+from softhca.runtime.assembly import assemble
 from softhca.runtime.process import ProcessChannel
+from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
 BOUND_S = 20
@@ -259,3 +262,101 @@ def test_a_served_adapter_stays_until_its_input_ends(loopback_address):
         channel.close()
     assert program.end() == 0
     gc.collect()
+
+
+class Replaced:
+    """An adapter of which some methods are others."""
+
+    def __init__(self, adapter, **methods):
+        self._adapter = adapter
+        vars(self).update(methods)
+
+    def __getattr__(self, name):
+        return getattr(self._adapter, name)
+
+
+@pytest.fixture
+def server(loopback_address):
+    """A served adapter in a thread of this process."""
+    adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
+    made = AdapterServer(adapter, link, None, f"@softhca-here-{os.getpid()}", stay=True)
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    yield made
+    if thread.is_alive():
+        made.stop()
+    thread.join(BOUND_S)
+    assert not thread.is_alive()
+
+
+def test_an_application_in_another_pid_namespace_is_refused(server, monkeypatch):
+    monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (0, os.getuid()))
+    with pytest.raises(OSError, match="another PID namespace") as caught:
+        ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+    assert caught.value.errno == errno.EPERM
+
+
+def test_a_process_that_has_ended_is_refused(server, monkeypatch):
+    child = subprocess.Popen(["true"])
+    child.wait()
+    monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (child.pid, os.getuid()))
+    with pytest.raises(OSError, match=f"process {child.pid} of the application"):
+        ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+
+
+@pytest.mark.parametrize(("address", "granted"), [(None, True), (4096, False)])
+def test_the_adapter_is_told_whether_it_may_reach_foreign_memory(server, monkeypatch, address, granted):
+    sides = []
+    plain = server.adapter.attach_host
+
+    def attach_host(side):
+        sides.append(side)
+        return plain(side)
+
+    monkeypatch.setattr(server, "adapter", Replaced(server.adapter, attach_host=attach_host))
+    if address:
+        monkeypatch.setattr("softhca.runtime.process.address_of", lambda probe: address)
+    channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+    assert [(side.pid, side.foreign) for side in sides] == [(os.getpid(), granted)]
+    assert channel.foreign is granted
+    channel.close()
+
+
+def test_an_application_whose_process_has_ended_is_let_go_before_the_engine_works(server, monkeypatch):
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (child.pid, os.getuid()))
+    channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+    until(lambda: len(server.adapter.hosts) == 1)
+    plain, dead, hosts = server.adapter, [], []
+
+    def kick(now):
+        if dead:
+            hosts.append(len(plain.hosts))
+        return plain.kick(now)
+
+    child.kill()
+    child.wait()
+    dead.append(True)
+    monkeypatch.setattr(server, "adapter", Replaced(plain, kick=kick))
+    channel.kick()  # its socket is open as before
+    until(lambda: hosts)
+    assert hosts[0] == 0
+    channel.close()
+    child.stdin.close()
+
+
+def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told(server, monkeypatch, caplog):
+    def broken(now):
+        raise RuntimeError("an engine never raises")
+
+    devices.add(f"failing=unix:{server.path}")
+    driver = registry.open_device("failing")
+    monkeypatch.setattr(server, "adapter", Replaced(server.adapter, kick=broken))
+    with pytest.raises(DriverError, match="adapter") as caught:
+        driver.alloc_pd()
+    assert caught.value.errno == errno.EIO
+    assert driver.next_event(0) == (DEVICE_FATAL, 0)
+    until(lambda: "an engine never raises" in caplog.text)
+    assert server.loop.dead
+    driver.close()
+    devices.remove("failing")

@@ -5,7 +5,9 @@ An engine of wood stands in for the adapter, a descriptor for the link; so every
 
 import collections
 import contextlib
+import fcntl
 import os
+import resource
 import threading
 
 import pytest
@@ -363,3 +365,59 @@ def test_waiting_for_no_time_still_gives_a_round(bench):
 def test_the_longest_look_away_is_far_below_a_peers_time_out():
     timeout_14_ns = 4096 << 14
     assert timeout_14_ns > progress_thread.LAST_LOOK_NS * 2
+
+
+def test_descriptors_beyond_1023_are_served(monkeypatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    plain = os.eventfd
+
+    def high(value, flags=0):
+        low = plain(value, flags)
+        try:
+            return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1500)
+        finally:
+            os.close(low)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "eventfd", high)
+            made = Bench()
+        made.progress.wake()
+        made.progress._keep_off(made.loop, progress_thread.FIRST_LOOK_NS)
+        assert made.progress.wakeups == 1
+        made.wire.put(b"x")
+        assert made.progress.wait(lambda: bool(made.engine.received), BOUND_S)
+        made.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def broken(*arguments):
+    raise RuntimeError("an engine never raises")
+
+
+@pytest.mark.parametrize("who", ["background", "poll", "kick", "wait"])
+def test_an_engine_that_raises_is_given_up_and_everybody_is_sent_home(bench, caplog, who):
+    bench.start()
+    asleep(bench)
+    results = []
+    waiter = threading.Thread(target=lambda: results.append(bench.progress.wait(lambda: False)))
+    if who != "background":
+        waiter.start()
+        until(lambda: bench.loop.waiters == 1 and bench.loop.look_ns == NEVER)
+    bench.engine.receive = bench.engine.kick = broken
+    with bench.loop.lock:
+        bench.wire.put(b"x")
+        if who == "poll":
+            assert bench.loop.poll() is False
+        elif who == "kick":
+            bench.loop.kick()
+    until(lambda: bench.loop.dead)
+    if who != "background":
+        waiter.join(BOUND_S)
+        assert results == [False]
+    assert "an engine never raises" in caplog.text
+    assert bench.progress.wait(lambda: False) is False
+    bench.progress._thread.join(BOUND_S)
+    assert not bench.progress._thread.is_alive()

@@ -21,13 +21,12 @@ class HostChannel:
 
     ``frames``, ``address_map`` and ``pid`` are what an adapter in this process is attached with; one in
     another process is given ``frames`` and the descriptor of ``memory``.  Subclasses say how to `kick`,
-    `progress`, `wait` and `detach`.  ``kick_receives``: receives that are posted want a kick too (where a
-    kick costs nothing and nobody polls on the adapter's behalf).  ``foreign_errno``: 0, or why the adapter
-    cannot reach memory of this process outside ``memory``.
+    `progress`, `wait` and `detach`.  ``kick_receives``: receives that are posted want a kick too
+    (nobody may be polling on the adapter's behalf).  ``foreign_errno``: 0, or why the adapter cannot reach
+    memory of this process outside ``memory``.  ``foreign``: that it can.
     """
 
     pid = 0
-    kick_receives = False
     foreign_errno = 0
 
     def __init__(self, memory: HostMemory) -> None:
@@ -46,6 +45,16 @@ class HostChannel:
     def alive(self) -> bool:
         """Whether the adapter is still there."""
         return True
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the adapter reaches memory of this process outside ``memory``."""
+        return not self.foreign_errno
+
+    @property
+    def kick_receives(self) -> bool:
+        """Whether a posted receive must be told of at once, since whoever serves the adapter may sleep."""
+        return False
 
     def kick(self) -> None:
         """Commands were written or doorbells rung."""

@@ -6,5 +6,6 @@ The engine reads no clock: it is handed the time from here, or from a test's own
 from time import monotonic_ns
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 
 now_ns = monotonic_ns

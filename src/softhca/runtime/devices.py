@@ -62,6 +62,8 @@ class Device:
     def _attach_engine(self) -> EngineChannel:
         fresh = self.engine is None or not self.engine.alive
         if self.engine is None or fresh:
+            if self.engine is not None:
+                self.engine.close()  # one that has failed still has the address
             self.engine = EmbeddedAdapter(self.specification)
             self._keep_place(self.engine.link.address)
         try:

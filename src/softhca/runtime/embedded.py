@@ -25,6 +25,7 @@ class EmbeddedAdapter:
         self.progress = Progress([self.link.fileno()])
         self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
         self.channels: dict[int, EngineChannel] = {}
+        self._closed = False
         fork.watch(self)
         self.progress.start(self.loop, f"softhca-{specification.name}")
 
@@ -48,19 +49,20 @@ class EmbeddedAdapter:
 
     def detach(self, number: int) -> None:
         """A host leaves; with the last one the engine ends."""
-        if not self.channels.pop(number, None) or self.loop.dead:
+        if not self.channels.pop(number, None) or self._closed:
             return
         with self.loop.lock:
-            self.adapter.detach_host(number)
+            if not self.loop.dead:  # an engine that has failed is not asked for anything any more
+                self.adapter.detach_host(number)
         if not self.channels:
             self.close()
 
     def close(self) -> None:
         """Stop giving turns and close everything; may be called again."""
         with self.loop.lock:
-            if self.loop.dead:
+            if self._closed:
                 return
-            self.loop.dead = True
+            self._closed = self.loop.dead = True
         fork.unwatch(self)
         self.progress.close()
         self.link.close()
@@ -79,7 +81,7 @@ class EmbeddedAdapter:
 
     def after_fork_in_child(self) -> None:
         """The engine is the parent's."""
-        self.loop.dead = True
+        self._closed = self.loop.dead = True
         self.loop.lock.release()
         self.progress.forget()
         self.link.close()
@@ -96,6 +98,11 @@ class EngineChannel(EmbeddedChannel):
         self.number = -1
         self._engine = engine
         self.closed = False
+
+    @property
+    def kick_receives(self) -> bool:
+        """Where threads wait, the one in charge may sleep; who polls sees the doorbell by itself."""
+        return self._engine.loop.waiters > 0
 
     def _leave(self) -> None:
         self._engine.detach(self.number)

@@ -24,6 +24,8 @@ cdef class EngineLoop:
     cdef object release
 
     cpdef bint progress(self, unsigned long long now)
+    cdef bint _round(self, unsigned long long now)
+    cpdef object fail(self, object error)
     cpdef bint transmit(self, unsigned long long now)
     cpdef bint poll(self)
     cpdef object kick(self)

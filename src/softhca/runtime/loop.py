@@ -11,8 +11,12 @@ Two words make sure that nothing is slept through.  ``look_ns`` is the moment at
 in charge of this adapter will look again by itself: a round that leaves an earlier deadline behind wakes
 it.  ``notices`` counts what the engine had to tell the host: where application threads sleep (``waiters``),
 a round that brought news wakes them.
+
+An engine never raises; if one does all the same, its state is not to be trusted: :meth:`EngineLoop.fail` logs
+it and ends the service, and every host sees an adapter that is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
+import logging
 import threading
 
 import cython
@@ -21,10 +25,15 @@ from softhca.runtime.clock import now_ns
 from softhca.runtime.processor import give_way
 from softhca.wire.burst import Arrival, Burst
 
-__all__ = ["NEVER", "EngineLoop"]
+__all__ = ["NEVER", "SPIN_NS", "EngineLoop"]
 
 NEVER = (1 << 63) - 1
 """``look_ns`` of one that sleeps until it is woken, and the deadline of an engine that waits for nothing."""
+
+SPIN_NS = 200_000
+"""How long who drives an engine goes on without work before it blocks."""
+
+_log = logging.getLogger("softhca.runtime")
 
 LATE_NS = cython.declare(cython.ulonglong, 8_000_000)
 """A deadline may be noticed this much later than it is due before somebody is woken for it."""
@@ -68,6 +77,13 @@ class EngineLoop:
 
     def progress(self, now):
         """One bounded round at ``now``, under the lock; True when there was something to do."""
+        try:
+            return self._round(now)
+        except Exception as error:
+            self.fail(error)
+            return False
+
+    def _round(self, now):
         arrival: Arrival = self.arrival
         worked: cython.bint = False
         _turn: cython.int
@@ -103,7 +119,8 @@ class EngineLoop:
         try:
             self.polls += 1
             worked: cython.bint = self.progress(self.clock())
-            self.settle()
+            if not self.dead:
+                self.settle()
         finally:
             self.release()
         if worked:
@@ -124,8 +141,16 @@ class EngineLoop:
                 self.adapter.kick(now)
                 self.transmit(now)
                 self.settle()
+        except Exception as error:
+            self.fail(error)
         finally:
             self.release()
+
+    def fail(self, error):
+        """The engine raised ``error``: log it, give no more rounds, wake whoever sleeps; under the lock."""
+        self.dead = True
+        _log.error("an adapter has failed and is given up", exc_info=error)
+        self.wake()
 
     def settle(self):
         """After a round: wake a sleeper that would look too late, or that waits for news that came."""

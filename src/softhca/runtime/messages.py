@@ -4,11 +4,13 @@ Only attaching, asking after resources and leaving go this way; all else crosses
 Descriptors (host memory, kick, notify) ride along as ancillary data.  Every packet is bounded, and checked
 by who reads it.  Requests (field ``request``):
 
-* ``attach``: ``control`` and ``doorbells`` (page frames), ``flag`` (frame of the sleep flag), and the
-  descriptors of memory, kick and notify → ``host`` (its number), ``guid``, ``foreign`` (errno of reaching the
-  application's own memory, 0: it can be reached).
+* ``attach``: ``control`` and ``doorbells`` (page frames), ``flag`` (frame of the sleep flag), ``probe`` and
+  ``probe_bytes`` (an address in the application's own memory and what stands there, in hexadecimal digits),
+  and the descriptors of memory, kick and notify → ``host`` (its number), ``foreign`` (errno of reaching the
+  application's own memory, 0: it can be reached), ``path`` (address of the listening socket) and ``pid``.
 * ``detach`` → nothing; all that the application owned has been freed.  A closed socket detaches too.
-* ``resources`` → ``hosts`` and ``counts`` (resources by kind), of all hosts together.
+* ``resources`` → ``hosts`` and ``counts`` (resources by kind), of all hosts together, ``sleeps`` (how often
+  the adapter has blocked) and ``pid``.
 
 A reply carries ``error`` (errno) and ``message`` where the request was refused.
 """

@@ -73,6 +73,11 @@ class ProcessChannel(HostChannel):
         """Whether the adapter process was there when it was last looked for."""
         return self._alive
 
+    @property
+    def kick_receives(self) -> bool:
+        """An adapter that sleeps must flush what is posted to a queue pair in error."""
+        return True
+
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
         # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.

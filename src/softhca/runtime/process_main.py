@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("ready", flush=True)
         threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
     server.serve()
-    return 0
+    return int(server.loop.dead)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -24,13 +24,12 @@ import select
 import threading
 from collections.abc import Callable, Iterable
 
-from softhca.runtime.clock import NS_PER_S
-from softhca.runtime.loop import NEVER, EngineLoop
+from softhca.runtime.clock import NS_PER_MS, NS_PER_S
+from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.processor import give_way
 
 FIRST_LOOK_NS = 1_000_000
 LAST_LOOK_NS = 8_000_000
-SPIN_NS = 200_000
 KEPT_RETRY_NS = 200_000
 LEAVE_LIMIT_S = 1.0
 POLLS_OF_A_POLLER = 8
@@ -51,6 +50,8 @@ class Progress:
         self._thread_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._leader_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread_poll = self._poller(self._thread_wake)
+        self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
+        self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
         self._leader_poll = self._poller(self._leader_wake)
         self._seat = threading.Lock()
         self._news = threading.Condition()
@@ -81,8 +82,17 @@ class Progress:
     def _run(self) -> None:
         loop = self.loop
         assert loop is not None
+        try:
+            self._serve(loop)
+        except Exception as error:
+            with loop.lock:
+                loop.fail(error)
+        self._tell_followers()
+
+    def _serve(self, loop: EngineLoop) -> None:
+        """Until the end of the adapter."""
         polls, pause_ns = loop.polls, FIRST_LOOK_NS
-        while not self._stopping:
+        while not (self._stopping or loop.dead):
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
             if loop.waiters or driven:
@@ -98,14 +108,14 @@ class Progress:
         """Sleep while others drive; for good when one of them stays waiting."""
         self._parked = bool(loop.waiters) and pause_ns > LAST_LOOK_NS
         if self._parked:
-            timeout_s = None
+            timeout_ms = None
         else:
             pause_ns = min(pause_ns, LAST_LOOK_NS)
             self._thread_look_ns = loop.clock() + pause_ns
             if not loop.waiters:
                 loop.look_ns = self._thread_look_ns
-            timeout_s = pause_ns / NS_PER_S
-        select.select([self._thread_wake], [], [], timeout_s)
+            timeout_ms = pause_ns / NS_PER_MS
+        self._thread_wake_poll.poll(timeout_ms)
         self.wakeups += 1
         self._parked = False
         _drain(self._thread_wake)

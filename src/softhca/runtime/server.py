@@ -7,7 +7,10 @@ rung before the flag could be seen), and blocks on the link, the kick descriptor
 until the engine's next deadline.  An application that rings a doorbell takes the flag down and, if it was
 up, writes its kick descriptor: one system call a sleep, not one a doorbell.
 
-An application is known by its control socket: when that ends, whatever it owned is freed.
+An application is known by its control socket: when that ends, whatever it owned is freed.  Memory of an
+application outside the shared one is reached by its process number, which the kernel gives to another
+process once this one has ended.  So a process descriptor is held of each and looked at before every turn;
+and the number is of use only if the application's probe was found behind it while that process lived.
 """
 
 from __future__ import annotations
@@ -31,11 +34,10 @@ from softhca.memory.host import SharedHostMemory
 from softhca.runtime import messages
 from softhca.runtime.assembly import counts
 from softhca.runtime.clock import NS_PER_S, now_ns
-from softhca.runtime.loop import NEVER, EngineLoop
+from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.messages import Message
 from softhca.runtime.processor import give_way
 
-SPIN_NS = 200_000
 CONTENDED_NS = 50_000
 CONTENTION_MEMORY_NS = 20_000_000
 CONTROL_EVERY_TURNS = 32
@@ -45,10 +47,15 @@ PROBE_BYTES = 16
 
 @dataclass
 class Application:
-    """An application: its control socket and, once attached, its half of the boundary."""
+    """An application: its control socket and, once attached, its half of the boundary.
+
+    ``life`` is a process descriptor (−1: none), ``refusal`` says why it may not attach.
+    """
 
     control: socket.socket
     pid: int
+    life: int = -1
+    refusal: str = ""
     memory: SharedHostMemory | None = None
     host: int = -1
     flag_address: int = 0
@@ -81,6 +88,8 @@ class ApplicationSide:
     frames: HostFrames
     address_map: AddressMap
     pid: int
+    foreign: bool
+    """Whether the application's memory outside ``address_map`` is reached by ``pid``."""
 
 
 class AdapterServer:
@@ -104,6 +113,7 @@ class AdapterServer:
         self._kicks: dict[int, Application] = {}
         self._hosts: dict[int, Application] = {}
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lives = select.epoll()
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
         self._epoll.register(link.fileno(), select.EPOLLIN)
@@ -129,17 +139,30 @@ class AdapterServer:
             control.close()
             return
         control.setblocking(False)
-        self._applications[control.fileno()] = Application(control, pid)
+        application = Application(control, pid)
+        if pid <= 0:
+            # As process 0 the application would be taken for a host inside this very process.
+            application.refusal = "the application is in another PID namespace than the adapter process"
+        else:
+            try:
+                application.life = os.pidfd_open(pid)
+            except OSError as error:
+                application.refusal = f"process {pid} of the application: {error.strerror}"
+            else:
+                self._lives.register(application.life, select.EPOLLIN)
+        self._applications[control.fileno()] = application
         self._epoll.register(control.fileno(), select.EPOLLIN)
 
     # The loop
 
     def serve(self) -> None:
-        """Until the last application has gone (or, with ``stay``, until ``stop``)."""
+        """Until the last application has gone (or, with ``stay``, until ``stop``), or until the adapter has
+        failed, which is logged; ``loop.dead`` tells.
+        """
         turns = 0
         busy_ns = now_ns()
         try:
-            while (self._applications or self.stay) and not self._stopping:
+            while (self._applications or self.stay) and not self._stopping and not self.loop.dead:
                 now = now_ns()
                 if self._turn(now):
                     busy_ns = now
@@ -151,6 +174,8 @@ class AdapterServer:
                 turns += 1
                 if turns % CONTROL_EVERY_TURNS == 0:
                     self._attend(0)
+        except Exception as error:
+            self.loop.fail(error)
         finally:
             self.close()
 
@@ -161,6 +186,7 @@ class AdapterServer:
 
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
+        self._bury()
         worked = bool(self.adapter.kick(now))
         if self.loop.progress(now):
             worked = True
@@ -169,6 +195,13 @@ class AdapterServer:
             for number in self.adapter.take_notifications():
                 self._hosts[number].notify()
         return worked
+
+    def _bury(self) -> None:
+        """Let every application go whose process has ended, before anything is done in its memory."""
+        for life, _ in self._lives.poll(0):
+            for application in list(self._applications.values()):
+                if application.life == life:
+                    self._dismiss(application)
 
     def _give_way(self, now: int) -> None:
         """Let others run; if there are any, spinning only keeps them from what this one waits for."""
@@ -231,6 +264,8 @@ class AdapterServer:
 
     def _execute(self, application: Application, message: Message, descriptors: list[int]) -> Message:
         request = message.get("request")
+        if application.refusal:
+            raise OSError(errno.EPERM, application.refusal)
         if request == "attach":
             return self._attach(application, message, descriptors)
         messages.close_all(descriptors)
@@ -258,7 +293,7 @@ class AdapterServer:
             if not flag_address:
                 raise OSError(errno.EFAULT, "the sleep flag is outside the host memory")
             foreign = self._probe(application.pid, message)
-            side = ApplicationSide(frames, memory.address_map, application.pid)
+            side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0)
             host = self.adapter.attach_host(side)
         except (OSError, ValueError, OverflowError) as error:
             memory.close()
@@ -287,6 +322,9 @@ class AdapterServer:
         del self._applications[application.control.fileno()]
         self._detach(application)
         application.control.close()
+        if application.life >= 0:
+            self._lives.unregister(application.life)
+            os.close(application.life)
 
     def _detach(self, application: Application) -> None:
         """Free what an application owned; nothing when it is not attached."""
@@ -295,7 +333,8 @@ class AdapterServer:
         self._epoll.unregister(application.kick)
         del self._kicks[application.kick]
         del self._hosts[application.host]
-        self.adapter.detach_host(application.host)
+        if not self.loop.dead:  # an engine that has failed is not asked for anything any more
+            self.adapter.detach_host(application.host)
         messages.close_all(application.descriptors)
         application.memory.close()
         application.memory = None
@@ -305,6 +344,7 @@ class AdapterServer:
         for application in list(self._applications.values()):
             self._dismiss(application)
         self._epoll.close()
+        self._lives.close()
         os.close(self._stop)
         self.link.close()
         if self._listener is not None:
