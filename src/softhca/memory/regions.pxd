@@ -42,4 +42,3 @@ cdef class RegionTable:
     cdef list _last_keys
     cpdef Region find(self, unsigned int key, unsigned int pd, unsigned long long va, unsigned long long length,
                       unsigned int access)
-    cpdef Region lookup(self, unsigned int key)

@@ -58,8 +58,9 @@ class Region:
     """One registration.  Made by ``RegionTable.register`` alone.
 
     ``va`` … ``va + length`` is the range that requests name (from 0 where ``zero_based``).  ``generation``
-    counts the keys that died here.  ``bound_windows`` counts memory windows: while it is not 0 the region
-    stays as it is. ``fault`` is 0 or −errno of the last atomic operation.
+    counts how often what it grants has changed: who resolved a request before must not go on.
+    ``bound_windows`` counts memory windows: while it is not 0 the region stays as it is.  ``fault`` is 0 or
+    −errno of the last atomic operation.
     """
 
     def __init__(self, table, slot):
@@ -300,17 +301,6 @@ class RegionTable:
         self.refusal = _NONE
         return region
 
-    def lookup(self, key):
-        """The region of a key, whatever its domain and rights; None where there is none."""
-        slot: cython.uint = self.keys.slot(key >> 8)
-        region: Region
-        if slot >= self.slot_count:
-            return None
-        region = self.slots[slot]
-        if region is None or region.key != key:
-            return None
-        return region
-
     def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False,
                  low_byte=None):
         """Register ``length`` bytes that begin ``page_offset`` bytes into the first of ``frames``.
@@ -354,8 +344,9 @@ class RegionTable:
         page_offset, zero_based)``.
 
         What is None stays.  A new translation gives a new key (in ``region.key``), so that a peer that
-        still holds the old one cannot reach the new memory; otherwise the key stays.  Errors as
-        ``register`` and ``deregister``; nothing changes then, and the old registration stays in force.
+        still holds the old one cannot reach the new memory; otherwise the key stays.  Whatever changes,
+        requests that were resolved before lose their rights (``generation``).  Errors as ``register`` and
+        ``deregister``; nothing changes then, and the old registration stays in force.
         """
         self._must_be_free(region)
         pd = region.pd if pd is None else pd
@@ -365,6 +356,8 @@ class RegionTable:
             if access & ZERO_BASED != region.access & ZERO_BASED:
                 raise OSError(errno.EINVAL, "ZERO_BASED changes with the translation only")
             self.tpt.protect_run(region.first_entry, region.entry_count, access, pd)
+            if (pd, access) != (region.pd, region.access):
+                region.generation += 1
             region.pd, region.access = pd, access
             return region
         address_map, va, length, frames, page_offset, zero_based = translation

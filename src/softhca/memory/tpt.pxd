@@ -10,5 +10,4 @@ cdef class TranslationTable:
                       unsigned int pd) except -1
     cpdef int protect_run(self, unsigned int first, unsigned int count, unsigned int rights,
                           unsigned int pd) except -1
-    cpdef int invalidate(self, unsigned int i) except -1
     cpdef unsigned long long entry(self, unsigned long long i) noexcept

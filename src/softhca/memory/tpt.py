@@ -86,13 +86,6 @@ class TranslationTable:
             self.entries[first + i] = (self.entries[first + i] & _VALID_AND_FRAME) | high
         return 0
 
-    def invalidate(self, i):
-        """Clear one entry's valid bit; frame, rights and domain stay."""
-        if i >= self.capacity:
-            raise OSError(errno.EINVAL, f"the table has no entry {i}")
-        self.entries[i] = self.entries[i] & 0x7FFFFFFFFFFFFFFF
-        return 0
-
     def entry(self, i):
         """Entry ``i`` as 64 bits; 0 (invalid) outside the table."""
         if i >= self.capacity:
