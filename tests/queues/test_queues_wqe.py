@@ -146,21 +146,8 @@ def test_an_entry_longer_than_the_queue_allows_is_refused():
     assert work.wr_id == 0
 
 
-def test_a_new_entry_clears_the_requesters_notes():
-    work = SendWork(4, 32)
-    names = ("first_psn", "packet_count", "state", "ssn", "retries", "sent_bytes", "charged", "acknowledged")
-    for name in names:
-        setattr(work, name, 5)
-    load(work, header())
-    assert [getattr(work, name) for name in names] == [0] * len(names)
-
-
-def test_regions_are_kept_per_element_and_let_go():
-    work = SendWork(3, 0)
-    assert work.regions == [None] * 3
-    work.regions[1] = object()
-    work.forget_regions()
-    assert work.regions == [None] * 3
+def test_there_is_room_for_the_region_of_each_element():
+    assert SendWork(3, 0).regions == ReceiveWork(3).regions == [None] * 3
 
 
 @given(U64, SGES)

@@ -21,16 +21,12 @@ cdef class Work:
     cpdef long long fetch(self, RingConsumer consumer) noexcept
     cpdef int check(self, unsigned long long n) noexcept
     cpdef int take_elements(self, unsigned int first, unsigned long long n) noexcept
-    cpdef object forget_regions(self)
 
 cdef class SendWork(Work):
     cdef readonly unsigned int max_inline_bytes
     cdef readonly unsigned int inline_offset
     cdef public unsigned int opcode, flags, imm_or_key, rkey, inline_bytes, ah, remote_qpn, remote_qkey
     cdef public unsigned long long remote_va, compare_add, swap
-    cdef public unsigned int first_psn, packet_count, state, ssn, retries
-    cdef public unsigned long long sent_bytes, charged, acknowledged
-    cpdef void clear_notes(self) noexcept
     cpdef int decode(self, unsigned long long n) noexcept
 
 cdef class ReceiveWork(Work):

@@ -145,15 +145,9 @@ class Work:
             return _LENGTH
         return _OK
 
-    def forget_regions(self):
-        """Let the regions of the elements go."""
-        i: cython.uint
-        for i in range(self.max_sge):
-            self.regions[i] = None
-
 
 class SendWork(Work):
-    """A send queue entry and the requester's notes about it.
+    """A send queue entry.
 
     Inline payload stands at byte ``inline_offset`` of ``buffer`` and stays there until the object is used
     again.
@@ -168,19 +162,12 @@ class SendWork(Work):
         self.opcode = self.flags = self.imm_or_key = self.rkey = self.inline_bytes = 0
         self.ah = self.remote_qpn = self.remote_qkey = 0
         self.remote_va = self.compare_add = self.swap = 0
-        self.clear_notes()
-
-    def clear_notes(self):
-        """Forget what the requester noted about the last entry."""
-        self.first_psn = self.packet_count = self.state = self.ssn = self.retries = 0
-        self.sent_bytes = self.charged = self.acknowledged = 0
 
     def check(self, n):
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
         self.wr_id = self.longs[1] if n >= 16 else 0
-        self.clear_notes()
         self.status = self.decode(n)
         return self.status
 
