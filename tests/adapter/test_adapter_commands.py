@@ -3,15 +3,23 @@
 import errno
 
 import pytest
-from adapter_world import ALL_RIGHTS, RC, UD, WRITE, End, World, gid, pair, post
+from adapter_world import ALL_RIGHTS, MEMORY_BYTES, RC, UD, WRITE, End, World, gid, pair, post
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from softhca.adapter.commands import HANDLERS, execute
+from softhca.adapter.hosts import HostFrames
+from softhca.adapter.qp_attributes import MASK
 from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
-from softhca.machine.primitives import store64
+from softhca.driver.session import prefixed
+from softhca.machine.primitives import address_of, store64
+from softhca.memory.host import HostMemory, SharedHostMemory
+from softhca.memory.regions import REFUSED_KEY
 from softhca.queues import control_fields as control
+from softhca.queues.control import EVENT_ENTRIES
 from softhca.queues.control_fields import COMMANDS
+from softhca.queues.ring import plan
 
 
 @pytest.fixture
@@ -321,22 +329,62 @@ def test_frames_that_are_not_mapped_are_refused(end):
     fields = {"pd": end.pd, "access": 1, "va": 0, "length": 4096, "page_offset": 0}
     refused(end, errno.EFAULT, call, end, control.REG_MR, frames=[(0xFFFFF000, 1)], **fields)
     refused(end, errno.EINVAL, call, end, control.REG_MR, frames=[(1, 0xFFFFFFFF)], **fields)
-    for code, slot, pages in ((errno.EBUSY, 0, 1), (errno.EINVAL, 1 << 20, 1), (errno.EINVAL, 90_000, 0)):
-        refused(
-            end,
-            code,
-            call,
-            end,
-            control.ATTACH_ARENA,
-            slot=slot,
-            pages=pages,
-            address=4096,
-            memory=control.MEMORY_FOREIGN,
-        )
+    # one kind of memory more than there are
+    refused(end, errno.EINVAL, call, end, control.ATTACH_ARENA, slot=0, pages=1, memory=2)
     refused(
         end, errno.EINVAL, call, end, control.ATTACH_ARENA, slot=90_000, pages=1, memory=control.MEMORY_SHARED
     )
     refused(end, errno.EINVAL, call, end, control.DETACH_ARENA, slot=77, pages=1)
+
+
+class Side:
+    """A host in a process of its own, as an adapter sees it."""
+
+    def __init__(self, pid, foreign=True):
+        self.foreign = foreign
+        self.memory = HostMemory(MEMORY_BYTES)
+        self.shared = SharedHostMemory(self.memory.fd)
+        self.address_map = self.shared.address_map
+        self.pid = pid
+        self.frames = HostFrames(
+            self.memory.allocate(HostFrames.CONTROL_PAGES), self.memory.allocate(HostFrames.DOORBELL_PAGES)
+        )
+
+    def attach(self, adapter, **fields):
+        """The errno of ATTACH_ARENA."""
+        host = adapter.hosts[adapter.attach_host(self)]
+        fields = {"slot": 500, "pages": 1, "memory": control.MEMORY_FOREIGN, "address": 4096, **fields}
+        code, _ = execute(adapter, host, control.ATTACH_ARENA, fields, 0)
+        assert adapter.resources.count(Kind.ARENA) == len(host.arenas) == (0 if code else 1)
+        adapter.detach_host(host.number)
+        self.shared.close()
+        self.memory.close()
+        return code
+
+
+@pytest.mark.parametrize(
+    ("code", "slot", "pages"),
+    [(0, 500, 1), (errno.EBUSY, 0, 1), (errno.EINVAL, 1 << 20, 1), (errno.EINVAL, 90_000, 0)],
+)
+def test_a_buffer_of_another_process_takes_free_slots(code, slot, pages):
+    adapter = World().add(1).adapter
+    assert Side(pid=1).attach(adapter, slot=slot, pages=pages) == code
+
+
+@pytest.mark.parametrize("pid", [0, -1])
+def test_a_host_never_names_an_address_of_the_adapters_own_process(pid):
+    adapter = World().add(1).adapter
+    secret = bytearray(3 * 4096)
+    address = address_of(secret) + 4095 & ~4095
+    assert Side(pid).attach(adapter, address=address) == errno.EPERM
+    assert Side(pid).attach(adapter, address=address, slot=0) == errno.EPERM
+
+
+def test_a_host_without_foreign_access_has_only_the_shared_memory():
+    adapter = World().add(1).adapter
+    assert Side(pid=1, foreign=False).attach(adapter) == errno.EPERM
+    side = Side(pid=0, foreign=False)
+    assert side.attach(adapter, slot=0, address=side.address_map.address(0)) == errno.EPERM
 
 
 def test_an_arena_under_a_region_stays(end):
@@ -371,7 +419,8 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.ARENA: 1,
         Kind.PD: 1,
     }
-    assert adapter.regions.lookup(key) is None
+    assert adapter.regions.find(key, left.pd, left.va, 1, 0) is None
+    assert adapter.regions.refusal == REFUSED_KEY
     assert adapter.groups.members(group) == []
     assert list(adapter.hosts) == [2]
     world.run(limit_ns=10**9)
@@ -392,6 +441,143 @@ def test_a_peer_that_left_is_noticed_and_everything_flushed():
 
 
 # commands that no driver would send
+
+
+def test_a_ring_is_no_longer_than_the_adapters_limit(end):
+    """The limits are 64 work requests, 16 shared receives and 1,000 completions."""
+    pages = end.device.session.memory.allocate(64, contiguous=True)
+
+    def ring(entries, entry_bytes, body_bytes=0):
+        body_bytes = body_bytes or entries * entry_bytes
+        frames = [(pages[0], plan(entries, body_bytes))]
+        return {"entries": entries, "body_bytes": body_bytes, "frames": frames}
+
+    numbers = {"qp_type": RC, "pd": end.pd, "send_cq": end.cq.number, "recv_cq": end.cq.number}
+    numbers.update(max_send_wr=2, max_recv_wr=2, max_send_sge=1, max_recv_sge=1)
+    for side, other, size in (("send_", "recv_", 80), ("recv_", "send_", 32)):
+        fits = prefixed(other, ring(2, 112 - size))
+        for wrong in (ring(65, size), ring(1, size), ring(2, size, 4 * size), ring(2, size, size)):
+            refused(
+                end, errno.EINVAL, call, end, control.CREATE_QP, **numbers, **fits, **prefixed(side, wrong)
+            )
+        call(end, control.CREATE_QP, **numbers, **fits, **prefixed(side, ring(64, size)))
+    for wrong in (ring(17, 32), ring(3, 32), ring(4, 32, 4 * 32 + 1), ring(4, 16, 4 * 32 - 1)):
+        fields = {"pd": end.pd, "max_wr": 4, "max_sge": 1, **wrong}
+        refused(end, errno.EINVAL, call, end, control.CREATE_SRQ, **fields)
+    call(end, control.CREATE_SRQ, pd=end.pd, max_wr=4, max_sge=1, **ring(16, 32))
+    for wrong in (ring(1001, 48), ring(4, 48, 4 * 48 + 1), ring(4, 48, 4 * 48 - 1)):
+        refused(end, errno.EINVAL, call, end, control.CREATE_CQ, **wrong)
+        refused(end, errno.EINVAL, call, end, control.RESIZE_CQ, cq=end.cq.number, **wrong)
+    call(end, control.CREATE_CQ, **ring(1000, 48))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError, errno.EINVAL),
+        (OverflowError, errno.EINVAL),
+        (TypeError, errno.EINVAL),
+        (KeyError, errno.EINVAL),
+        (IndexError, errno.EINVAL),
+        (MemoryError, errno.ENOMEM),
+        (OSError(errno.EBUSY, "busy"), errno.EBUSY),
+        (OSError, errno.EIO),
+    ],
+)
+def test_whatever_a_command_fails_with_is_a_refusal(end, monkeypatch, error, code):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setitem(HANDLERS, control.ALLOC_PD, fail)
+    refused(end, code, end.device.alloc_pd)
+
+
+def test_what_waits_to_be_told_goes_with_its_element(end):
+    srq, qp, cq = end.device.create_srq(end.pd, 4, 1), end.qp(), end.device.create_cq(4)
+    host = end.node.adapter.hosts[1]
+    for _ in range(EVENT_ENTRIES):
+        host.tell(control.EVENT_PORT_ACTIVE, 1)
+    told = [(kind, cq.number) for kind in sorted(control.CQ_EVENTS)]
+    told += [(kind, srq.number) for kind in sorted(control.SRQ_EVENTS)]
+    told += [(kind, qp.number) for kind in sorted(control.QP_EVENTS)]
+    assert len(told) == 10
+    for kind, number in told:
+        host.tell(kind, number)
+    host.tell(control.EVENT_CQ_ERR, end.cq.number)
+    call(end, control.DESTROY_CQ, cq=cq.number)
+    assert host.events.waiting() == 9
+    call(end, control.DESTROY_SRQ, srq=srq.number)
+    assert host.events.waiting() == 7
+    call(end, control.DESTROY_QP, qp_num=qp.number)
+    assert host.events.waiting() == 1
+
+
+WORDS = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
+
+
+@st.composite
+def commands_of(draw, numbers, frames):
+    """A command whose fields are often right and sometimes anything."""
+    command = draw(st.sampled_from(sorted(COMMANDS)))
+    values = {}
+    for name, kind in COMMANDS[command][1]:
+        if kind in WORDS:
+            top = (1 << WORDS[kind]) - 1
+            likely = [value for value in numbers.get(name, (0, 1, 2, 3, 4096)) if value <= top]
+            values[name] = draw(
+                st.one_of(st.sampled_from(likely), st.sampled_from(likely), st.integers(0, 8),
+                          st.integers(0, top), st.sampled_from([top, top >> 1, top ^ 0xFF]))
+            )
+        elif kind == "gid":
+            values[name] = draw(st.sampled_from([gid(1), gid(2), bytes(16), b"\xff\x0e" + bytes(14)]))
+        elif kind == "runs":
+            word = st.integers(0, 0xFFFFFFFF)
+            run = st.one_of(st.sampled_from(frames), st.tuples(word, word))
+            values[name] = draw(st.lists(run, max_size=3))
+    return command, values
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_command_with_any_fields_has_one_reply(data):
+    world = World()
+    end = End(world.add(1, max_qp=4, max_cq=4, max_qp_wr=8, max_cqe=64, max_mr=4, max_ah=4))
+    qp = end.qp(send=4, receive=4)
+    qp.modify(INIT)
+    if data.draw(st.booleans()):
+        qp.modify(RTR)
+    srq = end.device.create_srq(end.pd, 4, 1)
+    channel = end.device.session.channel
+    first = end.device.session.memory.allocate(16, contiguous=True)[0]
+    (slot,) = end.node.adapter.hosts[1].arenas
+    pages = end.node.adapter.hosts[1].arenas[slot].element[1]
+    numbers = {
+        "pd": [end.pd], "lkey": [end.key.lkey], "qp_num": [qp.number], "element": [qp.number, 1],
+        "cq": [end.cq.number], "send_cq": [end.cq.number], "recv_cq": [end.cq.number],
+        "srq": [srq.number, 0], "slot": [slot, 500], "pages": [pages, 5000],
+        "address": [end.device.session.memory.attached(slot * 4096)[2]],
+        "entries": [4], "send_entries": [4], "recv_entries": [4], "body_bytes": [4 * 48, 4 * 32],
+        "send_body_bytes": [4 * 80], "recv_body_bytes": [4 * 32],
+        "max_send_wr": [4], "max_recv_wr": [4], "max_send_sge": [1], "max_recv_sge": [1],
+        "max_inline_data": [0], "create_flags": [0], "xrcd": [0], "comp_vector": [0], "flags": [0, 1, 7],
+        "qp_type": [RC, UD], "qp_state": range(7), "attr_mask": [*MASK.values(), 0x1FFFFF, 0xBFFF],
+        "length": [4096, 8192], "access": [0, 15], "page_offset": [0], "va": [0, (1 << 64) - 4096],
+        "is_global": [1], "sgid_index": [0], "port_num": [1], "ah_port_num": [1], "ah_is_global": [1],
+        "ah_sgid_index": [0],
+    }
+    frames = [(first, 3), (first, 1), (first + 4, 2), (first, 12)]
+    for tag in range(data.draw(st.integers(1, 12))):
+        command, values = data.draw(commands_of(numbers, frames))
+        before = census(end)
+        channel.commands.send(command, tag, values)
+        end.node.adapter.kick(world.now)
+        reply = channel.replies.take()
+        assert (reply.tag, reply.command) == (tag, command)
+        assert channel.replies.take() is None
+        if reply.errno:
+            assert census(end) == before
+    world.close()
+    assert set(census(end).values()) == {0}
 
 
 @settings(max_examples=200, deadline=None)

@@ -31,21 +31,24 @@ Fields = dict[str, Any]
 Handler = Callable[["Adapter", "Host", Fields, int], Mapping[str, Any]]
 
 NO_DOORBELL = 0xFFFFFFFF
-REREG_TRANSLATION = 1
-REREG_PD = 2
-REREG_ACCESS = 4
-SRQ_MAX_WR = 1
-SRQ_LIMIT = 2
 
 
 def execute(
     adapter: Adapter, host: Host, command: int, fields: Fields, now: int
 ) -> tuple[int, Mapping[str, Any]]:
-    """``(errno, reply fields)`` of one decoded command."""
+    """``(errno, reply fields)`` of one decoded command; never raises for what a host may have written.
+
+    A value that some check below lets through and that then does not fit where it should go is a refusal
+    too: handlers make what can fail before they change anything.
+    """
     try:
         return 0, HANDLERS[command](adapter, host, fields, now)
     except OSError as refusal:
         return refusal.errno or errno.EIO, {}
+    except MemoryError:
+        return errno.ENOMEM, {}
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return errno.EINVAL, {}
 
 
 def _port(fields: Fields) -> None:
@@ -95,20 +98,27 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
 
 def _attach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     slot, pages, address = fields["slot"], fields["pages"], fields["address"]
+    if fields["memory"] not in (control.MEMORY_SHARED, control.MEMORY_FOREIGN):
+        raise OSError(errno.EINVAL, f"there is no memory of kind {fields['memory']}")
     if fields["memory"] == control.MEMORY_SHARED:
         if not host.address_map.address(slot * SLOT_PAGES):
             raise OSError(errno.EINVAL, f"slot {slot} is no shared memory of this host")
         return {}
+    if not host.foreign:
+        raise OSError(errno.EPERM, "nothing but the shared memory of this host can be reached")
     number = adapter.resources.reserve(Kind.ARENA)
     slots = range(slot, slot + -(-pages // SLOT_PAGES))
     if any(other in host.arenas for other in slots):
         raise OSError(errno.EBUSY, f"slot {slot} is attached already")
-    # an embedded host shares its own map with the adapter: there the buffer is in place already
+    # an embedded host shares its own map with the adapter: there the buffer is in place already, put
+    # there by this process itself; an address that a host merely names is never one of this process
     present = host.pid == 0 and pages > 0 and host.address_map.address(slot * SLOT_PAGES) == address != 0
     if present:
         last = slot * SLOT_PAGES + pages - 1
         if host.address_map.address(last) != address + (pages - 1) * 4096:
             raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
+    elif host.pid <= 0:
+        raise OSError(errno.EPERM, f"slot {slot} is not in the map of this process")
     else:
         host.address_map.attach(slot, pages, address, host.pid)
     resource = adapter.resources.add(Kind.ARENA, number, host.number, (slot, pages, not present))
@@ -179,14 +189,14 @@ def _reg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[s
 def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
     flags, region = fields["flags"], resource.element
-    if not flags or flags & ~(REREG_TRANSLATION | REREG_PD | REREG_ACCESS):
+    if not flags or flags & ~(control.REREG_TRANSLATION | control.REREG_PD | control.REREG_ACCESS):
         raise OSError(errno.EINVAL, f"flags {flags:#x} name nothing that can be changed")
     pd = resource.uses[0]
     arenas = resource.uses[1:]
-    if flags & REREG_PD:
+    if flags & control.REREG_PD:
         pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
     translation = None
-    if flags & REREG_TRANSLATION:
+    if flags & control.REREG_TRANSLATION:
         if fields["length"] > adapter.config.max_mr_size_bytes:
             raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
         translation = (
@@ -200,7 +210,7 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     adapter.regions.reregister(
         region,
         pd=pd.number,
-        access=fields["access"] if flags & REREG_ACCESS else None,
+        access=fields["access"] if flags & control.REREG_ACCESS else None,
         translation=translation,
     )
     # the frames are known to be real now, so that their number is bounded
@@ -232,14 +242,13 @@ def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 
 def _completion_layout(adapter: Adapter, host: Host, fields: Fields) -> Any:
-    if not 0 < fields["entries"] <= adapter.config.max_cqe:
-        raise OSError(errno.EINVAL, f"a completion queue has 1…{adapter.config.max_cqe} entries")
     return layout_of(
         host.address_map,
-        fields["entries"],
-        fields["body_bytes"],
-        fields["frames"],
-        fields["entries"] * CQE_BYTES,
+        fields,
+        least_entries=fields["entries"],
+        most_entries=adapter.config.max_cqe,
+        least_entry_bytes=CQE_BYTES,
+        most_entry_bytes=CQE_BYTES,
     )
 
 
@@ -252,7 +261,7 @@ def _resize_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 def _destroy_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     adapter.resources.remove(adapter.resources.find(Kind.CQ, fields["cq"], host.number))
-    host.events.forget(control.EVENT_COMPLETION, fields["cq"])
+    host.forget(control.CQ_EVENTS, fields["cq"])
     return {}
 
 
@@ -272,10 +281,11 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
     number = adapter.resources.reserve(Kind.SRQ)
     layout = layout_of(
         host.address_map,
-        fields["entries"],
-        fields["body_bytes"],
-        fields["frames"],
-        fields["max_wr"] * receive_bytes(1),
+        fields,
+        least_entries=fields["max_wr"],
+        most_entries=config.max_srq_wr,
+        least_entry_bytes=receive_bytes(1),
+        most_entry_bytes=receive_bytes(fields["max_sge"]),
     )
     srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host)
     adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,))
@@ -285,11 +295,11 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 
 def _modify_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     srq = adapter.resources.find(Kind.SRQ, fields["srq"], host.number).element
-    if fields["attr_mask"] & SRQ_MAX_WR or fields["attr_mask"] & ~SRQ_LIMIT:
+    if fields["attr_mask"] & ~control.SRQ_LIMIT:
         raise OSError(errno.EINVAL, "only the limit of a shared receive queue can be changed")
     if fields["srq_limit"] > srq.consumer.layout.entries:
         raise OSError(errno.EINVAL, "the limit is beyond the queue's size")
-    if fields["attr_mask"] & SRQ_LIMIT:
+    if fields["attr_mask"] & control.SRQ_LIMIT:
         srq.set_limit(fields["srq_limit"])
     return {}
 
@@ -301,6 +311,7 @@ def _query_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     adapter.resources.remove(adapter.resources.find(Kind.SRQ, fields["srq"], host.number))
+    host.forget(control.SRQ_EVENTS, fields["srq"])
     return {}
 
 

@@ -6,7 +6,7 @@ What a host wrote is never believed: a broken ring ends the service of that host
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,12 +44,18 @@ class HostFrames:
 
 class HostSide(Protocol):
     """What the adapter must be given of a host to attach it: ``frames``, this process's ``address_map`` of
-    the host's memory, and ``pid``, 0 where the host lives in this process.
+    the host's memory, and ``pid``, the process in which addresses that the host names are looked up, 0 where
+    the host lives in this process and puts its buffers into the map itself.  ``foreign``: memory of the host
+    outside the shared one may be used.
     """
 
     frames: HostFrames
     address_map: AddressMap
     pid: int
+
+    @property
+    def foreign(self) -> bool:
+        """Whether who attaches this host knows that ``pid`` is the host, and may be reached."""
 
 
 class Host:
@@ -59,6 +65,7 @@ class Host:
         self.number = number
         self.address_map = side.address_map
         self.pid = side.pid
+        self.foreign = side.foreign
         rings = ControlRings(side.frames.control, side.address_map)
         self.commands = rings.commands
         self.replies = rings.replies
@@ -101,6 +108,11 @@ class Host:
         """Give an event to the host; each (kind, element) that finds the ring full waits once."""
         self.events.post(kind, element)
         self.mark()
+
+    def forget(self, kinds: Iterable[int], element: int) -> None:
+        """An element goes: what still waits to be told of it must not name a later one of its number."""
+        for kind in kinds:
+            self.events.forget(kind, element)
 
     def mark(self) -> None:
         """Something new stands in the host's rings."""

@@ -11,14 +11,7 @@ from softhca.adapter.config import MTU_BYTES
 from softhca.adapter.paths import PORT_NUMBER, check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
-from softhca.queues.control_fields import (
-    EVENT_COMM_EST,
-    EVENT_QP_ACCESS_ERR,
-    EVENT_QP_FATAL,
-    EVENT_QP_LAST_WQE_REACHED,
-    EVENT_QP_REQ_ERR,
-    EVENT_SQ_DRAINED,
-)
+from softhca.queues.control_fields import QP_EVENTS, RING
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
@@ -34,14 +27,6 @@ QPT_UD = 4
 SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD}
 NO_SRQ = 0
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
-_EVENTS = (
-    EVENT_QP_FATAL,
-    EVENT_QP_REQ_ERR,
-    EVENT_QP_ACCESS_ERR,
-    EVENT_COMM_EST,
-    EVENT_SQ_DRAINED,
-    EVENT_QP_LAST_WQE_REACHED,
-)
 
 Fields = dict[str, Any]
 
@@ -61,18 +46,18 @@ def _check_capabilities(adapter: Adapter, fields: Fields) -> None:
             raise OSError(errno.EINVAL, f"{name} = {fields[name]} is beyond the adapter's {limit}")
 
 
-def _ring(host: Host, fields: Fields, side: str, entries: int, entry_bytes: int) -> RingConsumer:
+def _ring(
+    adapter: Adapter, host: Host, fields: Fields, side: str, entries: int, entry_bytes: int
+) -> RingConsumer:
     """One work queue's ring, checked against what it must hold."""
-    given = fields[f"{side}_entries"]
-    if given < max(entries, 1):
-        raise OSError(errno.EINVAL, f"the {side} ring has {given} entries for {entries} work requests")
     return RingConsumer(
         layout_of(
             host.address_map,
-            given,
-            fields[f"{side}_body_bytes"],
-            fields[f"{side}_frames"],
-            max(entries, 1) * entry_bytes,
+            {name: fields[f"{side}_{name}"] for name, _ in RING},
+            least_entries=max(entries, 1),
+            most_entries=adapter.config.max_qp_wr,
+            least_entry_bytes=entry_bytes,
+            most_entry_bytes=entry_bytes,
         )
     )
 
@@ -96,6 +81,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         shared = uses[-1].element
     number = adapter.resources.reserve(Kind.QP)
     send_ring = _ring(
+        adapter,
         host,
         fields,
         "send",
@@ -105,7 +91,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     receive_ring = None
     if shared is None:
         receive_ring = _ring(
-            host, fields, "recv", fields["max_recv_wr"], receive_bytes(fields["max_recv_sge"])
+            adapter, host, fields, "recv", fields["max_recv_wr"], receive_bytes(fields["max_recv_sge"])
         )
     queue_pair = QueuePair(
         adapter,
@@ -200,5 +186,4 @@ def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
     adapter.timers.disarm(queue_pair)
     adapter.groups.forget(queue_pair)
     host.give_slot(queue_pair.owner)
-    for kind in _EVENTS:
-        host.events.forget(kind, queue_pair.number)
+    host.forget(QP_EVENTS, queue_pair.number)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from softhca.memory.arenas import AddressMap
 from softhca.queues.ring import RingLayout, plan
@@ -11,20 +12,28 @@ from softhca.queues.ring import RingLayout, plan
 
 def layout_of(
     address_map: AddressMap,
-    entries: int,
-    body_bytes: int,
-    runs: Sequence[tuple[int, int]],
-    least_body_bytes: int,
+    ring: Mapping[str, Any],
+    *,
+    least_entries: int,
+    most_entries: int,
+    least_entry_bytes: int,
+    most_entry_bytes: int,
 ) -> RingLayout:
-    """The layout of ``entries`` references and ``body_bytes`` of bodies over runs of frames.
+    """The layout of the ring that the fields ``control_fields.RING`` describe.
 
-    EINVAL for sizes that cannot be, too few body bytes or another number of frames; EFAULT for frames that
-    are not mapped here.
+    The bounds are what the adapter's limits allow, for the adapter keeps a few bytes an entry and a page
+    itself.  EINVAL for ``entries`` outside of them, a body store that cannot hold the least number of
+    shortest entries or is longer than all entries at their longest, or another number of frames; EFAULT for
+    frames that are not mapped here.
     """
+    entries, body_bytes, runs = ring["entries"], ring["body_bytes"], ring["frames"]
+    if not 0 < least_entries <= entries <= most_entries:
+        raise OSError(errno.EINVAL, f"a ring here has {least_entries}…{most_entries} entries, not {entries}")
+    least_bytes, most_bytes = least_entries * least_entry_bytes, entries * most_entry_bytes
+    if not least_bytes <= body_bytes <= most_bytes:
+        raise OSError(errno.EINVAL, f"{entries} entries take {least_bytes}…{most_bytes} bytes")
     pages = plan(entries, body_bytes)
-    if body_bytes < least_body_bytes or sum(count for _, count in runs) != pages:
-        raise OSError(
-            errno.EINVAL, f"a ring of {entries} entries takes {least_body_bytes} bytes and {pages} frames"
-        )
+    if sum(count for _, count in runs) != pages:
+        raise OSError(errno.EINVAL, f"{entries} entries and {body_bytes} bytes take {pages} frames")
     frames = [frame for first, count in runs for frame in range(first, first + count)]
     return RingLayout.over(frames, address_map, entries, body_bytes)

@@ -67,6 +67,23 @@ EVENT_CLIENT_REREGISTER = 17
 EVENT_GID_CHANGE = 18
 EVENT_COMPLETION = 256
 
+# What is told of one kind of element, and forgotten with it.
+CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
+SRQ_EVENTS = frozenset({EVENT_SRQ_ERR, EVENT_SRQ_LIMIT_REACHED})
+QP_EVENTS = frozenset({
+    EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_COMM_EST, EVENT_SQ_DRAINED,
+    EVENT_QP_LAST_WQE_REACHED,
+})
+
+# REREG_MR ``flags`` (ibv_rereg_mr_flags).
+REREG_TRANSLATION = 1
+REREG_PD = 2
+REREG_ACCESS = 4
+
+# MODIFY_SRQ ``attr_mask`` (ibv_srq_attr_mask).
+SRQ_MAX_WR = 1
+SRQ_LIMIT = 2
+
 
 def _all(kind: str, names: str) -> Fields:
     """Fields of one kind."""
