@@ -119,13 +119,17 @@ def test_arguments_after_the_dashes_are_the_programs():
 def test_status_is_the_first_failure_and_the_others_are_ended(tmp_path):
     code = (
         "import os, sys, time\n"
-        "if os.environ['SOFTHCA_RANK'] == '1': sys.exit(7)\n"
+        "if os.environ['SOFTHCA_RANK'] == '1':\n"
+        f"    while len(os.listdir({str(tmp_path)!r})) < 2: time.sleep(0.01)\n"
+        "    sys.exit(7)\n"
         f"open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w').close()\n"
         "time.sleep(600)\n"
     )
     process = softhca_run(*python(code, "-n", "3"))
     assert process.returncode == 7
-    for name in os.listdir(tmp_path):
+    others = os.listdir(tmp_path)
+    assert len(others) == 2
+    for name in others:
         with pytest.raises(ProcessLookupError):
             os.kill(int(name), 0)
 
