@@ -5,7 +5,7 @@ import pytest
 from transport_pair import ALL_ACCESS, ERR, INIT, RESET, RTR, RTS, Faults
 
 from softhca.queues import cqe, wqe
-from softhca.transport.environment import (
+from softhca.queues.control_fields import (
     EVENT_COMM_EST,
     EVENT_QP_ACCESS_ERR,
     EVENT_QP_FATAL,

@@ -6,7 +6,7 @@ import pytest
 from transport_pair import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD, Faults
 
 from softhca.queues import cqe, wqe
-from softhca.transport.environment import EVENT_SQ_DRAINED
+from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.states import (
     BEHAVIOUR,
     NAMES,

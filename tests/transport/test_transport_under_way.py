@@ -7,7 +7,7 @@ from transport_pair import ERR, RC, SQD, SQE, UC
 
 from softhca.queues import cqe, wqe
 from softhca.queues.completion import CompletionQueue
-from softhca.transport.environment import EVENT_SQ_DRAINED
+from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.replay import ReplayRing
 from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes as op

@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
 from softhca.driver.errors import DriverError
-from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL
+from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, QP_ERROR_EVENTS
 
 if TYPE_CHECKING:
     from softhca.driver.cq import CqHandle
 
 _Found = TypeVar("_Found")
-
-QP_EVENTS = frozenset({1, 2, 3})
-"""ibv_event_type numbers after which a queue pair is in the error state."""
 
 
 class EventRouter:
@@ -67,7 +64,7 @@ class EventRouter:
         with self._lock:
             while (event := ring.take()) is not None:
                 if event.kind != EVENT_COMPLETION:
-                    if event.kind in QP_EVENTS:
+                    if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
                     self._events[event.kind, event.element] = None
                     continue

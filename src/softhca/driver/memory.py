@@ -15,9 +15,6 @@ from softhca.memory.arenas import PAGE_BYTES
 from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED
 from softhca.queues import control_fields as control
 
-CHANGE_TRANSLATION = 1
-CHANGE_ACCESS = 4
-
 
 class MemoryKey(NamedTuple):
     """A registration: the driver's ``handle`` of it, and its keys."""
@@ -101,10 +98,10 @@ class Registrar:
     ) -> MemoryKey:
         """Change a registration; see `DeviceDriver.rereg_mr`."""
         lkey, placed, rights = self._find(handle)
-        rights = access if flags & CHANGE_ACCESS else rights
+        rights = access if flags & control.REREG_ACCESS else rights
         fields: dict[str, Any] = {}
         new = placed
-        if flags & CHANGE_TRANSLATION:
+        if flags & control.REREG_TRANSLATION:
             new = self._place(address, length, rights, buffer)
             fields = self._translation(new, new.address, length, rights)
         elif rights & LOCAL_WRITE and not placed.writable:

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
 _MAY_SEND = tuple(behaviour.post_send for behaviour in BEHAVIOUR)
 _MAY_RECEIVE = tuple(behaviour.post_receive for behaviour in BEHAVIOUR)
-_EVENTS = frozenset(
-    {
-        control.EVENT_QP_FATAL,
-        control.EVENT_QP_REQ_ERR,
-        control.EVENT_QP_ACCESS_ERR,
-        control.EVENT_COMM_EST,
-        control.EVENT_SQ_DRAINED,
-        control.EVENT_QP_LAST_WQE_REACHED,
-    }
-)
 
 
 class QpHandle:
@@ -200,5 +190,5 @@ class QpHandle:
         self._session.call(control.DESTROY_QP, qp_num=self.number)
         self._driver.forget_queue_pair(self)
         self._driver.events.sort()
-        self._driver.events.forget(_EVENTS, self.number)
+        self._driver.events.forget(control.QP_EVENTS, self.number)
         self._free()

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 Element = tuple[int, int, int]
 """A scatter/gather element: virtual address, length in bytes, L_Key."""
 
-_MAX_WR = 1
-_LIMIT = 2
-
 
 class SrqHandle:
     """A shared receive queue: ``number``, ``max_wr``, ``max_sge``.  Any thread may call any method."""
@@ -65,7 +62,9 @@ class SrqHandle:
 
     def modify(self, max_wr: int | None = None, limit: int | None = None) -> None:
         """Arm the limit event (0: disarm).  Another size is refused (EINVAL)."""
-        mask = (_MAX_WR if max_wr is not None else 0) | (_LIMIT if limit is not None else 0)
+        mask = (control.SRQ_MAX_WR if max_wr is not None else 0) | (
+            control.SRQ_LIMIT if limit is not None else 0
+        )
         self._session.call(
             control.MODIFY_SRQ, srq=self.number, attr_mask=mask, max_wr=max_wr or 0, srq_limit=limit or 0
         )
@@ -78,8 +77,6 @@ class SrqHandle:
         """EBUSY while queue pairs use it."""
         self._session.call(control.DESTROY_SRQ, srq=self.number)
         self._driver.events.sort()
-        self._driver.events.forget(
-            frozenset({control.EVENT_SRQ_ERR, control.EVENT_SRQ_LIMIT_REACHED}), self.number
-        )
+        self._driver.events.forget(control.SRQ_EVENTS, self.number)
         self._session.free(self._frames)
         self._frames = []

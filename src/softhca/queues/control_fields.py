@@ -74,6 +74,8 @@ QP_EVENTS = frozenset({
     EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_COMM_EST, EVENT_SQ_DRAINED,
     EVENT_QP_LAST_WQE_REACHED,
 })
+# After these a queue pair is in the error state.
+QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR})
 
 # REREG_MR ``flags`` (ibv_rereg_mr_flags).
 REREG_TRANSLATION = 1

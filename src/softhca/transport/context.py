@@ -16,14 +16,14 @@ from errno import EINVAL
 
 import cython
 
-from softhca.transport import services
-from softhca.transport.counters import TransportCounters
-from softhca.transport.environment import (
+from softhca.queues.control_fields import (
     EVENT_COMM_EST,
     EVENT_QP_FATAL,
     EVENT_QP_LAST_WQE_REACHED,
     EVENT_SQ_DRAINED,
 )
+from softhca.transport import services
+from softhca.transport.counters import TransportCounters
 from softhca.transport.states import (
     BEHAVIOUR,
     ERR,

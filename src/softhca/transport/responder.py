@@ -12,9 +12,9 @@ connection.
 import cython
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ
+from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
 from softhca.queues.cqe import WC_RECV, WC_REM_INV_REQ_ERR
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
-from softhca.transport.environment import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
 from softhca.transport.execution import (
     ACCESS,
     DONE,
