@@ -6,15 +6,6 @@ clock.
 
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
-# ibv_event_type: what `Environment.event` reports
-EVENT_CQ_ERR = 0
-EVENT_QP_FATAL = 1
-EVENT_QP_REQ_ERR = 2
-EVENT_QP_ACCESS_ERR = 3
-EVENT_COMM_EST = 4
-EVENT_SQ_DRAINED = 5
-EVENT_QP_LAST_WQE_REACHED = 16
-
 
 class AddressHandle:
     """A destination for datagrams, resolved once when the handle is made (IBTA 11.2.2.1).
@@ -60,7 +51,7 @@ class Environment:
         """
 
     def event(self, kind, number):
-        """Report asynchronous event ``kind`` (``ibv_event_type``) of the element with ``number``."""
+        """Report asynchronous event ``kind`` (``control_fields.EVENT_``…) of the element with ``number``."""
 
     def address_handle(self, number):
         """The address handle with this ``number``, or None."""

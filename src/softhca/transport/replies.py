@@ -9,8 +9,8 @@ for it acknowledges what lies before as well.  So a run of packets, however long
 import cython
 
 from softhca.memory.regions import REMOTE_READ
+from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
 from softhca.transport.credits import INVALID, encode
-from softhca.transport.environment import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
 from softhca.transport.execution import MessageReceiver
 from softhca.transport.replay import ReplayRing, Resource
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
