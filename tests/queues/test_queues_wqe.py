@@ -137,6 +137,40 @@ def test_wr_id_is_taken_when_it_is_there(n):
     assert (work.num_sge, work.total_bytes) == (0, 0)
 
 
+WIDTHS = (8, 8, 32, 64, 64, 32, 64, 64, 32, 32, 32)
+"""Bits of encode_send's numbers, in their order."""
+
+
+@pytest.mark.parametrize("field", range(len(WIDTHS)))
+def test_a_send_entry_takes_no_number_that_its_field_cannot_hold(field):
+    for value, fits in ((-1, False), (1 << WIDTHS[field], False), (1 << 70, False),
+                        ((1 << WIDTHS[field]) - 1, True)):
+        numbers = [0] * len(WIDTHS)
+        numbers[field] = value
+        out = memoryview(bytearray(200))
+        if fits:
+            assert encode_send(out, *numbers, [(0, 0, 0)]) == 80
+            assert sum(out.tobytes()) in (WIDTHS[field] // 8 * 255 + extra for extra in (1, 1 - wqe.INLINE))
+        else:
+            with pytest.raises(OverflowError):
+                encode_send(out, *numbers, [(0, 0, 0)])
+
+
+@pytest.mark.parametrize("field", [0, 1, 2])
+def test_an_element_takes_no_number_that_its_field_cannot_hold(field):
+    bits = (64, 32, 32)[field]
+    for value in (-1, 1 << bits):
+        element = [0, 0, 0]
+        element[field] = value
+        with pytest.raises(OverflowError):
+            encode_send(memoryview(bytearray(200)), *[0] * 11, [tuple(element)])
+        with pytest.raises(OverflowError):
+            encode_receive(memoryview(bytearray(200)), 0, [tuple(element)])
+    for wr_id in (-1, 1 << 64):
+        with pytest.raises(OverflowError):
+            encode_receive(memoryview(bytearray(200)), wr_id, [])
+
+
 def test_an_entry_longer_than_the_queue_allows_is_refused():
     assert load(SendWork(4, 32), header(num_sge=5) + sge(1, 1, 1) * 6) == wqe.WORK_TRUNCATED
     assert load(ReceiveWork(2), bytes(16 + 48)) == wqe.WORK_TRUNCATED

@@ -229,7 +229,8 @@ def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, 
     """Write a send entry into ``out``; its length in bytes, −1 where ``out`` is too short for it.
 
     ``sges`` is a list of (va, length, lkey).  ``inline`` (bytes) makes it an inline entry without elements;
-    the INLINE flag follows from it.
+    the INLINE flag follows from it.  OverflowError for a value that its field cannot hold; what stands in
+    ``out`` then is no entry.
     """
     i: cython.Py_ssize_t
     payload: cython.Py_ssize_t = 0
@@ -244,6 +245,8 @@ def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, 
         n = SEND_HEADER_BYTES + payload
     if n > len(out) or len(sges) > 0xFFFF:
         return -1
+    if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
+        raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
     _put32(out, 0, opcode | flags << 8 | len(sges) << 16)
     _put32(out, 4, imm)
     _put64(out, 8, wr_id)
@@ -265,7 +268,10 @@ def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, 
 
 
 def encode_receive(out, wr_id, sges):
-    """Write a receive entry into ``out``; its length in bytes, −1 where ``out`` is too short for it."""
+    """Write a receive entry into ``out``; its length in bytes, −1 where ``out`` is too short for it.
+
+    OverflowError as ``encode_send``.
+    """
     n: cython.Py_ssize_t = RECEIVE_HEADER_BYTES + SGE_BYTES * len(sges)
     if n > len(out) or len(sges) > 0xFFFF:
         return -1
@@ -284,8 +290,16 @@ def _put_elements(out, o, sges):
         o += 16
 
 
+def _check_width(value, bits):
+    """OverflowError for a value that the compiled arguments would not take."""
+    if not 0 <= value < 1 << bits:
+        raise OverflowError(f"{value} does not fit {bits} bits")
+
+
 def _put32(out, o, value):
     """Write 32 bits, little-endian."""
+    if not cython.compiled:
+        _check_width(value, 32)
     out[o] = value & 0xFF
     out[o + 1] = (value >> 8) & 0xFF
     out[o + 2] = (value >> 16) & 0xFF
@@ -294,5 +308,7 @@ def _put32(out, o, value):
 
 def _put64(out, o, value):
     """Write 64 bits, little-endian."""
+    if not cython.compiled:
+        _check_width(value, 64)
     _put32(out, o, value & 0xFFFFFFFF)
     _put32(out, o + 4, value >> 32)
