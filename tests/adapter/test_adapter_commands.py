@@ -1,6 +1,7 @@
 """Control commands: what they refuse, and that a refusal changes nothing; what a dead host leaves behind."""
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 from adapter_world import ALL_RIGHTS, MEMORY_BYTES, RC, UD, WRITE, End, World, gid, pair, post
@@ -619,7 +620,48 @@ def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(en
     other = End(end.node)
     layout = end.device.session.channel.commands._producer.layout
     store64(layout.control, 1 << 40)
+    qp = other.qp()
     end.node.adapter.kick(end.world.now)
-    assert end.node.adapter.hosts[1].commands.broken
+    host = end.node.adapter.hosts[1]
+    assert host.commands.broken
+    assert_is_out(end, host)
     assert other.device.query_device()["max_qp"] == 4
+    assert not end.node.adapter.hosts[2].failed
+    qp.destroy()
     store64(layout.control, 0)
+
+
+def assert_is_out(end, host):
+    """The host is told once, and neither its commands nor its doorbells are looked at any more."""
+    channel, adapter, rung = end.device.session.channel, end.node.adapter, []
+    assert host.failed
+    adapter.take_notifications()
+    adapter.kick(end.world.now)
+    assert adapter.take_notifications() == []
+    assert [channel.events.take(), channel.events.take()] == [(control.EVENT_DEVICE_FATAL, 0, 0), None]
+    host.queue_pairs.append(SimpleNamespace(doorbell=rung.append))
+    channel.doorbells.ring(len(host.queue_pairs) - 1)
+    channel.commands.send(control.ALLOC_PD, 1, {})
+    adapter.kick(end.world.now)
+    adapter.expire(end.world.now)
+    assert channel.replies.take() is None
+    assert rung == []
+
+
+@pytest.mark.parametrize("serve", ["kick", "expire"])
+def test_a_host_that_breaks_its_doorbells_is_served_no_more(end, serve):
+    adapter, host = end.node.adapter, end.node.adapter.hosts[1]
+    store64(end.device.session.channel.doorbells.control, 1 << 40)
+    assert not host.failed
+    getattr(adapter, serve)(end.world.now)
+    assert_is_out(end, host)
+
+
+def test_a_host_that_breaks_its_event_ring_is_served_no_more(end):
+    adapter, host = end.node.adapter, end.node.adapter.hosts[1]
+    store64(host.events._producer.layout.control + 64, 1 << 40)
+    for _ in range(EVENT_ENTRIES + 1):
+        host.tell(control.EVENT_PORT_ACTIVE, 1)
+    adapter.kick(end.world.now)
+    assert host.failed
+    assert host.events.waiting() == 0

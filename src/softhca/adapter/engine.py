@@ -88,8 +88,9 @@ class Adapter(Environment):
         One thread at a time.
     What never happens
         No packet, ring entry or command that somebody else wrote raises an exception: a packet is dropped and
-        counted by reason, a command is refused with an errno, a host that breaks its rings is no longer
-        served.  Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
+        counted by reason, a command is refused with an errno, a queue whose ring is broken fails by itself,
+        and a host that breaks its control rings or doorbells gets DEVICE_FATAL and is no longer served.
+        Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
         pairs or regions exist.
 
     ``source_port_for`` is the link's (entropy → UDP source port), ``overhead_for`` (GID → bytes) the cost of
@@ -161,10 +162,12 @@ class Adapter(Environment):
         served: cython.bint = False
         self.now = now
         for host in list(self.hosts.values()):
-            if self._serve_commands(host, now):
-                served = True
-            if host.ring(now):
-                served = True
+            if not host.failed:
+                # both, and what costs more than a look only where neither had anything
+                if self._serve_commands(host, now) | host.ring(now):
+                    served = True
+                else:
+                    host.watch()
             if host.events.waiting():
                 host.events.flush()
         return served
@@ -283,7 +286,7 @@ class Adapter(Environment):
             for queue_pair in self.timers.expire(now):
                 queue_pair.expire(now)
         for host in self.hosts.values():
-            if not host.doorbells.empty():
+            if not host.failed and not host.doorbells.empty():
                 host.ring(now)
             if host.events.waiting():
                 host.events.flush()

@@ -1,6 +1,7 @@
 """An attached host: its rings and doorbells, its address map, and which queue a doorbell means.
 
-What a host wrote is never believed: a broken ring ends the service of that host alone.
+What a host wrote is never believed.  One that breaks its control rings or its doorbells is told so
+(DEVICE_FATAL) and no longer served: neither commands nor doorbells are looked at until it is detached.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from softhca.queues.control import ControlRings
 from softhca.queues.control_fields import (
     EVENT_COMPLETION,
     EVENT_CQ_ERR,
+    EVENT_DEVICE_FATAL,
     EVENT_SRQ_ERR,
     EVENT_SRQ_LIMIT_REACHED,
 )
@@ -76,6 +78,15 @@ class Host:
         self._free_slots: list[int] = []
         self._notify = notify
         self.told = False
+        self.failed = False
+
+    def watch(self) -> None:
+        """Look whether the host has broken what both share: then it is ``failed``, and told so once."""
+        if self.failed:
+            return
+        if self.commands.broken or self.replies.broken or self.events.broken or self.doorbells.malformed:
+            self.failed = True
+            self.tell(EVENT_DEVICE_FATAL, 0)
 
     def take_slot(self, queue_pair: QueuePair) -> int:
         """A doorbell for ``queue_pair``; ENOMEM when all are given."""
@@ -98,6 +109,8 @@ class Host:
         for turn in range(DOORBELL_SLOTS):
             slot = self.doorbells.next()
             if slot < 0:
+                if self.doorbells.malformed:
+                    self.watch()
                 return turn > 0
             queue_pair = self.queue_pairs[slot] if slot < len(self.queue_pairs) else None
             if queue_pair is not None:
