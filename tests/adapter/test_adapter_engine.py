@@ -20,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.engine import NEVER, PORT_NUMBER
+from softhca.adapter.timers import TICK_NS
 from softhca.driver import services
 from softhca.machine.primitives import address_of
 from softhca.queues.control_fields import EVENT_COMM_EST
+from softhca.transport.unreliable import HOLD_NS
 from softhca.wire import icrc
 from softhca.wire.burst import CAPACITY
 from softhca.wire.framing import ROCE_V4
@@ -346,7 +348,10 @@ def test_multicast_reaches_every_attached_queue_pair_but_the_sender():
 
 
 def busy_world(levels, messages=40):
-    """Queue pairs of one adapter with much to send, by service level; nothing is acknowledged."""
+    """Queue pairs of one adapter with much to send, by service level; nothing is acknowledged.
+
+    The window towards the other one is wider than all of it, for it is the scheduler that matters.
+    """
     world = World()
     left, right = End(world.add(1), 1 << 20, 1024), End(world.add(2), 1 << 20, 1024)
     pairs = []
@@ -354,6 +359,8 @@ def busy_world(levels, messages=40):
         qp, peer = left.qp(UC, send=64), right.qp(UC)
         join((left, qp), (right, peer), UC, sl=level)
         pairs.append(qp)
+    for window in left.node.adapter.port.windows.values():
+        window.limit_bytes = window.maximum_bytes = 1 << 30
     for qp in pairs:
         for _ in range(messages):
             qp.post_send(
@@ -393,6 +400,8 @@ def test_a_destroyed_queue_pair_sends_nothing_more():
     number = pairs[1].number
     while end.node.adapter.transmit(PORT_NUMBER, world.burst, world.now):
         assert end.node.adapter.queue_pairs.keys() == {number}
+    world.now += HOLD_NS + TICK_NS  # until then what was sent stands in the window
+    end.node.adapter.expire(world.now)
     assert end.node.adapter.next_deadline() == NEVER
     world.close()
 

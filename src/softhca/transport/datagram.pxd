@@ -10,7 +10,7 @@ from softhca.wire.packet_view cimport PacketView
 
 cdef class DatagramSender(UnreliableQueue):
     cdef int judge(self, Request request, AddressHandle handle)
-    cdef bint put(self, Request request, AddressHandle handle, Burst burst)
+    cdef bint put(self, Request request, Burst burst)
 
 
 cdef class DatagramReceiver(ReceiveQueue):

@@ -11,7 +11,10 @@ from softhca.machine.primitives import address_of
 from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
 from softhca.queues.wqe import SOLICITED
 from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.transport.request import Request
+from softhca.transport.services import WR_SEND_WITH_IMM
 from softhca.transport.unreliable import UnreliableQueue
+from softhca.wire import opcodes
 from softhca.wire.build import put_deth, put_immdt, put_pad
 from softhca.wire.grh import Grh
 from softhca.wire.ip import Ipv4, Ipv6
@@ -23,7 +26,9 @@ QKEY_OF_QUEUE_PAIR = 0x80000000  # a Q_Key with this bit in a work request means
 _GRH_BYTES = cython.declare(cython.ulonglong, GRH_BYTES)
 _OWN_QKEY = cython.declare(cython.uint, QKEY_OF_QUEUE_PAIR)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
-_SEND_IMM = cython.declare(cython.uint, 3)
+_SEND_IMM = cython.declare(cython.uint, WR_SEND_WITH_IMM)
+_ONLY = cython.declare(cython.uint, opcodes.UD_SEND_ONLY & 0x1F)
+_ONLY_IMMEDIATE = cython.declare(cython.uint, opcodes.UD_SEND_ONLY_WITH_IMMEDIATE & 0x1F)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
@@ -35,7 +40,22 @@ _NATIVE = cython.declare(cython.int, NATIVE)
 
 
 class DatagramSender(UnreliableQueue):
-    """The send side: each work request names its address handle, queue pair and Q_Key."""
+    """The send side: each work request names its address handle, queue pair and Q_Key.
+
+    The queue pair's service level is that of the current request's address handle.
+    """
+
+    def doorbell(self, now):
+        request: Request
+        self.now = now
+        if not self.blocked:
+            # the turn that is asked for is one of the first request's service level
+            request = self.current()
+            if request is not None:
+                handle = self.qp.environment.address_handle(request.work.ah)
+                if handle is not None:
+                    self.qp.service_level = handle.service_level
+        UnreliableQueue.doorbell(self, now)
 
     def judge(self, request, handle):
         """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within
@@ -47,20 +67,24 @@ class DatagramSender(UnreliableQueue):
         return 0
 
     def write(self, request, burst):
-        """A burst goes to one destination: the route of its first packet."""
+        """A burst goes to one destination on one service level: those of its first packet."""
+        following: cython.bint = burst.packets != 0
         handle = self.qp.environment.address_handle(request.work.ah)
         status: cython.int = self.judge(request, handle)
         if status:
             self.fail_head(status)
             return False
-        if burst.packets == 0:
-            self.writer.route = handle.route
-            burst.route = handle.route
-        elif handle.route is not burst.route:
+        if following and (
+            handle.route is not burst.route or handle.service_level != self.qp.service_level
+        ):
+            self.qp.service_level = handle.service_level
             return False
-        return self.put(request, handle, burst)
+        if not following:
+            self.qp.service_level = handle.service_level
+            self.aim(burst, handle.route, handle.window)
+        return self.put(request, burst)
 
-    def put(self, request, handle, burst):
+    def put(self, request, burst):
         """Write the packet; False when it does not fit, or when the work request has failed."""
         o: cython.Py_ssize_t
         n: cython.uint = request.length_bytes
@@ -68,11 +92,12 @@ class DatagramSender(UnreliableQueue):
         immediate: cython.bint = request.work.opcode == _SEND_IMM
         qkey: cython.uint = request.work.remote_qkey
         if not self.writer.fits(12 + 8 + (4 if immediate else 0) + n + pad + 4):
+            self.blocked = burst.packets == 0
             return False
         if qkey & _OWN_QKEY:
             qkey = self.qp.qkey
         o = self.writer.open(
-            0x05 if immediate else 0x04,
+            _ONLY_IMMEDIATE if immediate else _ONLY,
             request.work.flags & _SOLICITED != 0,
             pad,
             False,

@@ -9,6 +9,7 @@ cdef class ReceiveQueue(Half):
     cdef public QueuePair qp
     cdef public ReceiveWork work
     cdef public BufferList buffers
+    cdef bint connected
     cdef public bint holding
     cdef public bint resolved
     cdef public bint broken

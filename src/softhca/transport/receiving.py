@@ -8,6 +8,7 @@ from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_SU
 from softhca.queues.wqe import WORK_OK, ReceiveWork
 from softhca.transport.halves import Half
 from softhca.transport.scatter import BufferList
+from softhca.transport.services import SERVICES
 
 NO_RECEIVE = -1  # `acquire` found none
 
@@ -33,6 +34,7 @@ class ReceiveQueue(Half):
         self.qp = qp
         self.work = ReceiveWork(max_sge)
         self.buffers = BufferList(max_sge)
+        self.connected = SERVICES[qp.service].connected
         self.holding = False
         self.resolved = False
         self.broken = False
@@ -92,7 +94,7 @@ class ReceiveQueue(Half):
             source_qp,
             0,
             self.qp.pkey_index,
-            self.qp.service_level,
+            self.qp.service_level if self.connected else 0,  # a datagram's is not told by a socket
             0,
             0,
             self.now,

@@ -18,7 +18,6 @@ cdef class ReplyingReceiver(MessageReceiver):
     cdef public unsigned int gap_psn
     cdef public bint nak_sent
     cdef public bint dying
-    cdef bint replies_first
 
     cdef unsigned int credit_code(self)
     cdef int answer(self, Resource resource)

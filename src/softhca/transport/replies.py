@@ -14,6 +14,7 @@ from softhca.transport.credits import INVALID, encode
 from softhca.transport.execution import MessageReceiver
 from softhca.transport.replay import ReplayRing, Resource
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
+from softhca.wire import opcodes
 from softhca.wire.build import put_aeth, put_pad
 from softhca.wire.psn import distance
 
@@ -31,6 +32,10 @@ _REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
 _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _NO_LIMIT = cython.declare(cython.uint, INVALID)
+_RESPONSE_FIRST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_FIRST)
+_RESPONSE_MIDDLE = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_MIDDLE)
+_RESPONSE_LAST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_LAST)
+_RESPONSE_ONLY = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_ONLY)
 _EACCES = cython.declare(cython.int, 13)
 _ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
 _FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
@@ -140,9 +145,9 @@ class ReplyingReceiver(MessageReceiver):
             n = pmtu
         pad: cython.uint = (4 - (n & 3)) & 3
         if first:
-            code = 0x10 if last else 0x0D
+            code = _RESPONSE_ONLY if last else _RESPONSE_FIRST
         else:
-            code = 0x0F if last else 0x0E
+            code = _RESPONSE_LAST if last else _RESPONSE_MIDDLE
         if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4):
             return 0
         if resource.length_bytes and (

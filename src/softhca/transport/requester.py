@@ -22,7 +22,7 @@ from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
 from softhca.transport.segmentation import UNLIMITED
 from softhca.transport.sending import SendQueue
-from softhca.transport.states import BEHAVIOUR, RTS
+from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 from softhca.wire.psn import distance
 
@@ -43,12 +43,12 @@ _WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _FENCE = cython.declare(cython.uint, FENCE)
-_RTS = cython.declare(cython.int, RTS)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+_START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _ACK_COST = cython.declare(cython.ulonglong, 64)
@@ -92,7 +92,7 @@ class ReliableSendQueue(SendQueue):
 
     def doorbell(self, now):
         self.now = now
-        if self.qp.state == _RTS and self.blocked == _NOT_BLOCKED:
+        if _START_SEND[self.qp.state] and self.blocked == _NOT_BLOCKED:
             self.ready = True
             self.qp.environment.schedule(self.qp)
 
@@ -107,7 +107,7 @@ class ReliableSendQueue(SendQueue):
         request: Request
         if self.cursor < self.tail:
             return self.at(self.cursor)
-        if self.qp.state != _RTS:
+        if not _START_SEND[self.qp.state]:
             return None
         request = self.take()
         if request is not None:

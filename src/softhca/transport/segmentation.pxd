@@ -13,6 +13,7 @@ cdef class PacketWriter:
     cdef public Route route
     cdef public unsigned long long budget_bytes
     cdef public unsigned int packet_overhead_bytes
+    cdef bint acknowledged
     cdef unsigned int start
     cdef bint closed
 

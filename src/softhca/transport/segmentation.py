@@ -10,6 +10,19 @@ the cache.
 import cython
 
 from softhca.queues.wqe import SOLICITED
+from softhca.transport.services import (
+    SERVICES,
+    WR_ATOMIC_CMP_AND_SWP,
+    WR_ATOMIC_FETCH_AND_ADD,
+    WR_OPCODES,
+    WR_RDMA_READ,
+    WR_RDMA_WRITE,
+    WR_RDMA_WRITE_WITH_IMM,
+    WR_SEND,
+    WR_SEND_WITH_IMM,
+    WR_SEND_WITH_INV,
+)
+from softhca.wire import opcodes
 from softhca.wire.build import (
     put_aeth,
     put_atomicacketh,
@@ -22,7 +35,6 @@ from softhca.wire.build import (
     put_reth,
 )
 from softhca.wire.icrc import compute
-from softhca.wire.opcodes import OPCODES
 
 MAX_BURST_BYTES = 65_000
 MAX_BURST_PACKETS = 64
@@ -32,27 +44,42 @@ _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
-_RDMA_WRITE = cython.declare(cython.uint, 0)
-_RDMA_WRITE_IMM = cython.declare(cython.uint, 1)
-_SEND_IMM = cython.declare(cython.uint, 3)
-_COMPARE_SWAP = cython.declare(cython.uint, 5)
-_SEND_INV = cython.declare(cython.uint, 9)
+_RDMA_WRITE = cython.declare(cython.uint, WR_RDMA_WRITE)
+_RDMA_WRITE_IMM = cython.declare(cython.uint, WR_RDMA_WRITE_WITH_IMM)
+_SEND_IMM = cython.declare(cython.uint, WR_SEND_WITH_IMM)
+_COMPARE_SWAP = cython.declare(cython.uint, WR_ATOMIC_CMP_AND_SWP)
+_SEND_INV = cython.declare(cython.uint, WR_SEND_WITH_INV)
 
-# Low five bits of BTH's opcode by work request opcode (ibv_wr_opcode) and position FIRST, MIDDLE, LAST, ONLY
+_SEND_BEGINS = (opcodes.RC_SEND_FIRST, opcodes.RC_SEND_MIDDLE)
+_WRITE_BEGINS = (opcodes.RC_RDMA_WRITE_FIRST, opcodes.RC_RDMA_WRITE_MIDDLE)
+# Low five bits of BTH's opcode, the same for all services (RC's top three are 0), by work request opcode
+# (ibv_wr_opcode) and position FIRST, MIDDLE, LAST, ONLY
 POSITIONS: dict[int, tuple[int, int, int, int]] = {
-    0: (0x06, 0x07, 0x08, 0x0A),  # RDMA_WRITE
-    1: (0x06, 0x07, 0x09, 0x0B),  # RDMA_WRITE_WITH_IMM
-    2: (0x00, 0x01, 0x02, 0x04),  # SEND
-    3: (0x00, 0x01, 0x03, 0x05),  # SEND_WITH_IMM
-    4: (0x0C, 0x0C, 0x0C, 0x0C),  # RDMA_READ
-    5: (0x13, 0x13, 0x13, 0x13),  # ATOMIC_CMP_AND_SWP
-    6: (0x14, 0x14, 0x14, 0x14),  # ATOMIC_FETCH_AND_ADD
-    9: (0x00, 0x01, 0x16, 0x17),  # SEND_WITH_INV
+    WR_RDMA_WRITE: (*_WRITE_BEGINS, opcodes.RC_RDMA_WRITE_LAST, opcodes.RC_RDMA_WRITE_ONLY),
+    WR_RDMA_WRITE_WITH_IMM: (
+        *_WRITE_BEGINS,
+        opcodes.RC_RDMA_WRITE_LAST_WITH_IMMEDIATE,
+        opcodes.RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE,
+    ),
+    WR_SEND: (*_SEND_BEGINS, opcodes.RC_SEND_LAST, opcodes.RC_SEND_ONLY),
+    WR_SEND_WITH_IMM: (
+        *_SEND_BEGINS,
+        opcodes.RC_SEND_LAST_WITH_IMMEDIATE,
+        opcodes.RC_SEND_ONLY_WITH_IMMEDIATE,
+    ),
+    WR_RDMA_READ: (opcodes.RC_RDMA_READ_REQUEST,) * 4,
+    WR_ATOMIC_CMP_AND_SWP: (opcodes.RC_COMPARE_SWAP,) * 4,
+    WR_ATOMIC_FETCH_AND_ADD: (opcodes.RC_FETCH_ADD,) * 4,
+    WR_SEND_WITH_INV: (
+        *_SEND_BEGINS,
+        opcodes.RC_SEND_LAST_WITH_INVALIDATE,
+        opcodes.RC_SEND_ONLY_WITH_INVALIDATE,
+    ),
 }
 
 
 def _packed_positions():
-    packed = bytearray(4 * 10)
+    packed = bytearray(4 * WR_OPCODES)
     for opcode, row in POSITIONS.items():
         packed[4 * opcode : 4 * opcode + 4] = bytes(row)
     return bytes(packed)
@@ -60,13 +87,17 @@ def _packed_positions():
 
 def _header_table():
     """BTH and extension headers in bytes by opcode; 0 for reserved ones."""
-    return bytes(12 + OPCODES[code].extension_bytes if code in OPCODES else 0 for code in range(256))
+    rows = opcodes.OPCODES
+    return bytes(12 + rows[code].extension_bytes if code in rows else 0 for code in range(256))
 
 
 _POSITIONS = cython.declare(bytes, _packed_positions())
 _HEADERS = cython.declare(bytes, _header_table())
-_ACK = cython.declare(cython.uint, 0x11)
-_ATOMIC_ACK = cython.declare(cython.uint, 0x12)
+_ACK = cython.declare(cython.uint, opcodes.RC_ACKNOWLEDGE)
+_ATOMIC_ACK = cython.declare(cython.uint, opcodes.RC_ATOMIC_ACKNOWLEDGE)
+_READ_REQUEST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_REQUEST)
+_SWAP_REQUEST = cython.declare(cython.uint, opcodes.RC_COMPARE_SWAP)
+_ADD_REQUEST = cython.declare(cython.uint, opcodes.RC_FETCH_ADD)
 
 
 class PacketWriter:
@@ -75,6 +106,7 @@ class PacketWriter:
 
     def __init__(self, qp):
         self.qp = qp
+        self.acknowledged = SERVICES[qp.service].acknowledged
         self.burst = None
         self.route = None
         self.budget_bytes = 0
@@ -180,14 +212,13 @@ class PacketWriter:
         size: cython.uint
         last: cython.bint
         ends: cython.bint
-        reliable: cython.bint = self.qp.service == 0
         while index < request.packets and written < limit:
             size = self.size_of(request, index)
             if not self.fits(size):
                 break
             last = index + 1 == request.packets
             ends = last or written + 1 == limit or not self.fits_after(size, self.size_of(request, index + 1))
-            if self.data_packet(request, index, reliable and (last or (ends and ack_at_end))):
+            if self.data_packet(request, index, self.acknowledged and (last or (ends and ack_at_end))):
                 return written if written else -1
             index += 1
             written += 1
@@ -230,7 +261,7 @@ class PacketWriter:
         most: cython.ulonglong = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
         if not self.fits(32):
             return False
-        o = self.open(0x0C, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        o = self.open(_READ_REQUEST, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
         o = put_reth(
             self.burst.data,
             o,
@@ -247,7 +278,9 @@ class PacketWriter:
         swapping: cython.bint = request.work.opcode == _COMPARE_SWAP
         if not self.fits(44):
             return False
-        o = self.open(0x13 if swapping else 0x14, False, 0, True, request.first_psn, self.qp.dest_qp)
+        o = self.open(
+            _SWAP_REQUEST if swapping else _ADD_REQUEST, False, 0, True, request.first_psn, self.qp.dest_qp
+        )
         if swapping:
             o = put_atomiceth(
                 self.burst.data,

@@ -33,18 +33,15 @@ _LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW})
 class Service:
     """One transport service.
 
-    ``connected``: one peer, given by the queue pair's attributes; ``acknowledged``: requests are answered
-    and retried; ``segmented``: a message may be longer than a packet; ``silent``: bad requests are dropped
-    without an answer; ``send_error_state``: a failed send request leaves the receive side alive (SQE);
-    ``operations``: work requests.
+    ``connected``: one peer and one service level, given by the queue pair's attributes; ``acknowledged``:
+    requests are answered and retried; ``send_error_state``: a failed send request leaves the receive side
+    alive (SQE); ``operations``: work requests.
     """
 
     number: int
     name: str
     connected: bool
     acknowledged: bool
-    segmented: bool
-    silent: bool
     send_error_state: bool
     operations: frozenset[int]
 
@@ -55,8 +52,6 @@ SERVICES: dict[int, Service] = {
         "RC",
         connected=True,
         acknowledged=True,
-        segmented=True,
-        silent=False,
         send_error_state=False,
         operations=frozenset(range(WR_OPCODES)),
     ),
@@ -65,8 +60,6 @@ SERVICES: dict[int, Service] = {
         "UC",
         connected=True,
         acknowledged=False,
-        segmented=True,
-        silent=True,
         send_error_state=True,
         operations=_SENDS | _WRITES | _LOCAL,
     ),
@@ -75,8 +68,6 @@ SERVICES: dict[int, Service] = {
         "UD",
         connected=False,
         acknowledged=False,
-        segmented=False,
-        silent=True,
         send_error_state=True,
         operations=_SENDS,
     ),

@@ -1,6 +1,7 @@
 from softhca.transport.execution cimport MessageReceiver
 from softhca.transport.request cimport Request
 from softhca.transport.sending cimport SendQueue
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 
@@ -9,7 +10,17 @@ cdef class UnreliableQueue(SendQueue):
     cdef public unsigned int next_psn
     cdef public unsigned int index
     cdef Request request
+    cdef public DestinationWindow window
+    cdef public bint blocked
+    cdef public object holds
+    cdef unsigned long long armed_ns
 
+    cdef object aim(self, Burst burst, object route, DestinationWindow window)
+    cdef object hold(self, Burst burst)
+    cdef object rearm(self)
+    cdef object release(self, unsigned long long now)
+    cdef object leave(self)
+    cdef object forget(self)
     cdef bint write(self, Request request, Burst burst)
     cdef Request current(self)
     cdef object fail_head(self, int status)

@@ -5,13 +5,12 @@ cdef class DestinationWindow:
     cdef public unsigned long long in_flight_bytes
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes
-    cdef public unsigned int burst_overhead_bytes
     cdef public unsigned int growth_windows
     cdef public unsigned long long losses
     cdef public object waiters
     cdef public object turn
 
-    cpdef unsigned long long cost(self, unsigned long long payload_bytes, unsigned int packets) noexcept
+    cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
     cpdef unsigned long long room(self, object queue_pair)
     cpdef bint admits(self, object queue_pair, unsigned long long cost_bytes)
     cpdef object charge(self, unsigned long long cost_bytes)

@@ -7,7 +7,7 @@ for.
 
 Theory of operation
 -------------------
-* *Cost.*  A burst that stays uncut costs its bytes and one ``burst_overhead_bytes``; a path on which every
+* *Cost.*  A burst that stays uncut costs its bytes and ``BURST_OVERHEAD_BYTES``; a path on which every
   packet is a datagram of its own costs ``packet_overhead_bytes`` a packet more (the kernel charges
   768–1280 B of bookkeeping).
 * *Limit.*  Three full bursts at first, so that both directions of two busy peers fit together.  It grows
@@ -20,10 +20,14 @@ Theory of operation
 
 from collections import deque
 
+import cython
+
 FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
 DEFAULT_LIMIT_BYTES = 3 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+
+_BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 
 
 class DestinationWindow:
@@ -38,7 +42,6 @@ class DestinationWindow:
         limit_bytes=DEFAULT_LIMIT_BYTES,
         maximum_bytes=DEFAULT_MAXIMUM_BYTES,
         packet_overhead_bytes=0,
-        burst_overhead_bytes=BURST_OVERHEAD_BYTES,
         growth_windows=64,
     ):
         minimum = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
@@ -50,15 +53,14 @@ class DestinationWindow:
         self.in_flight_bytes = 0
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
-        self.burst_overhead_bytes = burst_overhead_bytes
         self.growth_windows = growth_windows
         self.losses = 0
         self.waiters = deque()
         self.turn = None
 
-    def cost(self, payload_bytes, packets):
-        """What a burst of ``packets`` with ``payload_bytes`` in all costs the receiver, in bytes."""
-        return payload_bytes + packets * self.packet_overhead_bytes + self.burst_overhead_bytes
+    def cost(self, length_bytes, packets):
+        """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
+        return length_bytes + packets * self.packet_overhead_bytes + _BURST_OVERHEAD
 
     def room(self, queue_pair):
         """Bytes that ``queue_pair`` may charge now: the whole limit when nothing is in flight, 0 out of
