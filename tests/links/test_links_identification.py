@@ -9,10 +9,12 @@ import struct
 
 import pytest
 
-from softhca.links.identification_check import RawIdentificationCheck
+from softhca.links.identification_check import CheckedLink, RawIdentificationCheck
 from softhca.links.roce_udp import RoceUdpLink
+from softhca.machine.primitives import address_of
 from softhca.wire.burst import Arrival, Burst
-from softhca.wire.route import Route
+from softhca.wire.icrc import compute
+from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
 HERE, THERE = "127.9.2.1", "127.9.2.2"
@@ -111,3 +113,27 @@ def test_without_the_privilege_the_error_says_what_is_missing(monkeypatch: pytes
     monkeypatch.setattr(socket, "socket", refuse)
     with pytest.raises(PermissionError, match="CAP_NET_RAW"):
         RawIdentificationCheck(HERE, 4791)
+
+
+@needs_root
+def test_a_checked_link_counts_identifications_that_the_icrc_does_not_cover() -> None:
+    with RoceUdpLink(THERE, 0, gro=False) as right, \
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        checked = CheckedLink(right)
+        route = Route(right.framing, V4_MAPPED_PREFIX + socket.inet_aton(HERE), right.gid, source_port=0xC005,
+                      destination_port=right.port, identification=5)
+        body = bytearray(bytes(range(32)))
+        data = bytes(body) + compute(route, address_of(body), len(body)).to_bytes(4, "little")
+        for borne, payload in ((5, data), (7, data), (5, b"short"), (5, data[:-1] + bytes((data[-1] ^ 1,)))):
+            udp = struct.pack("!HHHH", 0xC005, right.port, 8 + len(payload), 0) + payload
+            header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), borne, 0x4000, 64, 17, 0,
+                                 socket.inet_aton(HERE), socket.inet_aton(THERE))
+            raw.sendto(header + udp, (THERE, 0))
+        for _ in range(4):
+            assert select.select([checked], [], [], 5.0)[0]
+            assert checked.receive(Arrival())
+        counters = checked.counters()
+        assert counters["identifications_checked"] == 4
+        assert counters["identification_mismatches"] == 3
+        assert counters["datagrams_received"] == 4
+        checked.close()

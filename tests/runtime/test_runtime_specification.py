@@ -27,6 +27,8 @@ ACCEPTED = [
     (" a=udp:127.0.0.2 , b=unix:/run/x y ", [("a", "udp", "127.0.0.2", 0), ("b", "unix", "/run/x y", 0)]),
     ("a=udp:*,b=udp:*?mtu=512", [("a", "udp", "", 0), ("b", "udp", "", 512)]),
     ("mlx-5.0_x=udp:lo", [("mlx-5.0_x", "udp", "lo", 0)]),
+    ("a=udp:*?segmenting=192.0.2.1+2001:db8::1&mtu=256", [("a", "udp", "", 256)]),
+    ("a=udp:*?check_identification=1", [("a", "udp", "", 0)]),
 ]
 
 REFUSED = [
@@ -54,6 +56,9 @@ REFUSED = [
     ("a=udp:127.0.0.2?buffer=131071", "'131071'"),
     ("a=udp:127.0.0.2?buffer=9999999999999", "'9999999999999'"),
     ("a=udp:127.0.0.2?mtu=256&buffer=-1", "'-1'"),
+    ("a=udp:127.0.0.2?segmenting=", "''"),
+    ("a=udp:127.0.0.2?segmenting=127.0.0.3+[::1]", "'[::1]'"),
+    ("a=udp:127.0.0.2?check_identification=yes", "'yes'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=udp:127.0.0.2,a=udp:127.0.0.3", "'a' is given twice"),
@@ -86,6 +91,16 @@ def test_nothing_said_gives_one_device_on_a_free_loopback_address(text):
 
 def test_a_buffer_size_is_bytes():
     assert parse("a=udp:*?buffer=212992")[0].buffer_bytes == 212_992
+
+
+def test_peers_that_get_whole_bursts_are_addresses_in_their_canonical_form():
+    assert parse_one("a=udp:*?segmenting=192.0.2.1+2001:DB8:0::1").segmenting == ("192.0.2.1", "2001:db8::1")
+    assert parse_one("a=udp:*").segmenting == ()
+
+
+@pytest.mark.parametrize(("value", "checks"), [("0", False), ("1", True)])
+def test_the_check_of_identifications_is_a_switch(value, checks):
+    assert parse_one(f"a=udp:*?check_identification={value}").check_identification is checks
 
 
 def test_the_number_of_devices_is_bounded():

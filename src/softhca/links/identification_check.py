@@ -2,18 +2,25 @@
 
 The ICRC covers the identification and an ordinary UDP socket does not tell it. A raw socket sees the whole
 header, but it needs CAP_NET_RAW, and it gets what the kernel merged as one long datagram: use it beside a
-link that was opened with ``gro=False``, for peers that send plain datagrams.
+link that was opened with ``gro=False``, for peers that send plain datagrams.  `CheckedLink` is both: a link
+that counts what its check finds.
 """
 
 from __future__ import annotations
 
 import collections
 import errno
+import logging
 import socket
 import struct
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from softhca.wire.framing import ROCE_V4
+from softhca.wire.icrc import syndrome
+from softhca.wire.identification import recover
+from softhca.wire.route import Route
 
 if TYPE_CHECKING:
     from softhca.wire.burst import Arrival
@@ -22,6 +29,10 @@ _IP_MIN_BYTES, _UDP_BYTES = 20, 8
 _DONT_FRAGMENT, _MORE_FRAGMENTS, _OFFSET_MASK = 0x4000, 0x2000, 0x1FFF
 _KEPT = 1024
 _DATAGRAM_BYTES = 65_535
+_MAX_ROUTES = 4096
+_LEAST_PACKET_BYTES = 16
+
+_log = logging.getLogger("softhca.links")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +129,73 @@ class RawIdentificationCheck:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+
+class CheckedLink:
+    """Has the interface of the link that it wraps, which was opened with ``gro=False`` on an IPv4 address.
+
+    Of every datagram received, the identification that its ICRC covers is compared with the one that its
+    IPv4 header bore.  `counters` tells the results beside the link's own: ``identifications_checked``,
+    ``identification_mismatches`` (the first is logged, too) and ``identifications_missed`` (the raw socket
+    had no room).  Nothing is dropped here.  Errors as `RawIdentificationCheck`.
+    """
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+        self._check = RawIdentificationCheck(link.address, link.port)
+        self._routes: dict[tuple[bytes, int], Route] = {}
+        self.identifications_checked = 0
+        self.identification_mismatches = 0
+        self.identifications_missed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    def counters(self) -> dict[str, int]:
+        """The link's counters, and what the check found."""
+        return {
+            **self._link.counters(),
+            "identifications_checked": self.identifications_checked,
+            "identification_mismatches": self.identification_mismatches,
+            "identifications_missed": self.identifications_missed,
+        }
+
+    def receive(self, arrival: Any) -> int:
+        """As the link's."""
+        result: int = self._link.receive(arrival)
+        if result:
+            self._compare(arrival)
+        return result
+
+    def _compare(self, arrival: Any) -> None:
+        borne = self._check.identification_of(arrival)
+        if borne is None:
+            self.identifications_missed += 1
+            return
+        self.identifications_checked += 1
+        if borne == self._covered(arrival):
+            return
+        if not self.identification_mismatches:
+            _log.warning("%s: a datagram from port %d bore identification %d, which its ICRC does not cover",
+                         self._link.address, arrival.source_port, borne)
+        self.identification_mismatches += 1
+
+    def _covered(self, arrival: Any) -> int:
+        """The identification with which the ICRC is right, −1 when there is none."""
+        key = (arrival.source, arrival.source_port)
+        route = self._routes.get(key)
+        if route is None:
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
+            route = Route(ROCE_V4, arrival.source, arrival.destination, source_port=arrival.source_port,
+                          destination_port=self._link.port)
+            self._routes[key] = route
+        if arrival.length < _LEAST_PACKET_BYTES:
+            return -1
+        difference = syndrome(route, arrival.address, arrival.length)
+        return recover(route, difference, arrival.length) if difference else route.identification
+
+    def close(self) -> None:
+        """Close the raw socket and the link; may be called again."""
+        self._check.close()
+        self._link.close()

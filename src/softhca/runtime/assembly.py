@@ -3,42 +3,68 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import secrets
 
 from softhca.adapter.config import MTU_BYTES, AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.resources import Kind
+from softhca.links.identification_check import CheckedLink
 from softhca.links.paths import leaves_bursts_uncut
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.tap import tapped
 from softhca.runtime.clock import now_ns
-from softhca.runtime.specification import DeviceSpecification, resolve
+from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 DATAGRAM_OVERHEAD_BYTES = 1280
 """What Linux charges a receiver for a datagram beyond its bytes, at most (``sk_buff`` and rounding)."""
 
 
-def open_link(specification: DeviceSpecification) -> RoceUdpLink:
+def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink:
     """The link of a ``udp`` device.
 
     OSError where the address cannot be had (its message names the device), DeviceSpecificationError for an
-    interface that does not exist or has no address.
+    interface that does not exist or has no address, or for a check of identifications over IPv6.
     """
+    link = _open_socket(specification)
+    for peer in specification.segmenting:
+        packed = ipaddress.ip_address(peer).packed
+        link.mark_segmenting(packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed)
+    return _checked(specification, link) if specification.check_identification else link
+
+
+def _open_socket(specification: DeviceSpecification) -> RoceUdpLink:
     size_bytes = specification.buffer_bytes or BUFFER_BYTES
+    merge = not specification.check_identification  # merged datagrams have lost their headers
     if not specification.place:
         link: RoceUdpLink = open_first_free_loopback(
-            receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes
+            receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes, gro=merge
         )
         return link
     address = resolve(specification.place)
     try:
-        return RoceUdpLink(address, receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes)
+        return RoceUdpLink(
+            address, receive_buffer_bytes=size_bytes, send_buffer_bytes=size_bytes, gro=merge
+        )
     except OSError as error:
         code = error.errno or errno.EADDRNOTAVAIL
         reason = error.strerror or str(error)
         raise OSError(code, f"{specification.name}: {address} port 4791: {reason}") from None
+
+
+def _checked(specification: DeviceSpecification, link: RoceUdpLink) -> CheckedLink:
+    """The link with a raw socket beside it; it is closed where there can be none."""
+    try:
+        return CheckedLink(link)
+    except OSError as error:
+        link.close()
+        raise OSError(error.errno, f"{specification.name}: {error.strerror}") from None
+    except ValueError as error:
+        link.close()
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: check_identification of {specification.name!r}: {error}") from None
 
 
 def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:

@@ -11,8 +11,18 @@
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
-Options of ``udp``: ``mtu`` (256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes),
-``buffer`` (bytes asked of the kernel for each socket buffer; what it gives without privilege is 212,992).
+Options of ``udp``:
+
+========================  ===========================================================================
+``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
+``buffer``                bytes asked of the kernel for each socket buffer; what it gives without
+                          privilege is 212,992
+``segmenting``            addresses, joined by ``+``, of peers that are known to be softhca too: bursts
+                          go to them in one system call, although the kernel counts identifications then
+``check_identification``  1: compare the IPv4 identification of every datagram received with the one
+                          that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
+========================  ===========================================================================
+
 Every error is one line that names the word at fault.
 """
 
@@ -22,7 +32,9 @@ import contextlib
 import ipaddress
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from softhca.links.interfaces import address_of_interface
 
@@ -45,7 +57,8 @@ class DeviceSpecification:
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
     loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
-    leaves them to the interface and to the link.
+    leaves them to the interface and to the link.  ``segmenting``: addresses of peers that get bursts whole;
+    ``check_identification``: a raw socket verifies what arrives.
     """
 
     name: str
@@ -53,13 +66,17 @@ class DeviceSpecification:
     place: str
     mtu_bytes: int = 0
     buffer_bytes: int = 0
+    segmenting: tuple[str, ...] = ()
+    check_identification: bool = False
 
     def __str__(self) -> str:
         place = self.place or "*"
         if self.kind == "udp" and ":" in place:
             place = f"[{place}]"
         options = "&".join(f"{key}={value}" for key, value in (
-            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes)) if value)
+            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes),
+            ("segmenting", "+".join(self.segmenting)),
+            ("check_identification", int(self.check_identification))) if value)
         return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
 
 
@@ -137,23 +154,60 @@ def _place(place: str) -> str:
     return str(address)
 
 
-def _options(options: str) -> dict[str, int]:
+def _number(value: str) -> int:
+    """The number that ``value`` is, −1 if it is none."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 12 else -1
+
+
+def _mtu(value: str) -> int:
+    if _number(value) not in MTUS_BYTES:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: mtu {value!r} is none of {', '.join(map(str, MTUS_BYTES))}")
+    return int(value)
+
+
+def _buffer(value: str) -> int:
+    if not LEAST_BUFFER_BYTES <= _number(value) <= MOST_BUFFER_BYTES:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: buffer {value!r} is not {LEAST_BUFFER_BYTES}…{MOST_BUFFER_BYTES}")
+    return int(value)
+
+
+def _peers(value: str) -> tuple[str, ...]:
+    """Addresses in their canonical form; inside of an option none is in brackets."""
+    found = []
+    for word in value.split("+"):
+        try:
+            found.append(str(ipaddress.ip_address(word)))
+        except ValueError:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: segmenting {word!r} is no address") from None
+    return tuple(found)
+
+
+def _switch(value: str) -> bool:
+    if value not in ("0", "1"):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: check_identification {value!r} is neither 0 nor 1")
+    return value == "1"
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "mtu": ("mtu_bytes", _mtu),
+    "buffer": ("buffer_bytes", _buffer),
+    "segmenting": ("segmenting", _peers),
+    "check_identification": ("check_identification", _switch),
+}
+
+
+def _options(options: str) -> dict[str, Any]:
     """The options' values by attribute name."""
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     for option in filter(None, options.split("&")):
         key, _, value = option.partition("=")
-        number = int(value) if value.isascii() and value.isdigit() and len(value) < 12 else -1
-        if key == "mtu":
-            if number not in MTUS_BYTES:
-                raise DeviceSpecificationError(
-                    f"SOFTHCA_DEVICES: mtu {value!r} is none of {', '.join(map(str, MTUS_BYTES))}")
-        elif key == "buffer":
-            if not LEAST_BUFFER_BYTES <= number <= MOST_BUFFER_BYTES:
-                raise DeviceSpecificationError(
-                    f"SOFTHCA_DEVICES: buffer {value!r} is not {LEAST_BUFFER_BYTES}…{MOST_BUFFER_BYTES}")
-        else:
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: unknown option {key!r} (mtu, buffer)")
-        values[f"{key}_bytes"] = number
+        if key not in _OPTIONS:
+            raise DeviceSpecificationError(
+                f"SOFTHCA_DEVICES: unknown option {key!r} ({', '.join(_OPTIONS)})")
+        attribute, read = _OPTIONS[key]
+        values[attribute] = read(value)
     return values
 
 

@@ -1,0 +1,71 @@
+"""What the options of a device make of its link."""
+
+import errno
+import os
+import socket
+
+import pytest
+
+from softhca.links import paths
+from softhca.links.identification_check import CheckedLink
+from softhca.runtime.assembly import open_link
+from softhca.runtime.specification import DeviceSpecificationError, parse_one
+from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 4791))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no free IPv6 loopback address")
+
+
+def gid(address):
+    return V4_MAPPED_PREFIX + socket.inet_aton(address)
+
+
+def test_bursts_go_whole_to_the_peers_that_are_named(loopback_address, monkeypatch):
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    link = open_link(parse_one(f"a=udp:{loopback_address()}?segmenting=127.9.9.1+127.9.9.2"))
+    port = link.source_port_for(1)
+    peers = ("127.9.9.1", "127.9.9.2", "127.9.9.3")
+    routes = [Route(ROCE_V4, link.gid, gid(peer), source_port=port) for peer in peers]
+    assert [link.is_segmenting(route) for route in routes] == [True, True, False]
+    link.close()
+
+
+@needs_root
+def test_a_checked_link_merges_nothing_and_counts_what_it_checks(loopback_address):
+    link = open_link(parse_one(f"a=udp:{loopback_address()}?check_identification=1"))
+    assert isinstance(link, CheckedLink)
+    assert not link.merges
+    assert link.counters()["identification_mismatches"] == 0
+    link.close()
+    assert link.fileno() == -1
+
+
+def test_without_the_privilege_for_the_check_the_device_is_named(loopback_address, monkeypatch):
+    plain = socket.socket
+
+    def refuse(family=-1, kind=-1, *others, **more):
+        if family == socket.AF_INET and kind & 0xF == socket.SOCK_RAW:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return plain(family, kind, *others, **more)
+
+    monkeypatch.setattr("softhca.links.identification_check.socket.socket", refuse)
+    with pytest.raises(OSError, match="a: checking IPv4 identifications takes CAP_NET_RAW") as caught:
+        open_link(parse_one(f"a=udp:{loopback_address()}?check_identification=1"))
+    assert caught.value.errno == errno.EPERM
+
+
+@needs_ipv6
+def test_ipv6_has_no_identification_to_check():
+    with pytest.raises(DeviceSpecificationError, match="only IPv4 headers have an identification"):
+        open_link(parse_one("a=udp:[::1]?check_identification=1"))
