@@ -18,7 +18,7 @@ from softhca.cli.errors import FAILED, USAGE, CommandError
 from softhca.runtime.specification import DeviceSpecificationError
 from softhca.verbs.pyverbs_error import PyverbsError
 
-COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture")
+COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate", "campaign")
 INTERRUPTED = 128 + signal.SIGINT
 
 

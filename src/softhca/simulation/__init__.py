@@ -1,0 +1,1 @@
+"""Deterministic worlds: adapters, seeded faults and virtual time, watched by oracles."""

@@ -1,0 +1,62 @@
+"""What unreliable datagrams promise: whole or not at all, to whom they were sent, from whom they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softhca.simulation.oracle import Report
+
+
+@dataclass(slots=True)
+class _Datagram:
+    source_qp: int
+    source_gid: bytes
+    destination_qp: int
+    immediate: int | None
+    arrived: int = 0
+
+
+class DatagramOracle:
+    """All datagrams of a world; their bytes are like no other's.
+
+    ``once``: the network repeats nothing; ``lossless``: it loses and damages nothing.
+    """
+
+    def __init__(self, report: Report, once: bool, lossless: bool) -> None:
+        self.report = report
+        self.once = once
+        self.lossless = lossless
+        self._sent: dict[bytes, _Datagram] = {}
+
+    def post(
+        self, data: bytes, source_qp: int, source_gid: bytes, destination_qp: int, immediate: int | None
+    ) -> None:
+        """One datagram is sent."""
+        self._sent[data] = _Datagram(source_qp, source_gid, destination_qp, immediate)
+
+    def deliver(self, data: bytes, qp: int, source_qp: int, grh: bytes, immediate: int | None) -> None:
+        """A receive of ``qp`` completed; ``grh`` are the 40 bytes in front of the payload."""
+        datagram = self._sent.get(data)
+        if datagram is None:
+            self.report.fail("datagrams whole or not at all", f"QP {qp}: {len(data)} bytes that nobody sent")
+            return
+        datagram.arrived += 1
+        seen = (source_qp, source_of(grh), qp, immediate)
+        meant = (datagram.source_qp, datagram.source_gid, datagram.destination_qp, datagram.immediate)
+        if seen != meant:
+            self.report.fail("datagrams from their source to their destination", f"{seen} instead of {meant}")
+        if self.once and datagram.arrived > 1:
+            self.report.fail("nothing is repeated without cause", f"QP {qp}: a datagram came twice")
+
+    def finish(self) -> None:
+        """The world is at rest."""
+        missing = sum(not datagram.arrived for datagram in self._sent.values())
+        if self.lossless and missing:
+            self.report.fail("nothing is lost without cause", f"{missing} of {len(self._sent)} datagrams")
+
+
+def source_of(grh: bytes) -> bytes:
+    """The GID of the sender: of an IPv4 header in the last 20 bytes, or of a GRH (IBTA A17.4.5.2)."""
+    if grh[0] >> 4 == 6:
+        return bytes(grh[8:24])
+    return bytes(10) + b"\xff\xff" + bytes(grh[32:36])

@@ -1,0 +1,149 @@
+"""Oracles find bugs that are put in on purpose: into worlds, and into their own input."""
+
+import pytest
+
+from softhca.driver.cq import CqHandle
+from softhca.simulation import world as world_module
+from softhca.simulation.oracle import CompletionOrder, Report, check_guards, check_mixture, check_resources
+from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
+from softhca.simulation.oracle_ud import DatagramOracle
+from softhca.simulation.runner import run_world
+from softhca.simulation.traffic import RECEIVE_BIT, Program
+
+
+def rules(name, seeds=range(1, 4)):
+    return {found.rule for seed in seeds for found in run_world(name, seed).violations}
+
+
+def tampered_poll(monkeypatch, change):
+    """Let every program see ``change(its completions)``."""
+    poll = CqHandle.poll
+    monkeypatch.setattr(CqHandle, "poll", lambda self, limit: change(poll(self, limit)))
+
+
+def is_good_receive(completion):
+    return completion.wr_id & RECEIVE_BIT and completion.status == 0
+
+
+def test_a_message_delivered_twice_is_found(monkeypatch):
+    def twice(found):
+        return [copy for one in found for copy in [one] * (2 if is_good_receive(one) else 1)]
+
+    tampered_poll(monkeypatch, twice)
+    assert "every message once" in rules("rc-mix") | rules("srq")
+
+
+@pytest.mark.parametrize(("name", "rule"), [
+    ("rc-mix", "every message in order, unchanged"),
+    ("uc-mix", "a completed message is one sent message, whole"),
+    ("ud-mix", "datagrams whole or not at all"),
+])  # fmt: skip
+def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
+    received = Program._received
+
+    def spoil(self, completion):
+        buffer = self.receives.buffers[completion.wr_id & ~RECEIVE_BIT]
+        if completion.byte_len:
+            self.node.arena.memory[self.node.arena.outside + buffer.offset + completion.byte_len - 1] ^= 1
+        received(self, completion)
+
+    monkeypatch.setattr(Program, "_received", spoil)
+    assert rule in rules(name)
+
+
+def test_a_message_acknowledged_and_dropped_is_found(monkeypatch):
+    tampered_poll(monkeypatch, lambda found: [one for one in found if not is_good_receive(one)])
+    assert "success means delivered" in rules("rc-mix")
+
+
+def test_a_request_that_never_completes_is_found(monkeypatch):
+    tampered_poll(monkeypatch, lambda found: [one for one in found if one.wr_id != 3])
+    assert {"every request completes", "completions in order"} & rules("rc-mix")
+
+
+def test_a_write_outside_every_buffer_is_found(monkeypatch):
+    turn = world_module.Node.turn
+
+    def stray(self):
+        turn(self)
+        self.arena.memory[3] = 0
+
+    monkeypatch.setattr(world_module.Node, "turn", stray)
+    assert rules("rc-mix", [1]) == {"guard bytes"}
+
+
+def test_datagrams_from_a_wrong_source_are_found(monkeypatch):
+    tampered_poll(monkeypatch, lambda found: [one._replace(src_qp=one.src_qp ^ 1) for one in found])
+    assert rules("ud-mix", [1]) == {"datagrams from their source to their destination"}
+
+
+def test_a_success_after_an_error_and_a_flush_without_one_are_found():
+    report = Report()
+    late = CompletionOrder(report, "a", may_fail=True)
+    late.post()
+    late.post()
+    assert not late.complete(0, 12)
+    late.complete(1, 0)
+    early = CompletionOrder(report, "b", may_fail=True)
+    early.post()
+    early.complete(0, 5)
+    assert [found.rule for found in report.violations] == ["flush after an error", "an error before a flush"]
+
+
+def test_reads_and_writes_that_do_not_hold_their_bytes_are_found():
+    report = Report()
+    order = CompletionOrder(report, "a", False)
+    oracle = ReliableOracle(report, order, CompletionOrder(report, "b", False))
+    oracle.succeed_read(0, b"abcd", b"abcd")
+    oracle.post_write(1, b"abcd")
+    oracle.succeed_write(1, b"abcd")
+    assert not report.violations
+    oracle.succeed_read(2, b"abcX", b"abcd")
+    oracle.post_write(3, b"abcd")
+    oracle.succeed_write(3, b"abc\x5a")
+    check_mixture(report, "w", b"a\x5aX", b"abc")
+    assert [found.rule for found in report.violations] == [
+        "a read returns what memory held", "success means written", "writes bring their own bytes",
+    ]  # fmt: skip
+
+
+def counter(*steps):
+    report = Report()
+    oracle = CounterOracle(report)
+    for step in steps[:-1]:
+        (oracle.post if step[0] == "post" else oracle.complete)("q", *step[1:])
+    oracle.finish(steps[-1])
+    return [found.rule for found in report.violations]
+
+
+def test_a_counter_is_linearizable_or_the_oracle_says_so():
+    post_two = (("post", 0, None), ("post", 1, None))
+    assert counter(*post_two, ("done", 0, 0), ("done", 1, 1), 2) == []
+    assert "atomics are linearizable" in counter(*post_two, ("done", 0, 0), ("done", 1, 0), 2)
+    assert "atomics are linearizable" in counter(
+        ("post", 0, None), ("done", 0, 1), ("post", 1, None), ("done", 1, 0), 2
+    )
+    assert counter(("post", 0, 5), ("done", 0, 0), 0) == []
+    assert counter(("post", 0, None), ("done", 0, 0), 2) == ["atomics act once"]
+    assert counter(("post", 0, None), ("done", 0, 0), 0)[0] == "atomics act once"
+    assert counter(("post", 0, None), 1) == counter(("post", 0, None), 0) == []
+
+
+def test_guards_resources_and_repetitions_are_checked():
+    report = Report()
+    check_guards(report, "m", b"\xa5\xa5xx\xa5", [(2, 2)])
+    check_resources(report, 1, {"QP": 0})
+    assert not report.violations
+    check_guards(report, "m", b"\xa5bxx\xa5", [(2, 2)])
+    check_resources(report, 1, {"QP": 2})
+    oracle = DatagramOracle(report, once=True, lossless=True)
+    gid = bytes(10) + b"\xff\xff" + bytes((192, 0, 2, 1))
+    grh = bytes(20) + b"\x45" + bytes(11) + gid[12:] + bytes(4)
+    oracle.post(b"datagram", 5, gid, 6, None)
+    oracle.finish()
+    oracle.deliver(b"datagram", 6, 5, grh, None)
+    oracle.deliver(b"datagram", 6, 5, grh, None)
+    assert [found.rule for found in report.violations] == [
+        "guard bytes", "resources return to zero", "nothing is lost without cause",
+        "nothing is repeated without cause",
+    ]  # fmt: skip

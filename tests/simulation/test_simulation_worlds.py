@@ -1,0 +1,134 @@
+"""Worlds: the same number gives the same bytes, faults reach the adapters, and no rule is broken."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from softhca.simulation.faults import FaultsError
+from softhca.simulation.runner import ScenarioError, run_world
+from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.trace import Trace
+
+GOLDEN = {
+    "rc-chaos": "962b0f99bbbd0bb2fe07b8d853b0edd7",
+    "uc-chaos": "c39b67c7b1e5f0e4acf6f100322e152a",
+    "ud-chaos": "ec7d088b326f8c86153f8ce03daff785",
+}
+"""Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
+
+PROGRAM = """
+import sys
+ballast = bytearray(int(sys.argv[1]))
+from softhca.simulation.runner import run_world
+print(run_world("rc-chaos", 1).digest)
+"""
+
+
+def lines_of(name, seed, faults=""):
+    lines = []
+    outcome = run_world(name, seed, faults, Trace(lines.append))
+    return outcome, [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_seed_gives_the_same_digest_for_ever_in_both_modes(name):
+    assert run_world(name, 1).digest == GOLDEN[name]
+
+
+@pytest.mark.parametrize(("hash_seed", "ballast"), [("1", "1000"), ("77", "30000000")])
+def test_another_process_with_other_hashes_and_addresses_gives_the_same_digest(hash_seed, ballast):
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, ballast], env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == GOLDEN["rc-chaos"]
+
+
+def test_another_seed_and_other_faults_give_another_digest():
+    worlds = ("rc-mix", 1, ""), ("rc-mix", 2, ""), ("rc-mix", 1, "loss=5%")
+    digests = {run_world(*world).digest for world in worlds}
+    assert len(digests) == 3
+
+
+def test_the_trace_tells_every_packet_and_what_became_of_it():
+    outcome, lines = lines_of("rc-loss", 3, "loss=10%")
+    sent = [line for line in lines if line["event"] == "sent"]
+    lost = [line for line in lines if line["event"] == "lost"]
+    received = [line for line in lines if line["event"] == "received"]
+    assert len(sent) == outcome.packets == len(lost) + len(received)
+    assert lost
+    assert {line["reason"] for line in lost} <= {"loss", "burst"}
+    assert all({"time_ns", "adapter", "qp", "opcode", "psn", "length_bytes"} <= set(line) for line in sent)
+    assert [line["time_ns"] for line in lines] == sorted(line["time_ns"] for line in lines)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_rule_is_broken_in_a_sample_of_every_scenario(name):
+    for seed in range(1, 6):
+        assert run_world(name, seed).violations == ()
+
+
+def test_loss_is_repaired_by_sending_again():
+    clean, lossy = run_world("rc-mix", 5), run_world("rc-mix", 5, "loss=10%")
+    assert lossy.packets > clean.packets
+    assert lossy.duration_ns > clean.duration_ns
+    assert not lossy.violations
+
+
+def test_damaged_packets_are_dropped_by_their_icrc():
+    _, lines = lines_of("rc-corrupt", 1, "corrupt=10%")
+    assert any(line.get("reason") == "corrupted" for line in lines)
+    assert sum(line.get("drops_icrc", 0) for line in lines if line["event"] == "end") > 0
+
+
+def test_a_stalled_adapter_takes_nothing_while_it_stands_still():
+    outcome, lines = lines_of("rc-mix", 1, "stall=200us/100us")
+    arrivals = {line["time_ns"] for line in lines if line["event"] == "received" and line["adapter"] == 2}
+    free = {line["time_ns"] for line in lines_of("rc-mix", 1)[1] if line["event"] == "received"}
+    assert arrivals != free
+    assert not outcome.violations
+
+
+def test_a_skewed_clock_changes_when_timers_fire_and_breaks_nothing():
+    plain, skewed = run_world("rc-loss", 2), run_world("rc-loss", 2, "skew=100000ppm")
+    assert plain.digest != skewed.digest
+    assert not skewed.violations
+
+
+def test_a_flapping_and_slow_link_breaks_nothing():
+    outcome, lines = lines_of("rc-mix", 4, "flap=50us/10us,bandwidth=100MB/s")
+    assert not outcome.violations
+    assert any(line.get("reason") == "flap" for line in lines)
+
+
+def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
+    outcome, lines = lines_of("partition", 1, "partition=1>2@0ns..")
+    assert not outcome.violations
+    assert not [line for line in lines if line["event"] == "received" and line["adapter"] == 2]
+    strict = run_world("rc-mix", 1, "partition=1>2@0ns..")
+    assert {found.rule for found in strict.violations} == {"no error without cause"}
+
+
+def test_psns_pass_their_end():
+    _, lines = lines_of("psn-wrap", 1)
+    psns = {line["psn"] for line in lines if line["event"] == "sent"}
+    assert 0xFFFFF0 in psns
+    assert 1 in psns
+
+
+def test_a_late_receiver_answers_not_ready_and_gets_everything_at_last():
+    outcome, lines = lines_of("rnr", 1)
+    acknowledgements = [line for line in lines if line.get("opcode") == "RC_ACKNOWLEDGE"]
+    assert acknowledgements
+    assert not outcome.violations
+    assert outcome.duration_ns > 1_000_000
+
+
+def test_a_scenario_or_fault_that_does_not_exist_is_named():
+    with pytest.raises(ScenarioError, match=r"'nothing'.*rc-mix.*srq"):
+        run_world("nothing", 1)
+    with pytest.raises(FaultsError, match="'nothing'"):
+        run_world("rc-mix", 1, "nothing=1")
