@@ -148,8 +148,9 @@ class EngineLoop:
 
     def fail(self, error):
         """The engine raised ``error``: log it, give no more rounds, wake whoever sleeps; under the lock."""
-        self.dead = True
+        # Who finds the loop dead finds the reason in the log.
         _log.error("an adapter has failed and is given up", exc_info=error)
+        self.dead = True
         self.wake()
 
     def settle(self):
