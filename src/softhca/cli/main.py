@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from softhca.cli.errors import FAILED, USAGE, CommandError
 from softhca.runtime.specification import DeviceSpecificationError
@@ -22,9 +23,17 @@ COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate",
 INTERRUPTED = 128 + signal.SIGINT
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line; ``--help`` tells the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print ``message`` and leave with the status of a usage error."""
+        self.exit(USAGE, f"{self.prog}: {' '.join(message.split())}\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; every command's module adds its own part."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="softhca", description="Software host channel adapters, verbs and RoCEv2 in user space."
     )
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log to stderr; twice: everything")
