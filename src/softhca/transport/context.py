@@ -144,8 +144,6 @@ class QueuePair:
         """
         target = attributes.get("qp_state", self.state)
         given = {name: value for name, value in attributes.items() if name != "qp_state"}
-        if target in (RESET, ERR):
-            given = {}
         if (
             not isinstance(target, int)
             or check(self.service, self.state, target, given)
