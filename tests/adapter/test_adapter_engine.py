@@ -238,6 +238,13 @@ def test_identification_zero_is_always_taken(target):
     assert send_identified(world, left, right, qp, 102, 40_001)
 
 
+def test_a_sender_that_leaves_it_zero_is_not_believed_another(target):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 0)
+    assert not send_identified(world, left, right, qp, 101, 30_000)
+    assert send_identified(world, left, right, qp, 101, 14)
+
+
 def test_damage_does_not_pass_for_an_identification(target):
     world, left, right, qp = target
     assert send_identified(world, left, right, qp, 100, 5000)

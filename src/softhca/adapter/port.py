@@ -39,6 +39,9 @@ class Source:
         found: cython.int
         difference: cython.uint = syndrome(self.route, address, n)
         if difference == 0:
+            if self.identification < 0:
+                # One that leaves it 0 counts at most the segments of a burst that was cut on its way.
+                self.identification = 0
             return 0
         if self.route.framing != _ROCE_V4:
             return _DROP_ICRC
