@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from softhca.simulation.faults import FaultsError
+from softhca.links.faults import FaultsError
 from softhca.simulation.runner import ScenarioError, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace

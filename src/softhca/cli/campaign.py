@@ -10,8 +10,8 @@ from typing import Any
 from softhca.cli import output
 from softhca.cli.errors import UsageError
 from softhca.cli.simulate import add_faults_option
+from softhca.links.faults import Faults, FaultsError
 from softhca.simulation.campaign import run_campaign
-from softhca.simulation.faults import Faults, FaultsError
 from softhca.simulation.runner import ScenarioError, find_scenario
 from softhca.simulation.scenarios import SCENARIOS
 

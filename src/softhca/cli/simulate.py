@@ -9,8 +9,8 @@ from typing import Any
 
 from softhca.cli import output
 from softhca.cli.errors import CommandError, UsageError
+from softhca.links.faults import FaultsError
 from softhca.links.tap import packet_of
-from softhca.simulation.faults import FaultsError
 from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from softhca.driver import services
+from softhca.links.faults import Faults
 from softhca.simulation.arena import ATOMIC_BYTES, Buffer
-from softhca.simulation.faults import Faults
 from softhca.simulation.oracle import CompletionOrder, Violation, check_resources
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-from softhca.simulation.faults import FOREVER_NS, Faults, Partition
+from softhca.links.faults import FOREVER_NS, Faults, Partition
 
 RC, UC, UD = 2, 3, 4
 SEND, SEND_IMM, WRITE, WRITE_IMM, READ, ADD, SWAP = (

@@ -17,10 +17,10 @@ from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
+from softhca.links.faults import Faults
+from softhca.links.impairment import PASSED, Impairment, is_off, phase_ns
 from softhca.memory.host import HostMemory
 from softhca.simulation.arena import Arena
-from softhca.simulation.faults import Faults
-from softhca.simulation.link import PASSED, Link, is_off, phase_ns
 from softhca.simulation.oracle import Report
 from softhca.simulation.trace import Trace
 from softhca.wire.burst import Arrival, Burst
@@ -143,7 +143,7 @@ class World:
         self._tap = tap
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
         self._sequence = 0
-        self._links: dict[tuple[int, int], Link] = {}
+        self._links: dict[tuple[int, int], Impairment] = {}
         self._by_gid: dict[bytes, Node] = {}
         self._arrival = Arrival()
         self.now = START_NS
@@ -194,10 +194,10 @@ class World:
                     ),
                 )
 
-    def _link(self, source: int, destination: int) -> Link:
+    def _link(self, source: int, destination: int) -> Impairment:
         link = self._links.get((source, destination))
         if link is None:
-            link = self._links[source, destination] = Link(self.faults, self.seed, source, destination)
+            link = self._links[source, destination] = Impairment(self.faults, self.seed, source, destination)
         return link
 
     def _arrive(

@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from softhca.simulation.faults import FOREVER_NS, Faults, FaultsError, Partition
-from softhca.simulation.link import Link
+from softhca.links.faults import FOREVER_NS, Faults, FaultsError, Partition
+from softhca.links.impairment import Impairment
 
 DATA = bytes(range(200))
 
 
 def sent(faults, count=400, gap_ns=0):
     """What a link makes of ``count`` packets: deliveries and reasons of loss, each with its number."""
-    link = Link(faults, "seed", 1, 2)
+    link = Impairment(faults, "seed", 1, 2)
     deliveries, lost = [], []
     for number in range(count):
         copies = link.send(DATA, number * gap_ns)
@@ -125,7 +125,7 @@ def test_a_partition_cuts_one_direction_for_its_interval():
     faults = Faults(partitions=(Partition(1, 2, 100, 200),))
     _, lost = sent(faults, gap_ns=10)
     assert lost == [(number, "partition") for number in range(10, 20)]
-    other = Link(faults, "seed", 2, 1)
+    other = Impairment(faults, "seed", 2, 1)
     assert other.send(DATA, 150)
 
 
@@ -134,7 +134,7 @@ def test_a_flap_takes_the_link_down_once_a_period_in_both_directions():
     _, lost = sent(faults, gap_ns=10)
     assert len(lost) == 40
     assert {reason for _, reason in lost} == {"flap"}
-    other = Link(faults, "seed", 2, 1)
+    other = Impairment(faults, "seed", 2, 1)
     assert [n for n in range(400) if not other.send(DATA, n * 10)] == [number for number, _ in lost]
 
 

@@ -1,4 +1,4 @@
-"""What a simulated network and its adapters suffer: one frozen set of options, and its text.
+"""What a network and its adapters suffer: one frozen set of options, and its text.
 
 ``Faults.parse("loss=1%,reorder=0.5%,delay=20us,seed=7")``; ``str()`` gives a text that parses to the same.
 """

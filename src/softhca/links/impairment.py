@@ -1,11 +1,11 @@
-"""One direction of a simulated link: what becomes of a packet, and when it arrives."""
+"""What one direction of a link does to its packets: each arrives so often, then and in what shape, or not."""
 
 from __future__ import annotations
 
 import random
 from typing import NamedTuple
 
-from softhca.simulation.faults import Faults
+from softhca.links.faults import Faults
 
 PASSED = "passed"
 BURST_QUIET_NS = 100_000
@@ -20,7 +20,7 @@ class Delivery(NamedTuple):
     what: str
 
 
-class Link:
+class Impairment:
     """From adapter ``source`` to ``destination``.  ``seed`` decides all dice; nothing else does.
 
     ``lost_because`` is the reason why the last packet sent vanished, or empty.
