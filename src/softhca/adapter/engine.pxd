@@ -35,6 +35,7 @@ cdef class Adapter(Environment):
     cdef int _packet(self, Source source, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
+    cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Burst burst, unsigned long long now)

@@ -20,10 +20,11 @@ from softhca.adapter.timers import NEVER, Timers
 from softhca.machine.primitives import copy
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
-from softhca.queues.control_fields import EVENT_CQ_ERR
+from softhca.queues.control_fields import EVENT_CQ_ERR, QP_EVENTS
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import Environment
+from softhca.transport.observation import ASYNC_EVENT, ASYNC_EVENT_NAMES, PACKET_DROPPED, addressed
 from softhca.transport.states import ERR, INIT, RESET
 from softhca.wire.burst import Arrival
 from softhca.wire.drops import (
@@ -36,6 +37,7 @@ from softhca.wire.drops import (
     DROP_TRUNCATED,
     DROP_UNKNOWN_QP,
 )
+from softhca.wire.drops import NAMES as DROP_NAMES
 from softhca.wire.packet_view import PacketView
 
 __all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
@@ -138,7 +140,7 @@ class Adapter(Environment):
         """
         if len(self.hosts) >= self.config.max_host:
             raise OSError(errno.ENOMEM, f"an adapter serves {self.config.max_host} hosts at most")
-        host = Host(self._next_host, side, self._told)
+        host = Host(self._next_host, side, self._told, self._observed)
         self.hosts[host.number] = host
         self._next_host += 1
         return host.number
@@ -147,6 +149,15 @@ class Adapter(Environment):
         """A host was told something."""
         if self.notice is not None:
             self.notice()
+
+    def _observed(self, kind, element):
+        """A host was told of an asynchronous event."""
+        if self.observer is not None:
+            name = ASYNC_EVENT_NAMES[kind]
+            if kind in QP_EVENTS:
+                self.observer(ASYNC_EVENT, element, -1, "", name)
+            else:
+                self.observer(ASYNC_EVENT, -1, -1, "", f"{name} {element}")
 
     def detach_host(self, number):
         """A host is gone: free everything that it owned.  KeyError when there is no such host."""
@@ -214,6 +225,8 @@ class Adapter(Environment):
                 counters.bytes_received += n
             else:
                 counters.drop(reason)
+                if self.observer is not None:
+                    self._dropped(reason, arrival, offset, n)
             offset += n
 
     def _packet(self, source, arrival, offset, n, local, now):
@@ -252,6 +265,11 @@ class Adapter(Environment):
             return _SOURCE
         queue_pair.receive(view, arrival, now)
         return 0
+
+    def _dropped(self, reason, arrival, offset, n):
+        """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
+        packet = bytes(arrival.buffer[offset : offset + n])
+        self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", DROP_NAMES[reason])
 
     def _multicast(self, arrival, now):
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it

@@ -63,7 +63,13 @@ class HostSide(Protocol):
 class Host:
     """One attached host, number ``number``.  OSError when its frames do not hold what they should."""
 
-    def __init__(self, number: int, side: HostSide, notify: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        number: int,
+        side: HostSide,
+        notify: Callable[[], object],
+        observe: Callable[[int, int], object],
+    ) -> None:
         self.number = number
         self.address_map = side.address_map
         self.pid = side.pid
@@ -77,6 +83,7 @@ class Host:
         self.arenas: dict[int, Resource] = {}
         self._free_slots: list[int] = []
         self._notify = notify
+        self._observe = observe
         self.told = False
         self.failed = False
 
@@ -120,6 +127,8 @@ class Host:
     def tell(self, kind: int, element: int) -> None:
         """Give an event to the host; each (kind, element) that finds the ring full waits once."""
         self.events.post(kind, element)
+        if kind != EVENT_COMPLETION:
+            self._observe(kind, element)
         self.mark()
 
     def forget(self, kinds: Iterable[int], element: int) -> None:

@@ -20,5 +20,5 @@ cdef class Requester(ReliableSendQueue):
     cdef object atomic_response(self, PacketView view)
     cdef bint read_position_ok(self, Request request, PacketView view, unsigned int index)
     cdef object answered(self, Request request, unsigned int index)
-    cdef object again(self)
+    cdef object again(self, str reason)
     cdef object implied_nak(self)

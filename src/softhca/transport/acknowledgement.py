@@ -22,8 +22,23 @@ from softhca.queues.cqe import (
     WC_RNR_RETRY_EXC_ERR,
 )
 from softhca.transport.credits import CREDITS, INVALID
+from softhca.transport.observation import (
+    GHOST_RESPONSE,
+    IMPLIED_NAK,
+    NAK_NAMES,
+    NAK_RECEIVED,
+    RETRANSMISSION,
+    RETRY_EXHAUSTED,
+    RNR_NAK_RECEIVED,
+    RNR_RETRY_EXHAUSTED,
+    RNR_WAIT_OVER,
+    SEQUENCE_ERROR,
+    TIMEOUT,
+    WAIT_NS,
+)
 from softhca.transport.request import ATOMIC, LOCAL, READ, Request
 from softhca.transport.requester import ReliableSendQueue
+from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
@@ -72,7 +87,7 @@ class Requester(ReliableSendQueue):
     def receive(self, view, arrival, now):
         self.now = now
         if not _TRANSMIT[self.qp.state]:
-            self.qp.count("drops_state")
+            self.qp.drop("drops_state", view.psn)
             return
         if distance(self.una_psn, view.psn) < 0 or distance(view.psn, self.high_psn) <= 0:
             if (
@@ -84,6 +99,7 @@ class Requester(ReliableSendQueue):
                 self.unblock()
             else:
                 self.qp.count("ghost_acks")
+                self.qp.observe(GHOST_RESPONSE, view.psn)
             return
         if view.operation == _READ_RESPONSE:
             self.read_response(view, arrival)
@@ -96,7 +112,7 @@ class Requester(ReliableSendQueue):
         elif (view.syndrome >> 5) & 3 == _NAK:
             self.nak(view)
         else:
-            self.qp.count("drops_unexpected_response")
+            self.qp.drop("drops_unexpected_response", view.psn)
         if self.retry.deadline_ns:
             self.rearm()
         self.check_drained()
@@ -176,21 +192,24 @@ class Requester(ReliableSendQueue):
         once."""
         if not self.rewound and self.head != self.tail:
             self.qp.count("implied_naks")
-            self.again()
+            self.again(IMPLIED_NAK)
 
-    def again(self):
+    def again(self, reason):
         """One retry: go back to the oldest unanswered PSN, or give up."""
         if not _TRANSMIT[self.qp.state]:
             return
         if self.retry.spend_retry():
+            self.qp.observe(RETRANSMISSION, self.una_psn, reason)
             self.rewind(True)
         else:
+            self.qp.observe(RETRY_EXHAUSTED, self.una_psn, reason)
             self.fail_head(_RETRY_EXCEEDED)
 
     def rnr_nak(self, view):
         """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay
         (9.7.5.2.8)."""
         self.qp.count("rnr_naks_received")
+        self.qp.observe(RNR_NAK_RECEIVED, view.psn, WAIT_NS, RNR_TIMER_NS[view.syndrome & 31])
         if self.retry.rnr_waiting:
             return
         if not self.advance(view.psn):
@@ -203,6 +222,7 @@ class Requester(ReliableSendQueue):
             self.rewind(False)
             self.retry.wait_rnr(view.syndrome & 31, self.now)
         else:
+            self.qp.observe(RNR_RETRY_EXHAUSTED, view.psn)
             self.fail_head(_RNR_RETRY_EXCEEDED)
 
     def nak(self, view):
@@ -210,6 +230,7 @@ class Requester(ReliableSendQueue):
         request."""
         code: cython.uint = view.syndrome & 31
         self.qp.count("naks_received")
+        self.qp.observe(NAK_RECEIVED, view.psn, NAK_NAMES[code])
         if not self.advance(view.psn):
             self.implied_nak()
             return
@@ -219,11 +240,11 @@ class Requester(ReliableSendQueue):
             self.implied_nak()  # slices of an RDMA READ before it are missing
         elif code == _NAK_SEQUENCE:
             if not self.rewound and not self.retry.rnr_waiting:
-                self.again()
+                self.again(SEQUENCE_ERROR)
         elif code in NAK_STATUS:
             self.fail_head(NAK_STATUS[code])
         else:
-            self.qp.count("drops_unexpected_response")
+            self.qp.drop("drops_unexpected_response", view.psn)
 
     def read_response(self, view, arrival):
         """A packet of an RDMA READ's response: the next one is placed, a later one tells of a loss."""
@@ -317,8 +338,9 @@ class Requester(ReliableSendQueue):
             return
         if self.retry.rnr_waiting:
             self.retry.stop()
+            self.qp.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
             return
         self.qp.count("timeouts")
         self.rewound = False
-        self.again()
+        self.again(TIMEOUT)

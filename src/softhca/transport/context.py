@@ -24,14 +24,25 @@ from softhca.queues.control_fields import (
 )
 from softhca.transport import services
 from softhca.transport.counters import TransportCounters
+from softhca.transport.observation import (
+    COMPLETION_ERROR,
+    COMPLETION_LOST,
+    DESTROYED,
+    MESSAGE_DROPPED,
+    MODIFIED,
+    PACKET_DROPPED,
+    STATE_CHANGED,
+)
 from softhca.transport.states import (
     BEHAVIOUR,
     ERR,
+    NAMES,
     RESET,
     RTR,
     RTS,
     SQD,
     SQE,
+    UD,
     check,
     check_values,
 )
@@ -41,6 +52,7 @@ _RTR = cython.declare(cython.int, RTR)
 _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
+_UD = cython.declare(cython.int, UD)
 _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
 _ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
@@ -185,12 +197,13 @@ class QueuePair:
         if target == RESET:
             self.requester.reset()
             self.responder.reset()
+            self.move(RESET, MODIFIED)
             self._defaults()
             return
         if target == ERR:
-            self.fail()
+            self.fail(-1, MODIFIED)
             return
-        self.state = target
+        self.move(target, MODIFIED)
         if target == SQD:
             if before == RTS:
                 self.draining = True
@@ -220,7 +233,7 @@ class QueuePair:
         """The queue pair is destroyed: it leaves the window and forgets everything, without completions."""
         self.requester.reset()
         self.responder.reset()
-        self.state = _RESET
+        self.move(_RESET, DESTROYED)
 
     # inputs
 
@@ -229,10 +242,10 @@ class QueuePair:
         self.counters.packets_received += 1
         self.counters.bytes_received += view.payload_bytes
         if cython.cast(cython.int, view.service) != self.service:
-            self.count("drops_service")
+            self.drop("drops_service", view.psn)
             return
         if not _RECEIVES[self.state]:
-            self.count("drops_state")
+            self.drop("drops_state", view.psn)
             return
         if not self.established and self.state == _RTR:
             self.established = True
@@ -297,11 +310,31 @@ class QueuePair:
         setattr(self.counters, name, getattr(self.counters, name) + 1)
         setattr(self.environment.counters, name, getattr(self.environment.counters, name) + 1)
 
-    def fail(self, event=-1):
+    def drop(self, name, psn):
+        """The packet ``psn`` is ignored; ``name`` is the counter's."""
+        self.count(name)
+        self.observe(MESSAGE_DROPPED if self.service == _UD else PACKET_DROPPED, psn, name[6:])
+
+    def observe(self, event, psn=-1, reason="", value=-1):
+        """Tell the observer, if there is one; ``value`` ≥ 0 is a number behind the reason."""
+        if self.environment.observer is not None:
+            if value >= 0:
+                reason = f"{reason} {value}"
+            self.environment.observer(event, self.number, psn, NAMES[self.state], reason)
+
+    def move(self, target, reason):
+        """Take the state ``target``."""
+        before: cython.int = self.state
+        self.state = target
+        if self.environment.observer is not None and before != target:
+            states = f"{NAMES[before]}>{NAMES[target]}"
+            self.environment.observer(STATE_CHANGED, self.number, -1, states, reason)
+
+    def fail(self, event=-1, reason=COMPLETION_ERROR):
         """To the error state: everything queued completes flushed, in order; ``event`` ≥ 0 is reported."""
         if self.state == _ERR:
             return
-        self.state = _ERR
+        self.move(_ERR, reason)
         self.draining = False
         if event >= 0:
             self.environment.event(event, self.number)
@@ -312,7 +345,7 @@ class QueuePair:
     def fail_sending(self):
         """A send request of an unreliable service has failed: SQE, the receive side goes on (IBTA 10.3.1)."""
         if self.state != _ERR:
-            self.state = _SQE
+            self.move(_SQE, COMPLETION_ERROR)
             self.draining = False
             self.flush()
 
@@ -326,7 +359,7 @@ class QueuePair:
     def completion_lost(self):
         """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops
         (C10-100 ff.)."""
-        self.fail(EVENT_QP_FATAL)
+        self.fail(EVENT_QP_FATAL, COMPLETION_LOST)
 
     def drained(self):
         """SQD: nothing begun is unfinished any more."""

@@ -129,20 +129,21 @@ class DatagramReceiver(ReceiveQueue):
         flags: cython.uint = _WITH_IMM if view.has_immdt else 0
         self.now = now
         if view.qkey != self.qp.qkey:
-            self.qp.count("drops_qkey")
+            self.qp.drop("drops_qkey", view.psn)
             return
         if view.payload_bytes > self.qp.path_mtu_bytes:
-            self.qp.count("drops_length")
+            self.qp.drop("drops_length", view.psn)
             return
         status = self.acquire()
         if status == _NO_RECEIVE:
-            self.qp.count("drops_no_receive")
+            self.qp.drop("drops_no_receive", view.psn)
             return
         if status == 0:
             status = self.resolve()
         if status == 0:
             if view.payload_bytes + _GRH_BYTES > self.buffers.total_bytes:
-                self.qp.count("drops_receive_length")  # C9-205: the receive waits for the next datagram
+                # C9-205: the receive waits for the next datagram
+                self.qp.drop("drops_receive_length", view.psn)
                 return
             status = self.place(view, arrival)
         if status:

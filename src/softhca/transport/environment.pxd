@@ -15,6 +15,7 @@ cdef class Environment:
     cdef public TransportCounters counters
     cdef public unsigned int read_slice_bytes
     cdef public bint credits
+    cdef public object observer
 
     cpdef object schedule(self, object queue_pair)
     cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)

@@ -28,7 +28,8 @@ class Environment:
     ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.
     ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
-    (IBTA 9.7.7.2); otherwise "no limit".
+    (IBTA 9.7.7.2); otherwise "no limit".  ``observer``: None, or who is told what happens inside
+    (`softhca.transport.observation`).
     """
 
     def __init__(self, regions, counters, read_slice_bytes=DEFAULT_READ_SLICE_BYTES, credits=True):
@@ -38,6 +39,7 @@ class Environment:
         self.counters = counters
         self.read_slice_bytes = read_slice_bytes
         self.credits = credits
+        self.observer = None
 
     def schedule(self, queue_pair):
         """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn

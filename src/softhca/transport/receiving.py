@@ -7,6 +7,7 @@ from softhca.memory.regions import LOCAL_WRITE
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_SUCCESS, WC_WR_FLUSH_ERR
 from softhca.queues.wqe import WORK_OK, ReceiveWork
 from softhca.transport.halves import Half
+from softhca.transport.observation import RECEIVE_FAILED, STATUS_NAMES
 from softhca.transport.scatter import BufferList
 from softhca.transport.services import SERVICES
 
@@ -83,6 +84,7 @@ class ReceiveQueue(Half):
             self.qp.receive_ring.release(1)
         if status:
             self.qp.count("receive_errors")
+            self.qp.observe(RECEIVE_FAILED, -1, STATUS_NAMES[status])
         if not self.qp.receive_cq.post(
             self.work.wr_id,
             status,

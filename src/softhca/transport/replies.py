@@ -12,7 +12,9 @@ from softhca.memory.regions import REMOTE_READ
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
 from softhca.transport.credits import INVALID, encode
 from softhca.transport.execution import MessageReceiver
+from softhca.transport.observation import NAK_NAMES, NAK_SENT, RNR_NAK_SENT, WAIT_NS
 from softhca.transport.replay import ReplayRing, Resource
+from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
 from softhca.wire import opcodes
 from softhca.wire.build import put_aeth, put_pad
@@ -178,8 +180,10 @@ class ReplyingReceiver(MessageReceiver):
                 return
             if self.nak_pending >> 5 == 1:
                 self.qp.count("rnr_naks_sent")
+                self.qp.observe(RNR_NAK_SENT, psn, WAIT_NS, RNR_TIMER_NS[self.nak_pending & 31])
             else:
                 self.qp.count("naks_sent")
+                self.qp.observe(NAK_SENT, psn, NAK_NAMES[self.nak_pending & 31])
             self.nak_pending = 0
             self.ack_pending = False
             self.dying = False
@@ -197,7 +201,7 @@ class ReplyingReceiver(MessageReceiver):
         self.ack_pending = False
         self.dying = True
         self.qp.environment.schedule(self.qp)
-        self.qp.fail(event)
+        self.qp.fail(event, NAK_NAMES[code & 31])
 
     def flush(self):
         if not self.dying:

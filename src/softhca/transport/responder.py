@@ -25,6 +25,14 @@ from softhca.transport.execution import (
     NOTHING,
     OPERATIONAL,
 )
+from softhca.transport.observation import (
+    ACKNOWLEDGED,
+    ATOMIC_AGAIN,
+    DUPLICATE_ANSWERED,
+    EXPECTED,
+    GAP,
+    READ_AGAIN,
+)
 from softhca.transport.replay import Resource
 from softhca.transport.replies import (
     INVALID_REQUEST,
@@ -112,6 +120,7 @@ class Responder(ReplyingReceiver):
         self.nak_sent = True
         self.nak_pending = _SEQUENCE
         self.gap_psn = psn
+        self.qp.observe(GAP, psn, EXPECTED, self.epsn)
         self.qp.environment.schedule(self.qp)
 
     def expected(self, view, arrival):
@@ -279,6 +288,7 @@ class Responder(ReplyingReceiver):
         if self.nak_pending and self.nak_pending != _SEQUENCE:
             return
         if view.operation == _SEND or view.operation == _WRITE:
+            self.qp.observe(DUPLICATE_ANSWERED, view.psn, ACKNOWLEDGED)
             self.acknowledge_through(view.psn)
         elif view.operation == _READ_REQUEST:
             self.read_again(view)
@@ -301,11 +311,11 @@ class Responder(ReplyingReceiver):
         packets: cython.uint = 1
         resource: Resource = self.ring.find(view.psn)
         if resource is None:
-            self.qp.count("drops_resources")
+            self.qp.drop("drops_resources", view.psn)
             return
         index = distance(resource.first_psn, view.psn)
         if not self.same_range(resource, view, index):
-            self.qp.count("drops_sequence")
+            self.qp.drop("drops_sequence", view.psn)
             return
         if (
             resource.pending
@@ -322,6 +332,7 @@ class Responder(ReplyingReceiver):
                 self.nak_psn = view.psn
                 self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
                 return
+        self.qp.observe(DUPLICATE_ANSWERED, view.psn, READ_AGAIN)
         self.ring.ask(
             resource,
             index,
@@ -339,12 +350,13 @@ class Responder(ReplyingReceiver):
             or view.atomic_va != resource.va
             or view.atomic_rkey != resource.rkey
         ):
-            self.qp.count("drops_resources")
+            self.qp.drop("drops_resources", view.psn)
             return
         region = self.qp.environment.regions.find(resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC)
         if region is None or region is not resource.region or region.generation != resource.generation:
             self.nak_psn = view.psn
             self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
             return
+        self.qp.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)
         self.ring.ask(resource, 0, 1, 8)
         self.qp.environment.schedule(self.qp)

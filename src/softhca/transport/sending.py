@@ -6,6 +6,7 @@ import cython
 from softhca.queues.cqe import WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.wqe import SIGNALED, SendWork
 from softhca.transport.halves import Half
+from softhca.transport.observation import SEND_FAILED, STATUS_NAMES
 from softhca.transport.request import COMPLETION_OPCODES, Request
 from softhca.transport.segmentation import PacketWriter
 from softhca.transport.services import operation_mask
@@ -79,10 +80,14 @@ class SendQueue(Half):
         """Write the completion of ``request`` if it is due: always with an error, otherwise when it was
         asked for."""
         work: SendWork = request.work
+        psn: cython.longlong = -1
         if status == 0 and not work.flags & _SIGNALED and not self.qp.signal_all:
             return
         if status:
             self.qp.count("send_errors")
+            if status != _FLUSHED and request.packets:
+                psn = request.first_psn
+            self.qp.observe(SEND_FAILED, psn, STATUS_NAMES[status])
         opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 10 else 0
         if not self.qp.send_cq.post(
             work.wr_id,

@@ -33,4 +33,4 @@ cdef class UnreliableSender(UnreliableQueue):
 cdef class UnreliableReceiver(MessageReceiver):
     cdef public unsigned int epsn
 
-    cdef object drop(self, str reason)
+    cdef object drop(self, str reason, unsigned int psn, bint whole)

@@ -21,6 +21,7 @@ from softhca.transport.execution import (
     OPERATIONAL,
     MessageReceiver,
 )
+from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
 from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
@@ -244,9 +245,13 @@ class UnreliableReceiver(MessageReceiver):
     def begin(self, psn):
         self.epsn = psn
 
-    def drop(self, reason):
-        """Drop the packet and with it the message under way; its receive serves the next message."""
+    def drop(self, reason, psn, whole):
+        """Drop the packet and with it the message under way; its receive serves the next message.
+
+        ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
+        """
         self.qp.count(reason)
+        self.qp.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
         self.abandon()
 
     def receive(self, view, arrival, now):
@@ -255,16 +260,17 @@ class UnreliableReceiver(MessageReceiver):
         self.now = now
         if starts:
             if self.operation != _NOTHING:
-                self.drop("drops_sequence")
+                self.drop("drops_sequence", self.epsn, True)
         elif self.operation == _NOTHING or view.psn != self.epsn or not self.in_sequence(view):
-            self.drop("drops_sequence")
+            whole: cython.bint = self.operation != _NOTHING
+            self.drop("drops_sequence", self.epsn if whole else view.psn, whole)
             return
         self.epsn = (view.psn + 1) & 0xFFFFFF
         if view.operation != _SEND and view.operation != _WRITE:
-            self.drop("drops_opcode")
+            self.drop("drops_opcode", view.psn, True)
             return
         if not self.length_ok(view):
-            self.drop("drops_length")
+            self.drop("drops_length", view.psn, True)
             return
         outcome = self.execute(view, arrival)
         if outcome == _DONE:
@@ -276,4 +282,4 @@ class UnreliableReceiver(MessageReceiver):
             self.abandon()
             self.qp.fail()
             return
-        self.drop(DROPS.get(outcome, "drops_protection"))
+        self.drop(DROPS.get(outcome, "drops_protection"), view.psn, True)
