@@ -47,6 +47,19 @@ class Trace:
         self._line(f'{head},"length_bytes":{len(data)}{tail}')
         self._hash.update(data)
 
+    def inside(
+        self, time_ns: int, event: str, adapter: int, qp: int, psn: int, state: str, reason: str
+    ) -> None:
+        """Something happened inside an adapter (`softhca.transport.observation`); what is unset stays out."""
+        line = f'{{"time_ns":{time_ns},"event":"{event}","adapter":{adapter}'
+        if qp >= 0:
+            line += f',"qp":{qp}'
+        if psn >= 0:
+            line += f',"psn":{psn}'
+        if state:
+            line += f',"state":"{state}"'
+        self._line(f'{line},"reason":"{reason}"}}\n' if reason else line + "}\n")
+
     def _line(self, line: str) -> None:
         self._hash.update(line.encode())
         if self._write is not None:

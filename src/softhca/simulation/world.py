@@ -58,6 +58,7 @@ class Node:
         self._wake_ns = NEVER
         config = AdapterConfig(gids=(gid,), active_mtu=mtu)
         self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
+        self.engine.observer = self._observe
         self._burst = Burst()
         channel = EmbeddedChannel(
             HostMemory(HOST_MEMORY_BYTES),
@@ -73,6 +74,10 @@ class Node:
         """What the adapter believes the time is."""
         now = self.world.now
         return now + now * self._skew_ppm // MILLION
+
+    def _observe(self, event: str, qp: int, psn: int, state: str, reason: str) -> None:
+        """Something happened inside the adapter (`softhca.transport.observation`)."""
+        self.world.trace.inside(self.world.now, event, self.number, qp, psn, state, reason)
 
     def _world_time(self, local_ns: int) -> int:
         """The first moment of the world at which `clock` shows ``local_ns``."""

@@ -1,0 +1,125 @@
+"""What the trace of a world tells of the inside of its adapters."""
+
+import json
+
+import pytest
+
+from softhca.simulation.runner import run_world
+from softhca.simulation.trace import Trace
+from softhca.transport.observation import EVENTS
+from softhca.wire.psn import distance
+
+PACKETS = {"sent", "received", "lost"}
+FRAME = {"start", "end"}
+
+
+def lines_of(name, seed=1, faults=""):
+    """The outcome of a world and its trace, each line with its ``place``."""
+    lines = []
+    outcome = run_world(name, seed, faults, Trace(lines.append))
+    return outcome, [{**json.loads(line), "place": place} for place, line in enumerate(lines)]
+
+
+def select(lines, event, **fields):
+    return [
+        line
+        for line in lines
+        if line["event"] == event and all(line.get(name) == value for name, value in fields.items())
+    ]
+
+
+def following(lines, line, event, **fields):
+    """The first such line after ``line``."""
+    return next(found for found in select(lines, event, **fields) if found["place"] > line["place"])
+
+
+@pytest.mark.parametrize("scenario", ["psn-wrap", "rc-loss", "rc-chaos"])
+def test_a_loss_is_a_gap_a_nak_and_a_retransmission_from_that_packet(scenario):
+    _, lines = lines_of(scenario, 1, "loss=3%,burst=0,duplicate=0,reorder=0")
+    cycles = 0
+    for nak in select(lines, "nak_sent", reason="sequence_error"):
+        adapter, qp, psn = nak["adapter"], nak["qp"], nak["psn"]
+        before, after = lines[: nak["place"]], lines[nak["place"] :]
+        gap = select(before, "gap", adapter=adapter, qp=qp, reason=f"expected {psn}")[-1]
+        assert distance(psn, gap["psn"]) > 0
+        assert select(before, "lost", qp=qp, psn=psn)
+        taken = select(after, "nak_received", adapter=3 - adapter, psn=psn)
+        if not taken or lines[taken[0]["place"] + 1]["event"] != "retransmission":
+            continue  # the NAK was lost, or its taker was going back already
+        again = lines[taken[0]["place"] + 1]
+        assert (again["qp"], again["psn"], again["reason"]) == (taken[0]["qp"], psn, "sequence_error")
+        assert following(lines, again, "sent", adapter=3 - adapter, qp=qp)["psn"] == psn
+        cycles += 1
+    assert cycles
+
+
+def test_an_rnr_nak_is_sent_taken_waited_for_and_left_behind():
+    _, lines = lines_of("rnr", 1, "loss=0")
+    told = select(lines, "rnr_nak_sent")
+    assert told
+    for nak in told:
+        taken = following(lines, nak, "rnr_nak_received", adapter=3 - nak["adapter"], psn=nak["psn"])
+        assert taken["reason"] == nak["reason"] == "wait_ns 10000"
+        over = following(lines, taken, "rnr_wait_over", qp=taken["qp"])
+        assert over["time_ns"] >= taken["time_ns"] + 10_000
+        assert over["psn"] == taken["psn"]
+        again = following(lines, over, "sent", adapter=over["adapter"], qp=nak["qp"])
+        assert (again["psn"], again["time_ns"]) == (over["psn"], over["time_ns"])
+        quiet = lines[taken["place"] : over["place"]]
+        requests = [line for line in select(quiet, "sent", adapter=over["adapter"], qp=nak["qp"])]
+        assert all("ACKNOWLEDGE" in line["opcode"] or "RESPONSE" in line["opcode"] for line in requests)
+
+
+def test_a_partition_for_ever_exhausts_retries_and_flushes():
+    _, lines = lines_of("partition", 1, "partition=1>2@1010us..")
+    given_up = select(lines, "retry_exhausted", reason="timeout")
+    assert given_up
+    for line in given_up:
+        qp = line["qp"]
+        own = [found for found in lines[line["place"] + 1 :] if found.get("qp") == qp]
+        own = [found for found in own if found["event"] in EVENTS]
+        assert [(found["event"], found["state"], found["reason"]) for found in own[:2]] == [
+            ("send_failed", "RTS", "RETRY_EXC_ERR"),
+            ("state_changed", "RTS>ERR", "completion_error"),
+        ]
+        assert own[0]["psn"] == line["psn"]
+        flushed = select(own, "send_failed", reason="WR_FLUSH_ERR") + select(own, "receive_failed")
+        assert flushed
+        assert {(found["state"], found["reason"]) for found in flushed} == {("ERR", "WR_FLUSH_ERR")}
+        assert len(select(lines[: line["place"]], "retransmission", qp=qp, psn=line["psn"])) == 7
+
+
+def test_a_loss_of_an_unreliable_connection_is_a_dropped_message_with_its_reason():
+    _, lines = lines_of("uc-mix", 1, "loss=5%")
+    dropped = select(lines, "message_dropped")
+    assert dropped
+    assert {line["reason"] for line in dropped} == {"sequence"}
+    lost = {(line["qp"], line["psn"]) for line in select(lines, "lost")}
+    assert {(line["qp"], line["psn"]) for line in dropped} <= lost
+
+
+def test_a_damaged_packet_is_dropped_with_the_reason_icrc():
+    _, lines = lines_of("rc-corrupt", 1, "corrupt=5%,truncate=0")
+    damaged = [line for line in select(lines, "received") if line.get("reason")]
+    assert damaged
+    dropped = select(lines, "packet_dropped", reason="icrc")
+    assert [line["place"] for line in dropped] == [line["place"] + 1 for line in damaged]
+    assert [(line["qp"], line["psn"]) for line in dropped] == [(line["qp"], line["psn"]) for line in damaged]
+
+
+def test_every_event_is_in_the_table_and_every_line_is_complete():
+    seen = set()
+    for name in ("rc-chaos", "uc-chaos", "partition", "rnr", "srq", "rc-corrupt"):
+        for line in lines_of(name)[1]:
+            assert list(line)[:3] == ["time_ns", "event", "adapter"]
+            if line["event"] in EVENTS:
+                assert None not in line.values()
+                assert "" not in line.values()
+            seen.add(line["event"])
+    assert PACKETS | FRAME < seen <= PACKETS | FRAME | set(EVENTS)
+
+
+def test_quiet_worlds_tell_only_their_states():
+    for name in ("rc-mix", "uc-mix", "ud-mix"):
+        events = {line["event"] for line in lines_of(name)[1]}
+        assert events - PACKETS - FRAME == {"state_changed"}
