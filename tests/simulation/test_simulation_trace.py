@@ -10,7 +10,7 @@ from softhca.transport.observation import EVENTS
 from softhca.wire.psn import distance
 
 PACKETS = {"sent", "received", "lost"}
-FRAME = {"start", "end"}
+FRAME = {"start", "end", "queue_pair"}
 
 
 def lines_of(name, seed=1, faults=""):
@@ -105,6 +105,36 @@ def test_a_damaged_packet_is_dropped_with_the_reason_icrc():
     dropped = select(lines, "packet_dropped", reason="icrc")
     assert [line["place"] for line in dropped] == [line["place"] + 1 for line in damaged]
     assert [(line["qp"], line["psn"]) for line in dropped] == [(line["qp"], line["psn"]) for line in damaged]
+
+
+@pytest.mark.parametrize("scenario", ["rc-chaos", "ud-chaos"])
+def test_packets_keep_their_number_on_the_way(scenario):
+    outcome, lines = lines_of(scenario)
+    sent = select(lines, "sent")
+    assert [line["number"] for line in sent] == list(range(1, outcome.packets + 1))
+    arrived = []
+    for line in select(lines, "received") + select(lines, "lost"):
+        first = sent[line["number"] - 1]
+        assert first["place"] < line["place"]
+        assert (first["adapter"] == line["adapter"]) is (line["event"] == "lost")
+        names = ("qp", "opcode", "psn", "length_bytes", "source_qp")
+        assert [first.get(name) for name in names] == [line.get(name) for name in names]
+        arrived.append(line["number"])
+    assert set(arrived) == {line["number"] for line in sent}
+    copies = [line["number"] for line in lines if line.get("reason") == "duplicated"]
+    assert copies
+    assert len(arrived) == len(sent) + len(copies)
+
+
+def test_queue_pairs_are_told_with_whom_they_talk_to():
+    _, lines = lines_of("ud-mix")
+    ends = {
+        (line["adapter"], line["qp"]): (line["peer"], line["peer_qp"]) for line in select(lines, "queue_pair")
+    }
+    assert len(ends) == 4
+    assert {ends[peer] for peer in ends.values()} == set(ends)
+    for line in select(lines, "sent"):
+        assert ends[line["adapter"], line["source_qp"]] == (3 - line["adapter"], line["qp"])
 
 
 def test_every_event_is_in_the_table_and_every_line_is_complete():

@@ -175,6 +175,9 @@ class Setting:
         for pair in self.programs:
             for at, program in enumerate(pair):
                 self._make_queue_pair(program, *self.keys[at])
+            for program, peer in (pair, pair[::-1]):
+                ends = {"qp": program.qp.number, "peer": peer.node.number, "peer_qp": peer.qp.number}
+                self.world.trace.add(self.world.now, "queue_pair", program.node.number, **ends)
             psns = [
                 self.scenario.first_psn if self.scenario.first_psn >= 0 else dice.randrange(1 << 24)
                 for _ in pair

@@ -7,18 +7,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from softhca.wire.opcodes import OPCODES
+from softhca.wire.opcodes import OPCODES, UD
 
 _NAMES = {code: opcode.name for code, opcode in OPCODES.items()}
 _SHORTEST_BYTES = 12
+_DATAGRAM_BYTES = 20
 
 
 class Trace:
     """Takes events in the order in which they happen.  ``write``, when given, gets every line.
 
-    Every line is an object with ``time_ns`` (virtual), ``event`` and ``adapter`` first; packets have
-    ``qp`` (destination), ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them,
-    ``reason``.
+    Every line is an object with ``time_ns`` (virtual), ``event`` and ``adapter`` first; packets have their
+    ``number`` (counted as they are sent, from 1), ``qp`` (destination), ``source_qp`` (of datagrams),
+    ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them, ``reason``.
     """
 
     def __init__(self, write: Callable[[str], object] | None = None) -> None:
@@ -31,18 +32,24 @@ class Trace:
         fields = {"time_ns": time_ns, "event": event, "adapter": adapter, **details}
         self._line(json.dumps(fields, separators=(",", ":")) + "\n")
 
-    def packet(self, time_ns: int, event: str, adapter: int, data: bytes, reason: str = "") -> None:
+    def packet(
+        self, time_ns: int, event: str, adapter: int, data: bytes, reason: str = "", number: int = 0
+    ) -> None:
         """Something happened to a packet BTH … ICRC: ``sent``, ``received`` or ``lost``; its bytes count too.
 
-        A packet too short for its BTH has neither ``qp`` nor ``psn``.
+        ``number``: which one (default: the one sent last).  A packet too short for its BTH has neither ``qp``
+        nor ``psn``.
         """
         if event == "sent":
             self.packets += 1
-        head = f'{{"time_ns":{time_ns},"event":"{event}","adapter":{adapter}'
+        number = number or self.packets
+        head = f'{{"time_ns":{time_ns},"event":"{event}","adapter":{adapter},"number":{number}'
         if len(data) >= _SHORTEST_BYTES:
             name = _NAMES.get(data[0], f"{data[0]:#04x}")
             qp, psn = int.from_bytes(data[5:8], "big"), int.from_bytes(data[9:12], "big")
             head += f',"qp":{qp},"opcode":"{name}","psn":{psn}'
+            if data[0] >> 5 == UD and len(data) >= _DATAGRAM_BYTES:
+                head += f',"source_qp":{int.from_bytes(data[17:20], "big")}'
         tail = f',"reason":"{reason}"}}\n' if reason else "}\n"
         self._line(f'{head},"length_bytes":{len(data)}{tail}')
         self._hash.update(data)

@@ -182,20 +182,20 @@ class World:
         route = burst.route
         node = self._by_gid[route.destination]
         link = self._link(source.number, node.number)
+        port, traffic_class = route.source_port, route.traffic_class
         for offset in range(0, burst.length, burst.stride):
             data = bytes(burst.buffer[offset : min(offset + burst.stride, burst.length)])
             self.trace.packet(self.now, "sent", source.number, data)
             if self._tap is not None:
                 self._tap(self.now, "sent", source.number, node.number, route.source_port, data)
-            copies = link.send(data, self.now)
+            copies, number = link.send(data, self.now), self.trace.packets
             if not copies:
                 self.trace.packet(self.now, "lost", source.number, data, link.lost_because)
             for copy in copies:
-                port, traffic_class = route.source_port, route.traffic_class
                 self.at(
                     copy.time_ns,
-                    lambda copy=copy, port=port, traffic_class=traffic_class: self._arrive(  # type: ignore[misc]
-                        source, node, copy.data, copy.what, port, traffic_class
+                    lambda copy=copy, number=number: self._arrive(  # type: ignore[misc]
+                        source, node, copy.data, copy.what, port, traffic_class, number
                     ),
                 )
 
@@ -206,14 +206,22 @@ class World:
         return link
 
     def _arrive(
-        self, source: Node, node: Node, data: bytes, what: str, source_port: int, traffic_class: int
+        self,
+        source: Node,
+        node: Node,
+        data: bytes,
+        what: str,
+        source_port: int,
+        traffic_class: int,
+        number: int,
     ) -> None:
         """A packet reaches an adapter; one that stands still takes it when it goes on."""
         until_ns = node.stalled_until()
         if until_ns:
-            self.at(until_ns, lambda: self._arrive(source, node, data, what, source_port, traffic_class))
+            again = (source, node, data, what, source_port, traffic_class, number)
+            self.at(until_ns, lambda: self._arrive(*again))
             return
-        self.trace.packet(self.now, "received", node.number, data, "" if what == PASSED else what)
+        self.trace.packet(self.now, "received", node.number, data, "" if what == PASSED else what, number)
         if self._tap is not None:
             self._tap(self.now, "received", source.number, node.number, source_port, data)
         arrival = self._arrival
