@@ -5,7 +5,7 @@ PLAIN := .venv-plain
 SOURCES := pyproject.toml setup.py setup.cfg $(shell find src -name '*.py' -o -name '*.pxd' 2>/dev/null)
 PIP := -m pip install -q --disable-pip-version-check
 
-.PHONY: demo test check test-compiled test-interpreted test-tools bench clean
+.PHONY: demo test check test-compiled test-interpreted test-tools bench mutants clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/python examples/demo.py
@@ -49,6 +49,10 @@ test-tools:
 
 bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
+
+# Breaks copies of the source, one bug at a time, and shows which world finds it.  MUTANTS="--seeds 1..10 NAME" …
+mutants: $(PLAIN)/.installed
+	$(PLAIN)/bin/python tests/mutants/run.py --jobs $$(nproc) $(MUTANTS)
 
 clean:
 	rm -rf build dist $(VENV) $(PLAIN) .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

@@ -1,0 +1,389 @@
+"""The catalogue: bugs that implementations of RDMA have had, or could have, each as an edit of the source.
+
+Text that is gone is an error: whoever changes such a line moves the mutant along.
+"""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Edit, Mutant
+from mutant_edits import mutant as m
+
+PSN = "wire/psn.py"
+VIEW = "wire/packet_view.py"
+BUILD = "wire/build.py"
+ICRC = "wire/icrc.py"
+REQUESTER = "transport/requester.py"
+RETRY = "transport/retry.py"
+ANSWERS = "transport/acknowledgement.py"
+REQUEST = "transport/request.py"
+SENDING = "transport/sending.py"
+SEGMENTS = "transport/segmentation.py"
+RESPONDER = "transport/responder.py"
+REPLIES = "transport/replies.py"
+REPLAY = "transport/replay.py"
+EXECUTION = "transport/execution.py"
+RECEIVING = "transport/receiving.py"
+SCATTER = "transport/scatter.py"
+WINDOW = "transport/window.py"
+UC = "transport/unreliable.py"
+UD = "transport/datagram.py"
+CONTEXT = "transport/context.py"
+REGIONS = "memory/regions.py"
+DOMAINS = "memory/protection.py"
+RING = "queues/ring.py"
+CQ = "queues/completion.py"
+SRQ = "queues/shared_receive.py"
+DOORBELLS = "queues/doorbells.py"
+ENGINE = "adapter/engine.py"
+PORT = "adapter/port.py"
+TIMERS = "adapter/timers.py"
+SCHEDULER = "adapter/scheduler.py"
+QP_COMMANDS = "adapter/queue_pair_commands.py"
+COMMANDS = "adapter/commands.py"
+
+WIRE = (
+    m("psn-distance-without-wrap", PSN,
+      "return gap - 0x1000000 if gap & 0x800000 else gap", "return b - a",
+      "PSNs are compared without their wrap"),
+    m("psn-distance-unsigned", PSN,
+      "return gap - 0x1000000 if gap & 0x800000 else gap", "return gap",
+      "no PSN ever is an earlier one"),
+    m("psn-responder-compares-plainly", RESPONDER,
+      "gap: cython.int = distance(self.epsn, view.psn)", "gap: cython.int = view.psn - self.epsn",
+      "the responder forgets the wrap"),
+    m("psn-requester-bounds-plainly", ANSWERS,
+      "distance(view.psn, self.high_psn) <= 0:", "self.high_psn <= view.psn:",
+      "the requester forgets the wrap where it looks for ghosts"),
+    m("psn-credit-compares-plainly", RETRY,
+      "distance(self.last_psn[self.head], una_psn) > 0:", "una_psn > self.last_psn[self.head]:",
+      "what the window gets back stops at the wrap"),
+    m("psn-replay-compares-plainly", REPLAY,
+      "gap = distance(resource.first_psn, psn)", "gap = psn - resource.first_psn",
+      "a READ across the wrap is not found again"),
+    m("psn-uc-not-wrapped", UC,
+      "self.epsn = (view.psn + 1) & 0xFFFFFF", "self.epsn = view.psn + 1",
+      "a UC message across the wrap is dropped"),
+    m("pad-not-removed", VIEW, "self.payload_bytes = rest - self.pad", "self.payload_bytes = rest",
+      "pad bytes are delivered as payload"),
+    m("va-truncated", VIEW, "self.reth_va = be64(data, o)", "self.reth_va = be32(data, o + 4)",
+      "remote addresses lose their upper half"),
+    m("atomic-va-truncated", VIEW, "self.atomic_va = be64(data, o)", "self.atomic_va = be32(data, o + 4)",
+      "addresses of atomics lose their upper half"),
+    m("immediate-byte-order", BUILD, "return put32(data, o, immediate)",
+      'return put32(data, o, int.from_bytes(immediate.to_bytes(4, "little"), "big"))',
+      "the immediate is sent in the wrong byte order"),
+    m("bth-psn-16-bits", BUILD, "return put24(data, o + 9, psn)", "return put24(data, o + 9, psn & 0xFFFF)",
+      "only 16 bits of the PSN are sent"),
+    m("icrc-not-checked-ipv6", PORT,
+      "        if self.route.framing != _ROCE_V4:\n            return _DROP_ICRC",
+      "        if self.route.framing != _ROCE_V4:\n            return 0",
+      "packets with a bad ICRC are taken"),
+    m("icrc-leaves-last-word-out", ICRC, "return crc32(state, data_address + 12, n - 12)",
+      "return crc32(state, data_address + 12, max(n - 16, 0))",
+      "the ICRC does not cover the last four bytes"),
+    m("icrc-leaves-headers-out", ICRC, "state: cython.uint = crc32(route.seed(n + 4), route.masked_bth(data_address), 12)",
+      "state: cython.uint = route.seed(n + 4)",
+      "the ICRC does not cover the BTH"),
+)  # fmt: skip
+
+ADAPTER = (
+    m("pkey-not-checked", PORT, "if (ours ^ theirs) & 0x7FFF or not ours & 0x7FFF:", "if not ours & 0x7FFF:",
+      "packets of another partition are taken"),
+    m("source-not-checked", ENGINE,
+      "queue_pair.route is None or queue_pair.route.destination != arrival.source", "queue_pair.route is None",
+      "a connected queue pair takes packets of anyone"),
+    m("destination-qp-not-checked", ENGINE, "queue_pair = self.queue_pairs.get(view.dest_qp)",
+      "queue_pair = self.queue_pairs.get(view.dest_qp) or next(iter(self.queue_pairs.values()), None)",
+      "a packet for no queue pair goes to any"),
+    Mutant("error-state-receives", (
+        Edit(ENGINE, "queue_pair.state == _ERR:\n            return _STATE", "False:\n            return _STATE"),
+        Edit(CONTEXT, "if not _RECEIVES[self.state]:", "if self.state == _RESET:"),
+      ), "a queue pair in error still takes packets"),
+    m("loopback-loses-the-stride", ENGINE, "arrival.stride = burst.stride", "arrival.stride = burst.length",
+      "a burst to the own adapter is one packet"),
+    m("deadline-not-kept", TIMERS, "        if queue_pair.armed_ns < self.next_ns:\n            self.next_ns = queue_pair.armed_ns\n", "",
+      "the engine forgets when it wants to be called"),
+    m("timer-keeps-the-later-deadline", TIMERS, "if queue_pair.armed_ns <= deadline_ns:", "if queue_pair.armed_ns >= deadline_ns:",
+      "an earlier deadline does not replace a later one"),
+    m("timer-slot-not-settled", TIMERS, "                self._place(queue_pair, tick)\n\n    def _advance", "                pass\n\n    def _advance",
+      "a timer that moves a level down is lost"),
+    m("scheduled-for-ever", SCHEDULER, "        queue_pair.scheduled = False\n", "",
+      "a queue pair gets one turn in its life"),
+    m("level-stays-waiting", SCHEDULER, "            self.waiting &= ~(1 << level)\n", "            pass\n",
+      "an empty service level still counts as waiting"),
+    m("low-levels-starve", SCHEDULER, "if self.high_bytes < _HIGH_LIMIT_BYTES:", "if True:",
+      "a busy high service level starves the lower ones"),
+    m("qp-not-removed", QP_COMMANDS, "    del adapter.queue_pairs[queue_pair.number]\n", "",
+      "a destroyed queue pair still takes packets"),
+    m("qp-not-closed", QP_COMMANDS, "    queue_pair.close()\n", "",
+      "a destroyed queue pair keeps its bytes in flight"),
+    m("qp-timer-not-disarmed", QP_COMMANDS, "    adapter.timers.disarm(queue_pair)\n", "",
+      "the timer of a destroyed queue pair stays"),
+    m("qp-resource-kept", QP_COMMANDS, "    adapter.resources.remove(resource)\n", "",
+      "a destroyed queue pair still counts"),
+    m("ah-kept", COMMANDS, '    del adapter.handles[fields["ah"]]\n', "",
+      "a destroyed address handle can still be used"),
+    m("dead-host-keeps-its-resources", ENGINE,
+      "        for resource in self.resources.owned(number):\n            release(self, host, resource)\n", "",
+      "what a host that died owned is never freed"),
+)  # fmt: skip
+
+MEMORY = (
+    m("key-low-byte-not-checked", REGIONS, "if region is None or region.key != key or not region.valid:",
+      "if region is None or not region.valid:", "a key with a wrong low byte is good"),
+    m("domain-not-checked", REGIONS, "if region.pd != pd:", "if False:", "a key of another protection domain is good"),
+    m("range-one-too-long", REGIONS, "if offset > region.length or length > region.length - offset:",
+      "if offset > region.length or length > region.length - offset + 1:",
+      "a request may end one byte behind the region"),
+    Mutant("write-one-beyond", (
+        Edit(REGIONS, "if offset > region.length or length > region.length - offset:",
+             "if offset > region.length or length > region.length - offset + 1:"),
+        Edit(REGIONS, "        if offset > self.length or n > self.length - offset:\n            return -EFAULT\n        if self.direct_address and self.direct_pid == 0:\n            copy(self.direct",
+             "        if offset > self.length or n > self.length - offset + 1:\n            return -EFAULT\n        if self.direct_address and self.direct_pid == 0:\n            copy(self.direct"),
+      ), "a write may touch one byte behind the region"),
+    Mutant("right-of-remote-write-not-checked", (
+        Edit(EXECUTION, "self.va, self.length_bytes, _REMOTE_WRITE", "self.va, self.length_bytes, 0"),
+        Edit(EXECUTION, "                or not self.region.access & _REMOTE_WRITE\n", ""),
+      ), "a key without REMOTE_WRITE takes writes"),
+    Mutant("right-of-remote-read-not-checked", (
+        Edit(RESPONDER, "view.reth_va, n, _REMOTE_READ", "view.reth_va, n, 0"),
+        Edit(REPLIES, "            or not resource.region.access & _REMOTE_READ\n", ""),
+      ), "a key without REMOTE_READ is read"),
+    Mutant("right-of-remote-atomic-not-checked", (
+        Edit(RESPONDER, "view.atomic_va, 8, _REMOTE_ATOMIC", "view.atomic_va, 8, 0"),
+        Edit(REGIONS, " or not self.access & _REMOTE_ATOMIC:", ":"),
+      ), "a key without REMOTE_ATOMIC takes atomics"),
+    Mutant("right-of-local-write-not-checked", (
+        Edit(REQUEST, "_LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC else 0", "0"),
+        Edit(RECEIVING, "self.qp.environment.regions, pd, _LOCAL_WRITE)", "self.qp.environment.regions, pd, 0)"),
+        Edit(REGIONS, "if not self.valid or not self.access & _LOCAL_WRITE:\n            return -EACCES", "if not self.valid:\n            return -EACCES"),
+      ), "a buffer without LOCAL_WRITE is written"),
+    Mutant("deregistered-key-stays-valid", (
+        Edit(REGIONS, "        region.valid = False\n        region.direct_address = 0\n        region.generation += 1\n        self.slots[region.slot] = None\n", ""),
+      ), "a key can be used after its region was deregistered"),
+    m("qp-write-right-not-checked", EXECUTION, "if not self.qp.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:",
+      "if self.length_bytes > _MAX_MESSAGE:", "a queue pair that does not allow writes takes them"),
+    m("qp-read-right-not-checked", RESPONDER, "if not self.qp.access & _REMOTE_READ or n > _MAX_MESSAGE:",
+      "if n > _MAX_MESSAGE:", "a queue pair that does not allow reads answers them"),
+    m("atomic-not-aligned", RESPONDER, "if not self.qp.access & _REMOTE_ATOMIC or view.atomic_va & 7:",
+      "if not self.qp.access & _REMOTE_ATOMIC:", "an atomic may be unaligned"),
+    m("swap-arguments-exchanged", REGIONS, "return atomic_cas64(place, compare, swap)", "return atomic_cas64(place, swap, compare)",
+      "compare and swap are exchanged"),
+    m("add-forgotten", REGIONS, "return atomic_add64(place, add)", "return atomic_add64(place, 0)", "a fetch-and-add only fetches"),
+    m("table-entries-leak", REGIONS, "        self.live -= 1\n        self.tpt.release(region.first_entry, region.entry_count)\n", "        self.live -= 1\n",
+      "a deregistered region keeps its table entries"),
+    m("page-border-in-walk", REGIONS, "piece = 4096 - within\n            if piece > n:", "piece = 4096\n            if piece > n:",
+      "a copy runs over a page's end"),
+    m("domain-reference-kept", DOMAINS, "self._references[pd] -= 1", "pass", "a protection domain stays in use for ever"),
+    m("inline-offset-forgotten", REQUEST, "copy(address, self.work.address + self.work.inline_offset + offset, n)",
+      "copy(address, self.work.address + offset, n)", "inline data are taken from the wrong place"),
+    m("scatter-element-border", SCATTER, "while offset >= start + self.work.sge_length[i]:", "while offset > start + self.work.sge_length[i]:",
+      "the walk stays at the end of an element"),
+    m("scatter-never-goes-back", SCATTER, "if offset < start:", "if False:", "an earlier offset is looked for behind the last one"),
+    m("scatter-forgets-its-offset", SCATTER, "result = region.write(self.work.sge_va[i] + within, address, piece)",
+      "result = region.write(self.work.sge_va[i], address, piece)", "every packet is placed at its element's begin"),
+)  # fmt: skip
+
+QUEUES = (
+    m("ring-body-does-not-wrap", RING, "if offset == self.body_bytes:\n                offset = 0", "if False:\n                offset = 0",
+      "an entry across the store's end is damaged"),
+    m("ring-one-too-many", RING, "if ((self.tail - self.head) & MASK64) >= self.layout.entries:", "if ((self.tail - self.head) & MASK64) > self.layout.entries:",
+      "a full ring takes one more"),
+    m("ring-bodies-not-freed", RING, "            self.body_used -= self.lengths[self.oldest]\n", "",
+      "the room of entries is never free again"),
+    m("completions-not-released", CQ, "            self.consumer.release(len(found))\n", "            pass\n",
+      "polled completions keep their room"),
+    m("completions-backwards", CQ, "found.append(CQE.unpack(self._scratch))", "found.insert(0, CQE.unpack(self._scratch))",
+      "completions are polled newest first"),
+    m("completion-overflow-silent", CQ, "            self.overflowed = True\n            self.notify_hook.overflow(self)\n            return False", "            return True",
+      "a completion that finds no room is dropped silently"),
+    m("completion-event-lost", CQ, "                self.notify_hook.completion_event(self)\n", "", "an armed queue never fires"),
+    m("solicited-ignored", CQ, "(arm == _SOLICITED and (solicited or status != 0))", "arm == _SOLICITED",
+      "any completion fires a queue armed for solicited ones"),
+    m("srq-room-not-released", SRQ, "        self.consumer.release(1)\n", "", "a shared receive queue wears out"),
+    m("srq-limit-late", SRQ, "elif left < self.limit:", "elif left < self.limit - 1:", "the limit event comes one receive late"),
+    m("doorbell-stays-pending", DOORBELLS, "        atomic_cas64(self.pending_pages[slot >> 9] + ((slot & 511) << 3), 1, 0)\n", "",
+      "a doorbell can be rung once"),
+)  # fmt: skip
+
+SENDER = (
+    m("retry-skips-a-packet", REQUESTER, "self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn)",
+      "self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn) + 1", "the retry begins one packet late"),
+    m("retries-never-reset", ANSWERS, "        self.retry.progress()\n", "", "retries are counted over the whole connection"),
+    m("retries-infinite", RETRY, "        self.retries_left -= 1\n", "", "a dead peer is tried for ever"),
+    m("retries-one-less", RETRY, "if self.retries_left == 0:", "if self.retries_left == 1:", "one retry less than asked for"),
+    m("rnr-infinite-ignored", RETRY, "if self.rnr_retry == RNR_RETRY_INFINITE:", "if False:", "7 RNR retries are 7, not infinite"),
+    m("rnr-counts-as-retry", ANSWERS, "elif self.retry.spend_rnr_retry():", "elif self.retry.spend_retry():",
+      "RNR NAKs use up the other retries"),
+    m("rnr-delay-too-short", RETRY, "tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)", "tuple(microseconds for microseconds in _RNR_TIMER_US)",
+      "the delay of an RNR NAK is a thousandth of what it should be"),
+    m("rnr-nak-ignored", ANSWERS, "            self.rnr_nak(view)\n", "            pass\n", "RNR NAKs are ignored"),
+    m("timeout-is-linear", RETRY, "return (TIMER_UNIT_NS << timeout) * TIMER_FACTOR if timeout else 0",
+      "return TIMER_UNIT_NS * timeout * TIMER_FACTOR if timeout else 0", "the time-out is not a power of two"),
+    m("timeout-huge", RETRY, "TIMER_FACTOR = 2", "TIMER_FACTOR = 64", "the time-out is 32 times too long"),
+    m("timer-never-armed", REQUESTER, "            self.qp.environment.arm(self.qp, self.armed_ns)\n", "", "the transport timer is not started"),
+    m("timer-armed-once", ANSWERS, "        self.armed_ns = 0\n        if self.retry.deadline_ns == 0", "        if self.retry.deadline_ns == 0",
+      "the transport timer fires once only"),
+    m("window-leaks-at-retry", REQUESTER, "        window.give_up(self.flights.clear())\n        if lost:", "        self.flights.clear()\n        if lost:", "bytes of lost packets stay charged"),
+    m("window-never-narrows", WINDOW, "self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)", "pass", "losses do not narrow the window"),
+    m("window-turn-lost", WINDOW, "        queue_pair.environment.schedule(queue_pair)\n", "", "who waits for room is not woken"),
+    m("fence-ignored", REQUESTER, "if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:", "if False:",
+      "a fenced request does not wait for reads"),
+    m("reads-one-too-many", REQUESTER,
+      "        if self.rd_outstanding >= self.qp.max_rd_atomic:\n            return self.block(_READS)\n        if end",
+      "        if self.rd_outstanding > self.qp.max_rd_atomic:\n            return self.block(_READS)\n        if end",
+      "one read more than max_rd_atomic"),
+    m("atomics-without-limit", REQUESTER,
+      "        if self.rd_outstanding >= self.qp.max_rd_atomic:\n            return self.block(_READS)\n        if not window",
+      "        if not window", "atomics do not keep max_rd_atomic"),
+    m("credits-ignored", REQUESTER, "            self.limited\n            and request.limited", "            False\n            and request.limited",
+      "sends go out without credits"),
+    m("credits-block-everything", REQUESTER, "            self.limited\n            and request.limited", "            self.limited",
+      "writes wait for credits too"),
+    m("read-done-by-an-ack", ANSWERS, "(request.kind == _READ or request.kind == _ATOMIC) and request.received < request.packets:",
+      "request.kind == _ATOMIC and request.received < request.packets:", "an ACK completes a READ without its data"),
+    m("read-response-out-of-order", ANSWERS, "if view.psn != self.una_psn:\n            if distance", "if False:\n            if distance",
+      "a READ response behind a loss is taken"),
+    m("read-response-length-not-checked", ANSWERS, "return view.payload_bytes == (rest if rest < pmtu else pmtu)", "return True",
+      "a READ response of any length is taken"),
+    m("read-again-from-the-begin", SEGMENTS, "(request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF,", "request.work.remote_va,",
+      "a READ asked for again in part begins at its first byte"),
+    m("ack-takes-one-more", ANSWERS, "if not self.advance((view.psn + 1) & 0xFFFFFF):", "if not self.advance((view.psn + 2) & 0xFFFFFF):",
+      "an ACK answers for one packet too many"),
+    m("nak-acknowledges-its-psn", ANSWERS,
+      "if not self.advance(view.psn):\n            self.implied_nak()\n            return\n        if not _TRANSMIT[self.qp.state] or self.head == self.tail:\n            return\n        if self.una_psn",
+      "if not self.advance((view.psn + 1) & 0xFFFFFF):\n            self.implied_nak()\n            return\n        if not _TRANSMIT[self.qp.state] or self.head == self.tail:\n            return\n        if self.una_psn",
+      "a NAK acknowledges the packet that it refuses"),
+    m("nak-access-ignored", ANSWERS, "elif code in NAK_STATUS:", "elif code in NAK_STATUS and code != 2:", "a remote access error is overheard"),
+    m("implied-nak-missed", ANSWERS, "        if not self.rewound and self.head != self.tail:\n            self.qp.count", "        if False:\n            self.qp.count",
+      "an ACK that overtakes a READ's response says nothing"),
+    m("ghost-acks-believed", ANSWERS, "if distance(self.una_psn, view.psn) < 0 or distance", "if distance", "old answers are taken for new ones"),
+    m("atomic-result-byte-order", ANSWERS, "store64(self.result_address, view.atomic_original)",
+      'store64(self.result_address, int.from_bytes(view.atomic_original.to_bytes(8, "little"), "big"))', "an atomic's result has the wrong byte order"),
+    m("swap-fields-exchanged", SEGMENTS, "                request.work.swap,\n                request.work.compare_add,",
+      "                request.work.compare_add,\n                request.work.swap,", "AtomicETH's swap and compare are exchanged"),
+    m("empty-message-has-no-packet", REQUEST, "elif self.length_bytes <= pmtu_bytes or self.kind == _ATOMIC:",
+      "elif 0 < self.length_bytes <= pmtu_bytes or self.kind == _ATOMIC:", "an empty message takes no PSN"),
+    m("solicited-not-sent", SEGMENTS, "last and request.work.flags & _SOLICITED != 0 and kind != _RDMA_WRITE", "False", "the solicited bit is not sent"),
+    m("last-packet-does-not-ask", SEGMENTS, "self.acknowledged and (last or (ends and ack_at_end))", "self.acknowledged and (ends and ack_at_end)",
+      "the last packet of a message asks for no acknowledgement"),
+    m("unsignaled-shown", SENDING, "if status == 0 and not work.flags & _SIGNALED and not self.qp.signal_all:", "if False:", "unsignaled requests complete"),
+    m("unsignaled-errors-lost", SENDING, "if status == 0 and not work.flags & _SIGNALED and not self.qp.signal_all:",
+      "if not work.flags & _SIGNALED and not self.qp.signal_all:", "an unsignaled request that fails does not say so"),
+    m("send-room-not-released", SENDING, "        self.head += 1\n        self.qp.send_ring.release(1)\n", "        self.head += 1\n",
+      "completed requests keep their room in the send queue"),
+    m("flush-forgets-what-was-not-begun", SENDING, "left: cython.uint = self.qp.send_ring.layout.entries", "left: cython.uint = 0",
+      "requests that were only posted are not flushed"),
+    m("flush-looks-like-success", SENDING, "        while self.head != self.tail:\n            self.retire(_FLUSHED)", "        while self.head != self.tail:\n            self.retire(0)",
+      "flushed requests complete with success"),
+    m("completion-opcode-wrong", REQUEST, "WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ,", "WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_SEND,",
+      "a READ's completion says SEND"),
+    m("draining-never-ends", REQUESTER, "        if self.qp.draining and self.head == self.tail:\n            self.qp.drained()", "        pass",
+      "SQD never tells that it has drained"),
+)  # fmt: skip
+
+RECEIVER = (
+    m("write-acknowledged-not-done", RESPONDER, "outcome = self.execute(view, arrival)",
+      "outcome = _DONE if view.operation == _WRITE and view.position == _MIDDLE else self.execute(view, arrival)",
+      "middle packets of a write are acknowledged and not written"),
+    m("write-executed-again", RESPONDER, "            self.duplicate(view)\n",
+      "            if view.operation == _WRITE and view.position == 3 and self.operation == _NOTHING and not view.has_immdt:\n                self.execute(view, arrival)\n            self.duplicate(view)\n",
+      "a duplicate write is written again"),
+    m("send-executed-again", RESPONDER, "            self.duplicate(view)\n",
+      "            if view.operation == _SEND and view.position == 3 and self.operation == _NOTHING:\n                self.execute(view, arrival)\n            self.duplicate(view)\n",
+      "a duplicate send is delivered again"),
+    m("atomic-executed-again", RESPONDER, "        self.ring.ask(resource, 0, 1, 8)\n        self.qp.environment.schedule(self.qp)",
+      "        self.run_atomic(resource, view)\n        self.ring.ask(resource, 0, 1, 8)\n        self.qp.environment.schedule(self.qp)",
+      "a duplicate atomic acts again"),
+    m("atomic-replay-is-todays-value", RESPONDER, "        self.ring.ask(resource, 0, 1, 8)\n        self.qp.environment.schedule(self.qp)",
+      "        resource.result = resource.region.fetch_add(resource.va, 0)\n        self.ring.ask(resource, 0, 1, 8)\n        self.qp.environment.schedule(self.qp)",
+      "a replayed atomic returns what stands there now"),
+    m("replay-one-too-few", REPLAY, "for i in range(self.count):\n            resource = self.resources[(self.newest + self.capacity - i) % self.capacity]",
+      "for i in range(self.count - 1):\n            resource = self.resources[(self.newest + self.capacity - i) % self.capacity]",
+      "the oldest replay resource is not found"),
+    m("replay-length-one-packet", REPLAY, "if gap >= 0 and gap < resource.packets:", "if gap == 0:", "a READ is found again by its first PSN only"),
+    m("gap-not-noticed", RESPONDER, "            self.gap(view.psn)\n", "            self.epsn = view.psn\n            self.expected(view, arrival)\n",
+      "packets behind a loss are executed"),
+    m("nak-not-sent", RESPONDER, "        self.nak_pending = _SEQUENCE\n        self.gap_psn = psn\n", "        self.gap_psn = psn\n", "a gap is not told to the requester"),
+    m("nak-for-every-packet", RESPONDER, "        self.nak_sent = True\n        self.nak_pending = _SEQUENCE", "        self.nak_pending = _SEQUENCE",
+      "each packet behind a gap gets a NAK"),
+    m("acks-never", RESPONDER, "            if view.ack_request:\n                self.acknowledge_through(view.psn)\n            elif", "            if",
+      "requests are acknowledged when they come again only"),
+    m("ack-for-the-next", REPLIES, "if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):",
+      "if not self.writer.acknowledge(self.epsn, self.credit_code(), self.msn):", "an ACK answers for what has not come yet"),
+    m("duplicates-not-acknowledged", RESPONDER,
+      "            self.acknowledge_through(view.psn)\n        elif view.operation == _READ_REQUEST:", "            pass\n        elif view.operation == _READ_REQUEST:",
+      "when an ACK is lost it is not sent again"),
+    m("msn-never-counts", RESPONDER, "            if ends:\n                self.msn = (self.msn + 1) & 0xFFFFFF\n", "", "the MSN does not count sends and writes"),
+    m("credits-too-many", REPLIES, "return encode(count) if count > 0 else 0", "return encode(count + 1) if count > 0 else 1", "one credit too many is given"),
+    m("rnr-receive-not-waited-for", RESPONDER, "            self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)", "            self.nak_pending = _SEQUENCE",
+      "a sequence NAK instead of an RNR NAK"),
+    m("rnr-executes-what-follows", RESPONDER, "if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:", "if True:",
+      "packets behind an RNR NAK that was not sent yet are executed"),
+    m("read-from-the-begin", REPLIES, "(resource.va + offset) & 0xFFFFFFFFFFFFFFFF,", "resource.va,", "every packet of a READ's answer holds the first bytes"),
+    m("read-last-packet-full", REPLIES, "        if n > pmtu:\n            n = pmtu\n        pad", "        n = pmtu\n        pad", "a READ's last packet is a full one"),
+    m("read-resource-overwritten", REPLAY, "        if resource.pending:\n            return None\n        self.newest", "        self.newest",
+      "more reads than agreed push out the oldest"),
+    m("length-not-checked", EXECUTION, "            return view.payload_bytes == pmtu and view.pad == 0\n", "            return True\n",
+      "first and middle packets may be of any length"),
+    m("write-end-not-checked", EXECUTION, "if ends != (self.received_bytes + view.payload_bytes == self.length_bytes):", "if False:",
+      "a write may end before its length"),
+    m("write-longer-than-said", EXECUTION, "        if self.received_bytes + view.payload_bytes > self.length_bytes:\n            return _INVALID\n        if ends != (self.received_bytes + view.payload_bytes == self.length_bytes):\n            return _INVALID\n", "",
+      "a write may be longer than its RETH says"),
+    m("receive-too-short-by-one", EXECUTION, "if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:",
+      "if self.received_bytes + view.payload_bytes > self.buffers.total_bytes + 1:", "a message one byte too long is not refused as such"),
+    m("empty-write-checks-its-key", EXECUTION, "        if self.length_bytes == 0:\n            return _DONE\n        self.region", "        self.region",
+      "the key of an empty write is looked at"),
+    m("opcode-sequence-not-checked", EXECUTION, "return not begins and cython.cast(cython.int, view.operation) == self.operation", "return True",
+      "a message may begin within another"),
+    m("write-immediate-takes-no-receive", EXECUTION, "        if view.has_immdt:\n            outcome = self.hold()\n            if outcome != _DONE:\n                return outcome\n", "",
+      "a write with immediate completes a receive that it does not hold"),
+    m("write-length-not-told", EXECUTION, "            self.received_bytes & 0xFFFFFFFF,\n            view.immediate", "            self.received_bytes & 0xFFFFFFFF if opcode == _RECV else 0,\n            view.immediate",
+      "a write with immediate completes with length 0"),
+    m("receive-opcode-wrong", EXECUTION, "self.ended(view, _RECV_RDMA_WITH_IMM)", "self.ended(view, _RECV if view.has_immdt else _RECV_RDMA_WITH_IMM)",
+      "a write with immediate looks like a send"),
+    m("receives-not-flushed", RECEIVING, "        left = self.qp.receive_ring.layout.entries\n        while left:\n            if self.acquire() == _NO_RECEIVE:\n                return\n",
+      "        left = 0\n        while left:\n            if self.acquire() == _NO_RECEIVE:\n                return\n", "after an error posted receives stay"),
+    m("receive-room-not-released", RECEIVING, "        if self.qp.shared_receive is None:\n            self.qp.receive_ring.release(1)\n        if status:", "        if status:",
+      "completed receives keep their room"),
+    m("last-wqe-event-missing", CONTEXT, "            self.environment.event(EVENT_QP_LAST_WQE_REACHED, self.number)\n", "            pass\n",
+      "nobody is told that a queue pair takes no more shared receives"),
+    m("access-event-missing", CONTEXT, "        if event >= 0:\n            self.environment.event(event, self.number)\n", "", "the responder's error is not reported"),
+)  # fmt: skip
+
+UNRELIABLE = (
+    m("uc-middle-after-loss", UC, "elif self.operation == _NOTHING or view.psn != self.epsn or not self.in_sequence(view):",
+      "elif self.operation == _NOTHING or not self.in_sequence(view):", "a UC message goes on behind a loss"),
+    m("uc-partial-message-stays", UC, "        self.abandon()\n\n    def receive", "\n    def receive",
+      "what came of a lost UC message is put in front of the next"),
+    m("uc-partial-completes", UC, "                self.drop(\"drops_sequence\", self.epsn, True)",
+      "                if self.operation == _SEND and self.holding:\n                    self.finish(0, _RECV, 0, self.received_bytes, 0, self.qp.dest_qp, False)\n                self.drop(\"drops_sequence\", self.epsn, True)",
+      "a UC message without its end completes"),
+    m("uc-window-leaks", UC, "            _, window, cost = self.holds.popleft()\n            window.give_up(cost)\n\n    def expire",
+      "            _, window, cost = self.holds.popleft()\n\n    def expire", "what UC and UD sent stays charged"),
+    m("uc-psn-stands-still", UC, "self.next_psn = (self.next_psn + written) & 0xFFFFFF", "self.next_psn = self.next_psn", "UC's PSN does not go on between bursts"),
+    m("ud-grh-source-wrong", UD, "source=arrival.source[12:],", "source=arrival.destination[12:],", "the GRH names the receiver as the sender"),
+    m("ud-source-qp-wrong", UD, "o = put_deth(burst.data, o, qkey, self.qp.number)", "o = put_deth(burst.data, o, qkey, request.work.remote_qpn)",
+      "DETH names the wrong source queue pair"),
+    m("ud-qkey-not-checked", UD, "if view.qkey != self.qp.qkey:", "if False:", "a datagram with another Q_Key is taken"),
+    m("ud-too-long-sent", UD, "if request.length_bytes > self.qp.path_mtu_bytes:", "if False:", "a datagram longer than the PMTU is sent"),
+    m("ud-receive-without-grh-room", UD, "if view.payload_bytes + _GRH_BYTES > self.buffers.total_bytes:", "if view.payload_bytes > self.buffers.total_bytes:",
+      "the room for the GRH is not counted"),
+    m("ud-payload-at-the-grh", UD, "            _GRH_BYTES, view.payload_bytes, arrival.address + view.payload", "            0, view.payload_bytes, arrival.address + view.payload",
+      "the payload stands where the GRH should"),
+    m("ud-length-without-grh", UD, "            view.payload_bytes + GRH_BYTES,\n", "            view.payload_bytes,\n", "byte_len does not count the GRH"),
+    m("ud-handle-of-another-domain", UD, "if handle is None or handle.pd != self.qp.pd:", "if handle is None:", "an address handle of another domain is good"),
+)  # fmt: skip
+
+CATALOGUE: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE
+
+QUICK = (
+    "pad-not-removed",
+    "scatter-forgets-its-offset",
+    "send-executed-again",
+    "timer-never-armed",
+    "ud-source-qp-wrong",
+)
+"""A sample whose worlds are few: the ordinary tests run it."""

@@ -1,0 +1,209 @@
+"""The proof that worlds catch bugs: every mutant applies, a sample is found, nothing is made up."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutant_catalogue import CATALOGUE, QUICK
+from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
+from mutant_rules import mutants_of, sample
+from mutant_trials import BROKEN, FOUND, STOPPED, SURVIVED, Laboratory
+
+import softhca
+
+PACKAGE = Path(softhca.__file__).parent
+RUN = Path(__file__).with_name("run.py")
+
+DIFF = """\
+--- a/src/softhca/wire/psn.py
++++ b/src/softhca/wire/psn.py
+@@ -1,3 +1,3 @@
+-first
++FIRST
+ second
+ third
+@@ -5,2 +5,3 @@
+ fifth
++between
+ sixth
+"""
+SMALL = '''\
+"""A module."""
+
+
+def f(a, b):
+    """Says 7 things."""
+    assert a < 100
+    if a < b and b != 3:
+        g(a)
+        return a + 1
+    while a:
+        a -= 1
+    return False
+'''
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return Source(PACKAGE, tmp_path_factory.mktemp("mutants"))
+
+
+def laboratory(source, last=1, limit_s=0):
+    return Laboratory(source, 1, last, limit_s, 1)
+
+
+def found_of(source, edit, last=1, limit_s=0):
+    return laboratory(source, last, limit_s).judge(Mutant("one", (edit,), "why"), "one")
+
+
+@pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
+def test_every_mutant_of_the_catalogue_still_applies(source, mutant):
+    assert source.changed(mutant)
+
+
+def test_the_catalogue_is_broad_and_its_names_are_unique():
+    assert len({mutant.name for mutant in CATALOGUE}) == len(CATALOGUE) >= 40
+    assert {mutant.files.split("/")[0] for mutant in CATALOGUE} >= {
+        "adapter", "memory", "queues", "transport", "wire",
+    }  # fmt: skip
+    assert set(QUICK) <= {mutant.name for mutant in CATALOGUE}
+
+
+def test_worlds_find_a_sample_and_the_unchanged_source_passes_the_same_worlds(source):
+    told = []
+    mutants = [mutant for mutant in CATALOGUE if mutant.name in QUICK]
+    results = laboratory(source, 20).run(mutants, told.append)
+    assert [result.verdict for result in results] == [FOUND] * len(QUICK)
+    assert told == results
+    assert all(result.rule and result.worlds and result.line for result in results)
+    control = laboratory(source).control((result.scenario, result.seed) for result in results)
+    assert control["worlds"] == len(QUICK)
+    assert "rule" not in control
+
+
+def test_a_change_that_means_nothing_survives(source):
+    edit = Edit("wire/psn.py", "return gap - 0x1000000 if", "return gap - (1 << 24) if")
+    result = found_of(source, edit)
+    assert result.verdict == SURVIVED
+    assert result.worlds >= 12
+
+
+@pytest.mark.parametrize(
+    ("new", "rule"),
+    [
+        ("raise RuntimeError('here')", "exception RuntimeError"),
+        ("import os; os._exit(3)", "crash"),
+        ("import os; os.kill(os.getpid(), 11)", "crash SIGSEGV"),
+    ],
+)
+def test_an_exception_and_a_crash_count_as_found(source, new, rule):
+    result = found_of(source, Edit("wire/psn.py", "gap: cython.int = (b - a) & 0xFFFFFF", f"gap = 0; {new}"))
+    assert (result.verdict, result.rule, result.seed) == (FOUND, rule, 1)
+
+
+def test_a_hang_counts_as_found(source, monkeypatch):
+    monkeypatch.setattr("mutant_trials.WORLD_CPU_S", 0.5)
+    edit = Edit("wire/psn.py", "gap: cython.int = (b - a) & 0xFFFFFF", "gap = 0\n    while True: pass")
+    result = found_of(source, edit)
+    assert (result.verdict, result.rule) == (FOUND, "hang")
+
+
+def test_the_time_limit_stops_a_mutant_and_does_not_call_it_found(source):
+    edit = Edit("wire/psn.py", "return gap - 0x1000000 if", "return gap - (1 << 24) if")
+    result = found_of(source, edit, 10_000, 2.0)
+    assert (result.verdict, result.rule) == (STOPPED, "")
+
+
+def test_a_mutant_that_does_not_load_is_broken_and_not_found(source):
+    result = found_of(source, Edit("wire/psn.py", "MASK = 0xFFFFFF", "MASK = nothing"))
+    assert result.verdict == BROKEN
+    assert "nothing" in result.text
+
+
+def test_a_source_that_fails_by_itself_is_an_error(tmp_path, source):
+    broken = Edit("wire/psn.py", "return gap - 0x1000000 if gap & 0x800000 else gap", "return gap")
+    home = source.copy(Mutant("broken", (broken,), ""), "broken")
+    with pytest.raises(MutantError, match="unchanged source fails"):
+        laboratory(Source(home / "softhca", tmp_path / "copy")).control()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Edit("wire/psn.py", "no such text", ""), "occurs 0 times"),
+        (Edit("wire/psn.py", "psn", "x"), "expected once"),
+        (Edit("wire/psn.py", "", "x"), "expected once"),
+        (Edit("wire/nothing.py", "a", "b"), "no module"),
+        (Edit("wire/psn.py", "def add(psn, n):", "def add(psn, n)"), "in line 12"),
+        (Edit("wire/psn.py", "MASK = 0xFFFFFF", "MASK = 0xFFFFFF"), "nothing changes"),
+        (Edit("simulation/oracle.py", "GUARD = 0xA5", "GUARD = 0"), "stays as it is"),
+    ],
+)
+def test_a_mutant_that_cannot_be_made_says_why(source, edit, message):
+    with pytest.raises(MutantError, match=message):
+        source.changed(Mutant("bad", (edit,), ""))
+
+
+def test_a_diff_becomes_a_mutant_also_when_its_lines_have_moved():
+    mutant = from_diff("some.diff", DIFF)
+    text = "first\nsecond\nthird\nfourth\nfifth\nsixth\n"
+    assert mutant.files == "wire/psn.py"
+    for moved in ("", "new\n\n"):
+        changed = moved + text
+        for edit in mutant.edits:
+            changed = edit.apply(changed)
+        assert changed == f"{moved}FIRST\nsecond\nthird\nfourth\nfifth\nbetween\nsixth\n"
+    with pytest.raises(MutantError, match="no unified diff"):
+        from_diff("text", "hello\n")
+
+
+def test_paths_are_taken_as_people_write_them():
+    for home in ("", "a/src/softhca/", "b/", "src/softhca/", "./softhca/"):
+        assert file_of(f"{home}wire/psn.py") == "wire/psn.py"
+
+
+def test_rules_make_mutants_of_code_alone_and_each_compiles():
+    mutants = mutants_of("small.py", SMALL)
+    changed = {mutant.edits[0].apply(SMALL) for mutant in mutants}
+    assert len(changed) == len(mutants)
+    for text in changed:
+        assert text != SMALL
+        assert ast.parse(text).body
+        assert "assert a < 100" in text
+        assert "Says 7 things." in text
+    for line in (
+        "if a <= b and", "if a >= b and", "if a < b or b", "b == 3", "b != 4", "not (a < b",
+        "        pass\n        return", "a - 1", "a + 2", "return 0", "not (a)", "        pass\n    return",
+        "return True",
+    ):  # fmt: skip
+        assert any(line in text for text in changed), line
+
+
+def test_a_sample_of_rules_is_the_same_for_the_same_seed(source):
+    made = mutants_of("transport/retry.py", source.text("transport/retry.py"))
+    assert len(made) > 60
+    assert sample(made, 5, "1/x") == sample(made, 5, "1/x") != sample(made, 5, "2/x")
+    assert sample(made, 0, "1/x") == made
+
+
+def test_the_command_tries_a_change_from_outside_and_writes_what_it_found(tmp_path):
+    output = tmp_path / "found.json"
+    words = [
+        "--source", PACKAGE, "--seeds", "1..2", "--json", output,
+        "--replace", "transport/datagram.py", "o = put_deth(burst.data, o, qkey, self.qp.number)",
+        "o = put_deth(burst.data, o, qkey, 0)",
+    ]  # fmt: skip
+    ended = subprocess.run([sys.executable, RUN, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "1 of 1 mutants found" in ended.stdout
+    document = json.loads(output.read_text())
+    assert document["mutants"][0]["scenario"] == "ud-mix"
+
+
+def test_the_command_refuses_what_it_does_not_know():
+    ended = subprocess.run([sys.executable, RUN, "nobody"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "no mutant 'nobody'" in ended.stderr
