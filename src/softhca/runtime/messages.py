@@ -56,7 +56,8 @@ def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
     try:
         if not data and not descriptors:
             return None
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        # The kernel rounds room up, so that one more than was asked for may fit.
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) > DESCRIPTORS:
             raise OSError(errno.EPROTO, "a message that is too long")
         message = json.loads(data)
         if not isinstance(message, dict):
