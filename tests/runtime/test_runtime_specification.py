@@ -29,6 +29,7 @@ ACCEPTED = [
     ("mlx-5.0_x=udp:lo", [("mlx-5.0_x", "udp", "lo", 0)]),
     ("a=udp:*?segmenting=192.0.2.1+2001:db8::1&mtu=256", [("a", "udp", "", 256)]),
     ("a=udp:*?check_identification=1", [("a", "udp", "", 0)]),
+    ("a=unix:/run/\udcff", [("a", "unix", "/run/\udcff", 0)]),  # a byte of the environment that is no text
 ]
 
 REFUSED = [
@@ -61,6 +62,8 @@ REFUSED = [
     ("a=udp:127.0.0.2?check_identification=yes", "'yes'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
+    ("a=unix:" + "\udcff" * 108, "udcff"),
+    ("a=unix:/run/\ud800", "ud800"),
     ("a=udp:127.0.0.2,a=udp:127.0.0.3", "'a' is given twice"),
     ("a=udp:127.0.0.2,b=udp:127.0.0.2", "'127.0.0.2' is given to two"),
     ("a=udp:[::1],b=udp:[0::1]", "'::1' is given to two"),

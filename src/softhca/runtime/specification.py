@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -127,7 +128,11 @@ def _device(word: str) -> DeviceSpecification:
 
 
 def _path(place: str) -> str:
-    if not place or len(place.encode()) > 107:
+    try:
+        n = len(os.fsencode(place))  # an environment variable may hold bytes that are no text
+    except UnicodeEncodeError:
+        n = 0
+    if not 0 < n <= 107:
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is no path of a socket (1 to 107 bytes)")
     return place
 
