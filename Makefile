@@ -54,5 +54,20 @@ bench: $(VENV)/.installed $(PLAIN)/.installed
 mutants: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/mutants/run.py --jobs $$(nproc) $(MUTANTS)
 
+# Fuzzing guided by coverage, interpreted; then corpora and generated inputs with every index check compiled in.
+# All targets share FUZZ_SECONDS (half as many in the second part) and stop at FUZZ_RUNS inputs each (0: never).
+FUZZ_SECONDS ?= 1800
+FUZZ_RUNS ?= 0
+CHECKED := build/checked
+.PHONY: fuzz
+fuzz: $(VENV)/.installed $(PLAIN)/.installed
+	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test,fuzz]'
+	SOFTHCA_EXPECT=interpreted $(PLAIN)/bin/python tests/fuzz/fuzz_run.py --all --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS)
+	SOFTHCA_BOUNDSCHECK=1 SOFTHCA_BUILD_DIR=$(CHECKED)/cython $(VENV)/bin/python setup.py -q build \
+	  --build-base $(CHECKED)/base --build-lib $(CHECKED)/lib
+	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --replay
+	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --all --plain \
+	  --seconds $$(($(FUZZ_SECONDS) / 2)) --runs $(FUZZ_RUNS)
+
 clean:
 	rm -rf build dist $(VENV) $(PLAIN) .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

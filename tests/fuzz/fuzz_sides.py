@@ -1,0 +1,360 @@
+"""Two adapters with connected queue pairs of every service, and guarded memory, for `target_engine`.
+
+Worlds are made once and used for many inputs: `Side.begin` takes the queue pairs of one service back to a
+state that follows from its arguments alone.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+
+from adapter_world import ALL_RIGHTS, LOCAL_WRITE, RC, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, UC, UD, gid
+
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.engine import PORT_NUMBER, Adapter
+from softhca.adapter.resources import Kind
+from softhca.driver.channels import EmbeddedChannel
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
+from softhca.driver.qp import QpHandle
+from softhca.machine.primitives import address_of
+from softhca.memory.host import HostMemory
+from softhca.transport.states import ERR, INIT, RESET, RTR, RTS, SQD
+from softhca.wire import icrc
+from softhca.wire.burst import Arrival, Burst
+from softhca.wire.framing import ROCE_V4
+from softhca.wire.packet_view import PacketView
+from softhca.wire.route import Route
+
+MAP_BYTES = 16_384
+VA = 0x100000
+SECRET = 0xF1  # every byte of the map that no peer may learn
+MTU = 1  # ibv_mtu: 256 bytes
+MTU_BYTES = 256
+QKEY = 0x1234567
+MAX_SOURCES = 8
+ENTRIES = 16
+MAX_BURSTS = 600
+MAX_DEADLINES = 400
+KEYS_WITHOUT_SECRET = 200  # seeds that are tried for keys in which no byte is SECRET
+
+# (start, bytes, access): windows of the map, with guard bytes between them
+GRANTED = (1000, 2000, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ)
+READABLE = (4003, 2000, REMOTE_READ)
+COUNTERS = (7000, 64, LOCAL_WRITE | REMOTE_ATOMIC)
+INBOX = (8001, 2000, LOCAL_WRITE)
+OUTBOX = (11_000, 1000, 0)
+FOREIGN = (13_000, 500, ALL_RIGHTS)  # of another protection domain
+FLEETING = (14_002, 600, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ)  # its rights may be taken away
+WINDOWS = (GRANTED, READABLE, COUNTERS, INBOX, OUTBOX, FOREIGN, FLEETING)
+PUBLIC = (GRANTED, READABLE, OUTBOX, FLEETING)
+NAMES = ("rc", "srq", "uc", "ud")
+KINDS = {"rc": RC, "srq": RC, "uc": UC, "ud": UD}
+
+
+def clean(data: bytes) -> bytes:
+    """The same bytes without SECRET, so that whoever sends one has read it from where nobody may read."""
+    return data.replace(bytes([SECRET]), b"\0")
+
+
+class Side:
+    """One adapter, its open device, its memory, and a queue pair of each of ``NAMES``."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        self.gid, self.peer_gid = gid(number), gid(3 - number)
+        config = AdapterConfig(gids=(self.gid,), active_mtu=MTU, max_sources=MAX_SOURCES, max_windows=4)
+        self.now = 1_000_000
+        self.adapter = Adapter(config, seed=seed, now=self.now)
+        channel = EmbeddedChannel(
+            HostMemory(64 << 20), lambda: self.adapter.kick(self.now), lambda: False,
+            lambda ready, timeout_s: ready(), lambda: self.adapter.detach_host(self.host),
+        )  # fmt: skip
+        self.host = self.adapter.attach_host(channel)
+        self.device = DeviceDriver("fuzz", channel)
+        self.events = channel.events
+        self.map = mmap.mmap(-1, MAP_BYTES)
+        self.image = self._image()
+        self._register()
+        self._queues()
+        self.view, self.burst, self.arrival = PacketView(), Burst(), Arrival()
+        self.route = Route(ROCE_V4, self.gid, self.peer_gid, 0xC000)
+        self.route_here = Route(ROCE_V4, self.peer_gid, self.gid, 0xC000)
+        self.fed = 0
+        self.counted = self._counted()
+
+    def _image(self) -> bytes:
+        """The map as it is at first."""
+        image = bytearray([SECRET]) * MAP_BYTES
+        for start, length, _ in PUBLIC:
+            image[start : start + length] = bytes(i & 0x7F for i in range(length))
+        start, length, _ = COUNTERS
+        image[start : start + length] = bytes(length)
+        return bytes(image)
+
+    def _register(self) -> None:
+        base = address_of(self.map)
+        self.pd, other = self.device.alloc_pd(), self.device.alloc_pd()
+        self.keys = {}
+        for window in WINDOWS:
+            start, length, access = window
+            pd = other if window is FOREIGN else self.pd
+            self.keys[window] = self.device.reg_mr(pd, base + start, length, access, iova=VA + start)
+
+    def _queues(self) -> None:
+        self.cqs = {name: self.device.create_cq(4 * ENTRIES, "c") for name in NAMES}
+        self.srq = self.device.create_srq(self.pd, ENTRIES, 2, 0)
+        self.handles: dict[str, QpHandle] = {}
+        for name in NAMES:
+            cq, srq = self.cqs[name], self.srq if name == "srq" else None
+            self.handles[name] = self.device.create_qp(
+                self.pd, KINDS[name], cq, cq, srq, ENTRIES, ENTRIES, 2, 2, 64, False)  # fmt: skip
+        self.idle = self.device.create_qp(self.pd, RC, cq, cq, None, 1, 1, 1, 1, 0, False)
+        self.engines = {name: self.adapter.queue_pairs[qp.number] for name, qp in self.handles.items()}
+        self.shared = self.engines["srq"].shared_receive
+        own = [self.device.create_ah(self.pd, {"dgid": to, "is_global": 1, "port_num": 1, "hop_limit": 9})
+               for to in (self.peer_gid, self.gid, gid(77))]  # fmt: skip
+        self.address_handles = own
+
+    # one input
+
+    def begin(
+        self, name: str, peer: Side, now: int, psn: int, peer_psn: int, access: int, tries: int
+    ) -> None:
+        """Queue pair ``name`` anew, connected with its peer, and everything else as at first."""
+        self.now, self.name = now, name
+        self.peer_number = peer.engines[name].number
+        self.fed = 0
+        self.engine, self.handle, self.cq = self.engines[name], self.handles[name], self.cqs[name]
+        self.adapter.port.sources.clear()
+        self.adapter.port.last_source = None
+        self.adapter.port.windows.clear()
+        self.map[:] = self.image
+        engine, vector = self.engine, {"dgid": self.peer_gid, "is_global": 1, "port_num": 1}
+        if name == "ud":
+            self.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qkey": QKEY})
+            self.modify({"qp_state": RTR})
+            self.modify({"qp_state": RTS, "sq_psn": psn})
+            engine.path_mtu_bytes = MTU_BYTES
+            for number in self.address_handles:
+                handle = self.adapter.handles[number]
+                handle.window = self.adapter.window_for(handle.route)
+        else:
+            self.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qp_access_flags": access})
+            path = {
+                "ah_attr": vector,
+                "path_mtu": MTU,
+                "dest_qp_num": peer.engines[name].number,
+                "rq_psn": peer_psn,
+            }
+            reliable = name != "uc"
+            more = {"max_dest_rd_atomic": 2, "min_rnr_timer": 1} if reliable else {}
+            self.modify({"qp_state": RTR, **path, **more}, self.route)
+            more = (
+                {"timeout": 1, "retry_cnt": tries, "rnr_retry": tries, "max_rd_atomic": 2} if reliable else {}
+            )
+            self.modify({"qp_state": RTS, "sq_psn": psn, **more})
+        self.handle.state = RTS
+        self.access = access
+        self.sends: deque[tuple[int, bool]] = deque()
+        self.receives: deque[int] = deque()
+        self.next_id = 1
+        self.wrote_granted = False
+        self.revoked = False
+
+    def modify(self, attributes: dict[str, object], route: Route | None = None) -> int:
+        """As the command does, without the way through the rings; 0 or an errno."""
+        code = self.engine.modify(attributes, self.now, route=route)
+        self.handle.state = self.engine.state
+        return code
+
+    def end(self) -> None:
+        """Back to RESET; nothing may be left of what was in flight."""
+        assert self.modify({"qp_state": RESET}) == 0
+        self.poll()
+        self.drain_events()
+        windows = list(self.adapter.port.windows.values())
+        windows += [self.adapter.handles[number].window for number in self.address_handles]
+        for window in windows:
+            assert window.in_flight_bytes == 0, "bytes are in flight of a queue pair that was reset"
+            assert not window.waiters
+            assert window.turn is None
+        if self.name == "srq":
+            layout = self.shared.consumer.layout
+            layout.clear()
+            self.shared.consumer.reset()
+            self.srq._poster.producer.reset()
+            self.shared.set_limit(0)
+        if self.revoked:
+            self.revoke(back=True)
+
+    def close(self) -> None:
+        """Close the device: no resource may be left."""
+        self.device.close()
+        left = {kind: count for kind in Kind if (count := self.adapter.resources.count(kind))}
+        assert not left, left
+        assert not len(self.adapter.regions)
+        assert not self.adapter.queue_pairs
+        assert not self.adapter.timers.places
+
+    # what the application does
+
+    def post_send(
+        self, fields: tuple[int, ...], sges: list[tuple[int, int, int]], inline: bytes | None
+    ) -> None:
+        """Post and ring; what the driver refuses is not posted."""
+        opcode, flags, imm, va, rkey, ah, qpn, qkey = fields
+        try:
+            self.handle.post_send(
+                opcode, flags, imm, self.next_id, va, rkey, 0, 1, ah, qpn, qkey, sges, inline
+            )
+        except DriverError:
+            return
+        self.sends.append((self.next_id, bool(flags & 2)))
+        self.next_id += 1
+        self.handle.ring()
+
+    def post_receive(self, sges: list[tuple[int, int, int]]) -> None:
+        """Likewise."""
+        number = 1 << 63 | self.next_id
+        try:
+            if self.name == "srq":
+                self.srq.post(number, sges)
+            else:
+                self.handle.post_recv(number, sges)
+        except DriverError:
+            return
+        self.receives.append(number)
+        self.next_id += 1
+        self.adapter.kick(self.now)
+
+    def poll(self) -> None:
+        """Every completion is of what was posted, in its order, once."""
+        for entry in self.cq.poll(8 * ENTRIES):
+            assert entry.qp_num == self.engine.number
+            assert 0 <= entry.status <= 21
+            if entry.wr_id >> 63:
+                assert self.receives, "a receive completes that was not posted"
+                assert self.receives.popleft() == entry.wr_id
+                continue
+            while True:
+                assert self.sends, "a send completes that was not posted"
+                number, signaled = self.sends.popleft()
+                if number == entry.wr_id:
+                    assert signaled or entry.status
+                    break
+                assert not signaled, "a signaled send was passed over"
+
+    def drain_events(self) -> None:
+        """Take what the adapter told."""
+        self.adapter.take_notifications()
+        while self.events.take() is not None:
+            pass
+        assert self.events.waiting() <= 8 * len(NAMES)
+
+    def revoke(self, back: bool = False) -> None:
+        """Take the rights of the fleeting region away, or give them back."""
+        access = FLEETING[2] if back else 0
+        self.device.rereg_mr(self.keys[FLEETING].handle, 4, 0, 0, 0, access)
+        self.revoked = not back
+
+    # packets
+
+    def route_from(self, source: bytes, port: int) -> Route:
+        """The way of a packet to this side."""
+        if source == self.peer_gid and port == 0xC000:
+            return self.route_here
+        return Route(ROCE_V4, source, self.gid, port)
+
+    def receive(self, data: bytes, source: bytes, port: int, stride: int) -> None:
+        """Bytes arrive."""
+        n = len(data)
+        if not n:
+            return
+        arrival = self.arrival
+        arrival.buffer[:n] = data
+        arrival.length, arrival.stride = n, stride
+        arrival.framing, arrival.source, arrival.source_port = ROCE_V4, source, port
+        arrival.destination, arrival.traffic_class = self.gid, 0
+        self.fed += 1 if stride == 0 or stride > n else -(-n // stride)
+        self.adapter.receive(PORT_NUMBER, arrival, self.now)
+
+    def transmit(self, flight: list[bytes], bursts: int) -> int:
+        """Up to ``bursts`` bursts; what they hold is checked and joins ``flight``.  How many there were."""
+        for count in range(bursts):
+            if not self.adapter.transmit(PORT_NUMBER, self.burst, self.now):
+                return count
+            burst = self.burst
+            for offset in range(0, burst.length, burst.stride):
+                n = min(burst.stride, burst.length - offset)
+                assert icrc.syndrome(burst.route, burst.address + offset, n) == 0
+                assert self.view.decode(burst.data, offset, n) == 0
+                start = self.view.payload
+                payload = burst.buffer[start : start + self.view.payload_bytes]
+                assert SECRET not in payload, "a byte that nobody may read has left"
+                if burst.route.destination == self.peer_gid and len(flight) < 64:
+                    flight.append(bytes(burst.buffer[offset : offset + n]))
+        return bursts
+
+    def rest(self, flight: list[bytes]) -> None:
+        """What is asked comes to an end without anybody's answer."""
+        for _ in range(MAX_DEADLINES):
+            assert self.transmit(flight, MAX_BURSTS) < MAX_BURSTS, "the engine transmits without end"
+            deadline = self.adapter.next_deadline()
+            if deadline >= 1 << 62:
+                return
+            self.now = max(deadline, self.now)
+            self.adapter.expire(self.now)
+        raise AssertionError("the engine does not come to rest")
+
+    # what must hold
+
+    def check(self) -> None:
+        """Memory, completions and counters, at rest."""
+        self.poll()
+        self._check_memory()
+        if self.engine.state != SQD:
+            assert not any(signaled for _, signaled in self.sends), "a send never completes"
+        if self.engine.state == ERR:
+            assert not self.sends
+            assert self.name == "srq" or not self.receives
+        received, dropped, loopback = self._counted()
+        was = self.counted
+        self.counted = received, dropped, loopback
+        fed = self.fed + loopback - was[2]
+        assert received - was[0] + dropped - was[1] == fed, "a packet is not accounted for"
+        port = self.adapter.port
+        assert len(port.sources) <= MAX_SOURCES
+        assert len(port.windows) <= 4 + len(NAMES)
+        assert len(self.adapter.timers.places) <= len(NAMES)
+        assert self.adapter.scheduler.length == 0
+
+    def _counted(self) -> tuple[int, int, int]:
+        counters = self.adapter.port.counters
+        return counters.packets_received, sum(counters.drops), counters.loopback_packets
+
+    def _check_memory(self) -> None:
+        """Only what was granted has changed."""
+        open_windows = [INBOX, FLEETING]
+        if self.access & REMOTE_ATOMIC and self.name in ("rc", "srq"):
+            open_windows.append(COUNTERS)
+        if (self.access & REMOTE_WRITE and self.name != "ud") or self.wrote_granted:
+            open_windows.append(GRANTED)
+        at = 0
+        for start, length, _ in sorted(open_windows):
+            assert self.map[at:start] == self.image[at:start], "bytes changed that were not granted"
+            at = start + length
+        assert self.map[at:] == self.image[at:], "bytes changed that were not granted"
+
+
+def make_pair() -> tuple[Side, Side]:
+    """Two sides whose keys hold no byte that is SECRET."""
+    sides = []
+    for number in (1, 2):
+        for seed in range(KEYS_WITHOUT_SECRET):
+            side = Side(number, seed)
+            if all(SECRET not in key.rkey.to_bytes(4, "big") for key in side.keys.values()):
+                break
+            side.close()
+        sides.append(side)
+    return sides[0], sides[1]

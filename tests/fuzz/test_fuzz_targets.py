@@ -1,0 +1,85 @@
+"""The stored corpora and a bounded number of inputs made from them, in the mode that this run is in."""
+
+from __future__ import annotations
+
+import fuzz_run
+import pytest
+from fuzz_choices import Choices
+
+GENERATED = {
+    "captures": 8_000,
+    "control": 30_000,
+    "engine": 4_000,
+    "exchange": 50_000,
+    "frames": 12_000,
+    "headers": 40_000,
+    "identification": 5_000,
+    "messages": 15_000,
+    "packet": 20_000,
+    "rings": 6_000,
+    "text": 40_000,
+    "work": 40_000,
+}
+SEED = 2026
+
+
+@pytest.mark.parametrize("name", fuzz_run.TARGETS)
+def test_no_input_of_the_stored_corpus_breaks_a_promise(name: str) -> None:
+    assert fuzz_run.replay(name, []) > 0
+
+
+@pytest.mark.parametrize("name", fuzz_run.TARGETS)
+def test_no_seed_breaks_a_promise(name: str) -> None:
+    target = fuzz_run.load(name)
+    inputs = list(target.seeds())
+    assert inputs
+    for data in (b"", b"\xff" * 64, *inputs):
+        target.one_input(data)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_inputs_break_no_promise(name: str) -> None:
+    assert fuzz_run.plain(name, GENERATED[name], 0, SEED) == GENERATED[name]
+
+
+def test_every_target_has_its_share_of_generated_inputs() -> None:
+    assert sorted(GENERATED) == list(fuzz_run.TARGETS)
+
+
+def test_generated_inputs_follow_from_the_seed() -> None:
+    def first(seed: int) -> list[bytes]:
+        inputs = fuzz_run.generated("packet", seed)
+        return [next(inputs) for _ in range(200)]
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+    assert max(map(len, first(3))) <= fuzz_run.MAX_INPUT_BYTES
+
+
+def test_an_input_that_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(data: bytes) -> None:
+        assert len(data) < 40, "too long"
+
+    monkeypatch.setattr(fuzz_run.load("packet"), "one_input", broken)
+    with pytest.raises(AssertionError, match="too long"):
+        fuzz_run.plain("packet", 1000, 0, 1)
+    assert "packet fails with seed 1, input" in capsys.readouterr().err
+
+
+def test_choices_are_read_from_front_to_back_and_end_in_zeros() -> None:
+    choices = Choices(bytes([5, 1, 2, 3, 4, 2, 9, 8, 255, 0, 3, 7, 7, 7, 6]))
+    assert choices.below(3) == 2
+    assert choices.number(2) == 0x0102
+    assert choices.take(2) == b"\x03\x04"
+    assert choices.run() == b"\x09\x08"
+    assert choices.run() == b"\x07\x07\x07"
+    assert choices.more
+    assert choices.block(3) == b"\x06\0\0"
+    assert not choices.more
+    assert (choices.byte(), choices.number(4), choices.run(), choices.rest()) == (0, 0, b"", b"")
+    assert choices.pick("ab") == "a"
+    assert not choices.once_in(1)
+    assert Choices(b"\x03").once_in(4)
+    assert Choices(b"\x01\x02").below(1000) == 0x0102
