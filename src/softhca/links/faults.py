@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -89,15 +89,24 @@ class Faults:
                 )
 
     @classmethod
-    def parse(cls, text: str, base: Faults | None = None) -> Faults:
-        """The options of ``word=value,…``; what is not named stays as in ``base`` (default: no faults)."""
+    def parse(cls, text: str, base: Faults | None = None, without: Collection[str] = ()) -> Faults:
+        """The options of ``word=value,…``; what is not named stays as in ``base`` (default: no faults).
+
+        Words that are in ``without`` have no meaning here and are refused.
+        """
         base = base or cls()
         values: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(base)}
         partitions: list[Partition] = []
         for option in filter(None, (part.strip() for part in text.split(","))):
             word, equals, value = option.partition("=")
-            if word not in _WORDS:
-                raise FaultsError(f"unknown fault {word!r}: expected one of {', '.join(_WORDS)}")
+            if word not in _WORDS or word in without:
+                problem = (
+                    f"fault {word!r} acts in simulated worlds only"
+                    if word in without
+                    else f"unknown fault {word!r}"
+                )
+                good = ", ".join(other for other in _WORDS if other not in without)
+                raise FaultsError(f"{problem}: expected one of {good}")
             if not equals:
                 raise FaultsError(f"fault {word!r} has no value: expected {word}={_WORDS[word].example}")
             try:
