@@ -21,6 +21,7 @@ cdef class Adapter(Environment):
     cdef public dict queue_pairs
     cdef public dict handles
     cdef public dict hosts
+    cdef public object link_counters
     cdef public unsigned long long now
     cdef int _next_host
     cdef PacketView _view

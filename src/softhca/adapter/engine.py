@@ -97,7 +97,8 @@ class Adapter(Environment):
 
     ``source_port_for`` is the link's (entropy → UDP source port), ``overhead_for`` (GID → bytes) the cost of
     a datagram to a destination beyond its own bytes.  ``notice``, when set, is called, without arguments,
-    whenever a host is told something; it must not call back.
+    whenever a host is told something; it must not call back.  ``link_counters``, when set, gives counters of
+    the link by name, which are shown with the port's.
     """
 
     def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
@@ -126,6 +127,7 @@ class Adapter(Environment):
         self.queue_pairs = {}
         self.handles = {}
         self.hosts = {}
+        self.link_counters = None
         self.now = now
         self._next_host = 1
         self._view = PacketView()
@@ -401,7 +403,10 @@ class Adapter(Environment):
         return self.port.counters.drops[_PKEY]
 
     def port_counters(self):
-        """All counters of the port, and the transport's over all queue pairs under ``transport_``…"""
+        """All counters of the port, the transport's over all queue pairs under ``transport_``…, and those
+        that its link wants to be seen."""
         figures = self.port.counters.as_dict()
         figures.update({f"transport_{name}": value for name, value in self.counters.as_dict().items()})
+        if self.link_counters is not None:
+            figures.update(self.link_counters())
         return figures

@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import ipaddress
 import secrets
+from typing import Any
 
 from softhca.adapter.config import MTU_BYTES, AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.resources import Kind
+from softhca.links.faults import FaultsError
+from softhca.links.faulty import VARIABLE, FaultyLink, impaired
 from softhca.links.identification_check import CheckedLink
 from softhca.links.paths import leaves_bursts_uncut
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
@@ -68,18 +71,31 @@ def _checked(specification: DeviceSpecification, link: RoceUdpLink) -> CheckedLi
 
 
 def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
-    """A new adapter and its link (tapped where ``SOFTHCA_CAPTURE`` says so).  Errors as ``open_link``."""
-    link = tapped(open_link(specification))
+    """A new adapter and its link.  Errors as ``open_link``.
+
+    Where ``SOFTHCA_FAULTS`` says so the link has faults, where ``SOFTHCA_CAPTURE`` says so it is tapped
+    below them: what is captured is what really leaves.
+    """
+    link = _impaired(tapped(open_link(specification)))
     try:
         limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
         mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
         config = AdapterConfig(gids=(link.gid,), active_mtu=mtu)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
                           overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
+        if isinstance(link, FaultyLink):
+            adapter.link_counters = link.fault_figures
     except BaseException:
         link.close()
         raise
     return adapter, link
+
+
+def _impaired(link: Any) -> Any:
+    try:
+        return impaired(link, now_ns)
+    except FaultsError as error:
+        raise DeviceSpecificationError(f"{VARIABLE}: {error}") from None
 
 
 def _overhead_bytes(source: bytes, destination: bytes) -> int:

@@ -11,6 +11,7 @@ cdef class EngineLoop:
     cdef public Burst burst
     cdef public Arrival arrival
     cdef public bint kept
+    cdef public bint holds
     cdef public bint dead
     cdef public object give_way
     cdef public unsigned int idle
@@ -32,3 +33,4 @@ cdef class EngineLoop:
     cpdef object notice(self)
     cpdef object settle(self)
     cpdef unsigned long long deadline(self)
+    cpdef bint soon(self, unsigned long long now)

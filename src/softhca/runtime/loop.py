@@ -38,6 +38,9 @@ _log = logging.getLogger("softhca.runtime")
 LATE_NS = cython.declare(cython.ulonglong, 8_000_000)
 """A deadline may be noticed this much later than it is due before somebody is woken for it."""
 
+SLEEP_GRAIN_NS = cython.declare(cython.ulonglong, 1_000_000)
+"""A sleep ends at a full millisecond."""
+
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
 PATIENCE = cython.declare(cython.uint, 4)
@@ -49,8 +52,9 @@ class EngineLoop:
     """``adapter`` with its ``link``; ``wake`` is called, without arguments, to wake whoever sleeps in charge.
 
     A link has ``receive(arrival) -> bool`` and ``send(burst) -> int`` (0: no room now, give the same burst
-    again later), both without blocking.  ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock;
-    all else is called under it.
+    again later), both without blocking.  One that holds packets back also has ``next_deadline() -> int`` and
+    ``expire(now) -> bool`` (send what is due; whether any left).  ``clock`` gives nanoseconds.  ``poll`` and
+    ``kick`` take the lock; all else is called under it.
     """
 
     def __init__(self, adapter, link, wake, clock=now_ns):
@@ -65,6 +69,7 @@ class EngineLoop:
         self.burst = Burst()
         self.arrival = Arrival()
         self.kept = False
+        self.holds = hasattr(link, "next_deadline")
         self.dead = False
         self.give_way = give_way
         self.idle = 0
@@ -94,6 +99,8 @@ class EngineLoop:
             worked = True
             self.adapter.receive(PORT, arrival, now)
         self.adapter.expire(now)
+        if self.holds and self.link.expire(now):
+            worked = True
         if self.transmit(now):
             worked = True
         return worked
@@ -167,4 +174,16 @@ class EngineLoop:
 
     def deadline(self):
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
-        return self.adapter.next_deadline()
+        due: cython.ulonglong = self.adapter.next_deadline()
+        if self.holds:
+            held: cython.ulonglong = self.link.next_deadline()
+            if held < due:
+                due = held
+        return due
+
+    def soon(self, now):
+        """Whether the link holds a packet that is due before a sleep could end exactly then."""
+        if not self.holds:
+            return False
+        held: cython.ulonglong = self.link.next_deadline()
+        return held < now + SLEEP_GRAIN_NS

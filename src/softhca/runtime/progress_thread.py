@@ -139,7 +139,7 @@ class Progress:
                 self._tell_followers()
             if worked:
                 quiet_from_ns = now
-            elif now - quiet_from_ns >= SPIN_NS:
+            elif now - quiet_from_ns >= SPIN_NS and not _is_soon(loop, now):
                 return
             else:
                 # Where processors are scarce, the peer may be waiting for this one.
@@ -240,6 +240,12 @@ class Progress:
         self._leader_poll.close()
         os.close(self._thread_wake)
         os.close(self._leader_wake)
+
+
+def _is_soon(loop: EngineLoop, now: int) -> bool:
+    """Whether a sleep would be too coarse for what the link holds back."""
+    with loop.lock:
+        return bool(loop.soon(now))
 
 
 def _drain(eventfd: int) -> None:

@@ -166,7 +166,7 @@ class AdapterServer:
                 now = now_ns()
                 if self._turn(now):
                     busy_ns = now
-                elif now - busy_ns > SPIN_NS or now < self._contended_until_ns:
+                elif now < self._contended_until_ns or (now - busy_ns > SPIN_NS and not self.loop.soon(now)):
                     self._sleep()
                     busy_ns = now_ns()
                 else:
