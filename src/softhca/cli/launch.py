@@ -14,6 +14,8 @@ from pathlib import Path
 
 import softhca
 from softhca.cli.errors import CommandError
+from softhca.links.fault_counters import REPORTS_VARIABLE
+from softhca.links.faulty import VARIABLE
 
 ROCE_PORT = 4791
 FIRST_ADDRESS = int(ipaddress.IPv4Address("127.1.0.0"))
@@ -72,7 +74,8 @@ def environment(
     changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}"
     changed["SOFTHCA_RANK"] = str(rank)
     changed["SOFTHCA_PEERS"] = ",".join(addresses)
-    changed.pop("SOFTHCA_CAPTURE", None)
+    for name in ("SOFTHCA_CAPTURE", VARIABLE, REPORTS_VARIABLE):
+        changed.pop(name, None)
     if capture is not None:
         changed["SOFTHCA_CAPTURE"] = str(capture)
     package = Path(softhca.__file__).resolve().parent.parent

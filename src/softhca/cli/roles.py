@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from softhca.cli.control import DEFAULT_PORT, ControlConnection, accept, connect, listen
 from softhca.cli.errors import UsageError
+from softhca.cli.fault_reports import add_faults_option, faults_acting
 from softhca.cli.pair import second_process
 
 
@@ -47,13 +48,23 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="give up when nothing completes for so long (default 30)",
     )
+    add_faults_option(parser)
 
 
 @contextlib.contextmanager
 def control_connection(
     args: argparse.Namespace, peer_arguments: Sequence[str]
 ) -> Iterator[ControlConnection]:
-    """The control connection of the role that ``args`` ask for; ``peer_arguments`` start a second process."""
+    """The control connection of the role that ``args`` ask for; ``peer_arguments`` start a second process.
+
+    While it is open, the faults that ``args`` ask for act on this process and on the second one.
+    """
+    with faults_acting(args.command, args.faults), _connection(args, peer_arguments) as control:
+        yield control
+
+
+@contextlib.contextmanager
+def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iterator[ControlConnection]:
     if args.listen:
         if args.host:
             raise UsageError("HOST and --listen exclude each other")

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
 from softhca.cli.launch import command_line, environment, free_loopback_addresses, write_alias
 from softhca.cli.merge import merge_captures
 from softhca.cli.roles import number
@@ -46,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
     )
-    parser.add_argument("--faults", default=None, metavar="SPEC", help="faults to inject (not supported yet)")
+    add_faults_option(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ARGS…")
 
 
@@ -61,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
         captures.mkdir()
         write_alias(alias)
         folder = captures if args.capture else None
+        reports = Path(name, "faults")
         environments = [
-            environment(os.environ, rank, addresses, alias, folder) for rank in range(args.copies)
+            environment(os.environ, rank, addresses, alias, folder) | faults_variables(args.faults, reports)
+            for rank in range(args.copies)
         ]
         status = Copies(command_line(program), environments).run()
+        print_reports("run", reports)
         if args.capture:
             count = merge_captures(sorted(captures.iterdir()), args.capture)
             _log.info("%d packets in %s", count, args.capture)
@@ -83,8 +87,6 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
         raise UsageError(f"--link {args.link} is not supported yet; --link udp is")
     if args.link != "udp":
         raise UsageError(f"--link {args.link}: expected udp, shm or fabric:FILE")
-    if args.faults is not None:
-        raise UsageError("--faults is not supported yet")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")
 
