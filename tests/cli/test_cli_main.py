@@ -42,7 +42,7 @@ def test_wrong_arguments_are_status_2_before_anything_happens(words, capsys):
     (["run", "--link", "fabric:two.topology", "--", "true"], "not supported yet"),
     (["run", "--link", "tcp", "--", "true"], "expected udp"),
     (["run", "--link", "shm", "--capture", "x.pcapng", "--", "true"], "go with --link udp"),
-    (["run", "--faults", "loss=1%", "--", "true"], "not supported yet"),
+    (["run", "--link", "shm", "--faults", "loss=1%", "--", "true"], "go with --link udp"),
     (["run", "--capture", "/nowhere/x.pcapng", "--", "true"], "no such folder"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_one_line_and_status_2(words, word, capsys):
