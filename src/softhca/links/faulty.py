@@ -12,9 +12,10 @@ waits: beyond it packets are dropped and counted.
 
 What is repeatable: the dice depend on the seed and on the numbers of the two adapters (place in
 ``SOFTHCA_PEERS`` + 1, else their addresses), and are thrown once a packet, in the order in which packets are
-sent to a destination.  The n-th packet from one adapter to another so meets the same fate in every run; which
-packet is the n-th follows the real timing of acknowledgements and retransmissions.  ``flap``, ``partition``,
-``bandwidth`` and the end of a run of losses (``burst``) follow the clock as well.
+sent to a destination.  The n-th packet from one adapter to another so meets the same fate in every run (with
+``corrupt`` and ``truncate`` as long as those before it have the same lengths); which packet is the n-th
+follows the real timing of acknowledgements and retransmissions.  ``flap``, ``partition``, ``bandwidth`` and
+the end of a run of losses (``burst``) follow the clock as well.
 """
 
 from __future__ import annotations
