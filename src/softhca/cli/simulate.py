@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from softhca.cli import output
 from softhca.cli.errors import CommandError, UsageError
 from softhca.links.faults import FaultsError
 from softhca.links.tap import packet_of
+from softhca.simulation.ladder import FOREVER_NS, LadderError, draw
 from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
@@ -22,6 +26,8 @@ from softhca.wire.route import Route
 
 DEFAULT_SCENARIO = "rc-mix"
 DEFAULT_SEED = 1
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -36,6 +42,11 @@ def add_parser(subparsers: Any) -> None:
     add_faults_option(parser)
     parser.add_argument("--capture", type=Path, metavar="FILE", help="write all packets to a pcapng file")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the trace as JSON lines")
+    picture = parser.add_argument_group("picture")
+    picture.add_argument("--svg", type=Path, metavar="FILE", help="draw the packet ladder of two queue pairs")
+    picture.add_argument("--qp", default="", metavar="A:B", help="which two; default: the world's first")
+    picture.add_argument("--svg-from", type=moment, metavar="TIME", help="draw from then on, as in 1.2ms")
+    picture.add_argument("--svg-to", type=moment, metavar="TIME", help="draw what was before then")
     output.add_json_option(parser)
 
 
@@ -56,17 +67,33 @@ def seed_number(text: str) -> int:
     return int(text)
 
 
+def moment(text: str) -> int:
+    """A time of the world in nanoseconds, from a number and its unit."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected something like 1.2ms")
+    return int(Fraction(match[1]) * _UNITS_NS[match[2]])
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the world; 1 when a rule was broken in it."""
+    if args.svg is None and (args.qp or args.svg_from is not None or args.svg_to is not None):
+        raise UsageError("--qp, --svg-from and --svg-to say what --svg draws: expected --svg FILE as well")
+    writers: list[Callable[[str], object]] = []
+    lines: list[str] = []
     with contextlib.ExitStack() as files:
         try:
             scenario = find_scenario(args.scenario)
-            trace = Trace(
-                files.enter_context(args.trace.open("w", encoding="utf-8")).write if args.trace else None
-            )
+            if args.trace:
+                writers.append(files.enter_context(args.trace.open("w", encoding="utf-8")).write)
+            if args.svg:
+                writers.append(lines.append)
+            trace = Trace(_to_all(writers))
             tap = Capture(files.enter_context(args.capture.open("wb")), scenario.ip) if args.capture else None
             outcome = run_world(args.scenario, args.seed, args.faults, trace, tap)
-        except (ScenarioError, FaultsError) as error:
+            if args.svg:
+                args.svg.write_text(_picture(args, outcome, lines), encoding="utf-8")
+        except (ScenarioError, FaultsError, LadderError) as error:
             raise UsageError(str(error)) from None
         except OSError as error:
             if error.filename is None:
@@ -74,6 +101,23 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(f"{error.filename}: {error.strerror}") from None
     _print(args, outcome)
     return 1 if outcome.violations else 0
+
+
+def _to_all(writers: list[Callable[[str], object]]) -> Callable[[str], object] | None:
+    """What gives each of ``writers`` a line; None where there are none, for then no line need be made."""
+    if len(writers) < 2:
+        return writers[0] if writers else None
+    return lambda line: [write(line) for write in writers]
+
+
+def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> str:
+    """The ladder that was asked for."""
+    header = outcome.document()
+    violations = header.pop("violations")
+    header["violations"] = "; ".join(found["text"] for found in violations) or "none"
+    begin_ns = 0 if args.svg_from is None else args.svg_from
+    end_ns = FOREVER_NS if args.svg_to is None else args.svg_to
+    return draw(lines, header, args.qp, begin_ns, end_ns)
 
 
 class Capture:
