@@ -8,6 +8,7 @@ cdef class PortCounters:
     cdef public unsigned long long loopback_packets
     cdef public unsigned long long multicast_copies
     cdef public unsigned long long identifications_recovered
+    cdef public unsigned long long packets_discarded
     cdef public list drops
 
     cpdef object drop(self, int reason)

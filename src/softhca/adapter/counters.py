@@ -2,14 +2,15 @@
 
 import cython
 
-from softhca.wire.drops import COUNT, NAMES
+from softhca.wire.drops import COUNT, DROP_RESOURCES, NAMES
 
 _COUNT = cython.declare(cython.int, COUNT)
+_RESOURCES = cython.declare(cython.int, DROP_RESOURCES)
 
 
 class PortCounters:
-    """Integers that only grow.  ``bytes`` are BTH … ICRC; loopback traffic is counted as received and sent
-    too.
+    """Integers that only grow.  ``bytes`` are BTH … ICRC, of native packets LRH … VCRC; loopback traffic is
+    counted as received and sent too.  ``packets_discarded`` would have been sent, had the port been active.
     """
 
     def __init__(self):
@@ -22,6 +23,7 @@ class PortCounters:
         self.loopback_packets = 0
         self.multicast_copies = 0
         self.identifications_recovered = 0
+        self.packets_discarded = 0
         self.drops = [0] * _COUNT
 
     def drop(self, reason):
@@ -29,7 +31,7 @@ class PortCounters:
         if 0 < reason < _COUNT:
             self.drops[reason] += 1
         else:
-            self.drops[_COUNT - 1] += 1
+            self.drops[_RESOURCES] += 1
 
     def as_dict(self):
         """All counters by name; a drop is ``drops_`` and the reason's name."""
@@ -45,6 +47,7 @@ class PortCounters:
                 "loopback_packets",
                 "multicast_copies",
                 "identifications_recovered",
+                "packets_discarded",
             )
         }
         for reason in range(1, COUNT):

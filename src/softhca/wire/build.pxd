@@ -19,4 +19,5 @@ cpdef Py_ssize_t put_rdeth(unsigned char[::1] data, Py_ssize_t o, unsigned int e
 cpdef Py_ssize_t put_xrceth(unsigned char[::1] data, Py_ssize_t o, unsigned int xrc_srq) noexcept
 cpdef Py_ssize_t put_pad(unsigned char[::1] data, Py_ssize_t o, unsigned int pad) noexcept
 cpdef Py_ssize_t put_icrc(unsigned char[::1] data, Py_ssize_t o, unsigned int icrc) noexcept
+cpdef Py_ssize_t put_vcrc(unsigned char[::1] data, Py_ssize_t o, unsigned int vcrc) noexcept
 cpdef int header_bytes(unsigned int opcode) except -1

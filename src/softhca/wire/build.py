@@ -122,6 +122,13 @@ def put_icrc(data, o, icrc):
     return o + 4
 
 
+def put_vcrc(data, o, vcrc):
+    """VCRC, least significant byte first."""
+    data[o] = vcrc & 0xFF
+    data[o + 1] = (vcrc >> 8) & 0xFF
+    return o + 2
+
+
 def header_bytes(opcode):
     """Length of BTH and extension headers together; KeyError for a reserved opcode.  Not for the hot path."""
     return 12 + OPCODES[opcode].extension_bytes

@@ -23,3 +23,7 @@ cdef class Arrival(SegmentBuffer):
     cdef public unsigned int source_port
     cdef public bytes destination
     cdef public unsigned int traffic_class
+    cdef public int grh
+    cdef public unsigned int slid
+    cdef public unsigned int sl
+    cdef public unsigned int path_bits

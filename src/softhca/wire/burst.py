@@ -44,8 +44,11 @@ class Burst(SegmentBuffer):
 class Arrival(SegmentBuffer):
     """Incoming, in one ``framing``, with what the link knows of it.
 
-    ``source`` and ``destination`` are GIDs of 16 bytes (None for a native packet without GRH),
-    ``source_port`` the UDP port it came from, ``traffic_class`` the ToS or traffic class byte.
+    ``source`` and ``destination`` are GIDs of 16 bytes, ``source_port`` the UDP port it came from,
+    ``traffic_class`` the ToS or traffic class byte.  Of native packets the link says nothing more: each
+    has these in its own headers, where the adapter reads them, one packet at a time, before it hands the
+    packet on: the GIDs (None without a GRH), ``grh``, the GRH's offset in the buffer (−1 for none), ``slid``,
+    ``sl`` and ``path_bits``, the low bits of the DLID that the port's LMC leaves open.
     """
 
     def __init__(self):
@@ -55,3 +58,7 @@ class Arrival(SegmentBuffer):
         self.source_port = 0
         self.destination = None
         self.traffic_class = 0
+        self.grh = -1
+        self.slid = 0
+        self.sl = 0
+        self.path_bits = 0

@@ -25,3 +25,7 @@ class Arrival(SegmentBuffer):
     source_port: int
     destination: bytes | None
     traffic_class: int
+    grh: int
+    slid: int
+    sl: int
+    path_bits: int

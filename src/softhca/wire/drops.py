@@ -14,7 +14,8 @@ DROP_VERSION = 4  # transport header version other than 0
 DROP_PAD = 5  # pad count larger than the payload
 DROP_ICRC = 6
 DROP_VCRC = 7
-DROP_LINK_HEADER = 8  # LRH or GRH that contradicts itself or the packet
+DROP_LINK_HEADER = 8  # LRH or GRH with a field that no packet has, or that contradicts the packet
+DROP_RAW = 22  # no IBA transport header behind the LRH (LNH 0 or 1)
 
 # the packet at this port and queue pair
 DROP_UNKNOWN_QP = 9
@@ -30,6 +31,7 @@ DROP_RECEIVE_LENGTH = 18  # longer than the receive work request, likewise
 DROP_PROTECTION = 19  # key, range, right or domain, likewise
 DROP_UNEXPECTED_RESPONSE = 20  # response that answers nothing outstanding
 DROP_RESOURCES = 21  # a bounded resource of the receiver was used up
+DROP_LANE = 23  # management on a data lane, or data on management's
 
 NAMES: tuple[str, ...] = (
     "none",
@@ -54,5 +56,7 @@ NAMES: tuple[str, ...] = (
     "protection",
     "unexpected_response",
     "resources",
+    "raw",
+    "lane",
 )
 COUNT = len(NAMES)

@@ -15,9 +15,16 @@ cdef class Route:
     cdef readonly unsigned int dlid
     cdef readonly unsigned int sl
     cdef readonly bint has_grh
+    cdef public unsigned int vl
     cdef readonly unsigned int scope
     cdef readonly bytes socket_address
+    cdef readonly bytes peer
+    cdef readonly unsigned int prefix_bytes
+    cdef readonly unsigned int suffix_bytes
     cdef unsigned long long _scratch_address
+    cdef bytearray _front
+    cdef unsigned char[::1] _front_data
+    cdef unsigned long long _front_address
     cdef bytearray _pseudo
     cdef bytearray _scratch
     cdef unsigned char[::1] _data
@@ -29,6 +36,7 @@ cdef class Route:
     cdef unsigned int _seed
 
     cpdef bytes headers(self, int transport_bytes, unsigned int vl=*)
+    cpdef void put_front(self, unsigned long long address, unsigned int transport_bytes) noexcept
     cpdef unsigned int seed(self, int transport_bytes) noexcept
     cdef void _put16(self, Py_ssize_t offset, unsigned int value) noexcept
     cdef unsigned long long masked_bth(self, unsigned long long bth_address) noexcept

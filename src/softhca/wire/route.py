@@ -6,9 +6,12 @@ import cython
 
 from softhca.machine.primitives import address_of, copy, crc32
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6, masked
+from softhca.wire.grh import LENGTH_BYTES as GRH_BYTES
 from softhca.wire.grh import Grh
 from softhca.wire.ip import ROCE_PORT, Ipv4, Ipv6, Udp
+from softhca.wire.lrh import LENGTH_BYTES as LRH_BYTES
 from softhca.wire.lrh import LNH_GLOBAL, LNH_LOCAL, Lrh
+from softhca.wire.vcrc import LENGTH_BYTES as VCRC_BYTES
 
 __all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route"]
 
@@ -25,8 +28,13 @@ class Route:
     ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is
     fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise);
     ``traffic_class``, ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``,
-    ``dlid``, ``sl`` and ``has_grh``. ``scope`` is the interface index of an IPv6 link-local destination.
-    ValueError when a value does not fit.
+    ``dlid``, ``sl`` and ``has_grh``, and ``vl``, the virtual lane (the service level's number, unless told
+    otherwise). ``scope`` is the interface index of an IPv6 link-local destination. ValueError when a value
+    does not fit.
+
+    A segment in a burst has ``prefix_bytes`` in front of its BTH and ``suffix_bytes`` behind its ICRC: LRH,
+    GRH and VCRC of native framing; none of RoCE, whose IP and UDP headers are the link's to write.
+    ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH tells the GID.
     """
 
     def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0,
@@ -49,9 +57,15 @@ class Route:
         self.dlid = dlid
         self.sl = sl
         self.has_grh = has_grh
+        self.vl = sl
         self.scope = scope
         self.socket_address = self._socket_address()
+        self.prefix_bytes = self.suffix_bytes = 0
+        if framing == NATIVE:
+            self.prefix_bytes = LRH_BYTES + GRH_BYTES if has_grh else LRH_BYTES
+            self.suffix_bytes = VCRC_BYTES
         self._prepare()
+        self.peer = self.destination if framing != NATIVE or has_grh else dlid.to_bytes(2, "big")
 
     def _socket_address(self):
         """``struct sockaddr`` of the destination, packed; empty for native framing."""
@@ -67,7 +81,11 @@ class Route:
 
     def _prepare(self):
         """Lay out the pseudo-header whose lengths and identification ``seed`` fills in."""
-        self._pseudo = bytearray(masked(self.framing, self.headers(4)))
+        headers = self.headers(4)
+        self._front = bytearray(headers)
+        self._front_data = self._front
+        self._front_address = address_of(self._front)
+        self._pseudo = bytearray(masked(self.framing, headers))
         self._data = self._pseudo
         self._address = address_of(self._pseudo)
         self._pseudo_bytes = len(self._pseudo)
@@ -82,7 +100,7 @@ class Route:
         """The real headers in front of a BTH…ICRC of ``transport_bytes``: IP and UDP, or LRH and GRH.
 
         Checksums: IPv4's is right, UDP's is 0.  ``vl`` is the native virtual lane.  WireError when a field
-        overflows.
+        overflows.  For tools; the hot path has ``put_front``.
         """
         if self.framing == NATIVE:
             return self._native_headers(transport_bytes, vl)
@@ -108,6 +126,29 @@ class Route:
             vl=vl, sl=self.sl, lnh=LNH_GLOBAL if self.has_grh else LNH_LOCAL, dlid=self.dlid,
             packet_length_words=(8 + len(grh) + transport_bytes) // 4, slid=self.slid)
         return lrh.encode() + grh
+
+    def put_front(self, address, transport_bytes):
+        """Write LRH and GRH, ``prefix_bytes`` in all, at ``address`` for a BTH…ICRC of ``transport_bytes``.
+
+        Nothing for RoCE. The length is the caller's to check, as with ``seed``.
+        """
+        words: cython.uint = (self.prefix_bytes + transport_bytes) // 4
+        first: cython.uint
+        if self.prefix_bytes == 0:
+            return
+        self._front_data[0] = (self.vl << 4) & 0xF0
+        self._front_data[4] = (words >> 8) & 0x07
+        self._front_data[5] = words & 0xFF
+        if self.has_grh:
+            first = 6 << 28 | (self.traffic_class & 0xFF) << 20 | (self.flow_label & 0xFFFFF)
+            self._front_data[8] = first >> 24
+            self._front_data[9] = (first >> 16) & 0xFF
+            self._front_data[10] = (first >> 8) & 0xFF
+            self._front_data[11] = first & 0xFF
+            self._front_data[12] = (transport_bytes >> 8) & 0xFF
+            self._front_data[13] = transport_bytes & 0xFF
+            self._front_data[15] = self.hop_limit & 0xFF
+        copy(address, self._front_address, self.prefix_bytes)
 
     def seed(self, transport_bytes):
         """CRC-32 state after the masked pseudo-header of a packet whose BTH…ICRC is ``transport_bytes`` long.
