@@ -3,6 +3,7 @@
 
 The first 40 bytes of a receive are for the GRH that the packet had.  RoCEv2 has an IP header in its place:
 for IPv6 that header, for IPv4 the header in the last 20 of the 40 bytes (annex A17.4.5.2).
+A native packet may come without a GRH: then the 40 bytes stay as they are.
 """
 
 import cython
@@ -16,7 +17,6 @@ from softhca.transport.services import WR_SEND_WITH_IMM
 from softhca.transport.unreliable import UnreliableQueue
 from softhca.wire import opcodes
 from softhca.wire.build import put_deth, put_immdt, put_pad
-from softhca.wire.grh import Grh
 from softhca.wire.ip import Ipv4, Ipv6
 from softhca.wire.route import NATIVE, ROCE_V4
 
@@ -128,6 +128,9 @@ class DatagramReceiver(ReceiveQueue):
         status: cython.int
         flags: cython.uint = _WITH_IMM if view.has_immdt else 0
         self.now = now
+        self.slid = arrival.slid
+        self.service_level = arrival.sl
+        self.path_bits = arrival.path_bits
         if view.qkey != self.qp.qkey:
             self.qp.drop("drops_qkey", view.psn)
             return
@@ -164,7 +167,10 @@ class DatagramReceiver(ReceiveQueue):
 
     def place(self, view, arrival):
         """Deliver GRH and payload; 0 or the completion status with which the receive must end."""
-        if arrival.source is not None:
+        if arrival.framing == _NATIVE:
+            if arrival.grh >= 0 and self.buffers.scatter(0, _GRH_BYTES, arrival.address + arrival.grh):
+                return _PROTECTION_ERROR
+        else:
             self.fill_grh(arrival, 12 + 8 + (4 if view.has_immdt else 0) + view.payload_bytes + view.pad + 4)
             if self.buffers.scatter(0, _GRH_BYTES, self.grh_address):
                 return _PROTECTION_ERROR
@@ -175,7 +181,7 @@ class DatagramReceiver(ReceiveQueue):
         return 0
 
     def fill_grh(self, arrival, transport_bytes):
-        """The GRH, or what stands for it, of a packet whose BTH … ICRC is ``transport_bytes`` long.
+        """What stands for the GRH of a RoCE packet whose BTH … ICRC is ``transport_bytes`` long.
 
         What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The
         last header is kept, for datagrams come in rows.
@@ -198,14 +204,6 @@ class DatagramReceiver(ReceiveQueue):
                 .with_checksum()
                 .encode()
             )
-        elif arrival.framing == _NATIVE:
-            header = Grh(
-                traffic_class=arrival.traffic_class,
-                payload_length_bytes=transport_bytes,
-                hop_limit=64,
-                sgid=arrival.source,
-                dgid=arrival.destination,
-            ).encode()
         else:
             header = Ipv6(
                 traffic_class=arrival.traffic_class,

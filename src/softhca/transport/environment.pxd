@@ -8,6 +8,7 @@ cdef class AddressHandle:
     cdef public object route
     cdef public object window
     cdef public unsigned int service_level
+    cdef public object vector
 
 
 cdef class Environment:

@@ -14,6 +14,9 @@ cdef class ReceiveQueue(Half):
     cdef public bint resolved
     cdef public bint broken
     cdef public unsigned long long now
+    cdef unsigned int slid
+    cdef unsigned int service_level
+    cdef unsigned int path_bits
 
     cpdef int acquire(self)
     cpdef int resolve(self)

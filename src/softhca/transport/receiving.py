@@ -27,7 +27,8 @@ class ReceiveQueue(Half):
     """One receive work request is held (``holding``) from the first packet of a message that needs it to
     the last.
 
-    A held one is used again when its message is given up.
+    A held one is used again when its message is given up.  ``slid``, ``service_level`` and ``path_bits`` are
+    those of the datagram that came last; 0 for connections, and where a socket does not tell them.
     """
 
     def __init__(self, qp):
@@ -40,6 +41,9 @@ class ReceiveQueue(Half):
         self.resolved = False
         self.broken = False
         self.now = 0
+        self.slid = 0
+        self.service_level = 0
+        self.path_bits = 0
 
     def acquire(self):
         """Hold a receive; 0, NO_RECEIVE, or the completion status with which it must end."""
@@ -96,9 +100,9 @@ class ReceiveQueue(Half):
             source_qp,
             0,
             self.qp.pkey_index,
-            self.qp.service_level if self.connected else 0,  # a datagram's is not told by a socket
-            0,
-            0,
+            self.qp.service_level if self.connected else self.service_level,
+            self.slid,
+            self.path_bits,
             self.now,
             solicited,
         ):

@@ -1,10 +1,11 @@
 from softhca.transport.context cimport QueuePair
 from softhca.transport.request cimport Request
 from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_icrc, put_ieth,
-                                 put_immdt, put_pad, put_reth)
+                                 put_immdt, put_pad, put_reth, put_vcrc)
 from softhca.wire.burst cimport Burst
 from softhca.wire.icrc cimport compute
 from softhca.wire.route cimport Route
+from softhca.wire.vcrc cimport compute as variant_crc
 
 
 cdef class PacketWriter:
@@ -15,15 +16,19 @@ cdef class PacketWriter:
     cdef public unsigned int packet_overhead_bytes
     cdef bint acknowledged
     cdef unsigned int start
+    cdef unsigned int prefix_bytes
+    cdef unsigned int frame_bytes
     cdef bint closed
 
     cpdef object begin(self, Burst burst, Route route, unsigned long long budget_bytes,
                        unsigned int packet_overhead_bytes=*)
+    cpdef object aim(self, Route route)
     cdef bint fits(self, unsigned int size) noexcept
     cdef bint fits_after(self, unsigned int size, unsigned int following) noexcept
     cdef Py_ssize_t open(self, unsigned int opcode, bint solicited, unsigned int pad, bint ack_request,
                          unsigned int psn, unsigned int dest_qp) noexcept
     cdef unsigned int close(self, Py_ssize_t o) except 0
+    cdef object frame(self, unsigned int n)
     cdef unsigned int opcode_of(self, Request request, unsigned int index)
     cdef unsigned int size_of(self, Request request, unsigned int index)
     cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except -2

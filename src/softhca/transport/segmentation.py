@@ -4,7 +4,7 @@ lengths).
 A burst is a run of packets of one length for one destination, the last of which may be shorter: so it can
 leave in one system call.  Whatever does not fit this shape goes into the next burst.  Payload is copied
 once, from registered memory to its place in the burst; the ICRC follows at once, while the bytes are in
-the cache.
+the cache, and for a native packet its LRH, GRH and VCRC around it.
 """
 
 import cython
@@ -33,8 +33,10 @@ from softhca.wire.build import (
     put_immdt,
     put_pad,
     put_reth,
+    put_vcrc,
 )
 from softhca.wire.icrc import compute
+from softhca.wire.vcrc import compute as variant_crc
 
 MAX_BURST_BYTES = 65_000
 MAX_BURST_PACKETS = 64
@@ -112,21 +114,31 @@ class PacketWriter:
         self.budget_bytes = 0
         self.packet_overhead_bytes = 0
         self.start = 0
+        self.prefix_bytes = 0
+        self.frame_bytes = 0
         self.closed = False
 
     def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
         """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet
         costing its bytes and ``packet_overhead_bytes``."""
         self.burst = burst
-        self.route = route
         self.budget_bytes = budget_bytes
         self.packet_overhead_bytes = packet_overhead_bytes
         self.closed = False
         burst.reset()
-        burst.route = route
+        self.aim(route)
+
+    def aim(self, route):
+        """Let the packets of the present burst, still empty, go along ``route``."""
+        self.route = route
+        self.burst.route = route
+        if self.route is not None:
+            self.prefix_bytes = self.route.prefix_bytes
+            self.frame_bytes = self.route.prefix_bytes + self.route.suffix_bytes
 
     def fits(self, size):
-        """Whether a packet of ``size`` bytes may follow in this burst."""
+        """Whether a packet of ``size`` bytes, BTH … ICRC, may follow in this burst."""
+        size += self.frame_bytes
         if (
             self.burst.length + size + (self.burst.packets + 1) * self.packet_overhead_bytes
             > self.budget_bytes
@@ -144,6 +156,8 @@ class PacketWriter:
     def fits_after(self, size, following):
         """Whether, after a packet of ``size`` bytes that fits, one of ``following`` bytes would fit as
         well."""
+        size += self.frame_bytes
+        following += self.frame_bytes
         stride: cython.uint = self.burst.stride if self.burst.packets else size
         if size < stride or following > stride or self.burst.packets + 2 > _MAX_PACKETS:
             return False
@@ -156,7 +170,7 @@ class PacketWriter:
 
     def open(self, opcode, solicited, pad, ack_request, psn, dest_qp):
         """Write a BTH at the end of the burst; the offset behind it."""
-        self.start = self.burst.length
+        self.start = self.burst.length + self.prefix_bytes
         return put_bth(
             self.burst.data,
             self.start,
@@ -170,17 +184,27 @@ class PacketWriter:
         )
 
     def close(self, o):
-        """The packet ends at ``o``: append its ICRC and count it; its length in bytes."""
+        """The packet ends at ``o``: append its ICRC and count it; its length in bytes, as a segment."""
         n: cython.uint = o - self.start
         put_icrc(self.burst.data, o, compute(self.route, self.burst.address + self.start, n))
         n += _ICRC_BYTES
+        if self.frame_bytes:
+            self.frame(n)
+            n += self.frame_bytes
         if self.burst.packets == 0:
             self.burst.stride = n
         elif n < self.burst.stride:
             self.closed = True
         self.burst.packets += 1
-        self.burst.length = self.start + n
+        self.burst.length += n
         return n
+
+    def frame(self, n):
+        """Put LRH, GRH and VCRC around the ``n`` bytes BTH … ICRC of the packet that is being closed."""
+        begin: cython.uint = self.burst.length
+        n += self.prefix_bytes
+        self.route.put_front(self.burst.address + begin, n - self.prefix_bytes)
+        put_vcrc(self.burst.data, begin + n, variant_crc(self.burst.data, begin, n))
 
     def opcode_of(self, request, index):
         """Low five bits of the opcode of the packet ``index`` of a SEND or RDMA WRITE."""

@@ -147,8 +147,7 @@ class UnreliableQueue(SendQueue):
             self.leave()
             self.window = window
         room = self.window.room(self.qp)
-        burst.route = route
-        self.writer.route = route
+        self.writer.aim(route)
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes
 
