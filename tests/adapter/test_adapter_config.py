@@ -67,13 +67,13 @@ def test_the_guid_follows_from_the_first_gid_and_is_never_zero():
 def test_attributes_have_a_field_each_in_the_replies():
     config = AdapterConfig(gids=(GID,), active_mtu=5)
     encode_fields(DEVICE_ATTRIBUTES, attributes.device_attributes(config))
-    encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(config, 0))
+    encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(Port(config), 0))
     assert attributes.device_attributes(config).keys() == {name for name, _ in DEVICE_ATTRIBUTES}
-    assert attributes.port_attributes(config, 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
+    assert attributes.port_attributes(Port(config), 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
 
 
 def test_the_port_is_an_active_ethernet_port():
-    port = attributes.port_attributes(AdapterConfig(gids=(GID,), active_mtu=3), bad_pkeys=5)
+    port = attributes.port_attributes(Port(AdapterConfig(gids=(GID,), active_mtu=3)), bad_pkeys=5)
     expected = {
         "state": 4,
         "max_mtu": 5,
@@ -107,17 +107,17 @@ def test_pkeys_match_when_the_partition_is_one_and_a_member_is_full(ours, theirs
 # paths
 
 
-def config_of(*gids):
-    return AdapterConfig(gids=gids)
+def port_of(*gids):
+    return Port(AdapterConfig(gids=gids))
 
 
 def test_an_ipv4_mapped_destination_is_framed_as_ipv4_and_another_as_ipv6():
-    config = config_of(GID, GID6)
-    route = paths.route_of(VECTOR, config, 5, paths.default_source_port)
+    port = port_of(GID, GID6)
+    route = paths.route_of(VECTOR, port, 5, paths.default_source_port)
     assert (route.framing, route.source, route.destination) == (ROCE_V4, GID, gid(9))
     assert (route.traffic_class, route.hop_limit) == (8, 64)
     vector = {**VECTOR, "dgid": GID6[:-1] + b"\x05", "sgid_index": 1, "hop_limit": 9, "flow_label": 77}
-    route = paths.route_of(vector, config, 5, paths.default_source_port)
+    route = paths.route_of(vector, port, 5, paths.default_source_port)
     assert (route.framing, route.source, route.hop_limit, route.flow_label) == (ROCE_V6, GID6, 9, 77)
 
 
@@ -128,8 +128,8 @@ def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
         asked.append(entropy)
         return 0xC123
 
-    assert paths.route_of(VECTOR, config_of(GID), 5, choose).source_port == 0xC123
-    paths.route_of({**VECTOR, "flow_label": 99}, config_of(GID), 5, choose)
+    assert paths.route_of(VECTOR, port_of(GID), 5, choose).source_port == 0xC123
+    paths.route_of({**VECTOR, "flow_label": 99}, port_of(GID), 5, choose)
     assert asked == [5, 99]
 
 
@@ -151,7 +151,7 @@ def test_default_source_ports_are_dynamic_ones():
 )
 def test_an_address_vector_that_leads_nowhere_is_refused(change):
     with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
-        paths.check_vector({**VECTOR, **change}, config_of(GID))
+        paths.check_vector({**VECTOR, **change}, port_of(GID))
     assert refused.value.errno == errno.EINVAL
 
 

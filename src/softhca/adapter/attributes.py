@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from softhca.adapter.config import AdapterConfig
+from softhca.adapter.config import NATIVE, AdapterConfig
+from softhca.adapter.port import Port
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
 VENDOR_PART_ID = 1
 ATOMIC_HCA = 1
-PORT_ACTIVE = 4
 PHYS_LINK_UP = 5
+LINK_LAYER_INFINIBAND = 1
 LINK_LAYER_ETHERNET = 2
 MTU_4096 = 5
+GID_TYPE_IB = 0
 GID_TYPE_ROCE_V2 = 2
+VL_0 = 1  # codes of max_vl_num
+VL_0_TO_14 = 5
 MAX_MESSAGE_BYTES = 1 << 31
 
 # ibv_device_cap_flags
@@ -47,6 +51,8 @@ def guid_of(gid: bytes) -> int:
 def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
     """``ibv_device_attr`` by name; counts and bytes as there."""
     guid = guid_of(config.gids[0])
+    if config.framing == NATIVE:
+        guid = int.from_bytes(config.gids[0][8:], "big")
     return {
         "fw_ver": config.firmware.encode("ascii"),
         "node_guid": guid,
@@ -92,29 +98,30 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
     }
 
 
-def port_attributes(config: AdapterConfig, bad_pkeys: int) -> dict[str, int]:
+def port_attributes(port: Port, bad_pkeys: int) -> dict[str, int]:
     """``ibv_port_attr`` by name."""
+    config = port.config
     return {
-        "state": PORT_ACTIVE,
+        "state": port.state,
         "max_mtu": MTU_4096,
         "active_mtu": config.active_mtu,
         "gid_tbl_len": config.gid_table_length,
-        "port_cap_flags": PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS,
+        "port_cap_flags": PORT_CAP_CM if port.native else PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS,
         "max_msg_sz": MAX_MESSAGE_BYTES,
         "bad_pkey_cntr": bad_pkeys,
         "qkey_viol_cntr": 0,
         "pkey_tbl_len": config.pkey_table_length,
-        "lid": 0,
-        "sm_lid": 0,
-        "lmc": 0,
-        "max_vl_num": 1,
-        "sm_sl": 0,
-        "subnet_timeout": 0,
+        "lid": port.lid,
+        "sm_lid": port.sm_lid,
+        "lmc": port.lmc,
+        "max_vl_num": VL_0_TO_14 if port.native else VL_0,
+        "sm_sl": port.sm_sl,
+        "subnet_timeout": port.subnet_timeout,
         "init_type_reply": 0,
         "active_width": config.active_width,
         "active_speed": config.active_speed,
         "phys_state": PHYS_LINK_UP,
-        "link_layer": LINK_LAYER_ETHERNET,
+        "link_layer": LINK_LAYER_INFINIBAND if port.native else LINK_LAYER_ETHERNET,
         "flags": 0,
         "port_cap_flags2": 0,
     }

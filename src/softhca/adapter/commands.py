@@ -65,16 +65,19 @@ def _query_device(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
 
 def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     _port(fields)
-    return attributes.port_attributes(adapter.config, adapter.bad_pkeys())
+    return attributes.port_attributes(adapter.port, adapter.bad_pkeys())
 
 
 def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     _port(fields)
     if fields["index"] >= adapter.config.gid_table_length:
         raise OSError(errno.EINVAL, f"the GID table ends before {fields['index']}")
-    gids = adapter.config.gids
+    gids = adapter.port.gid_table
     index = fields["index"]
-    return {"gid": gids[index] if index < len(gids) else bytes(16), "gid_type": attributes.GID_TYPE_ROCE_V2}
+    return {
+        "gid": gids[index] if index < len(gids) else bytes(16),
+        "gid_type": attributes.GID_TYPE_IB if adapter.port.native else attributes.GID_TYPE_ROCE_V2,
+    }
 
 
 def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -320,10 +323,10 @@ def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapp
 
 def _create_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
-    check_vector(fields, adapter.config)
+    check_vector(fields, adapter.port)
     number = adapter.resources.reserve(Kind.AH)
-    route = route_of(fields, adapter.config, number, adapter.source_port_for)
-    handle = AddressHandle(number, pd.number, route, adapter.window_for(route), fields["sl"])
+    route = route_of(fields, adapter.port, number, adapter.source_port_for)
+    handle = AddressHandle(number, pd.number, route, adapter.window_for(route), fields["sl"], fields)
     adapter.resources.add(Kind.AH, number, host.number, handle, (pd,))
     adapter.handles[number] = handle
     return {"ah": number}

@@ -9,9 +9,40 @@ from dataclasses import dataclass, fields
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 """ibv_mtu to bytes."""
 
+ROCE = "roce"
+NATIVE = "native"
+"""What a port's packets are framed in: UDP and IP by GID (version 4 or 6, as the GID is), or LRH and VCRC by
+LID.
+"""
+
+DEFAULT_GID_PREFIX = 0xFE80_0000_0000_0000
+LID_LAST_UNICAST = 0xBFFF
+LID_LAST_MULTICAST = 0xFFFE
+LID_PERMISSIVE = 0xFFFF
+LMC_LAST = 7
+
 DEFAULT_PKEY = 0xFFFF
 QPN_MASK = 0xFFFFFF
 MULTICAST_QPN = 0xFFFFFF
+
+
+def native_gid(guid: int, prefix: int = DEFAULT_GID_PREFIX) -> bytes:
+    """The GID of a native port: the subnet's 64-bit prefix and the port's GUID (IBTA vol. 1, 4.1.1)."""
+    return prefix.to_bytes(8, "big") + guid.to_bytes(8, "big")
+
+
+def check_lid(lid: int, lmc: int) -> None:
+    """ValueError unless ``lid`` can be the base of 2^``lmc`` unicast LIDs; 0: none is assigned yet."""
+    if not 0 <= lmc <= LMC_LAST:
+        raise ValueError(f"LMC {lmc}: expected 0…{LMC_LAST}")
+    if lid & ((1 << lmc) - 1) or not 0 <= lid <= LID_LAST_UNICAST:
+        raise ValueError(f"LID {lid:#x}: expected 1…{LID_LAST_UNICAST:#x} with its low {lmc} bits 0, or 0")
+
+
+def check_prefix(prefix: int) -> None:
+    """ValueError unless ``prefix`` can be a subnet's."""
+    if not 0 < prefix < 0xFF << 56:
+        raise ValueError(f"GID prefix {prefix:#x}: expected 64 bits of a unicast address")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +52,10 @@ class AdapterConfig:
     ``gids`` are the port's RoCE v2 addresses (16 bytes, IPv4-mapped or IPv6); node GUIDs derive from the
     first. ``pkeys`` is the P_Key table, ``active_mtu`` an ``ibv_mtu``, ``rate_width``/``rate_speed`` the
     figures of ``ibv_port_attr``.  The ``max_`` limits are those of ``ibv_device_attr``.
+
+    ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its subnet's;
+    ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
+    (`Port.set_info`). With LID 0 it begins in the state INIT and sends nothing.
     """
 
     gids: tuple[bytes, ...]
@@ -50,6 +85,10 @@ class AdapterConfig:
     max_mcast_qp_attach: int = 248
     max_sources: int = 4096
     max_windows: int = 4096
+    framing: str = ROCE
+    lid: int = 0
+    lmc: int = 0
+    sm_lid: int = 0
 
     def __post_init__(self) -> None:
         if not self.gids or len(self.gids) > self.gid_table_length:
@@ -59,6 +98,7 @@ class AdapterConfig:
                 raise ValueError(f"GID {gid.hex()}: expected 16 bytes of a unicast address")
         if len(set(self.gids)) != len(self.gids):
             raise ValueError("a GID is given twice")
+        self._check_framing()
         if not self.pkeys or len(self.pkeys) > self.pkey_table_length:
             raise ValueError(f"an adapter has 1…{self.pkey_table_length} P_Keys, not {len(self.pkeys)}")
         for pkey in self.pkeys:
@@ -74,6 +114,20 @@ class AdapterConfig:
                     f"{field.name} = {getattr(self, field.name)}: "
                     f"expected 1…{_CEILINGS.get(field.name, 1 << 24)}"
                 )
+
+    def _check_framing(self) -> None:
+        if self.framing not in (ROCE, NATIVE):
+            raise ValueError(f"framing {self.framing!r}: expected {ROCE!r} or {NATIVE!r}")
+        if self.framing == ROCE:
+            if self.lid or self.lmc or self.sm_lid:
+                raise ValueError("a RoCE port has no LIDs (A17)")
+            return
+        check_lid(self.lid, self.lmc)
+        check_lid(self.sm_lid, 0)
+        check_prefix(int.from_bytes(self.gids[0][:8], "big"))
+        for gid in self.gids:
+            if gid[:8] != self.gids[0][:8] or not any(gid[8:]):
+                raise ValueError(f"GID {gid.hex()}: expected the subnet's prefix and a GUID")
 
 
 _CEILINGS = {

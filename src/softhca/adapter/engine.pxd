@@ -1,10 +1,11 @@
-from softhca.adapter.port cimport Port, Source, pkeys_match
+from softhca.adapter.port cimport Port, Source, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
 from softhca.machine.primitives cimport copy
 from softhca.transport.context cimport QueuePair
 from softhca.transport.environment cimport AddressHandle, Environment
 from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.link_view cimport LinkView
 from softhca.wire.packet_view cimport PacketView
 
 
@@ -25,6 +26,7 @@ cdef class Adapter(Environment):
     cdef public unsigned long long now
     cdef int _next_host
     cdef PacketView _view
+    cdef LinkView _link
     cdef Arrival _loop
 
     cpdef int attach_host(self, object side) except -1
@@ -35,6 +37,10 @@ cdef class Adapter(Environment):
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Source source, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
+    cdef int _native_packet(self, Arrival arrival, unsigned int offset, unsigned int n,
+                            unsigned long long now) except -1
+    cdef int _dispatch(self, Arrival arrival, unsigned long long now) except -1
+    cdef bint _from_peer(self, QueuePair queue_pair, Arrival arrival) except *
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)

@@ -13,7 +13,8 @@ from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paths import PORT_NUMBER, default_source_port, is_multicast
-from softhca.adapter.port import Port, Source, pkeys_match
+from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
+from softhca.adapter.port_info import set_port_info
 from softhca.adapter.resources import Kind, ResourceTable
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.timers import NEVER, Timers
@@ -38,6 +39,7 @@ from softhca.wire.drops import (
     DROP_UNKNOWN_QP,
 )
 from softhca.wire.drops import NAMES as DROP_NAMES
+from softhca.wire.link_view import LinkView
 from softhca.wire.packet_view import PacketView
 
 __all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
@@ -55,6 +57,8 @@ _SOURCE = cython.declare(cython.int, DROP_SOURCE)
 _STATE = cython.declare(cython.int, DROP_STATE)
 _TRUNCATED = cython.declare(cython.int, DROP_TRUNCATED)
 _UNKNOWN_QP = cython.declare(cython.int, DROP_UNKNOWN_QP)
+_NATIVE = cython.declare(cython.int, 0)
+_ARMED = cython.declare(cython.int, PORT_ARMED)
 _TURNS = cython.declare(cython.int, 64)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
 
@@ -69,8 +73,8 @@ class Adapter(Environment):
 
     Commands
         ``attach_host`` joins a host (its rings, in shared memory) and ``detach_host`` frees all that it
-        owned. Everything else is asked through the host's command ring and done, and answered there, by
-        ``kick``.
+        owned. ``set_port_info`` is a subnet manager's. Everything else is asked through the host's command
+        ring and done, and answered there, by ``kick``.
     Inputs
         ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: a
         link has a run of packets; the buffer is the link's again when the call returns.  ``expire(now)``:
@@ -78,8 +82,8 @@ class Adapter(Environment):
     Outputs
         ``transmit(port_number, burst, now)``: fills one burst and returns True, or returns False when nothing
         is to be sent now; call it until then, or give others a turn between.  A burst that was filled counts
-        as sent.  Traffic to one of the adapter's own GIDs never appears there: it is received within
-        ``transmit``, at most 64 bursts a call.  Completions and events appear in the hosts' rings;
+        as sent.  Traffic to one of the adapter's own GIDs (native: LIDs) never appears there: it is received
+        within ``transmit``, at most 64 bursts a call.  Completions and events appear in the hosts' rings;
         ``take_notifications()`` tells which hosts got events or replies since it was last asked.
     Deadlines
         ``next_deadline()``: the engine wants ``transmit`` and ``expire`` at that moment or soon after; 0 when
@@ -131,6 +135,7 @@ class Adapter(Environment):
         self.now = now
         self._next_host = 1
         self._view = PacketView()
+        self._link = LinkView()
         self._loop = Arrival()
 
     # commands
@@ -167,6 +172,12 @@ class Adapter(Environment):
         for resource in self.resources.owned(number):
             release(self, host, resource)
         del self.hosts[number]
+
+    def set_port_info(self, port_number, **values):
+        """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``, those
+        that are given (see ``Port.set_info``).  ValueError, and nothing has changed, for what cannot be.
+        """
+        set_port_info(self, port_number, **values)
 
     # inputs
 
@@ -208,20 +219,26 @@ class Adapter(Environment):
         reason: cython.int
         length: cython.uint = arrival.length
         stride: cython.uint = arrival.stride
-        source: Source = self.port.source_of(arrival)
+        native: cython.bint = arrival.framing == _NATIVE
+        source: Source = None
+        local: cython.bint = True
         self.now = now
         if length > arrival.capacity:
             length = arrival.capacity
         if stride == 0 or stride > length:
             stride = length
-        local: cython.bint = arrival.destination in self.port.gids
+        if native == self.port.native and not native:
+            source = self.port.source_of(arrival)
+            local = arrival.destination in self.port.gids
         counters.bursts_received += 1
         while offset < length:
             n = length - offset if length - offset < stride else stride
-            if source is None:
-                reason = _SOURCE
-            else:
+            if source is not None:
                 reason = self._packet(source, arrival, offset, n, local, now)
+            elif native and self.port.native:
+                reason = self._native_packet(arrival, offset, n, now)
+            else:
+                reason = _SOURCE
             if reason == 0:
                 counters.packets_received += 1
                 counters.bytes_received += n
@@ -232,11 +249,9 @@ class Adapter(Environment):
             offset += n
 
     def _packet(self, source, arrival, offset, n, local, now):
-        """One packet: every check that does not need the transport's state, then the transport; 0 or a drop
-        reason.
+        """One RoCE packet: every check that does not need the transport's state, then the transport; 0 or a
+        drop reason.
         """
-        view: PacketView = self._view
-        queue_pair: QueuePair
         reason: cython.int
         if n < _LEAST_BYTES:
             return _TRUNCATED
@@ -245,13 +260,43 @@ class Adapter(Environment):
         reason = source.check(arrival.address + offset, n)
         if reason:
             return reason
-        reason = view.decode(arrival.data, offset, n)
+        reason = self._view.decode(arrival.data, offset, n)
         if reason:
             return reason
+        if not local and self._view.dest_qp != _MULTICAST_QPN:
+            return _DESTINATION
+        return self._dispatch(arrival, now)
+
+    def _native_packet(self, arrival, offset, n, now):
+        """One native packet, LRH … VCRC: the same, in the standard's order (IBTA vol. 1, 7.12, 9.6.1)."""
+        link: LinkView = self._link
+        reason: cython.int = link.decode(arrival.data, offset, n)
+        if reason == 0:
+            reason = self.port.admit(link)
+        if reason == 0:
+            reason = link.check_global(arrival.data)
+        if reason == 0:
+            reason = self.port.admit_global(link)
+        if reason == 0:
+            reason = link.check_icrc(arrival.data, arrival.address)
+        if reason == 0:
+            reason = self._view.decode(arrival.data, link.transport, link.transport_bytes)
+        if reason:
+            return reason
+        arrival.source = link.source
+        arrival.destination = link.destination
+        arrival.grh = link.grh
+        arrival.slid = link.slid
+        arrival.sl = link.sl
+        arrival.path_bits = self.port.path_bits(link.dlid)
+        return self._dispatch(arrival, now)
+
+    def _dispatch(self, arrival, now):
+        """A sound packet for this port: to its queue pairs, if they may have it; 0 or a drop reason."""
+        view: PacketView = self._view
+        queue_pair: QueuePair
         if view.dest_qp == _MULTICAST_QPN:
             return self._multicast(arrival, now)
-        if not local:
-            return _DESTINATION
         queue_pair = self.queue_pairs.get(view.dest_qp)
         if queue_pair is None:
             return _UNKNOWN_QP
@@ -261,9 +306,7 @@ class Adapter(Environment):
             return _STATE
         if not pkeys_match(queue_pair.pkey, view.pkey):
             return _PKEY
-        if queue_pair.service != _UD and (
-            queue_pair.route is None or queue_pair.route.destination != arrival.source
-        ):
+        if queue_pair.service != _UD and not self._from_peer(queue_pair, arrival):
             return _SOURCE
         queue_pair.receive(view, arrival, now)
         return 0
@@ -272,6 +315,14 @@ class Adapter(Environment):
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
         packet = bytes(arrival.buffer[offset : offset + n])
         self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", DROP_NAMES[reason])
+
+    def _from_peer(self, queue_pair, arrival):
+        """Whether a packet comes from the port that its connection leads to."""
+        if queue_pair.route is None:
+            return False
+        if arrival.framing == _NATIVE:
+            return same_port(queue_pair.route, self._link)
+        return queue_pair.route.destination == arrival.source
 
     def _multicast(self, arrival, now):
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it
@@ -332,12 +383,18 @@ class Adapter(Environment):
             if packets <= 0:
                 continue
             self.scheduler.charge(burst.length)
+            if self.port.state < _ARMED:
+                # a link that is not yet configured carries nothing but its manager's packets (7.2.7)
+                counters.packets_discarded += packets
+                if queue_pair.has_work():
+                    self.scheduler.put(queue_pair)
+                continue
             counters.packets_sent += packets
             counters.bytes_sent += burst.length
             counters.bursts_sent += 1
             if queue_pair.has_work():
                 self.scheduler.put(queue_pair)
-            if burst.route.destination in self.port.gids:
+            if self.port.is_own(burst.route):
                 self._loop_back(burst, now)
                 continue
             if queue_pair.service == _UD and is_multicast(burst.route.destination):
@@ -394,7 +451,7 @@ class Adapter(Environment):
 
     def window_for(self, route):
         """The window towards a route's destination (`Environment.window_for`)."""
-        return self.port.window_for(route.destination)
+        return self.port.window_for(route.peer)
 
     # figures
 

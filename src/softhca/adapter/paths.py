@@ -6,12 +6,14 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from softhca.adapter.config import AdapterConfig
-from softhca.wire.framing import ROCE_V4, ROCE_V6
+from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST
+from softhca.adapter.port import MANAGEMENT_LANE, Port
+from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 PORT_NUMBER = 1
 FIRST_ENTROPY_PORT = 0xC000
+SRC_PATH_BITS_LAST = 0x7F
 
 SourcePortFor = Callable[[int], int]
 """``link.source_port_for``: a flow's entropy → the UDP source port that its packets leave from."""
@@ -27,38 +29,99 @@ def is_multicast(gid: bytes) -> bool:
     return gid[0] == 0xFF or (gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)
 
 
-def check_vector(vector: Mapping[str, Any], config: AdapterConfig) -> None:
-    """EINVAL when the address vector cannot lead anywhere from this port."""
-    destination = vector["dgid"]
+def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False) -> None:
+    """EINVAL when the address vector cannot lead anywhere from this port; ``connected``: not to a group
+    either.
+    """
     if vector.get("port_num", PORT_NUMBER) not in (0, PORT_NUMBER):
         raise OSError(errno.EINVAL, f"there is no port {vector['port_num']}")
+    if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
+        raise OSError(errno.EINVAL, "a service level is 0…15 and a flow label has 20 bits")
+    if port.native:
+        _check_native(vector, port, connected)
+        return
+    destination = vector["dgid"]
     if not vector.get("is_global", 1) or len(destination) != 16 or not any(destination):
         raise OSError(
             errno.EINVAL, "on RoCE an address vector has a global route with a destination GID (A17.2)"
         )
-    index = vector.get("sgid_index", 0)
-    if not 0 <= index < len(config.gids):
-        raise OSError(errno.EINVAL, f"there is no GID {index}")
-    if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
-        raise OSError(errno.EINVAL, "a service level is 0…15 and a flow label has 20 bits")
+    index = _gid_index(vector, port)
     is_v4 = destination.startswith(V4_MAPPED_PREFIX)
-    if is_v4 != config.gids[index].startswith(V4_MAPPED_PREFIX):
+    if is_v4 != port.gid_table[index].startswith(V4_MAPPED_PREFIX):
         raise OSError(errno.EINVAL, "source and destination GID are of different IP versions")
 
 
-def route_of(
-    vector: Mapping[str, Any], config: AdapterConfig, entropy: int, source_port_for: SourcePortFor
-) -> Route:
+def _gid_index(vector: Mapping[str, Any], port: Port) -> int:
+    index: int = vector.get("sgid_index", 0)
+    if not 0 <= index < len(port.gid_table):
+        raise OSError(errno.EINVAL, f"there is no GID {index}")
+    return index
+
+
+def _check_native(vector: Mapping[str, Any], port: Port, connected: bool) -> None:
+    """The rules of a native address vector (IBTA vol. 1, 11.2.2.1): a DLID, and a global route if wanted."""
+    dlid = _dlid(vector, port)
+    if vector.get("sl", 0) == MANAGEMENT_LANE:
+        raise OSError(errno.EINVAL, "service level 15 leads to virtual lane 15, which is management's")
+    if not 0 <= vector.get("src_path_bits", 0) <= SRC_PATH_BITS_LAST:
+        raise OSError(errno.EINVAL, f"source path bits are 0…{SRC_PATH_BITS_LAST}")
+    if not 0 < dlid <= LID_LAST_MULTICAST:
+        raise OSError(errno.EINVAL, f"DLID {dlid:#x} leads to no port")
+    destination = bytes(16)
+    if vector.get("is_global", 0):
+        _gid_index(vector, port)
+        destination = vector["dgid"]
+        if len(destination) != 16 or not any(destination):
+            raise OSError(errno.EINVAL, "a global route has a destination GID")
+    group = dlid > LID_LAST_UNICAST
+    if group != (destination[0] == 0xFF) or (group and connected):
+        raise OSError(
+            errno.EINVAL, "a multicast LID goes with a multicast GID, and from a datagram queue pair only"
+        )
+
+
+def _dlid(vector: Mapping[str, Any], port: Port) -> int:
+    """The DLID of a native address vector; the own one where it says only that its GID is the port's."""
+    dlid: int = vector.get("dlid", 0)
+    if dlid == 0 and vector.get("is_global", 0) and vector["dgid"] in port.gids:
+        return port.lid
+    return dlid
+
+
+def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor) -> Route:
     """The route of a checked address vector; ``entropy`` spreads flows over UDP source ports."""
+    if port.native:
+        return _native_route(vector, port)
     destination = bytes(vector["dgid"])
     # a flow label that the consumer sets is entropy too (IBTA A17.9.2)
     label = vector.get("flow_label", 0)
     return Route(
         framing=ROCE_V4 if destination.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
-        source=config.gids[vector.get("sgid_index", 0)],
+        source=port.gid_table[vector.get("sgid_index", 0)],
         destination=destination,
         source_port=source_port_for(label or entropy),
         traffic_class=vector.get("traffic_class", 0),
         flow_label=label,
         hop_limit=vector.get("hop_limit", 0) or 64,
+    )
+
+
+def _native_route(vector: Mapping[str, Any], port: Port) -> Route:
+    has_grh = bool(vector.get("is_global", 0))
+    local = {
+        "slid": port.source_lid(vector.get("src_path_bits", 0)),
+        "dlid": _dlid(vector, port),
+        "sl": vector.get("sl", 0),
+    }
+    if not has_grh:
+        return Route(NATIVE, port.gid_table[0], bytes(16), **local)
+    return Route(
+        NATIVE,
+        port.gid_table[vector.get("sgid_index", 0)],
+        bytes(vector["dgid"]),
+        traffic_class=vector.get("traffic_class", 0),
+        flow_label=vector.get("flow_label", 0),
+        hop_limit=vector.get("hop_limit", 0),
+        has_grh=True,
+        **local,
     )

@@ -2,6 +2,7 @@ from softhca.adapter.counters cimport PortCounters
 from softhca.wire.burst cimport Arrival
 from softhca.wire.icrc cimport syndrome
 from softhca.wire.identification cimport recover
+from softhca.wire.link_view cimport LinkView
 from softhca.wire.route cimport Route
 
 
@@ -18,16 +19,34 @@ cdef class Source:
 cdef class Port:
     cdef public object config
     cdef public PortCounters counters
+    cdef readonly bint native
     cdef public object gids
+    cdef readonly tuple gid_table
     cdef public tuple pkeys
     cdef public object overhead_for
     cdef public dict sources
     cdef public dict windows
     cdef public Source last_source
+    cdef readonly unsigned int lid
+    cdef readonly unsigned int lmc
+    cdef readonly unsigned int sm_lid
+    cdef readonly unsigned int sm_sl
+    cdef readonly unsigned int subnet_timeout
+    cdef readonly unsigned long long gid_prefix
+    cdef readonly int state
+    cdef readonly unsigned int longest_packet_bytes
 
+    cpdef unsigned int source_lid(self, unsigned int path_bits)
+    cpdef bint owns_lid(self, unsigned int lid) noexcept
+    cpdef unsigned int path_bits(self, unsigned int dlid) noexcept
+    cpdef bint is_own(self, Route route) except *
+    cpdef int admit(self, LinkView link) except -1
+    cpdef int admit_global(self, LinkView link) except -1
     cpdef Source source_of(self, Arrival arrival)
-    cpdef object window_for(self, bytes destination)
+    cpdef object window_for(self, bytes peer)
     cpdef object _forget_window(self)
     cpdef unsigned int pkey(self, int index)
 
 cpdef bint pkeys_match(unsigned int ours, unsigned int theirs) noexcept
+cpdef bint same_port(Route route, LinkView link) except *
+cpdef bint same_gid(bytes ours, bytes theirs) except *

@@ -1,22 +1,62 @@
-"""A port: its P_Key and GID tables, what it knows of senders, and the windows towards destinations.
+"""A port: its LIDs, P_Key and GID tables, what it knows of senders, and the windows towards destinations.
 
 Both tables of peers are bounded, and the peer that has been silent for longest gives way.
 """
 
 import cython
 
+from softhca.adapter.config import (
+    DEFAULT_GID_PREFIX,
+    LID_LAST_MULTICAST,
+    LID_LAST_UNICAST,
+    MTU_BYTES,
+    MULTICAST_QPN,
+    NATIVE,
+    check_lid,
+    check_prefix,
+)
 from softhca.adapter.counters import PortCounters
 from softhca.transport.window import DestinationWindow
-from softhca.wire.drops import DROP_ICRC
+from softhca.wire.drops import (
+    DROP_DESTINATION,
+    DROP_ICRC,
+    DROP_LANE,
+    DROP_LENGTH,
+    DROP_LINK_HEADER,
+    DROP_SOURCE,
+)
 from softhca.wire.icrc import syndrome
 from softhca.wire.identification import recover
 from softhca.wire.route import Route
 
 IDENTIFICATION_WINDOW = 4096
 
+INFO_FIELDS = ("lid", "lmc", "sm_lid", "sm_sl", "subnet_timeout", "gid_prefix", "state")
+
+# ibv_port_state
+PORT_DOWN = 1
+PORT_INIT = 2
+PORT_ARMED = 3
+PORT_ACTIVE = 4
+
+# The longest packet is the MTU and 124 bytes of headers, LRH … ICRC (IBTA vol. 1, 7.7.5)
+LONGEST_HEADERS_BYTES = 124
+MANAGEMENT_LANE = 15
+
 _DROP_ICRC = cython.declare(cython.int, DROP_ICRC)
 _WINDOW = cython.declare(cython.uint, IDENTIFICATION_WINDOW)
 _ROCE_V4 = cython.declare(cython.int, 1)
+_NATIVE_FRAMING = cython.declare(cython.int, 0)
+_DROP_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
+_DROP_LANE = cython.declare(cython.int, DROP_LANE)
+_DROP_LENGTH = cython.declare(cython.int, DROP_LENGTH)
+_DROP_LINK_HEADER = cython.declare(cython.int, DROP_LINK_HEADER)
+_DROP_SOURCE = cython.declare(cython.int, DROP_SOURCE)
+_LAST_UNICAST = cython.declare(cython.uint, LID_LAST_UNICAST)
+_LAST_MULTICAST = cython.declare(cython.uint, LID_LAST_MULTICAST)
+_MANAGEMENT_LANE = cython.declare(cython.uint, MANAGEMENT_LANE)
+_MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
+_DEFAULT_PREFIX = cython.declare(bytes, DEFAULT_GID_PREFIX.to_bytes(8, "big"))
 
 
 class Source:
@@ -67,17 +107,132 @@ class Source:
 class Port:
     """Port 1 of an adapter.  ``config`` gives the tables, ``overhead_for`` (GID → bytes) the cost of a
     datagram to a destination beyond its own bytes (see ``DestinationWindow``), or None.
+
+    What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0 none),
+    ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs by index,
+    ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
     """
 
     def __init__(self, config, overhead_for=None):
         self.config = config
         self.counters = PortCounters()
-        self.gids = frozenset(config.gids)
+        self.native = config.framing == NATIVE
         self.pkeys = config.pkeys
         self.overhead_for = overhead_for
         self.sources = {}
         self.windows = {}
         self.last_source = None
+        self.lid = config.lid
+        self.lmc = config.lmc
+        self.sm_lid = config.sm_lid
+        self.sm_sl = 0
+        self.subnet_timeout = 0
+        self.state = PORT_INIT if self.native and config.lid == 0 else PORT_ACTIVE
+        self.longest_packet_bytes = MTU_BYTES[config.active_mtu] + LONGEST_HEADERS_BYTES
+        self._name(int.from_bytes(config.gids[0][:8], "big"))
+
+    def _name(self, prefix):
+        """Fill the GID table for a subnet's prefix."""
+        self.gid_prefix = prefix
+        self.gid_table = tuple(self.config.gids)
+        if self.native:
+            self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.config.gids)
+        self.gids = frozenset(self.gid_table)
+        if self.native:
+            default = DEFAULT_GID_PREFIX.to_bytes(8, "big")
+            self.gids |= {default + gid[8:] for gid in self.gid_table}
+
+    def set_info(self, lid=None, lmc=None, sm_lid=None, sm_sl=None, subnet_timeout=None, gid_prefix=None,
+                 state=None):
+        """Take what a subnet manager sets (PortInfo); what is None stays.  Whether anything has changed.
+
+        ValueError, and nothing has changed, for a RoCE port and for values that cannot be. Routes that exist
+        are the caller's to renew (`Adapter.set_port_info`).  A port that had no LID becomes active with its
+        first one, and leaves that state with the last, unless ``state`` says otherwise.
+        """
+        if not self.native:
+            raise ValueError("a RoCE port is not configured by a subnet manager (A17)")
+        new_lid = self.lid if lid is None else lid
+        new_lmc = self.lmc if lmc is None else lmc
+        new_sm_lid = self.sm_lid if sm_lid is None else sm_lid
+        new_sm_sl = self.sm_sl if sm_sl is None else sm_sl
+        new_timeout = self.subnet_timeout if subnet_timeout is None else subnet_timeout
+        new_prefix = self.gid_prefix if gid_prefix is None else gid_prefix
+        check_lid(new_lid, new_lmc)
+        check_lid(new_sm_lid, 0)
+        check_prefix(new_prefix)
+        if not 0 <= new_sm_sl <= 15 or not 0 <= new_timeout <= 31:
+            raise ValueError("a service level is 0…15 and a subnet time-out 0…31")
+        if state is None:
+            state = self.state
+            if (new_lid == 0) != (self.lid == 0):
+                state = PORT_ACTIVE if new_lid else PORT_INIT
+        if state not in (PORT_DOWN, PORT_INIT, PORT_ARMED, PORT_ACTIVE) or (state >= PORT_ARMED and not new_lid):
+            raise ValueError(f"a port with LID {new_lid} cannot be in state {state}")
+        before = self.info()
+        self.lid, self.lmc, self.sm_lid, self.sm_sl = new_lid, new_lmc, new_sm_lid, new_sm_sl
+        self.subnet_timeout, self.state = new_timeout, state
+        self._name(new_prefix)
+        return self.info() != before
+
+    def info(self):
+        """What `set_info` sets, as a dictionary."""
+        return {name: getattr(self, name) for name in INFO_FIELDS}
+
+    def source_lid(self, path_bits):
+        """The SLID of packets that leave with these path bits."""
+        return self.lid | (path_bits & ((1 << self.lmc) - 1))
+
+    def owns_lid(self, lid):
+        """Whether a unicast LID is this port's."""
+        return self.lid != 0 and (lid >> self.lmc) == (self.lid >> self.lmc)
+
+    def path_bits(self, dlid):
+        """The bits of a DLID that the LMC leaves open; 0 of a group's."""
+        return dlid & ((1 << self.lmc) - 1) if dlid <= _LAST_UNICAST else 0
+
+    def is_own(self, route):
+        """Whether packets on ``route`` come back to this port without a link: to its own GID, or LID."""
+        if route.framing == _NATIVE_FRAMING:
+            return self.owns_lid(route.dlid)
+        return route.destination in self.gids
+
+    def admit(self, link):
+        """Whether a native packet, by its LRH, is one for this port; 0 or a drop reason.
+
+        DLID (IBTA vol. 1, 4.1.3, 9.6.1.5): the port's own by LMC, a multicast LID for the multicast queue pair
+        alone, the permissive LID for QP 0 alone.  VL 15 is QP 0's alone, and QP 0 has no other (7.6.3).
+        """
+        if link.packet_bytes > self.longest_packet_bytes:
+            return _DROP_LENGTH
+        if link.dlid <= _LAST_UNICAST:
+            if not self.owns_lid(link.dlid) or link.dest_qp == _MULTICAST_QPN:
+                return _DROP_DESTINATION
+        elif link.dlid <= _LAST_MULTICAST:
+            if link.dest_qp != _MULTICAST_QPN:
+                return _DROP_DESTINATION
+        elif link.dest_qp != 0:
+            return _DROP_DESTINATION
+        if (link.dest_qp == 0) != (link.vl == _MANAGEMENT_LANE):
+            return _DROP_LANE
+        if link.dest_qp != 0 and (link.slid == 0 or link.slid > _LAST_UNICAST):
+            return _DROP_SOURCE
+        return 0
+
+    def admit_global(self, link):
+        """The same by its GRH, whose fields have been checked: the DGID is the port's or a group's.
+
+        A multicast packet always has a GRH, and a subnet management packet never.
+        """
+        if link.dest_qp == _MULTICAST_QPN:
+            if link.destination is None or link.destination[0] != 0xFF:
+                return _DROP_LINK_HEADER
+            return 0
+        if link.destination is None:
+            return 0
+        if link.dest_qp == 0:
+            return _DROP_LINK_HEADER
+        return 0 if link.destination in self.gids else _DROP_DESTINATION
 
     def source_of(self, arrival):
         """What is known of the sender of ``arrival``; it is made when it is new.  None: it cannot be a
@@ -106,26 +261,28 @@ class Port:
         self.last_source = source
         return source
 
-    def window_for(self, destination):
-        """The window towards a destination GID, one for all queue pairs.
+    def window_for(self, peer):
+        """The window towards a peer (``Route.peer``), one for all queue pairs.
 
         When there are too many, the one used longest ago in which nothing is in flight and nobody waits is
         forgotten here; its users keep theirs.  A busy one never is, so there are at most as many more as
         queue pairs that send.
         """
-        window = self.windows.pop(destination, None)
+        window = self.windows.pop(peer, None)
         if window is None:
             if len(self.windows) >= self.config.max_windows:
                 self._forget_window()
-            overhead = self.overhead_for(destination) if self.overhead_for is not None else 0
+            overhead = 0
+            if self.overhead_for is not None and not self.native:
+                overhead = self.overhead_for(peer)
             window = DestinationWindow(packet_overhead_bytes=overhead)
-        self.windows[destination] = window
+        self.windows[peer] = window
         return window
 
     def _forget_window(self):
-        for destination, window in self.windows.items():
+        for peer, window in self.windows.items():
             if window.in_flight_bytes == 0 and not window.waiters and window.turn is None:
-                del self.windows[destination]
+                del self.windows[peer]
                 return
 
     def pkey(self, index):
@@ -140,3 +297,23 @@ def pkeys_match(ours, theirs):
     if (ours ^ theirs) & 0x7FFF or not ours & 0x7FFF:
         return False
     return ((ours | theirs) & 0x8000) != 0
+
+
+def same_port(route, link):
+    """Whether a native packet came from the port that a connection's route leads to, and for the own end of it.
+
+    SLID against the route's DLID, both GIDs against the route's; and a GRH exactly where the route has one
+    (IBTA vol. 1, 9.6.1.2 and 9.6.1.5).  A GID with the default prefix is as good as the assigned one.
+    """
+    if link.slid != route.dlid:
+        return False
+    if not route.has_grh:
+        return link.source is None
+    if link.source is None:
+        return False
+    return same_gid(route.destination, link.source) and same_gid(route.source, link.destination)
+
+
+def same_gid(ours, theirs):
+    """Whether ``theirs`` is the GID ``ours``, or its GUID with the default prefix."""
+    return theirs == ours or (theirs[:8] == _DEFAULT_PREFIX and theirs[8:] == ours[8:])

@@ -16,6 +16,7 @@ from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
 from softhca.transport.states import RC, UC, UD
+from softhca.wire.route import Route
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -131,9 +132,14 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Field
         if attributes.get(name, 0) > config.max_qp_rd_atom:
             raise OSError(errno.EINVAL, f"{name} is beyond the adapter's {config.max_qp_rd_atom}")
     if "alt_ah_attr" in attributes:
-        raise OSError(errno.EOPNOTSUPP, "RoCE has no automatic path migration (A17)")
+        raise OSError(errno.EOPNOTSUPP, "automatic path migration is not supported")
     if "ah_attr" in attributes:
-        check_vector(attributes["ah_attr"], config)
+        check_vector(attributes["ah_attr"], adapter.port, connected=True)
+
+
+def connection_route(adapter: Adapter, queue_pair: QueuePair, vector: Fields, peer: int) -> Route:
+    """The route of a connection to the queue pair ``peer`` along a checked address vector."""
+    return route_of(vector, adapter.port, queue_pair.number ^ peer << 7, adapter.source_port_for)
 
 
 def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -144,9 +150,7 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     route = pkey = None
     if "ah_attr" in attributes:
         peer = attributes.get("dest_qp_num", queue_pair.dest_qp)
-        route = route_of(
-            attributes["ah_attr"], adapter.config, queue_pair.number ^ peer << 7, adapter.source_port_for
-        )
+        route = connection_route(adapter, queue_pair, attributes["ah_attr"], peer)
     if "pkey_index" in attributes:
         pkey = adapter.port.pkey(attributes["pkey_index"])
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey)

@@ -19,20 +19,35 @@ from softhca.transport.states import INIT, RTR, RTS
 class Path:
     """A path to a peer's port: ``dgid``, from entry ``sgid_index`` of the own table, and how packets travel
     it.
+
+    On native links ``dlid`` leads there, from the own LID with ``src_path_bits``, and without ``dgid`` (None)
+    packets have no GRH.
     """
 
-    dgid: bytes
+    dgid: bytes | None
     sgid_index: int = 0
     sl: int = 0
     traffic_class: int = 0
     flow_label: int = 0
     hop_limit: int = 64
     mtu: int = 3
+    dlid: int = 0
+    src_path_bits: int = 0
 
     def vector(self) -> dict[str, Any]:
         """The address vector (``ibv_ah_attr``)."""
+        if self.dgid is None:
+            return {
+                "dlid": self.dlid,
+                "src_path_bits": self.src_path_bits,
+                "sl": self.sl,
+                "is_global": 0,
+                "port_num": 1,
+            }
         return {
             "dgid": self.dgid,
+            "dlid": self.dlid,
+            "src_path_bits": self.src_path_bits,
             "sgid_index": self.sgid_index,
             "sl": self.sl,
             "traffic_class": self.traffic_class,

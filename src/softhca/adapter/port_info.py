@@ -1,0 +1,56 @@
+"""What a subnet manager sets at a native port (PortInfo, IBTA vol. 1, 14.2.5.6), carried through the adapter.
+
+Queue pairs and address handles keep their address vectors; what these say of the own port (path bits, a GID's
+index) means the port's present LID and GIDs, so their routes are made anew when those change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softhca.adapter.paths import route_of
+from softhca.adapter.port import PORT_ACTIVE
+from softhca.adapter.queue_pair_commands import connection_route
+from softhca.queues.control_fields import (
+    EVENT_GID_CHANGE,
+    EVENT_LID_CHANGE,
+    EVENT_PORT_ACTIVE,
+    EVENT_PORT_ERR,
+    EVENT_SM_CHANGE,
+)
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+
+_EVENTS = (
+    (("lid", "lmc"), EVENT_LID_CHANGE),
+    (("gid_prefix",), EVENT_GID_CHANGE),
+    (("sm_lid", "sm_sl"), EVENT_SM_CHANGE),
+)
+
+
+def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
+    """Set fields of `Port.set_info`, renew routes, and tell every host what has changed.  ValueError: nothing
+    has changed.
+    """
+    before = adapter.port.info()
+    if not adapter.port.set_info(**values):
+        return
+    after = adapter.port.info()
+    if any(before[name] != after[name] for name in ("lid", "lmc", "gid_prefix")):
+        _renew_routes(adapter)
+    told = [kind for names, kind in _EVENTS if any(before[name] != after[name] for name in names)]
+    if (before["state"] == PORT_ACTIVE) != (after["state"] == PORT_ACTIVE):
+        told.append(EVENT_PORT_ACTIVE if after["state"] == PORT_ACTIVE else EVENT_PORT_ERR)
+    for host in adapter.hosts.values():
+        for kind in told:
+            host.tell(kind, port_number)
+
+
+def _renew_routes(adapter: Adapter) -> None:
+    for queue_pair in adapter.queue_pairs.values():
+        vector = queue_pair.attributes.get("ah_attr")
+        if vector is not None and queue_pair.route is not None:
+            queue_pair.route = connection_route(adapter, queue_pair, vector, queue_pair.dest_qp)
+    for handle in adapter.handles.values():
+        handle.route = route_of(handle.vector, adapter.port, handle.number, adapter.source_port_for)
