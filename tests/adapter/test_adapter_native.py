@@ -4,13 +4,11 @@ import pytest
 from adapter_world import (
     COMPARE_SWAP,
     FETCH_ADD,
-    QKEY,
     RC,
     READ,
     SEND,
     SEND_IMM,
     UC,
-    UD,
     WRITE,
     WRITE_IMM,
     End,
@@ -27,7 +25,6 @@ from native_world import (
     native_pair,
 )
 
-from softhca.driver import services
 from softhca.wire.opcodes import OPCODES
 
 GRH = pytest.mark.parametrize("grh", [False, True], ids=["local", "global"])
@@ -113,8 +110,9 @@ def test_losses_are_made_good(grh):
 
 
 def test_the_headers_are_literally_these():
-    world, left, qp, right, right_qp = native_pair(RC, True, there={"sl": 3, "flow_label": 0x12345,
-                                                                    "traffic_class": 0xAB, "hop_limit": 9})
+    world, left, qp, right, right_qp = native_pair(
+        RC, True, there={"sl": 3, "flow_label": 0x12345, "traffic_class": 0xAB, "hop_limit": 9}
+    )
     left.memory[:5] = b"words"
     post(qp, WRITE, [left.sge(0, 5)], va=right.va, rkey=right.key.rkey)
     left.poll(1)

@@ -53,9 +53,9 @@ class AdapterConfig:
     first. ``pkeys`` is the P_Key table, ``active_mtu`` an ``ibv_mtu``, ``rate_width``/``rate_speed`` the
     figures of ``ibv_port_attr``.  The ``max_`` limits are those of ``ibv_device_attr``.
 
-    ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its subnet's;
-    ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
-    (`Port.set_info`). With LID 0 it begins in the state INIT and sends nothing.
+    ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its
+    subnet's; ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
+    (`Port.set_info`).  With LID 0 it begins in the state INIT and sends nothing.
     """
 
     gids: tuple[bytes, ...]

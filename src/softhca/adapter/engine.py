@@ -174,8 +174,8 @@ class Adapter(Environment):
         del self.hosts[number]
 
     def set_port_info(self, port_number, **values):
-        """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``, those
-        that are given (see ``Port.set_info``).  ValueError, and nothing has changed, for what cannot be.
+        """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``,
+        those that are given (see ``Port.set_info``).  ValueError for what cannot be: nothing has changed then.
         """
         set_port_info(self, port_number, **values)
 
@@ -268,7 +268,7 @@ class Adapter(Environment):
         return self._dispatch(arrival, now)
 
     def _native_packet(self, arrival, offset, n, now):
-        """One native packet, LRH … VCRC: the same, in the standard's order (IBTA vol. 1, 7.12, 9.6.1)."""
+        """One native packet, LRH … VCRC: the same, in the standard's order (IBTA vol. 1, 9.6.1)."""
         link: LinkView = self._link
         reason: cython.int = link.decode(arrival.data, offset, n)
         if reason == 0:
@@ -384,7 +384,7 @@ class Adapter(Environment):
                 continue
             self.scheduler.charge(burst.length)
             if self.port.state < _ARMED:
-                # a link that is not yet configured carries nothing but its manager's packets (7.2.7)
+                # a link that is not yet configured carries nothing but its manager's packets (7.2)
                 counters.packets_discarded += packets
                 if queue_pair.has_work():
                     self.scheduler.put(queue_pair)

@@ -39,7 +39,7 @@ PORT_INIT = 2
 PORT_ARMED = 3
 PORT_ACTIVE = 4
 
-# The longest packet is the MTU and 124 bytes of headers, LRH … ICRC (IBTA vol. 1, 7.7.5)
+# The longest packet is the MTU and 124 bytes of headers, LRH … ICRC (IBTA vol. 1, 7.7)
 LONGEST_HEADERS_BYTES = 124
 MANAGEMENT_LANE = 15
 
@@ -108,9 +108,9 @@ class Port:
     """Port 1 of an adapter.  ``config`` gives the tables, ``overhead_for`` (GID → bytes) the cost of a
     datagram to a destination beyond its own bytes (see ``DestinationWindow``), or None.
 
-    What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0 none),
-    ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs by index,
-    ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
+    What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0
+    none), ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs
+    by index, ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
     """
 
     def __init__(self, config, overhead_for=None):
@@ -142,8 +142,9 @@ class Port:
             default = DEFAULT_GID_PREFIX.to_bytes(8, "big")
             self.gids |= {default + gid[8:] for gid in self.gid_table}
 
-    def set_info(self, lid=None, lmc=None, sm_lid=None, sm_sl=None, subnet_timeout=None, gid_prefix=None,
-                 state=None):
+    def set_info(
+        self, lid=None, lmc=None, sm_lid=None, sm_sl=None, subnet_timeout=None, gid_prefix=None, state=None
+    ):
         """Take what a subnet manager sets (PortInfo); what is None stays.  Whether anything has changed.
 
         ValueError, and nothing has changed, for a RoCE port and for values that cannot be. Routes that exist
@@ -167,7 +168,9 @@ class Port:
             state = self.state
             if (new_lid == 0) != (self.lid == 0):
                 state = PORT_ACTIVE if new_lid else PORT_INIT
-        if state not in (PORT_DOWN, PORT_INIT, PORT_ARMED, PORT_ACTIVE) or (state >= PORT_ARMED and not new_lid):
+        if state not in (PORT_DOWN, PORT_INIT, PORT_ARMED, PORT_ACTIVE) or (
+            state >= PORT_ARMED and not new_lid
+        ):
             raise ValueError(f"a port with LID {new_lid} cannot be in state {state}")
         before = self.info()
         self.lid, self.lmc, self.sm_lid, self.sm_sl = new_lid, new_lmc, new_sm_lid, new_sm_sl
@@ -200,8 +203,8 @@ class Port:
     def admit(self, link):
         """Whether a native packet, by its LRH, is one for this port; 0 or a drop reason.
 
-        DLID (IBTA vol. 1, 4.1.3, 9.6.1.5): the port's own by LMC, a multicast LID for the multicast queue pair
-        alone, the permissive LID for QP 0 alone.  VL 15 is QP 0's alone, and QP 0 has no other (7.6.3).
+        DLID (IBTA vol. 1, 4.1.3, 9.6.1.5): the port's own by LMC, a multicast LID for the multicast queue
+        pair alone, the permissive LID for QP 0 alone.  VL 15 is QP 0's alone, and QP 0 has no other (7.6.3).
         """
         if link.packet_bytes > self.longest_packet_bytes:
             return _DROP_LENGTH
@@ -300,7 +303,7 @@ def pkeys_match(ours, theirs):
 
 
 def same_port(route, link):
-    """Whether a native packet came from the port that a connection's route leads to, and for the own end of it.
+    """Whether a native packet came from the port that a connection's route leads to, for the own end of it.
 
     SLID against the route's DLID, both GIDs against the route's; and a GRH exactly where the route has one
     (IBTA vol. 1, 9.6.1.2 and 9.6.1.5).  A GID with the default prefix is as good as the assigned one.
