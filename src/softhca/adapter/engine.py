@@ -175,7 +175,7 @@ class Adapter(Environment):
 
     def set_port_info(self, port_number, **values):
         """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``,
-        those that are given (see ``Port.set_info``).  ValueError for what cannot be: nothing has changed then.
+        those that are given (see ``Port.set_info``).  ValueError, and no change, for what cannot be.
         """
         set_port_info(self, port_number, **values)
 
