@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from softhca.links.decisions import (
+    CORRUPTED,
+    DELAYED,
+    DUPLICATED,
+    LOST,
+    REORDERED,
+    TRUNCATED,
+    Decision,
+    Script,
+)
 from softhca.links.faults import Faults
 
 PASSED = "passed"
@@ -23,15 +34,21 @@ class Delivery(NamedTuple):
 class Impairment:
     """From adapter ``source`` to ``destination``.  ``seed`` decides all dice; nothing else does.
 
-    ``lost_because`` is the reason why the last packet sent vanished, or empty.
+    ``lost_because`` is the reason why the last packet sent vanished, or empty.  ``script``: take down what
+    the dice decide, or do what it says in their place; then of ``faults`` only delay and bandwidth count.
     """
 
-    def __init__(self, faults: Faults, seed: str, source: int, destination: int) -> None:
+    def __init__(
+        self, faults: Faults, seed: str, source: int, destination: int, script: Script | None = None
+    ) -> None:
         self.faults = faults
         self.source = source
         self.destination = destination
         self.lost_because = ""
         self._dice = random.Random(f"{seed}/{faults.seed}/link/{source}>{destination}")
+        self._script = script
+        self._repeat = script.of_link(source, destination) if script is not None else None
+        self._packet = 0
         self._free_ns = 0
         self._last_ns = 0
         self._in_burst = False
@@ -42,42 +59,100 @@ class Impairment:
         self._cuts = [
             cut for cut in faults.partitions if (cut.source, cut.destination) == (source, destination)
         ]
+        self._lossy = bool(faults.loss or faults.burst_loss or faults.flap_ns or self._cuts)
+        # Where nothing can happen to a packet nothing needs to be asked.
+        self._clean = script is None and not (
+            self._lossy or faults.bandwidth_bytes_per_s or faults.jitter_ns or faults.reordering
+            or faults.duplication or faults.truncation or faults.corruption
+        )  # fmt: skip
 
     def send(self, data: bytes, now: int) -> list[Delivery]:
         """The copies of a packet sent at ``now`` that will arrive, with their times."""
         faults, dice = self.faults, self._dice
+        if self._clean:
+            self._last_ns = arrives_ns = max(now + faults.delay_ns, self._last_ns)
+            return [Delivery(arrives_ns, data, PASSED)]
+        self._packet += 1
         leaves_ns = now
         if faults.bandwidth_bytes_per_s:
             leaves_ns = max(now, self._free_ns) + len(data) * 1_000_000_000 // faults.bandwidth_bytes_per_s
             self._free_ns = leaves_ns
-        self.lost_because = self._loss(now)
-        if self.lost_because:
-            return []
+        if self._repeat is not None:
+            return self._send_again(data, leaves_ns + faults.delay_ns)
+        if self._lossy:
+            self.lost_because = self._loss(now)
+            if self.lost_because:
+                self._note(LOST, data)
+                return []
         arrives_ns = leaves_ns + faults.delay_ns
         if faults.jitter_ns:
-            arrives_ns += dice.randrange(faults.jitter_ns + 1)
+            late_ns = dice.randrange(faults.jitter_ns + 1)
+            if late_ns and self._script is not None:
+                self._note(DELAYED, data, late_ns)
+            arrives_ns += late_ns
         arrives_ns = max(arrives_ns, self._last_ns)
         what = PASSED
         if faults.reordering and dice.random() < faults.reordering:
-            what = "reordered"
-            late_ns = arrives_ns + dice.randrange(faults.reorder_ns + 1)
+            what, late_ns = REORDERED, dice.randrange(faults.reorder_ns + 1)
+            self._note(REORDERED, data, late_ns)
+            late_ns += arrives_ns
         else:
             self._last_ns = late_ns = arrives_ns
         copies = []
         if faults.duplication and dice.random() < faults.duplication:
-            copies.append(Delivery(arrives_ns + dice.randrange(faults.reorder_ns + 1), data, "duplicated"))
+            copy_ns = dice.randrange(faults.reorder_ns + 1)
+            self._note(DUPLICATED, data, copy_ns)
+            copies.append(Delivery(arrives_ns + copy_ns, data, DUPLICATED))
         if faults.truncation and dice.random() < faults.truncation:
-            what, data = "truncated", data[: dice.randrange(len(data))]
+            left_bytes = dice.randrange(len(data))
+            self._note(TRUNCATED, data, left_bytes)
+            what, data = TRUNCATED, data[:left_bytes]
         if faults.corruption and data and dice.random() < faults.corruption:
-            what, data = "corrupted", self._damage(data)
+            bits = dice.sample(range(8 * len(data)), dice.randint(1, 3))
+            self._note(CORRUPTED, data, *bits)
+            what, data = CORRUPTED, _damaged(data, bits)
+        return [Delivery(late_ns, data, what), *copies]
+
+    def _note(self, kind: str, data: bytes, *values: int) -> None:
+        """Take down that this befell the packet that is being sent."""
+        if self._script is not None:
+            decision = Decision(self.source, self.destination, self._packet, kind, values)
+            self._script.take(decision, data)
+
+    def _send_again(self, data: bytes, arrives_ns: int) -> list[Delivery]:
+        """The copies of a packet to which happens what the script says; `send` in the same order."""
+        assert self._repeat is not None
+        assert self._script is not None
+        self._script.pass_packet()
+        suffers: dict[str, tuple[int, ...]] = {}
+        for decision in self._repeat.get(self._packet, ()):
+            suffers[decision.kind] = decision.values
+            self._script.take(decision, data)
+        self.lost_because = "loss" if LOST in suffers else ""
+        if self.lost_because:
+            return []
+        arrives_ns = max(arrives_ns + sum(suffers.get(DELAYED, ())), self._last_ns)
+        late_ns, what = arrives_ns, PASSED
+        if REORDERED in suffers:
+            what = REORDERED
+            late_ns += suffers[REORDERED][0]
+        else:
+            self._last_ns = arrives_ns
+        copies = []
+        if DUPLICATED in suffers:
+            copies.append(Delivery(arrives_ns + suffers[DUPLICATED][0], data, DUPLICATED))
+        if TRUNCATED in suffers:
+            what, data = TRUNCATED, data[: suffers[TRUNCATED][0]]
+        if CORRUPTED in suffers:
+            what, data = CORRUPTED, _damaged(data, suffers[CORRUPTED])
         return [Delivery(late_ns, data, what), *copies]
 
     def _loss(self, now: int) -> str:
         """Why a packet sent at ``now`` vanishes, or nothing."""
         faults, dice = self.faults, self._dice
-        if any(cut.start_ns <= now < cut.end_ns for cut in self._cuts):
+        if self._cuts and any(cut.start_ns <= now < cut.end_ns for cut in self._cuts):
             return "partition"
-        if is_off(now + self._flap_phase_ns, faults.flap_period_ns, faults.flap_ns):
+        if faults.flap_ns and is_off(now + self._flap_phase_ns, faults.flap_period_ns, faults.flap_ns):
             return "flap"
         if faults.burst_loss:
             if now - self._sent_ns > BURST_QUIET_NS:
@@ -92,11 +167,14 @@ class Impairment:
             return "loss"
         return ""
 
-    def _damage(self, data: bytes) -> bytes:
-        changed = bytearray(data)
-        for bit in self._dice.sample(range(8 * len(data)), self._dice.randint(1, 3)):
+
+def _damaged(data: bytes, bits: Iterable[int]) -> bytes:
+    """``data`` with these of its bits flipped."""
+    changed = bytearray(data)
+    for bit in bits:
+        if bit >> 3 < len(changed):
             changed[bit >> 3] ^= 1 << (bit & 7)
-        return bytes(changed)
+    return bytes(changed)
 
 
 def phase_ns(seed: str, period_ns: int) -> int:
