@@ -12,9 +12,12 @@ from typing import Any
 
 from softhca.cli import output
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.minimised import minimising, print_minimised
+from softhca.links.decisions import Script, parse_decisions
 from softhca.links.faults import FaultsError
 from softhca.links.tap import packet_of
 from softhca.simulation.ladder import FOREVER_NS, LadderError, draw
+from softhca.simulation.minimise import Minimised, minimise
 from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
@@ -40,6 +43,14 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--seed", type=seed_number, default=DEFAULT_SEED, help="decides all dice")
     add_faults_option(parser)
+    parser.add_argument(
+        "--only-faults",
+        metavar="LIST",
+        help="packets suffer this and no dice fall, as in '1>2#17:lost,2>1#4:duplicated+3200ns'",
+    )
+    parser.add_argument(
+        "--minimise", action="store_true", help="if a rule is broken, find the fewest faults that break it"
+    )
     parser.add_argument("--capture", type=Path, metavar="FILE", help="write all packets to a pcapng file")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the trace as JSON lines")
     picture = parser.add_argument_group("picture")
@@ -90,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
                 writers.append(lines.append)
             trace = Trace(_to_all(writers))
             tap = Capture(files.enter_context(args.capture.open("wb")), scenario.ip) if args.capture else None
-            outcome = run_world(args.scenario, args.seed, args.faults, trace, tap)
+            script = None if args.only_faults is None else Script(parse_decisions(args.only_faults))
+            outcome = run_world(args.scenario, args.seed, args.faults, trace, tap, script)
             if args.svg:
                 args.svg.write_text(_picture(args, outcome, lines), encoding="utf-8")
         except (ScenarioError, FaultsError, LadderError) as error:
@@ -99,7 +111,11 @@ def run(args: argparse.Namespace) -> int:
             if error.filename is None:
                 raise
             raise CommandError(f"{error.filename}: {error.strerror}") from None
-    _print(args, outcome)
+    found = None
+    if args.minimise and outcome.violations:
+        with minimising() as advance:
+            found = minimise(args.scenario, args.seed, args.faults, args.only_faults, advance=advance)
+    _print(args, outcome, found)
     return 1 if outcome.violations else 0
 
 
@@ -144,11 +160,15 @@ class Capture:
         self._writer.write(self._interfaces[name], time_ns, packet_of(route, data))
 
 
-def _print(args: argparse.Namespace, outcome: Outcome) -> None:
+def _print(args: argparse.Namespace, outcome: Outcome, found: Minimised | None) -> None:
     document = outcome.document()
+    if args.minimise:
+        document["minimised"] = found.document() if found is not None else None
+        if outcome.violations:
+            print_minimised(found)
     if args.json:
         output.print_json(document)
         return
-    rows = [(name, value) for name, value in document.items() if name != "violations"]
+    rows = [(name, document[name]) for name in document if name not in ("violations", "minimised")]
     rows += [("violation", violation) for violation in outcome.violations]
     output.print_table(f"{SCENARIOS[outcome.scenario].text}", ("what", "value"), rows)

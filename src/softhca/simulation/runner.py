@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from softhca.driver import services
+from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.simulation.arena import ATOMIC_BYTES, Buffer
 from softhca.simulation.oracle import CompletionOrder, Violation, check_resources
@@ -76,16 +77,22 @@ def find_scenario(name: str) -> Scenario:
 
 
 def run_world(
-    name: str, seed: int, faults: str = "", trace: Trace | None = None, tap: Tap | None = None
+    name: str,
+    seed: int,
+    faults: str = "",
+    trace: Trace | None = None,
+    tap: Tap | None = None,
+    script: Script | None = None,
 ) -> Outcome:
     """Run scenario ``name`` with ``seed``; ``faults`` (a text for `Faults.parse`) change its own ones.
 
+    ``script`` takes down what befalls single packets, or decides it in place of the dice.
     ScenarioError, FaultsError.
     """
     scenario = find_scenario(name)
     suffered = Faults.parse(faults, faults_of(scenario, seed))
     trace = trace or Trace()
-    world = World(f"{name}/{seed}", suffered, trace, tap, scenario.ip)
+    world = World(f"{name}/{seed}", suffered, trace, tap, scenario.ip, script)
     try:
         setting = Setting(world, scenario, seed)
         setting.run()

@@ -17,6 +17,7 @@ from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
+from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Impairment, is_off, phase_ns
 from softhca.memory.host import HostMemory
@@ -138,7 +139,15 @@ class Node:
 class World:
     """Time ``now`` (ns), ``nodes`` by number, the ``report`` of the oracles and the ``trace``."""
 
-    def __init__(self, seed: str, faults: Faults, trace: Trace, tap: Tap | None = None, ip: int = 4) -> None:
+    def __init__(
+        self,
+        seed: str,
+        faults: Faults,
+        trace: Trace,
+        tap: Tap | None = None,
+        ip: int = 4,
+        script: Script | None = None,
+    ) -> None:
         self.seed = seed
         self.faults = faults
         self.trace = trace
@@ -146,6 +155,7 @@ class World:
         self.ip = ip
         self.nodes: dict[int, Node] = {}
         self._tap = tap
+        self._script = script
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
         self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
@@ -202,7 +212,8 @@ class World:
     def _link(self, source: int, destination: int) -> Impairment:
         link = self._links.get((source, destination))
         if link is None:
-            link = self._links[source, destination] = Impairment(self.faults, self.seed, source, destination)
+            link = Impairment(self.faults, self.seed, source, destination, self._script)
+            self._links[source, destination] = link
         return link
 
     def _arrive(
