@@ -1,0 +1,226 @@
+"""Campaigns on a Dask cluster: a real scheduler and two worker processes on the loopback."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softhca.cli.main import main
+from softhca.simulation import campaign, cluster
+
+pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+
+OPTIONS = ("--host", "127.0.0.1", "--no-dashboard")
+ALONE = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
+SCENARIOS, SEEDS = ("rc-chaos", "ud-chaos"), range(1, 21)
+
+LATE_VERSION = """
+import importlib.metadata
+importlib.metadata.version = lambda name: "9.9" if name == "softhca" else "1"
+"""
+
+
+class Machines:
+    """A scheduler and workers as processes; every one is ended by its id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.address = ""
+
+    def start(self, kind: str, *words: str) -> subprocess.Popen[str]:
+        """A process, and its log until it says where it is."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{kind}", *OPTIONS, *words],
+            cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def start_scheduler(self) -> None:
+        process = self.start("scheduler", "--port", "0")
+        for line in process.stderr:
+            if "Scheduler at:" in line:
+                self.address = line.split()[-1]
+                break
+        assert self.address
+
+    def start_worker(self, *words: str) -> subprocess.Popen[str]:
+        process = self.start("worker", self.address, *ALONE, *words)
+        for line in process.stderr:
+            if "Registered to:" in line:
+                return process
+        raise AssertionError("the worker did not start")
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
+@pytest.fixture
+def machines(tmp_path):
+    found = Machines(tmp_path)
+    try:
+        found.start_scheduler()
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.fixture
+def watcher(machines):
+    """A second client of the scheduler, that sees which worker has what."""
+    import distributed
+
+    with contextlib.closing(distributed.Client(machines.address, set_as_default=False)) as client:
+        yield client
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Many more chunks than may be on their way at once."""
+    monkeypatch.setattr(campaign, "CHUNK", 1)
+
+
+def test_a_killed_worker_changes_nothing(machines, watcher, small_chunks):
+    workers = [machines.start_worker() for _ in range(2)]
+    pids = watcher.run(os.getpid)
+    assert sorted(pids.values()) == sorted(worker.pid for worker in workers)
+    killed = []
+
+    def kill_one(tally):
+        """After the first world: a worker that computes chunks, or holds outcomes nobody has taken yet."""
+        if killed:
+            return
+        busy, held = watcher.processing(), watcher.has_what()
+        pid = next(pids[address] for address in pids if busy[address] or held[address])
+        victim = next(worker for worker in workers if worker.pid == pid)
+        victim.send_signal(signal.SIGKILL)
+        killed.append(victim.wait())
+
+    tally = campaign.run_campaign(SCENARIOS, SEEDS, "", cluster.Cluster(machines.address), kill_one)
+    assert killed == [-signal.SIGKILL]
+    assert len(watcher.nthreads()) == 1
+    assert tally == campaign.run_campaign(SCENARIOS, SEEDS, "", campaign.Local(2))
+    assert tally.worlds == 40
+
+
+def test_the_first_violation_ends_the_campaign_and_leaves_nothing_to_do(machines, watcher, capsys):
+    machines.start_worker()
+    words = ("campaign", "--seeds", "1..500", "--scenario", "ud-mix", "rc-mix", "--no-minimise", "--json")
+    faults = ("--faults", "partition=1>2@0ns..")
+    assert main([*words, *faults, "--dask", machines.address]) == 1
+    there = json.loads(capsys.readouterr().out)
+    assert main([*words, *faults, "--jobs", "2"]) == 1
+    here = json.loads(capsys.readouterr().out)
+    assert there["failures"] == here["failures"]
+    assert (there["worlds"], there["packets"]) == (here["worlds"], here["packets"])
+    assert (there["worlds"], there["violations"]) == (2, 1)
+    while watcher.who_has() or any(watcher.processing().values()):
+        pass  # a chunk that had begun is still being computed, for nobody
+
+
+def test_a_worker_with_another_version_is_named(machines, capsys, tmp_path):
+    preload = tmp_path / "late_version.py"
+    preload.write_text(LATE_VERSION)
+    machines.start_worker("--name", "old", "--preload", str(preload))
+    assert main(["campaign", "--seeds", "1..5", "--dask", machines.address]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "the Dask worker tcp://127.0.0.1:" in error
+    assert "softhca 9.9" in error
+
+
+def test_a_chunk_that_reaches_another_version_is_not_run(machines, tmp_path, monkeypatch):
+    preload = tmp_path / "late_version.py"
+    preload.write_text(LATE_VERSION)
+    machines.start_worker("--preload", str(preload))
+    # as if it had come after the others were asked
+    monkeypatch.setattr(cluster, "check_version", lambda worker, version: None)
+    with pytest.raises(campaign.CampaignError, match=r"tcp://127\.0\.0\.1:\d+ has softhca 9\.9, this"):
+        campaign.run_campaign(["ud-mix"], range(1, 3), "", cluster.Cluster(machines.address))
+
+
+def test_a_world_that_raises_ends_the_campaign_with_that_error(machines):
+    machines.start_worker()
+    with pytest.raises(ValueError, match="unknown scenario 'nothing'"):
+        campaign.run_campaign(["nothing"], range(1, 100), "", cluster.Cluster(machines.address))
+
+
+def test_a_scheduler_without_workers_is_one_line(machines, monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "CONNECT_S", 1)
+    assert main(["campaign", "--seeds", "1", "--dask", machines.address.removeprefix("tcp://")]) == 1
+    assert capsys.readouterr().err == (
+        f"softhca campaign: the Dask scheduler at {machines.address} has no workers\n"
+    )
+
+
+def test_when_the_last_worker_is_lost_the_campaign_says_so(machines, monkeypatch, small_chunks):
+    monkeypatch.setattr(cluster, "WORKERLESS_S", 1)
+    worker = machines.start_worker()
+    killed = []
+
+    def kill(tally):
+        if not killed:
+            worker.kill()
+            killed.append(worker.wait())
+
+    with pytest.raises(campaign.CampaignError, match="no workers are left"):
+        campaign.run_campaign(SCENARIOS, SEEDS, "", cluster.Cluster(machines.address), kill)
+
+
+def test_when_the_scheduler_is_lost_the_campaign_says_so(machines, small_chunks):
+    machines.start_worker()
+    killed = []
+
+    def kill(tally):
+        if not killed:
+            scheduler = machines.processes[0]
+            scheduler.kill()
+            killed.append(scheduler.wait())
+
+    with pytest.raises(campaign.CampaignError, match="lost the Dask scheduler"):
+        campaign.run_campaign(SCENARIOS, SEEDS, "", cluster.Cluster(machines.address), kill)
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch, capsys, loopback_address):
+    monkeypatch.setattr(cluster, "CONNECT_S", 1)
+    address = f"{loopback_address()}:1"
+    assert main(["campaign", "--seeds", "1", "--dask", address]) == 1
+    assert capsys.readouterr().err == f"softhca campaign: no Dask scheduler answers at tcp://{address}\n"
+
+
+def test_without_dask_one_line_tells_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["campaign", "--seeds", "1", "--dask", "127.0.0.1:8786"]) == 1
+    error = capsys.readouterr().err
+    assert error == "softhca campaign: --dask needs Dask: pip install 'softhca[cluster]'\n"
+
+
+@pytest.mark.parametrize(("text", "address"), [
+    ("192.0.2.7:8786", "tcp://192.0.2.7:8786"), ("tls://head.example:1", "tls://head.example:1"),
+    ("tcp://[2001:db8::1]:65535", "tcp://[2001:db8::1]:65535"),
+])  # fmt: skip
+def test_addresses_of_schedulers(text, address):
+    assert cluster.parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", [
+    "", "head", "head:", "head:0", "head:65536", "http://head:1", "tcp://:1", "head:1/x",
+    "2001:db8::1:1", "h d:1",
+])  # fmt: skip
+def test_a_malformed_address_is_one_line_and_status_2(text, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(["campaign", "--seeds", "1", "--dask", text])
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert repr(text) in error
