@@ -5,7 +5,7 @@ PLAIN := .venv-plain
 SOURCES := pyproject.toml setup.py setup.cfg $(shell find src -name '*.py' -o -name '*.pxd' 2>/dev/null)
 PIP := -m pip install -q --disable-pip-version-check
 
-.PHONY: demo test check test-compiled test-interpreted test-tools bench mutants clean
+.PHONY: demo test check test-compiled test-interpreted test-tools bench mutants campaign clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/python examples/demo.py
@@ -49,6 +49,12 @@ test-tools:
 
 bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
+
+# Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
+CAMPAIGN_SEEDS ?= 10000
+campaign: $(VENV)/.installed
+	@mkdir -p build
+	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
 
 # Breaks copies of the source, one bug at a time, and shows which world finds it.  MUTANTS="--seeds 1..10 NAME" …
 mutants: $(PLAIN)/.installed
