@@ -259,6 +259,20 @@ def test_a_damaged_packet_that_names_another_queue_pair_is_dropped_where_it_belo
     assert words_beside(picture, 1).count("packet dropped 9 icrc") == shown
 
 
+@pytest.mark.parametrize(("qp", "shown"), [(32, 1), (33, 0)])
+def test_a_packet_that_no_adapter_sent_comes_from_nowhere(qp, shown):
+    forged = {"qp": qp, "opcode": "RC_SEND_ONLY", "psn": 9, "length_bytes": 16, "reason": "forged"}
+    picture = made(
+        {"time_ns": 6, "event": "received", "adapter": 2, **forged},
+        {"time_ns": 6, "event": "packet_dropped", "adapter": 2, "qp": qp, "psn": 9, "reason": "source"},
+    )
+    assert words_beside(picture, 1) == ["forged: SEND_ONLY 9, 16 B", "packet dropped 9 source"] * shown
+    assert arrows_of(picture) == [(0, "forged")] * shown
+    assert [node.get("class") for node in picture.iter(f"{SVG}path") if "way" in node.get("class", "")] == [
+        "way stub"
+    ] * shown
+
+
 def test_what_happens_to_a_whole_adapter_is_told_but_not_what_happens_to_other_queue_pairs():
     picture = made(
         {"time_ns": 6, "event": "crash", "adapter": 2},

@@ -32,6 +32,7 @@ PACKETS: dict[str, str] = {
     "damaged": "#c2560c",
     "duplicated": "#7b3fa0",
     "reordered": "#8a6d00",
+    "forged": "#0b7a86",
 }
 # kind of mark → colour, shape as a path around its middle, what the legend says
 MARKS: dict[str, tuple[str, str, str]] = {
@@ -221,7 +222,7 @@ class Picture:
         width = len(words) * SMALL * EM + 6
         start = {"start": x - 3, "middle": x - width / 2, "end": x - width + 3}[anchor]
         box = f'x="{round(start, 1):g}" y="{round(y - 6.5, 1):g}" width="{round(width, 1):g}"'
-        self.texts.append(f'<rect {box} height="13" fill="#ffffff"/>')
+        self.texts.append(f'<rect {box} height="13" fill="#ffffff" fill-opacity="0.85"/>')
         self.texts.append(text(round(x, 1), y, words, anchor=anchor, fill=colour, look="small"))
 
     def _draw(self, row: Row, y: float) -> None:

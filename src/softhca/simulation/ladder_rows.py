@@ -51,7 +51,8 @@ Pair = tuple[End, End]
 
 @dataclass(slots=True)
 class Packet:
-    """One packet: who sent it (LEFT or RIGHT), its label, whether it answers, what became of it."""
+    """One packet: its number (0: no adapter sent it), who sent it (LEFT or RIGHT), its label, whether it
+    answers, what became of it."""
 
     number: int
     side: int
@@ -96,14 +97,15 @@ def rows_of(records: Iterable[Mapping[str, Any]], pair: Pair) -> list[Row]:
 
 
 class _Reader:
-    """Collects what belongs to a pair.  ``arrived`` is the last packet that each adapter received."""
+    """Collects what belongs to a pair.  ``_arrived``: when each adapter received its last packet, and which
+    one of the pair's that was."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self.rows: list[Row] = []
         self._packets: dict[int, Packet] = {}
         self._naks: list[tuple[int, str]] = [(-1, ""), (-1, "")]
-        self._arrived: dict[int, tuple[int, int]] = {}
+        self._arrived: dict[int, tuple[int, Packet | None]] = {}
 
     def take(self, record: Mapping[str, Any]) -> None:
         event = record["event"]
@@ -127,21 +129,27 @@ class _Reader:
             if name == "ACK" and self._naks[side][0] == psn:
                 name = self._naks[side][1]
                 self._naks[side] = -1, ""
-            answer = any(word in name for word in ("ACK", "NAK", "RESPONSE"))
-            packet = Packet(record["number"], side, f"{name} {psn}, {record['length_bytes']} B", answer)
+            packet = _packet(record, record["number"], side, name)
             self._packets[packet.number] = packet
             self.rows.append(Row(record["time_ns"], side, SENT, packet.label, packet=packet))
             return
 
     def _received(self, record: Mapping[str, Any]) -> None:
-        self._arrived[record["adapter"]] = record["time_ns"], record["number"]
-        packet = self._packets.get(record["number"])
+        packet = self._packets.get(record["number"]) if "number" in record else self._foreign(record)
+        self._arrived[record["adapter"]] = record["time_ns"], packet
         if packet is None:
             return
         packet.arrives = True
         reason = record.get("reason", "")
         text = f"{reason}: {packet.label}" if reason else ""
         self.rows.append(Row(record["time_ns"], 1 - packet.side, ARRIVED, text, reason, packet))
+
+    def _foreign(self, record: Mapping[str, Any]) -> Packet | None:
+        """A packet that no adapter of the world sent, if it names a queue pair of this pair."""
+        for side, end in enumerate(self.pair):
+            if (record["adapter"], record.get("qp")) == (end.adapter, end.qp):
+                return _packet(record, 0, 1 - side, short(record["opcode"]))
+        return None
 
     def _inside(self, record: Mapping[str, Any]) -> None:
         side = self._side(record)
@@ -166,9 +174,8 @@ class _Reader:
         """
         adapter, time_ns = record["adapter"], record["time_ns"]
         if record["event"] == seen.PACKET_DROPPED and "state" not in record:
-            moment, number = self._arrived.get(adapter, (-1, -1))
+            moment, packet = self._arrived.get(adapter, (-1, None))
             if moment == time_ns:
-                packet = self._packets.get(number)
                 return None if packet is None else 1 - packet.side
         for side, end in enumerate(self.pair):
             if adapter == end.adapter and record.get("qp", end.qp) == end.qp:
@@ -187,6 +194,11 @@ class _Reader:
                 last.text = joined
                 return
         self.rows.append(row)
+
+
+def _packet(record: Mapping[str, Any], number: int, side: int, name: str) -> Packet:
+    answer = any(word in name for word in ("ACK", "NAK", "RESPONSE"))
+    return Packet(number, side, f"{name} {record['psn']}, {record['length_bytes']} B", answer)
 
 
 def short(opcode: str) -> str:
