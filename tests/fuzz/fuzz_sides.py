@@ -24,6 +24,7 @@ from softhca.transport.states import ERR, INIT, RESET, RTR, RTS, SQD
 from softhca.wire import icrc
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4
+from softhca.wire.opcodes import READ_RESPONSE
 from softhca.wire.packet_view import PacketView
 from softhca.wire.route import Route
 
@@ -49,6 +50,8 @@ FOREIGN = (13_000, 500, ALL_RIGHTS)  # of another protection domain
 FLEETING = (14_002, 600, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ)  # its rights may be taken away
 WINDOWS = (GRANTED, READABLE, COUNTERS, INBOX, OUTBOX, FOREIGN, FLEETING)
 PUBLIC = (GRANTED, READABLE, OUTBOX, FLEETING)
+READ_WINDOWS = {GRANTED, READABLE, FLEETING}
+GROUP = bytes(10) + b"\xff\xff\xe0\0\0\x05"  # 224.0.0.5
 NAMES = ("rc", "srq", "uc", "ud")
 KINDS = {"rc": RC, "srq": RC, "uc": UC, "ud": UD}
 
@@ -65,7 +68,9 @@ class Side:
         self.gid, self.peer_gid = gid(number), gid(3 - number)
         config = AdapterConfig(gids=(self.gid,), active_mtu=MTU, max_sources=MAX_SOURCES, max_windows=4)
         self.now = 1_000_000
-        self.adapter = Adapter(config, seed=seed, now=self.now)
+        # one side's packets are so dear that few of them fill the window towards the other
+        overhead_bytes = 30_000 * (number - 1)
+        self.adapter = Adapter(config, seed=seed, now=self.now, overhead_for=lambda to: overhead_bytes)
         channel = EmbeddedChannel(
             HostMemory(64 << 20), lambda: self.adapter.kick(self.now), lambda: False,
             lambda ready, timeout_s: ready(), lambda: self.adapter.detach_host(self.host),
@@ -101,6 +106,8 @@ class Side:
             pd = other if window is FOREIGN else self.pd
             self.keys[window] = self.device.reg_mr(pd, base + start, length, access, iova=VA + start)
 
+        self.key_bytes = {window: key.rkey.to_bytes(4, "big") for window, key in self.keys.items()}
+
     def _queues(self) -> None:
         self.cqs = {name: self.device.create_cq(4 * ENTRIES, "c") for name in NAMES}
         self.srq = self.device.create_srq(self.pd, ENTRIES, 2, 0)
@@ -111,9 +118,10 @@ class Side:
                 self.pd, KINDS[name], cq, cq, srq, ENTRIES, ENTRIES, 2, 2, 64, False)  # fmt: skip
         self.idle = self.device.create_qp(self.pd, RC, cq, cq, None, 1, 1, 1, 1, 0, False)
         self.engines = {name: self.adapter.queue_pairs[qp.number] for name, qp in self.handles.items()}
+        self.device.attach_mcast(self.engines["ud"].number, GROUP)
         self.shared = self.engines["srq"].shared_receive
         own = [self.device.create_ah(self.pd, {"dgid": to, "is_global": 1, "port_num": 1, "hop_limit": 9})
-               for to in (self.peer_gid, self.gid, gid(77))]  # fmt: skip
+               for to in (self.peer_gid, self.gid, gid(77), GROUP)]  # fmt: skip
         self.address_handles = own
 
     # one input
@@ -159,7 +167,8 @@ class Side:
         self.sends: deque[tuple[int, bool]] = deque()
         self.receives: deque[int] = deque()
         self.next_id = 1
-        self.wrote_granted = False
+        self.named: set[tuple[int, int, int]] = set()
+        self.takes = False
         self.revoked = False
 
     def modify(self, attributes: dict[str, object], route: Route | None = None) -> int:
@@ -211,6 +220,7 @@ class Side:
         except DriverError:
             return
         self.sends.append((self.next_id, bool(flags & 2)))
+        self.takes |= opcode in (4, 5, 6)
         self.next_id += 1
         self.handle.ring()
 
@@ -225,6 +235,7 @@ class Side:
         except DriverError:
             return
         self.receives.append(number)
+        self.takes = True
         self.next_id += 1
         self.adapter.kick(self.now)
 
@@ -260,14 +271,15 @@ class Side:
 
     # packets
 
-    def route_from(self, source: bytes, port: int) -> Route:
-        """The way of a packet to this side."""
-        if source == self.peer_gid and port == 0xC000:
+    def route_from(self, source: bytes, port: int, group: bool) -> Route:
+        """The way of a packet to this side, or to the group."""
+        if source == self.peer_gid and port == 0xC000 and not group:
+            self.route_here.identification = 0
             return self.route_here
-        return Route(ROCE_V4, source, self.gid, port)
+        return Route(ROCE_V4, source, GROUP if group else self.gid, port)
 
-    def receive(self, data: bytes, source: bytes, port: int, stride: int) -> None:
-        """Bytes arrive."""
+    def receive(self, data: bytes, source: bytes, port: int, stride: int, group: bool = False) -> None:
+        """Bytes arrive, for this side or for the group."""
         n = len(data)
         if not n:
             return
@@ -275,7 +287,10 @@ class Side:
         arrival.buffer[:n] = data
         arrival.length, arrival.stride = n, stride
         arrival.framing, arrival.source, arrival.source_port = ROCE_V4, source, port
-        arrival.destination, arrival.traffic_class = self.gid, 0
+        arrival.destination, arrival.traffic_class = GROUP if group else self.gid, 0
+        for window, key in self.key_bytes.items():
+            if key in data:
+                self.named.add(window)
         self.fed += 1 if stride == 0 or stride > n else -(-n // stride)
         self.adapter.receive(PORT_NUMBER, arrival, self.now)
 
@@ -292,6 +307,8 @@ class Side:
                 start = self.view.payload
                 payload = burst.buffer[start : start + self.view.payload_bytes]
                 assert SECRET not in payload, "a byte that nobody may read has left"
+                if payload and self.view.operation == READ_RESPONSE:
+                    assert self.named & READ_WINDOWS, "bytes are read without their key"
                 if burst.route.destination == self.peer_gid and len(flight) < 64:
                     flight.append(bytes(burst.buffer[offset : offset + n]))
         return bursts
@@ -315,9 +332,8 @@ class Side:
         self._check_memory()
         if self.engine.state != SQD:
             assert not any(signaled for _, signaled in self.sends), "a send never completes"
-        if self.engine.state == ERR:
-            assert not self.sends
-            assert self.name == "srq" or not self.receives
+        if self.engine.state == ERR and self.name != "srq":
+            assert not self.receives, "a receive is not flushed"
         received, dropped, loopback = self._counted()
         was = self.counted
         self.counted = received, dropped, loopback
@@ -334,12 +350,12 @@ class Side:
         return counters.packets_received, sum(counters.drops), counters.loopback_packets
 
     def _check_memory(self) -> None:
-        """Only what was granted has changed."""
-        open_windows = [INBOX, FLEETING]
+        """Only what was granted has changed, and only if a packet named its key."""
+        open_windows = [INBOX] if self.takes else []
         if self.access & REMOTE_ATOMIC and self.name in ("rc", "srq"):
-            open_windows.append(COUNTERS)
-        if (self.access & REMOTE_WRITE and self.name != "ud") or self.wrote_granted:
-            open_windows.append(GRANTED)
+            open_windows += [window for window in (COUNTERS,) if window in self.named]
+        if self.access & REMOTE_WRITE and self.name != "ud":
+            open_windows += [window for window in (GRANTED, FLEETING) if window in self.named]
         at = 0
         for start, length, _ in sorted(open_windows):
             assert self.map[at:start] == self.image[at:start], "bytes changed that were not granted"

@@ -140,8 +140,8 @@ def post_send(place: World, choices: Choices) -> None:
     va, _, key = target_of(choices, other)
     length = choices.pick((0, 1, 8, 256, 300, 800))
     to = choices.byte()
-    ah = side.address_handles[to % 3] if to < 250 else to
-    qpn = (other, side, other)[to % 3].engine.number if to & 0x40 == 0 else choices.number(3)
+    ah = side.address_handles[(0, 1, 2, 0, 3)[to % 5]] if to < 250 else to
+    qpn = (other, side, other)[to % 3].engine.number if to & 0x40 == 0 else 0xFFFFFF - choices.number(3)
     qkey = QKEY if to & 0x20 == 0 else choices.number(4)
     inline = None
     source, limit, _ = INBOX if opcode in (4, 5, 6) else OUTBOX
@@ -294,21 +294,29 @@ def move_psn(body: bytearray, by: int) -> None:
 def send(side: Side, body: bytearray, choices: Choices, how: int) -> None:
     """Seal a packet BTH … pad and hand it over: from the peer or a stranger, with a right ICRC or not."""
     body[12:] = clean(body[12:])
-    source, port, stride = side.peer_gid, 0xC000, 0
+    source, port, stride, identification, group = side.peer_gid, 0xC000, 0, 0, False
     if how == 3:
         extra = choices.byte()
-        if extra & 3 == 1:
+        kind = extra & 7
+        if kind == 1:
             source = STRANGER
-        elif extra & 3 == 2:
-            port += extra >> 2
-        elif extra & 3 == 3:
+        elif kind == 2:
+            port += extra >> 3
+        elif kind == 3:
             stride = extra
-    route = side.route_from(source, port)
+        elif kind == 4:
+            identification = extra << 8 | choices.byte()
+        elif kind > 5:
+            group = True
+            if len(body) >= 12 and kind == 6:
+                body[5:8] = b"\xff\xff\xff"
+    route = side.route_from(source, port, group)
+    route.identification = identification
     sealed = icrc.compute(route, address_of(body), len(body)) if len(body) >= 12 else 0
     if how == 2 and choices.byte() & 3 == 0:
         sealed ^= choices.number(4) | 1
     data = bytes(body) + sealed.to_bytes(4, "little")
-    side.receive(data, source, port, stride)
+    side.receive(data, source, port, stride, group)
 
 
 def forge(place: World, choices: Choices) -> None:
@@ -398,7 +406,14 @@ def seeds() -> Iterator[bytes]:
             yield begin + receive_one * 3 + pumped + out + b"\x0f\x00" + post + b"\x12\x12"
             changed = bytes([9, 1, 2, 0]) + out + bytes([14, 1, 14, 3])
             yield begin + receive_one + post + out + changed + (out + there + back) * 3
+        for opcode in (5, 6):
+            post = send_one + bytes([opcode, 2, 1, 4, 0, 4, 0, 1])
+            again = bytes([6, 0x8F])
+            yield begin + (post + out + again + out + back) * 2
+            yield begin + post + out + there + (out + bytes([14, 1]) + there) * 2 + out + back
         for code in range(0, 32, 2):
             forged = bytes([11, 0x40, code, 0, 5, 6, 1, 0, 0, 0, 1, 1, 0, 0, 0])
             yield begin + receive_one * 2 + forged * 3 + out + there
+            for extra in (1, 2, 3, 4, 6):
+                yield begin + receive_one * 2 + forged[:-1] + bytes([0xC0, extra, 5]) + out + there
         yield begin + b"".join(bytes([step, 7, 9, 1]) for step in range(len(STEP))) * 3

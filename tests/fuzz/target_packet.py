@@ -11,8 +11,17 @@ from fuzz_choices import Choices
 from fuzz_seeds import captured_transports
 
 from softhca.wire import build
-from softhca.wire.drops import DROP_LENGTH, DROP_TRUNCATED, NAMES
+from softhca.wire.drops import (
+    DROP_LENGTH,
+    DROP_NONE,
+    DROP_OPCODE,
+    DROP_PAD,
+    DROP_TRUNCATED,
+    DROP_VERSION,
+    NAMES,
+)
 from softhca.wire.errors import WireError
+from softhca.wire.opcodes import OPCODES
 from softhca.wire.packet import Transport, decode_transport
 from softhca.wire.packet_view import PacketView
 
@@ -62,7 +71,8 @@ def one_input(data: bytes) -> None:
     buffer = bytearray(offset) + packet + bytes(how >> 5)
     check_bounds(buffer, offset, packet)
     reason = VIEW.decode(buffer, offset, len(packet))
-    assert 0 <= reason < len(NAMES)
+    wanted = reason_for(packet)
+    assert reason == wanted, f"dropped for {NAMES[reason]}, not for {NAMES[wanted]}"
     try:
         transport = decode_transport(bytes(packet))
     except WireError:
@@ -72,6 +82,25 @@ def one_input(data: bytes) -> None:
     assert transport.encode() == packet
     compare(transport, bytes(buffer), offset)
     rebuild(transport, packet)
+
+
+def reason_for(packet: bytes) -> int:
+    """The first promise of ``PacketView.decode`` that the packet breaks, from the opcode table."""
+    if len(packet) < 16:
+        return DROP_TRUNCATED
+    if len(packet) % 4:
+        return DROP_LENGTH
+    row = OPCODES.get(packet[0])
+    if row is None:
+        return DROP_OPCODE
+    if packet[1] & 0x0F:
+        return DROP_VERSION
+    behind = len(packet) - 16 - row.extension_bytes
+    if behind < 0:
+        return DROP_TRUNCATED
+    if packet[1] >> 4 & 3 > behind:
+        return DROP_PAD
+    return DROP_LENGTH if behind and not row.payload else DROP_NONE
 
 
 def check_bounds(buffer: bytearray, offset: int, packet: bytes) -> None:
