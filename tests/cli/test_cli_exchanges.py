@@ -247,3 +247,25 @@ def test_handshakes_beyond_one_a_queue_pair_are_those_of_the_programs():
         "atomic-lat": 3,
         "send-lat": 3,
     }
+
+
+def test_an_end_that_is_done_waits_until_the_other_one_is(ends):
+    left, right = ends
+    thread, outcome = in_thread(left.part)
+    assert right.readable(10)  # the end of what left says
+    assert thread.is_alive()
+    right.part()
+    thread.join(10)
+    assert outcome == [None]
+
+
+def test_an_end_that_is_done_does_not_wait_for_one_that_has_gone(ends):
+    left, right = ends
+    right.close()
+    left.part(1e6)
+    left.part(1e6)
+
+
+def test_an_end_that_is_done_waits_for_a_silent_one_no_longer_than_it_is_told(ends):
+    ends[0].part(0.0)
+    assert ends[1].readable(10)

@@ -122,13 +122,12 @@ def test_a_capture_has_what_really_left(tmp_path):
     ("perf", "write-bw", "-n", "100", "-s", "4096", "--json"),
 ])  # fmt: skip
 def test_commands_with_two_ends_have_faults_at_both(words):
-    # without loss: that of the last acknowledgement, when its sender has gone, is an error rightly
-    process = softhca(*words, "--faults", "duplicate=20%,delay=20us,seed=7")
+    process = softhca(*words, "--faults", "loss=5%,duplicate=20%,delay=20us,seed=7")
     assert process.returncode == 0, process.stderr
     told = summaries(process.stderr)
     assert len(told) == 2
-    assert all(one["delayed"] == one["packets"] > 0 for one in told)
-    assert sum(one["duplicated"] for one in told) > 0
+    assert all(one["delayed"] == one["packets"] - one["lost"] > 0 for one in told)
+    assert all(sum(one[name] for one in told) > 0 for name in ("duplicated", "lost"))
     if "--json" in words:
         json.loads(process.stdout)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 
@@ -50,6 +51,16 @@ class ControlConnection:
         ever).
         """
         return bool(select.select([self._socket], [], [], timeout_s)[0])
+
+    def part(self, timeout_s: float = STEP_TIMEOUT_S) -> None:
+        """Say that this end is done, and wait until the other one is done, too, or has gone.
+
+        Meanwhile this end's adapter answers what is sent again because an acknowledgement was lost.  The C
+        programs have closed their end long before, so they are not waited for.
+        """
+        with contextlib.suppress(OSError):  # closed by the peer
+            self._socket.shutdown(socket.SHUT_WR)
+        self.readable(timeout_s)
 
     def close(self) -> None:
         """Close it; harmless when closed."""

@@ -39,12 +39,14 @@ def run(args: argparse.Namespace) -> int:
                 bouncer.post_receives()
                 pingpong.connect_ends(endpoint, control, args)
                 bouncer.bounce(first=False, advance=int)
+                control.part()
                 return 0
             pinger = Pinger(endpoint, args)
             pinger.post_receives(args.rx_depth)
             theirs = pingpong.connect_ends(endpoint, control, args)
             with output.progress("ping", args.iters) as advance:
                 samples_ns = pinger.ping(advance)
+            control.part()
         control.close()
     _print(args, theirs.qpn, samples_ns)
     return 0

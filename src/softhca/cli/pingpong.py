@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
             with output.progress(f"pingpong {args.service}", args.iters, not args.listen) as advance:
                 elapsed_s = bouncer.bounce(first=not args.listen, advance=advance)
             valid = bouncer.valid() if args.chk else None
+            control.part()
         control.close()
     _print(args, elapsed_s, valid)
     return 0 if valid is not False else 1
