@@ -385,9 +385,19 @@ def test_closing_sends_what_still_waits(scripted, monkeypatch):
     assert len(scripted.link.segments) == 5
 
 
-def test_closing_does_not_wait_for_room(scripted):
+def test_closing_sends_what_waits_behind_a_burst_without_room(scripted):
     scripted.fates[0] = held(10)
     scripted.send(packets(1))
+    scripted.link.answers = [AGAIN]
+    scripted.send(packets(1, start=5))
+    scripted.faulty.close()
+    assert scripted.link.segments == [b"\0" * 100]
+
+
+def test_closing_does_not_wait_for_room(scripted, monkeypatch):
+    scripted.fates.update({0: held(10), 1: held(20)})
+    scripted.send(packets(2))
+    monkeypatch.setattr(faulty, "TURN_PACKETS", 1)
     scripted.link.answers = [AGAIN] * 100
     scripted.faulty.close()
     assert scripted.link.closed == 1
@@ -450,6 +460,8 @@ def test_destinations_are_bounded(monkeypatch):
     passed = fates(bench, 100)
     for host in (3, 4):
         fates(bench, 100, route_to(host))
+    kept = fates(bench, 100, route_to(3))
+    assert kept != fates(Bench("loss=20%"), 100, route_to(3))
     assert fates(bench, 100) == passed  # forgotten, so its dice begin anew
     kept = fates(bench, 100, route_to(4))
     assert kept != fates(Bench("loss=20%"), 100, route_to(4))
@@ -566,9 +578,6 @@ def test_adapters_are_numbered_by_their_place_among_the_peers():
     assert stranger > 250
     assert stranger != other
     assert number(bytes(15) + b"\1") > 250  # not adapter 1, whose number its address resembles
-    many = adapter_numbers(",".join(f"127.0.{host >> 8}.{host & 255}" for host in range(1, 300)))
-    assert many(bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 250))) == 250
-    assert many(bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 251))) > 250
 
 
 def test_a_link_is_left_alone_without_the_variable():
@@ -629,7 +638,7 @@ def test_reports_are_summed_by_rank_and_address_whether_their_makers_live_or_not
     del kept[0]
     (tmp_path / "stranger").write_bytes(b"x")
     (tmp_path / "1_127.0.0.1_5_1.faults").write_bytes(b"short")
-    reports = read_reports(tmp_path.iterdir())
+    reports = read_reports(sorted(tmp_path.iterdir()))
     assert [(one.rank, one.address, one.counts["packets"], one.counts["lost"]) for one in reports] == [
         (-1, "::1", 10, 2), (2, "127.0.0.2", 10, 2), (10, "127.0.0.3", 5, 1),
     ]  # fmt: skip

@@ -180,6 +180,22 @@ def test_an_adapter_process_sleeps_until_the_links_deadline_and_not_when_it_is_s
     assert 0.001 < slept[0] < 0.005
 
 
+def test_an_adapter_process_that_keeps_others_from_running_sleeps_all_the_same(monkeypatch):
+    link = HoldingLink(1_100_000)
+    monkeypatch.setattr(server, "now_ns", lambda: 1_000_000)
+    served = AdapterServer(QuietEngine(), link, stay=True)
+    served._contended_until_ns = 2_000_000
+    slept = []
+
+    def attend(timeout_s):
+        slept.append(timeout_s)
+        served._stopping = True
+
+    served._attend = attend
+    served.serve()
+    assert slept == [0.0001]
+
+
 def test_a_device_has_the_faults_of_the_environment_and_shows_what_they_did(loopback_address, monkeypatch):
     monkeypatch.setenv("SOFTHCA_FAULTS", "loss=1%")
     adapter, link = assemble(parse_one(f"a=udp:{loopback_address()}"))

@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 from softhca.links.fault_counters import FaultCounters, counters_of
-from softhca.links.faults import FOREVER_NS, MAX_ADAPTER, Faults
+from softhca.links.faults import FOREVER_NS, Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.links.roce_udp import AGAIN, SENT
 from softhca.wire.burst import Burst
@@ -136,7 +136,8 @@ class FaultyLink:
         A network would deliver it, too; so the last acknowledgement of a program that ends is not lost.
         In a forked child it is the parent's to send.
         """
-        if self._process == os.getpid() and self._kept is None:
+        self._kept = None
+        if self._process == os.getpid():
             while self.expire(NEVER):
                 pass
         self._heap.clear()
@@ -273,11 +274,11 @@ def _begun(faults: Faults, start_ns: int) -> Faults:
 def adapter_numbers(peers: str) -> Callable[[bytes], int]:
     """The number of the adapter with a GID: its place in ``peers`` (addresses, by commas) + 1.
 
-    An address that is not there, or not among the first `faults.MAX_ADAPTER`, has a number beyond, made
-    from the address: dice of its own, and no word of the options names it.
+    An address that is not there has a number far beyond, made from the address: dice of its own, and no word
+    of the options names it.
     """
     known: dict[bytes, int] = {}
-    for number, word in enumerate(peers.split(",")[:MAX_ADAPTER], 1):
+    for number, word in enumerate(peers.split(","), 1):
         try:
             packed = ipaddress.ip_address(word.strip()).packed
         except ValueError:
