@@ -7,6 +7,7 @@ guess of a whole key then hits with probability (live keys) / 2^32.
 """
 
 import random
+import sys
 from array import array
 
 import cython
@@ -19,7 +20,8 @@ class KeyIndex:
     """The permutation.  ``seed`` is an integer, or a ``random.Random`` from which the round functions are
     drawn.
 
-    ``half_bits`` is half the width; 12 gives the 24 bits of a key.
+    ``half_bits`` is half the width; 12 gives the 24 bits of a key.  The tables hold 16 random bits an entry, of
+    which so many are used.
     """
 
     def __init__(self, seed, half_bits=12):
@@ -29,17 +31,19 @@ class KeyIndex:
         size = 1 << half_bits
         self.half_bits = half_bits
         self.mask = size - 1
-        self.rounds = array("H", (generator.randrange(size) for _ in range(4 * size)))
+        self.rounds = array("H", generator.randbytes(8 * size))
+        if sys.byteorder == "big":
+            self.rounds.byteswap()
 
     def index(self, slot):
         """Index of a slot (both below 2^24)."""
         size: cython.uint = self.mask + 1
         left: cython.uint = (slot >> self.half_bits) & self.mask
         right: cython.uint = slot & self.mask
-        left ^= self.rounds[right]
-        right ^= self.rounds[size + left]
-        left ^= self.rounds[2 * size + right]
-        right ^= self.rounds[3 * size + left]
+        left ^= self.rounds[right] & self.mask
+        right ^= self.rounds[size + left] & self.mask
+        left ^= self.rounds[2 * size + right] & self.mask
+        right ^= self.rounds[3 * size + left] & self.mask
         return (left << self.half_bits) | right
 
     def slot(self, index):
@@ -47,8 +51,8 @@ class KeyIndex:
         size: cython.uint = self.mask + 1
         left: cython.uint = (index >> self.half_bits) & self.mask
         right: cython.uint = index & self.mask
-        right ^= self.rounds[3 * size + left]
-        left ^= self.rounds[2 * size + right]
-        right ^= self.rounds[size + left]
-        left ^= self.rounds[right]
+        right ^= self.rounds[3 * size + left] & self.mask
+        left ^= self.rounds[2 * size + right] & self.mask
+        right ^= self.rounds[size + left] & self.mask
+        left ^= self.rounds[right] & self.mask
         return (left << self.half_bits) | right
