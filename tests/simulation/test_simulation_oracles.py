@@ -1,6 +1,7 @@
 """Oracles find bugs that are put in on purpose: into worlds, and into their own input."""
 
 import pytest
+from softhca.simulation.traffic import RECEIVE_BIT, Program
 
 from softhca.driver.cq import CqHandle
 from softhca.simulation import world as world_module
@@ -8,7 +9,6 @@ from softhca.simulation.oracle import CompletionOrder, Report, check_guards, che
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.runner import run_world
-from softhca.simulation.traffic import RECEIVE_BIT, Program
 
 
 def rules(name, seeds=range(1, 4)):

@@ -15,17 +15,13 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.minimised import minimising, print_minimised
 from softhca.links.decisions import Script, parse_decisions
 from softhca.links.faults import FaultsError
-from softhca.links.tap import packet_of
 from softhca.simulation.ladder import FOREVER_NS, LadderError, draw
 from softhca.simulation.minimise import Minimised, minimise
 from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
-from softhca.simulation.world import gid_of
 from softhca.wire.capture_file import LINKTYPE_RAW
-from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.pcapng import PcapngWriter
-from softhca.wire.route import Route
 
 DEFAULT_SCENARIO = "rc-mix"
 DEFAULT_SEED = 1
@@ -94,13 +90,13 @@ def run(args: argparse.Namespace) -> int:
     lines: list[str] = []
     with contextlib.ExitStack() as files:
         try:
-            scenario = find_scenario(args.scenario)
+            find_scenario(args.scenario)
             if args.trace:
                 writers.append(files.enter_context(args.trace.open("w", encoding="utf-8")).write)
             if args.svg:
                 writers.append(lines.append)
             trace = Trace(_to_all(writers))
-            tap = Capture(files.enter_context(args.capture.open("wb")), scenario.ip) if args.capture else None
+            tap = Capture(files.enter_context(args.capture.open("wb"))) if args.capture else None
             script = None if args.only_faults is None else Script(parse_decisions(args.only_faults))
             outcome = run_world(args.scenario, args.seed, args.faults, trace, tap, script)
             if args.svg:
@@ -139,25 +135,15 @@ def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> st
 class Capture:
     """Writes what every adapter of a world sent and received as raw IP, as captures of real links are."""
 
-    def __init__(self, stream: Any, ip: int) -> None:
+    def __init__(self, stream: Any) -> None:
         self._writer = PcapngWriter(stream)
-        self._ip = ip
         self._interfaces: dict[str, int] = {}
-        self._routes: dict[tuple[int, int, int], Route] = {}
 
-    def __call__(
-        self, time_ns: int, event: str, source: int, destination: int, source_port: int, data: bytes
-    ) -> None:
-        route = self._routes.get((source, destination, source_port))
-        if route is None:
-            framing = ROCE_V4 if self._ip == 4 else ROCE_V6
-            gids = gid_of(source, self._ip), gid_of(destination, self._ip)
-            route = Route(framing, *gids, source_port=source_port)
-            self._routes[source, destination, source_port] = route
+    def __call__(self, time_ns: int, event: str, source: int, destination: int, packet: bytes) -> None:
         name = f"adapter {source if event == 'sent' else destination} {event}"
         if name not in self._interfaces:
             self._interfaces[name] = self._writer.add_interface(LINKTYPE_RAW, name)
-        self._writer.write(self._interfaces[name], time_ns, packet_of(route, data))
+        self._writer.write(self._interfaces[name], time_ns, packet)
 
 
 def _print(args: argparse.Namespace, outcome: Outcome, found: Minimised | None) -> None:

@@ -94,6 +94,10 @@ class CqHandle:
                 self._driver.queue_pair_failed(completion.qp_num)
         return completions
 
+    def waiting(self) -> int:
+        """How many completions `poll` would find now, without driving the engine."""
+        return int(self._reader.pending())
+
     def arm(self, solicited: bool = False) -> None:
         """Ask for one event at the next completion, or only at a solicited or failed one."""
         self._session.check()

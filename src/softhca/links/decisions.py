@@ -85,6 +85,12 @@ class Script:
         """What is to be repeated on one direction of a link, by packet; None when the dice decide."""
         return None if self._repeat is None else self._repeat.get((source, destination), {})
 
+    @property
+    def damages(self) -> bool:
+        """Whether it repeats damage to bytes of packets."""
+        repeated = (self._repeat or {}).values()
+        return any(one.kind in (TRUNCATED, CORRUPTED) for link in repeated for found in link.values() for one in found)
+
     def pass_packet(self) -> None:
         """One more packet on a link that repeats."""
         if not self.packets_left:

@@ -20,8 +20,8 @@ class KeyIndex:
     """The permutation.  ``seed`` is an integer, or a ``random.Random`` from which the round functions are
     drawn.
 
-    ``half_bits`` is half the width; 12 gives the 24 bits of a key.  The tables hold 16 random bits an entry, of
-    which so many are used.
+    ``half_bits`` is half the width; 12 gives the 24 bits of a key.  The tables hold 16 random
+    bits an entry, of which so many are used.
     """
 
     def __init__(self, seed, half_bits=12):

@@ -1,4 +1,8 @@
-"""A host's memory in a world: buffers at addresses of the world's own, guard bytes around each of them."""
+"""A program's memory in a world: regions with different rights, and guard bytes around every buffer.
+
+Buffers are reserved first, then `freeze` lays the memory out: a page of guard bytes, the regions one behind
+the other with a page between them, and another page.  Addresses that requests name are of the world's own.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +11,89 @@ from typing import NamedTuple
 
 from softhca.simulation.oracle import GUARD, UNTOUCHED
 
-OUTSIDE_BYTES = 4096
+PAGE_BYTES = 4096
 GAP_BYTES = 64
 ATOMIC_BYTES = 8
-BASE_VA = 0x1000_0000
+BASE_VA = 0x7F00_1000_0000
+
+OPEN, PRIVATE, READ_ONLY, FOREIGN, REVOKED = "open", "private", "read-only", "foreign", "revoked"
+RIGHTS = {OPEN: 15, PRIVATE: 1, READ_ONLY: 4, FOREIGN: 15, REVOKED: 15}
+"""ibv_access_flags of each region: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8.
+
+``private`` may only be used by its owner, ``read-only`` not even be written by him; ``foreign`` lies in
+another protection domain, and ``revoked`` is deregistered before anything is sent.
+"""
 
 
 class Buffer(NamedTuple):
-    """``length`` bytes at ``offset`` of the registered window."""
+    """``length`` bytes at ``offset`` of the region of that name."""
 
     offset: int
     length: int
+    region: str = OPEN
+
+
+class Region:
+    """A registered range: ``start`` in the arena's memory, ``length``, ``va``; the keys come later."""
+
+    def __init__(self, name: str, va: int) -> None:
+        self.name = name
+        self.va = va
+        self.start = 0
+        self.length = GAP_BYTES
+        self.lkey = 0
+        self.rkey = 0
+        self.handle = 0
 
 
 class Arena:
-    """Buffers are reserved first, then `freeze` lays the memory out: a page of guard bytes, the window that
-    is registered (at any alignment), and another page.  ``va`` is the window's address in requests.
-    """
+    """The memory of one program's host."""
 
     def __init__(self, number: int, dice: random.Random) -> None:
-        self.va = BASE_VA * number
-        self.outside = OUTSIDE_BYTES + dice.randrange(64) * 8
-        self.window_bytes = GAP_BYTES
         self.memory = bytearray()
+        self.regions = {
+            name: Region(name, BASE_VA * number + (at << 36) + dice.randrange(PAGE_BYTES // 8) * 8)
+            for at, name in enumerate(RIGHTS)
+        }
         self._dice = dice
         self._buffers: list[tuple[Buffer, bytes]] = []
 
-    def reserve(self, length: int, content: bytes | None = None, aligned: bool = False) -> Buffer:
+    def reserve(
+        self, length: int, content: bytes | None = None, aligned: bool = False, region: str = OPEN
+    ) -> Buffer:
         """A buffer that begins with ``content``, or untouched."""
-        start = self.window_bytes + (0 if aligned else self._dice.randrange(8))
+        place = self.regions[region]
+        start = place.length + (0 if aligned else self._dice.randrange(8))
         start += -start % ATOMIC_BYTES if aligned else 0
-        buffer = Buffer(start, length)
+        buffer = Buffer(start, length, region)
         self._buffers.append((buffer, bytes([UNTOUCHED]) * length if content is None else content))
-        self.window_bytes = start + length + GAP_BYTES
+        place.length = start + length + GAP_BYTES
         return buffer
 
     def freeze(self) -> None:
         """Make the memory."""
-        self.memory = bytearray([GUARD]) * (self.outside + self.window_bytes + OUTSIDE_BYTES)
+        end = PAGE_BYTES
+        for region in self.regions.values():
+            # a region may begin anywhere in its page, as its address says
+            region.start = end + (region.va - end) % 8
+            end = region.start + region.length + PAGE_BYTES
+        self.memory = bytearray([GUARD]) * end
         for buffer, content in self._buffers:
-            self.memory[self._at(buffer) : self._at(buffer) + buffer.length] = content
+            at = self.at(buffer)
+            self.memory[at : at + buffer.length] = content
 
-    def _at(self, buffer: Buffer) -> int:
-        return self.outside + buffer.offset
+    def at(self, buffer: Buffer) -> int:
+        """Where a buffer begins in ``memory``."""
+        return self.regions[buffer.region].start + buffer.offset
+
+    def va(self, buffer: Buffer) -> int:
+        """The address of a buffer in requests."""
+        return self.regions[buffer.region].va + buffer.offset
 
     def read(self, buffer: Buffer, length: int | None = None) -> bytes:
         """What stands in a buffer, or in its first ``length`` bytes."""
-        length = buffer.length if length is None else length
-        return bytes(self.memory[self._at(buffer) : self._at(buffer) + length])
+        at = self.at(buffer)
+        return bytes(self.memory[at : at + (buffer.length if length is None else length)])
 
     def untouched_from(self, buffer: Buffer, start: int) -> bool:
         """Whether nothing was written behind the first ``start`` bytes of a buffer that began untouched."""
@@ -63,4 +102,4 @@ class Arena:
 
     def places(self) -> list[tuple[int, int]]:
         """Offset in ``memory`` and length of every buffer."""
-        return [(self._at(buffer), buffer.length) for buffer, _ in self._buffers]
+        return [(self.at(buffer), buffer.length) for buffer, _ in self._buffers]

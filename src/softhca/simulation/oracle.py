@@ -6,6 +6,7 @@ of the implementation.  Each service has a file of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 SUCCESS = 0
@@ -44,50 +45,91 @@ class Report:
 class CompletionOrder:
     """One queue pair's work: send requests complete once, in order, and after an error everything flushes.
 
-    ``may_fail``: an error is a legal outcome in this world.
+    Only requests that ask for it have a completion, until there is an error: then all that are left have one.
+    ``legal``: statuses with which any request may fail in this world; ``flushable``: the queue pair may
+    break through its peer or its owner, so that flushes come without an error before; ``excuse`` is asked
+    whether there was cause for a status, and may be None.
     """
 
-    def __init__(self, report: Report, name: str, may_fail: bool) -> None:
+    def __init__(self, report: Report, name: str, legal: frozenset[int], flushable: bool = False) -> None:
         self.report = report
         self.name = name
-        self.may_fail = may_fail
+        self.legal = legal
+        self.flushable = flushable
         self.failed = False
-        self.posted = 0
+        self.failed_at = -1
+        self.abandoned = False
+        self.expected: dict[int, int] = {}
+        self.expected_receives: dict[int, int] = {}
+        self.excuse: Callable[[int], bool] | None = None
         self.completed = 0
+        self._signaled: list[bool] = []
 
-    def post(self) -> None:
-        """One more send request."""
-        self.posted += 1
+    @property
+    def posted(self) -> int:
+        """How many send requests were posted."""
+        return len(self._signaled)
 
-    def complete(self, index: int, status: int) -> bool:
-        """The completion of send request ``index``; whether it succeeded."""
-        if index != self.completed or index >= self.posted:
+    def post(self, signaled: bool = True, status: int = SUCCESS) -> None:
+        """One more send request; ``status`` with which it has to complete."""
+        if status:
+            self.expected[len(self._signaled)] = status
+        self._signaled.append(signaled or status != SUCCESS)
+
+    def complete(self, index: int, status: int) -> range:
+        """The completion of send request ``index``: the requests that succeeded by it, in order."""
+        first = self.completed
+        skipped = self._signaled[first:index]
+        if index < first or index >= self.posted or (bool(skipped) if self.failed_at >= 0 else any(skipped)):
             self.report.fail(
                 "completions in order",
-                f"{self.name}: request {index} of {self.posted} completed, expected {self.completed}",
+                f"{self.name}: request {index} of {self.posted} completed, expected {first}",
             )
-        self.completed = max(self.completed, index + 1)
-        return self._outcome(f"request {index}", status)
+            return range(0)
+        self.completed = index + 1
+        if self._outcome(f"request {index}", status, self.expected.get(index, SUCCESS)):
+            return range(first, index + 1)
+        if self.failed_at < 0:
+            self.failed_at = index
+        return range(first, index)
 
-    def receive(self, status: int) -> bool:
-        """The completion of a receive; whether it succeeded."""
-        return self._outcome("a receive", status)
+    def receive(self, status: int, index: int = -1) -> bool:
+        """The completion of receive ``index``; whether it succeeded."""
+        return self._outcome(f"receive {index}", status, self.expected_receives.get(index, SUCCESS))
 
-    def _outcome(self, what: str, status: int) -> bool:
+    def _outcome(self, what: str, status: int, expected: int) -> bool:
         if status == SUCCESS:
             if self.failed:
                 self.report.fail("flush after an error", f"{self.name}: {what} succeeded after an error")
+            elif expected:
+                self.report.fail(
+                    "nobody is let in", f"{self.name}: {what} succeeded instead of ending with {expected}"
+                )
             return True
-        if status == FLUSHED and not self.failed:
-            self.report.fail("an error before a flush", f"{self.name}: {what} was flushed without an error")
-        elif status != FLUSHED and not self.may_fail:
-            self.report.fail("no error without cause", f"{self.name}: {what} ended with status {status}")
+        if status == FLUSHED:
+            if not (self.failed or self.flushable):
+                text = f"{self.name}: {what} was flushed without an error"
+                self.report.fail("an error before a flush", text)
+        elif self.failed:
+            text = f"{self.name}: {what} ended with {status} after an error"
+            self.report.fail("one error, then flushes", text)
+        elif status != expected and status not in self.legal:
+            self.report.fail(
+                "no error without cause",
+                f"{self.name}: {what} ended with status {status}" + (f", not {expected}" if expected else ""),
+            )
+        elif status != expected and self.excuse is not None and not self.excuse(status):
+            text = f"{self.name}: {what} ended with {status} without cause"
+            self.report.fail("no error without cause", text)
         self.failed = True
         return False
 
     def finish(self) -> None:
-        """The world is at rest: everything posted has completed."""
-        if self.completed != self.posted:
+        """The world is at rest: everything posted has completed, and what had to fail did."""
+        if self.abandoned:
+            return
+        rest = self._signaled[self.completed :]
+        if any(rest) or (rest and self.failed_at >= 0):
             self.report.fail(
                 "every request completes",
                 f"{self.name}: {self.completed} of {self.posted} requests completed",
@@ -95,16 +137,17 @@ class CompletionOrder:
 
 
 def check_guards(report: Report, name: str, memory: bytes, buffers: list[tuple[int, int]]) -> None:
-    """Every byte of ``memory`` outside the ``buffers`` (offset, length) is still ``GUARD``."""
-    left = bytearray(memory)
-    for offset, length in buffers:
-        left[offset : offset + length] = bytes([GUARD]) * length
-    changed = len(left) - left.count(GUARD)
-    if changed:
-        first = next(at for at, byte in enumerate(left) if byte != GUARD)
-        report.fail(
-            "guard bytes", f"{name}: {changed} bytes outside every buffer changed, the first at {first}"
-        )
+    """Every byte of ``memory`` outside the ``buffers`` (offset, length), in order, is still ``GUARD``."""
+    at = 0
+    for offset, length in [*sorted(buffers), (len(memory), 0)]:
+        gap = memory[at:offset]
+        if gap.count(GUARD) != len(gap):
+            first = next(place for place, byte in enumerate(gap) if byte != GUARD)
+            report.fail(
+                "guard bytes", f"{name}: byte {at + first}, outside every buffer, changed to {gap[first]:#x}"
+            )
+            return
+        at = max(at, offset + length)
 
 
 def check_constant(report: Report, name: str, memory: bytes, expected: bytes) -> None:
@@ -113,10 +156,12 @@ def check_constant(report: Report, name: str, memory: bytes, expected: bytes) ->
         report.fail("sources unchanged", f"{name} changed at byte {first_difference(memory, expected)}")
 
 
-def check_mixture(report: Report, name: str, memory: bytes, written: bytes) -> None:
-    """A buffer whose write did not succeed: every byte is the old one or the written one."""
-    for at, (byte, new) in enumerate(zip(memory, written, strict=True)):
-        if byte not in (UNTOUCHED, new):
+def check_mixture(report: Report, name: str, memory: bytes, written: list[bytes]) -> None:
+    """Every byte of a buffer is the untouched one, or one that a request wrote there."""
+    if memory in written or memory.count(UNTOUCHED) == len(memory):
+        return
+    for at, byte in enumerate(memory):
+        if byte != UNTOUCHED and all(byte != data[at] for data in written):
             report.fail("writes bring their own bytes", f"{name}: byte {at} is {byte:#x}, never written")
             return
 

@@ -57,7 +57,7 @@ class UnreliableOracle:
     def finish(self, writes: dict[int, bytes]) -> None:
         """The world is at rest; ``writes`` are the remote bytes of every write posted, by index."""
         for index, expected in self._writes.items():
-            check_mixture(self.report, f"{self.name}: write {index}", writes[index], expected)
+            check_mixture(self.report, f"{self.name}: write {index}", writes[index], [expected])
             if self.lossless and writes[index] != expected:
                 self.report.fail("nothing is lost without cause", f"{self.name}: write {index} is not there")
         if self.lossless and len(self._arrived) != len(self._messages):

@@ -7,26 +7,40 @@ import random
 from dataclasses import dataclass
 
 from softhca.links.faults import FOREVER_NS, Faults, Partition
+from softhca.simulation.kinds import (
+    ADD,
+    BOARD_READ,
+    BOARD_WRITE,
+    OVERWRITE,
+    RC,
+    READ,
+    READ_BACK,
+    RELAY,
+    SEND,
+    SEND_IMM,
+    SWAP,
+    UC,
+    UD,
+    WRITE,
+    WRITE_IMM,
+)
 
-RC, UC, UD = 2, 3, 4
-SEND, SEND_IMM, WRITE, WRITE_IMM, READ, ADD, SWAP = (
-    "send", "send_imm", "write", "write_imm", "read", "add", "swap",
-)  # fmt: skip
-MESSAGES = (SEND, SEND_IMM, WRITE_IMM)
-MTU_BYTES = 1024
 NO_FAULTS = Faults()
-IMMEDIATE_BASE = 0x5A000000
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Two adapters, ``qps`` pairs of queue pairs between them, and in both directions ``operations`` requests
-    each of the ``kinds``, 0…``largest_bytes`` long.
+    """``adapters`` hosts, ``pairs`` pairs of queue pairs between any two of them (and ``inside`` pairs within
+    each), and in both directions ``operations`` requests each of the ``kinds``, 0…``largest_bytes`` long.
 
     ``receives_first``: receives posted before the traffic begins (0: all); then one more each
-    ``receive_every_ns``.  ``shared``: receives come from one shared receive queue an adapter.  ``may_fail``:
-    connections may break in this world.  ``first_psn``: −1 is drawn from the seed.  ``ip`` is the version of
-    the links' addresses; ``partition``: the seed cuts one direction, sometimes for ever.
+    ``receive_every_ns``, if it is not 0.  ``shared``: receives come from one shared receive queue a host.
+    ``legal``: statuses with which requests may fail in this world.  ``first_psn``: −1 is drawn from the seed.
+    ``ip`` is the version of the links' addresses.  ``partition``: the seed cuts one direction, sometimes for
+    ever.  ``forged``: behind so many packets a stranger sends one of his.  ``trespass``: in each pair one
+    side asks once for what it may not have.  ``crash``: the second adapter dies and starts again.  ``quit``:
+    one program of each pair closes its queue pair in the middle.  ``poll_every_ns``: programs look so rarely;
+    ``cq_entries``: and into queues so short.  ``rnr_retry``: as the standard encodes it.
     """
 
     name: str
@@ -34,108 +48,132 @@ class Scenario:
     service: int
     kinds: tuple[str, ...]
     faults: Faults = NO_FAULTS
-    qps: int = 2
-    operations: int = 12
+    adapters: int = 2
+    pairs: int = 2
+    inside: int = 0
+    operations: int = 20
     largest_bytes: int = 6_000
     receives_first: int = 0
     receive_every_ns: int = 0
     shared: bool = False
-    may_fail: bool = False
+    legal: frozenset[int] = frozenset()
     first_psn: int = -1
     ip: int = 4
     partition: bool = False
+    forged: float = 0.0
+    trespass: bool = False
+    crash: bool = False
+    quit: bool = False
+    poll_every_ns: int = 0
+    cq_entries: int = 0
+    rnr_retry: int = 7
 
 
-_RC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM, READ, READ, ADD, SWAP)
+_RC_KINDS = (
+    SEND, SEND_IMM, WRITE, WRITE, WRITE_IMM, OVERWRITE, OVERWRITE, READ, READ, READ_BACK, RELAY, ADD, SWAP,
+    BOARD_WRITE, BOARD_READ, BOARD_READ,
+)  # fmt: skip
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
+_RETRY = frozenset({12})
+_RNR = frozenset({13})
 
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("rc-mix", "every RC operation over a clean link", RC, _RC_KINDS),
+        Scenario("rc-mix", "every RC operation over a clean link", RC, _RC_KINDS, inside=1),
         Scenario(
             "rc-loss", "RC over a link that loses, also in bursts", RC, _RC_KINDS,
-            Faults(loss=0.02, burst_loss=0.002, jitter_ns=500),
+            Faults(loss=0.02, burst_loss=0.002, jitter_ns=500), legal=_RETRY,
         ),
-        Scenario("rc-chaos", "RC with 10% loss, reordering and duplication each", RC, _RC_KINDS, _CHAOS),
+        Scenario(
+            "rc-chaos", "RC with 10% loss, reordering and duplication each", RC, _RC_KINDS, _CHAOS,
+            legal=_RETRY,
+        ),
         Scenario(
             "rc-corrupt", "RC over a link that flips bits and cuts packets", RC, _RC_KINDS,
-            Faults(corruption=0.05, truncation=0.02), ip=6,
+            Faults(corruption=0.05, truncation=0.02), ip=6, legal=_RETRY,
         ),
-        Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS),
-        Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
-        Scenario("ud-mix", "UD over a clean link", UD, _UD_KINDS, largest_bytes=MTU_BYTES),
         Scenario(
-            "ud-chaos", "UD with 10% loss, reordering and duplication each", UD, _UD_KINDS, _CHAOS,
-            largest_bytes=MTU_BYTES,
+            "rc-weather", "RC over a slow link that flaps; adapters stall, and their clocks run apart",
+            RC, _RC_KINDS,
+            Faults(
+                loss=0.005, jitter_ns=3_000, bandwidth_bytes_per_s=2_000_000_000, flap_period_ns=3_000_000,
+                flap_ns=200_000, stall_period_ns=2_000_000, stall_ns=150_000, skew_ppm=500,
+            ),
+            legal=_RETRY,
+        ),
+        Scenario(
+            "rc-bulk", "long RC messages, many packets each", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
+            Faults(loss=0.002, delay_ns=3_000), pairs=1, operations=12, largest_bytes=200_000, legal=_RETRY,
+        ),
+        Scenario(
+            "fabric", "RC between four adapters, and inside each", RC, _RC_KINDS,
+            Faults(loss=0.01, reordering=0.01, duplication=0.01),
+            adapters=4, pairs=1, inside=1, operations=10, legal=_RETRY,
+        ),
+        Scenario(
+            "rc-forged", "RC beside a stranger who sends what looks right", RC, _RC_KINDS,
+            Faults(loss=0.002), forged=0.1, legal=_RETRY,
+        ),
+        Scenario(
+            "rc-trespass", "RC requests that ask for what they may not have", RC, _RC_KINDS,
+            pairs=4, trespass=True, operations=12,
+        ),
+        Scenario(
+            "rc-crash", "RC while an adapter dies and starts again", RC, _RC_KINDS, Faults(loss=0.005),
+            crash=True, legal=_RETRY,
+        ),
+        Scenario(
+            "rc-quit", "RC while programs close their queue pairs", RC, _RC_KINDS, Faults(loss=0.005),
+            pairs=3, quit=True, legal=_RETRY,
+        ),
+        Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
+        Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
+        Scenario("uc-loss", "UC over a link that only loses", UC, _UC_KINDS, Faults(loss=0.05)),
+        Scenario(
+            "uc-forged", "UC beside a stranger, with requests that ask for what they may not have",
+            UC, _UC_KINDS, forged=0.1, trespass=True,
+        ),
+        Scenario("ud-mix", "UD over a clean link", UD, _UD_KINDS, inside=1),
+        Scenario("ud-chaos", "UD with 10% loss, reordering and duplication each", UD, _UD_KINDS, _CHAOS),
+        Scenario(
+            "ud-forged", "UD beside a stranger, between four adapters", UD, _UD_KINDS,
+            adapters=4, pairs=1, forged=0.2,
         ),
         Scenario(
             "rnr", "RC to a receiver that posts its receives late", RC, (SEND, SEND_IMM, WRITE_IMM, READ),
-            Faults(loss=0.01), receives_first=1, receive_every_ns=150_000,
+            Faults(loss=0.01), receives_first=1, receive_every_ns=150_000, legal=_RETRY,
+        ),
+        Scenario(
+            "rnr-end", "RC to a receiver that stops posting receives", RC,
+            (SEND, SEND_IMM, WRITE_IMM, READ, WRITE), receives_first=4, rnr_retry=3, legal=_RNR,
+        ),
+        Scenario(
+            "cq-late", "completion queues that are looked at late, and too short", RC, _RC_KINDS,
+            pairs=2, poll_every_ns=400_000, cq_entries=12, legal=_RETRY | {11},
         ),
         Scenario(
             "psn-wrap", "RC across the end of the PSNs, with loss", RC, _RC_KINDS,
-            Faults(loss=0.03, duplication=0.03), first_psn=0xFFFFF0,
+            Faults(loss=0.03, duplication=0.03), first_psn=0xFFFFF0, legal=_RETRY,
         ),
         Scenario(
             "partition", "RC while one direction is cut, for a while or for ever", RC, _RC_KINDS,
-            may_fail=True, partition=True,
+            partition=True, legal=_RETRY,
         ),
         Scenario(
-            "srq", "RC to a shared receive queue, with loss", RC, (SEND, SEND_IMM, WRITE_IMM, WRITE),
-            Faults(loss=0.02), qps=3, shared=True,
+            "srq", "RC to a shared receive queue, with loss", RC,
+            (SEND, SEND_IMM, WRITE_IMM, WRITE, RELAY, READ), Faults(loss=0.02),
+            pairs=3, shared=True, legal=_RETRY,
         ),
     )
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One request: its ``kind``, length and bytes, and the immediate if it carries one."""
-
-    index: int
-    kind: str
-    data: bytes
-    immediate: int | None
-    elements: int
-    gap_ns: int
-
-
 def dice_of(scenario: Scenario, seed: int, purpose: str) -> random.Random:
     """A generator of its own for each purpose: one more draw for the one does not change the others."""
     return random.Random(f"{scenario.name}/{seed}/{purpose}")
-
-
-def operations_of(scenario: Scenario, seed: int, end: str) -> list[Operation]:
-    """The requests of one queue pair.  Bytes of UC and UD messages tell which message they are."""
-    dice = dice_of(scenario, seed, f"operations/{end}")
-    smallest = 0 if scenario.service == RC else 8
-    found = []
-    for index in range(scenario.operations):
-        kind = dice.choice(scenario.kinds)
-        length = 8 if kind in (ADD, SWAP) else _length(dice, smallest, scenario.largest_bytes)
-        if kind in (READ, WRITE):
-            length = max(length, 1)
-        found.append(
-            Operation(
-                index,
-                kind,
-                dice.randbytes(length),
-                IMMEDIATE_BASE + index if kind in (SEND_IMM, WRITE_IMM) else None,
-                1 if kind in (ADD, SWAP) or length < 2 else dice.randint(1, 2),
-                dice.choice((0, 0, 0, dice.randrange(20_000))),
-            )
-        )
-    return found
-
-
-def _length(dice: random.Random, smallest: int, largest: int) -> int:
-    """Mostly the lengths at which something changes: nothing, one packet, one byte more or less."""
-    edges = [smallest, smallest + 1, 64, MTU_BYTES - 1, MTU_BYTES, MTU_BYTES + 1, 2 * MTU_BYTES, largest]
-    drawn = dice.choice((dice.choice(edges), dice.randint(smallest, largest)))
-    return min(drawn, largest)
 
 
 def faults_of(scenario: Scenario, seed: int) -> Faults:

@@ -1,4 +1,4 @@
-"""A world: adapters, the simulated links between them, and virtual time.
+"""A world: hosts with adapters, the simulated links between them, and virtual time.
 
 Single-threaded; everything that happens is an entry of one heap, ordered by (time, sequence), and all dice
 come from the world's seed.  So (scenario, seed) decides every byte: no clock, no global generator, no
@@ -8,136 +8,60 @@ memory address of this process is ever looked at.
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable
 from typing import Any
 
-from softhca.adapter.config import AdapterConfig
-from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
-from softhca.adapter.resources import Kind
-from softhca.driver.channels import EmbeddedChannel
-from softhca.driver.device import DeviceDriver
+from softhca.adapter.engine import PORT_NUMBER
 from softhca.links.decisions import Script
 from softhca.links.faults import Faults
-from softhca.links.impairment import PASSED, Impairment, is_off, phase_ns
-from softhca.memory.host import HostMemory
-from softhca.simulation.arena import Arena
+from softhca.links.impairment import PASSED, Impairment
+from softhca.simulation.forger import Forger
+from softhca.simulation.frames import Envelopes, header_bytes, unwrap
+from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
 from softhca.simulation.trace import Trace
-from softhca.wire.burst import Arrival, Burst
+from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 START_NS = 1_000_000
-HOST_MEMORY_BYTES = 256 << 20
-MILLION = 1_000_000
-BURSTS_A_TURN = 1_000
-TURNS = 1_000
+DAMAGED = ("corrupted", "truncated")
 
-_new_engine: Callable[..., Any] = Adapter
-
-Tap = Callable[[int, str, int, int, int, bytes], object]
-"""A listener: (time_ns, ``sent`` or ``received``, from adapter, to adapter, UDP source
-port, packet BTH … ICRC)."""
+Tap = Callable[[int, str, int, int, bytes], object]
+"""A listener: (time_ns, ``sent`` or ``received``, from adapter, to adapter, IP packet)."""
 
 
-class Node:
-    """Adapter ``number`` of a world with the one device open on it, and the host's memory.
+class Flight:
+    """Packets of one burst that arrive together: of equal length but the last, each BTH … ICRC.
 
-    ``programs`` are asked for something to do whenever the adapter had something to do.
+    ``numbers`` are the packets' in the trace, −1 for one that no adapter sent.  ``source`` is what the
+    receiving host sees of their sender.
     """
 
-    def __init__(self, world: World, number: int, gid: bytes, mtu: int) -> None:
-        dice = random.Random(f"{world.seed}/adapter/{number}")
-        faults = world.faults
-        self.world = world
-        self.number = number
-        self.gid = gid
-        self.arena = Arena(number, dice)
-        self.programs: list[Callable[[], bool]] = []
-        self._skew_ppm = dice.randint(-faults.skew_ppm, faults.skew_ppm) if faults.skew_ppm else 0
-        self._stall_phase_ns = phase_ns(f"{world.seed}/{faults.seed}/stall/{number}", faults.stall_period_ns)
-        self._wake_ns = NEVER
-        config = AdapterConfig(gids=(gid,), active_mtu=mtu)
-        self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
-        self.engine.observer = self._observe
-        self._burst = Burst()
-        channel = EmbeddedChannel(
-            HostMemory(HOST_MEMORY_BYTES),
-            lambda: self.engine.kick(self.clock()),
-            lambda: False,
-            lambda ready, timeout_s: ready(),
-            lambda: self.engine.detach_host(self._host),
-        )
-        self._host = self.engine.attach_host(channel)
-        self.device = DeviceDriver(f"adapter{number}", channel)
+    __slots__ = (
+        "destination", "from_node", "node", "numbers", "packets", "source", "source_port", "traffic_class", "what",
+    )  # fmt: skip
 
-    def clock(self) -> int:
-        """What the adapter believes the time is."""
-        now = self.world.now
-        return now + now * self._skew_ppm // MILLION
-
-    def _observe(self, event: str, qp: int, psn: int, state: str, reason: str) -> None:
-        """Something happened inside the adapter (`softhca.transport.observation`)."""
-        self.world.trace.inside(self.world.now, event, self.number, qp, psn, state, reason)
-
-    def _world_time(self, local_ns: int) -> int:
-        """The first moment of the world at which `clock` shows ``local_ns``."""
-        moment = local_ns * MILLION // (MILLION + self._skew_ppm)
-        while moment + moment * self._skew_ppm // MILLION < local_ns:
-            moment += 1
-        return moment
-
-    def stalled_until(self) -> int:
-        """0, or when the adapter goes on."""
-        period_ns, stall_ns = self.world.faults.stall_period_ns, self.world.faults.stall_ns
-        moment = self.world.now + self._stall_phase_ns
-        return self.world.now + period_ns - moment % period_ns if is_off(moment, period_ns, stall_ns) else 0
-
-    def turn(self) -> None:
-        """Let the adapter and its programs do all that can be done at this moment; then plan the next one."""
-        wake_ns = self.stalled_until()
-        if not wake_ns:
-            now = self.clock()
-            self.engine.expire(now)
-            for _ in range(TURNS):
-                busy = self._transmit(now)
-                for program in self.programs:
-                    busy = program() or busy
-                if not busy:
-                    break
-            else:
-                self.world.report.fail("adapters come to rest", f"adapter {self.number} always has work")
-            deadline_ns = self.engine.next_deadline()
-            if deadline_ns >= NEVER:
-                return
-            wake_ns = max(self._world_time(deadline_ns), self.world.now + 1)
-        if wake_ns < self._wake_ns or self._wake_ns <= self.world.now:
-            self._wake_ns = wake_ns
-            self.world.at(wake_ns, lambda: self._wake(wake_ns))
-
-    def _wake(self, planned_ns: int) -> None:
-        if planned_ns == self._wake_ns:
-            self._wake_ns = NEVER
-            self.turn()
-
-    def _transmit(self, now: int) -> bool:
-        for sent in range(BURSTS_A_TURN):
-            if not self.engine.transmit(PORT_NUMBER, self._burst, now):
-                return sent > 0
-            self.world.carry(self, self._burst)
-        return True
-
-    def resources(self) -> dict[str, int]:
-        """What exists in the adapter, and the bytes charged to its windows."""
-        counts = {kind.name: self.engine.resources.count(kind) for kind in Kind}
-        windows = self.engine.port.windows.values()
-        counts["bytes in flight"] = sum(window.in_flight_bytes for window in windows)
-        counts["window waiters"] = sum(len(window.waiters) for window in windows)
-        return counts
+    def __init__(
+        self, from_node: Node, node: Node, packets: list[bytes], number: int, what: str, source: bytes,
+        source_port: int, traffic_class: int, destination: bytes,
+    ) -> None:  # fmt: skip
+        self.from_node = from_node
+        self.node = node
+        self.packets = packets
+        self.numbers = [number]
+        self.what = what
+        self.source = source
+        self.source_port = source_port
+        self.traffic_class = traffic_class
+        self.destination = destination
 
 
 class World:
-    """Time ``now`` (ns), ``nodes`` by number, the ``report`` of the oracles and the ``trace``."""
+    """Time ``now`` (ns), ``nodes`` by number, the ``report`` of the oracles and the ``trace``.
+
+    ``losses``: when which queue pair's packets vanished or were damaged, by (adapter, queue pair) they were
+    for.
+    """
 
     def __init__(
         self,
@@ -152,16 +76,23 @@ class World:
         self.faults = faults
         self.trace = trace
         self.report = Report()
+        self.framing = ROCE_V4 if ip == 4 else ROCE_V6
         self.ip = ip
         self.nodes: dict[int, Node] = {}
+        self.losses: dict[tuple[int, int], list[int]] = {}
+        self.now = START_NS
         self._tap = tap
         self._script = script
-        self._heap: list[tuple[int, int, Callable[[], object]]] = []
+        self._envelopes = Envelopes(self.framing)
+        # Links carry the headers only where something may happen to them.
+        damaging = script is not None and script.damages
+        self._whole = faults.corruption > 0 or faults.truncation > 0 or damaging
+        self._heap: list[tuple[int, int, Callable[[Any], object], Any]] = []
         self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
         self._by_gid: dict[bytes, Node] = {}
         self._arrival = Arrival()
-        self.now = START_NS
+        self._forger: Forger | None = None
 
     def add(self, number: int, mtu: int = 3) -> Node:
         """Adapter ``number`` at 192.0.2.``number`` or 2001:db8::``number``; ``mtu`` is an ``ibv_mtu``."""
@@ -169,45 +100,104 @@ class World:
         node = self.nodes[number] = self._by_gid[gid] = Node(self, number, gid, mtu)
         return node
 
-    def at(self, time_ns: int, action: Callable[[], object]) -> None:
-        """Do something at a moment, after what was planned for it before."""
+    def forge(self, share: float) -> None:
+        """Let a stranger send something of his own behind so many of the packets."""
+        self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.framing)
+
+    # time
+
+    def at(self, time_ns: int, action: Callable[[Any], object], argument: Any = None) -> None:
+        """Call ``action(argument)`` at a moment, after what was planned for it before."""
         self._sequence += 1
-        heapq.heappush(self._heap, (time_ns, self._sequence, action))
+        heapq.heappush(self._heap, (time_ns, self._sequence, action, argument))
 
     def run(self, events: int, limit_ns: int) -> None:
         """Until nothing is planned any more; a violation when that takes too many events or too long."""
         end_ns = self.now + limit_ns
+        heap, report = self._heap, self.report
         for _ in range(events):
-            if not self._heap:
+            if not heap:
                 return
-            self.now, _, action = heapq.heappop(self._heap)
-            self.report.now = self.now
+            self.now, _, action, argument = heapq.heappop(heap)
+            report.now = self.now
             if self.now > end_ns:
                 break
-            action()
-        self.report.fail("worlds come to rest", f"still busy at {self.now} ns")
+            action(argument)
+        report.fail("worlds come to rest", f"still busy at {self.now} ns")
+
+    # packets
 
     def carry(self, source: Node, burst: Any) -> None:
-        """Hand an adapter's burst to the link towards its destination, packet by packet."""
-        route = burst.route
-        node = self._by_gid[route.destination]
+        """Hand an adapter's burst to the links towards its destination, packet by packet."""
+        for node in self._targets(source, burst.route):
+            self._send(source, node, burst)
+
+    def _targets(self, source: Node, route: Any) -> list[Node]:
+        """Who is sent to; all others where it is a group."""
+        node = self._by_gid.get(route.destination)
+        if node is not None:
+            return [node]
+        if route.destination[0] == 0xFF or route.destination[12] >> 4 == 0xE:
+            return [node for node in self.nodes.values() if node is not source]
+        return []
+
+    def _send(self, source: Node, node: Node, burst: Any) -> None:
+        """All packets of a burst; those that arrive together, untouched, do so as one run."""
+        route, now, trace = burst.route, self.now, self.trace
         link = self._link(source.number, node.number)
-        port, traffic_class = route.source_port, route.traffic_class
-        for offset in range(0, burst.length, burst.stride):
-            data = bytes(burst.buffer[offset : min(offset + burst.stride, burst.length)])
-            self.trace.packet(self.now, "sent", source.number, data)
+        buffer, length, stride = burst.buffer, burst.length, burst.stride
+        run: Flight | None = None
+        run_ns = 0
+        for offset in range(0, length, stride):
+            data = bytes(buffer[offset : min(offset + stride, length)])
+            trace.packet(now, "sent", source.number, data)
+            frame = data
+            if self._whole:
+                frame = self._headers(route, len(data)) + data
             if self._tap is not None:
-                self._tap(self.now, "sent", source.number, node.number, route.source_port, data)
-            copies, number = link.send(data, self.now), self.trace.packets
+                packet = self._headers(route, len(data)) + data
+                self._tap(now, "sent", source.number, node.number, packet)
+            copies = link.send(frame, now)
             if not copies:
-                self.trace.packet(self.now, "lost", source.number, data, link.lost_because)
+                trace.packet(now, "lost", source.number, data, link.lost_because)
+                self._lost(node, data)
             for copy in copies:
-                self.at(
-                    copy.time_ns,
-                    lambda copy=copy, number=number: self._arrive(  # type: ignore[misc]
-                        source, node, copy.data, copy.what, port, traffic_class, number
-                    ),
-                )
+                if run is not None and copy.what == PASSED and copy.time_ns == run_ns:
+                    run.packets.append(data)
+                    run.numbers.append(trace.packets)
+                    continue
+                flight = self._flight(source, node, route, copy.what, copy.data, data)
+                if copy.what == PASSED:
+                    run, run_ns = flight, copy.time_ns
+                self.at(copy.time_ns, self._arrive, flight)
+            if self._forger is not None:
+                self._forge(source, node, route, data)
+
+    def _headers(self, flow: Any, length: int) -> bytes:
+        """IP and UDP header in front of so many bytes of a route or a flight."""
+        return self._envelopes.of(
+            flow.source, flow.destination, flow.source_port, flow.traffic_class, length
+        )
+
+    def _flight(self, source: Node, node: Node, route: Any, what: str, frame: bytes, data: bytes) -> Flight:
+        if what in DAMAGED:
+            self._lost(node, data)
+            data = frame  # the receiving host looks at the headers when it is there
+        port, traffic_class = route.source_port, route.traffic_class
+        number = self.trace.packets
+        return Flight(source, node, [data], number, what, route.source, port, traffic_class, route.destination)
+
+    def _forge(self, source: Node, node: Node, route: Any, data: bytes) -> None:
+        assert self._forger is not None
+        forged = self._forger.after(route, data)
+        if forged is not None:
+            packet, gid, delay_ns = forged
+            flight = Flight(source, node, [packet], -1, "forged", gid, route.source_port, 0, route.destination)
+            self.at(self.now + delay_ns, self._arrive, flight)
+
+    def _lost(self, node: Node, data: bytes) -> None:
+        key = node.number, int.from_bytes(data[5:8], "big")
+        self.losses.setdefault(key, []).append(self.now)
 
     def _link(self, source: int, destination: int) -> Impairment:
         link = self._links.get((source, destination))
@@ -216,40 +206,61 @@ class World:
             self._links[source, destination] = link
         return link
 
-    def _arrive(
-        self,
-        source: Node,
-        node: Node,
-        data: bytes,
-        what: str,
-        source_port: int,
-        traffic_class: int,
-        number: int,
-    ) -> None:
-        """A packet reaches an adapter; one that stands still takes it when it goes on."""
+    def _arrive(self, flight: Flight) -> None:
+        """Packets reach a host; an adapter that stands still takes them when it goes on."""
+        node = flight.node
+        if node.engine is None:
+            for number, data in zip(flight.numbers, flight.packets, strict=True):
+                self.trace.packet(self.now, "lost", node.number, data, "crash", number)
+                self._lost(node, data)
+            return
         until_ns = node.stalled_until()
         if until_ns:
-            again = (source, node, data, what, source_port, traffic_class, number)
-            self.at(until_ns, lambda: self._arrive(*again))
+            self.at(until_ns, self._arrive, flight)
             return
-        self.trace.packet(self.now, "received", node.number, data, "" if what == PASSED else what, number)
-        if self._tap is not None:
-            self._tap(self.now, "received", source.number, node.number, source_port, data)
-        arrival = self._arrival
-        arrival.buffer[: len(data)] = data
-        arrival.length = arrival.stride = len(data)
-        arrival.framing = ROCE_V4 if self.ip == 4 else ROCE_V6
-        arrival.source = source.gid
-        arrival.source_port = source_port
-        arrival.destination = node.gid
-        arrival.traffic_class = traffic_class
+        if flight.what in DAMAGED and not self._mend(flight):
+            return
+        arrival, at, reason = self._arrival, 0, "" if flight.what == PASSED else flight.what
+        for number, data in zip(flight.numbers, flight.packets, strict=True):
+            self.trace.packet(self.now, "received", node.number, data, reason, number)
+            if self._tap is not None:
+                self._tap_arrival(flight, data)
+            arrival.buffer[at : at + len(data)] = data
+            at += len(data)
+        arrival.length = at
+        arrival.stride = len(flight.packets[0])
+        arrival.framing = self.framing
+        arrival.source = flight.source
+        arrival.source_port = flight.source_port
+        arrival.destination = flight.destination
+        arrival.traffic_class = flight.traffic_class
         node.engine.receive(PORT_NUMBER, arrival, node.clock())
         node.turn()
+
+    def _mend(self, flight: Flight) -> bool:
+        """Let the receiving host's IP layer look at a damaged packet; whether its adapter is given it."""
+        found = unwrap(self.framing, flight.packets[0])
+        if not isinstance(found, str) and found.destination != flight.node.gid:
+            found = "not for this host"
+        if isinstance(found, str):
+            payload = flight.packets[0][header_bytes(self.framing) :]
+            self.trace.packet(self.now, "lost", flight.node.number, payload, found, flight.numbers[0])
+            return False
+        flight.source, flight.destination = found.source, found.destination
+        flight.source_port, flight.traffic_class = found.source_port, found.traffic_class
+        flight.packets = [found.payload]
+        return True
+
+    def _tap_arrival(self, flight: Flight, data: bytes) -> None:
+        """Show a packet as it would stand in a capture at the receiving host."""
+        assert self._tap is not None
+        headers = self._headers(flight, len(data))
+        self._tap(self.now, "received", flight.from_node.number, flight.node.number, headers + data)
 
     def close(self) -> None:
         """Close every device and give the memory back."""
         for node in self.nodes.values():
-            node.device.close()
+            node.close()
 
 
 def gid_of(number: int, ip: int) -> bytes:

@@ -1,0 +1,96 @@
+"""A stranger on the wire: packets that look like those that pass, with a right ICRC, and must change nothing.
+
+Who knows a connection's addresses, queue pair and PSN can write into it, with InfiniBand as with any protocol
+without secrets.  So every forgery is wrong in one thing that the receiver has to check: it comes from another
+address, is for another partition, service, version or queue pair, has another Q_Key, or a PSN that lies far
+from the expected one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from softhca.wire.framing import ROCE_V4
+from softhca.wire.icrc import of_packet
+from softhca.wire.opcodes import ACKNOWLEDGE, OPCODES, RC, UD
+from softhca.wire.route import Route
+
+BTH_BYTES = 12
+ICRC_BYTES = 4
+DELAY_NS = 20_000
+NEAR = 1 << 16
+"""Forged PSNs are at least so far from the real one: no world has so many packets."""
+
+Forged = tuple[bytes, bytes, int]
+
+
+class Forger:
+    """``after`` makes a forgery behind ``share`` of the packets; ``seed`` decides all dice."""
+
+    def __init__(self, seed: str, share: float, framing: int) -> None:
+        self._dice = random.Random(seed)
+        self._share = share
+        self._framing = framing
+
+    def after(self, route: Any, packet: bytes) -> Forged | None:
+        """(BTH … ICRC, the address that it seems to come from, its delay) behind a packet, or None."""
+        dice = self._dice
+        if dice.random() >= self._share:
+            return None
+        opcode = OPCODES[packet[0]]
+        kinds: list[Callable[[bytearray], bytes | None]] = [
+            self._partition, self._version, self._service, self._queue_pair,
+        ]  # fmt: skip
+        # who knows the Q_Key may send a datagram from anywhere
+        kinds.append(self._qkey if opcode.service == UD else self._stranger)
+        if opcode.service == RC:
+            kinds += [self._far, self._far]
+        body = bytearray(packet[:-ICRC_BYTES])
+        if opcode.operation != ACKNOWLEDGE and len(body) > BTH_BYTES + opcode.extension_bytes:
+            body[-1] ^= 0xFF  # not the same bytes: what is taken in by mistake shows
+        gid = dice.choice(kinds)(body) or route.source
+        return self._sealed(route, gid, bytes(body)), gid, dice.randrange(DELAY_NS)
+
+    def _sealed(self, route: Any, gid: bytes, body: bytes) -> bytes:
+        forged = Route(self._framing, gid, route.destination, route.source_port)
+        icrc = of_packet(self._framing, forged.headers(len(body) + ICRC_BYTES), body)
+        return body + icrc.to_bytes(ICRC_BYTES, "little")
+
+    def _stranger(self, body: bytearray) -> bytes:
+        """From another address."""
+        last = self._dice.randrange(200, 250)
+        if self._framing == ROCE_V4:
+            return bytes(10) + b"\xff\xff\xcb\x00\x71" + bytes([last])
+        return bytes.fromhex("20010db8") + bytes(10) + bytes([1, last])
+
+    def _partition(self, body: bytearray) -> None:
+        """Of another partition."""
+        body[2:4] = self._dice.randrange(0x8001, 0xFFFE).to_bytes(2, "big")
+
+    def _version(self, body: bytearray) -> None:
+        """Of a transport version that does not exist yet."""
+        body[1] |= self._dice.randrange(1, 16)
+
+    def _service(self, body: bytearray) -> None:
+        """Of another service."""
+        other = self._dice.choice([service for service in range(8) if service != body[0] >> 5])
+        body[0] = other << 5 | body[0] & 0x1F
+
+    def _queue_pair(self, body: bytearray) -> None:
+        """To a queue pair that does not exist (they are few, near each other)."""
+        body[5] ^= self._dice.randrange(1, 256)
+
+    def _qkey(self, body: bytearray) -> None:
+        """Without the right Q_Key."""
+        body[BTH_BYTES + self._dice.randrange(4)] ^= self._dice.randrange(1, 256)
+
+    def _far(self, body: bytearray) -> None:
+        """With a PSN far before or behind."""
+        step = self._dice.choice((1, -1)) * self._dice.randrange(NEAR, 1 << 22)
+        psn = int.from_bytes(body[9:12], "big") + step
+        body[9:12] = (psn & 0xFFFFFF).to_bytes(3, "big")
+
+
+__all__ = ["Forger"]

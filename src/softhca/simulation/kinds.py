@@ -1,0 +1,40 @@
+"""Kinds of requests in a world; services, opcodes and completion statuses as the verbs number them."""
+
+from __future__ import annotations
+
+RC, UC, UD = 2, 3, 4
+"""ibv_qp_type"""
+
+SEND, SEND_IMM, WRITE, WRITE_IMM, READ, ADD, SWAP = (
+    "send", "send_imm", "write", "write_imm", "read", "add", "swap",
+)  # fmt: skip
+OVERWRITE = "overwrite"
+"""An RDMA WRITE to where an earlier one of the same queue pair went."""
+READ_BACK = "read_back"
+"""An RDMA READ of what an earlier RDMA WRITE of the same queue pair wrote."""
+RELAY = "relay"
+"""A fenced SEND of what an earlier RDMA READ of the same queue pair brought."""
+BOARD_WRITE, BOARD_READ = "board_write", "board_read"
+"""A whole board of counted words is written by one queue pair while others read it."""
+
+MESSAGES = frozenset({SEND, SEND_IMM, WRITE_IMM, RELAY})
+"""Kinds that use a receive."""
+WRITES = frozenset({WRITE, WRITE_IMM, OVERWRITE})
+READS = frozenset({READ, READ_BACK})
+ATOMICS = frozenset({ADD, SWAP})
+OPCODES = {
+    WRITE: 0, OVERWRITE: 0, BOARD_WRITE: 0, WRITE_IMM: 1, SEND: 2, RELAY: 2, SEND_IMM: 3,
+    READ: 4, READ_BACK: 4, BOARD_READ: 4, SWAP: 5, ADD: 6,
+}  # fmt: skip
+"""ibv_wr_opcode"""
+
+SUCCESS = 0
+LOCAL_LENGTH = 1
+LOCAL_PROTECTION = 4
+FLUSHED = 5
+REMOTE_INVALID = 9
+REMOTE_ACCESS = 10
+REMOTE_OPERATION = 11
+RETRY_EXCEEDED = 12
+RNR_EXCEEDED = 13
+"""ibv_wc_status"""

@@ -1,0 +1,175 @@
+"""One host of a world: an adapter that can crash and restart, the device open on it, and what programs do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
+from softhca.adapter.resources import Kind
+from softhca.driver.channels import EmbeddedChannel
+from softhca.driver.device import DeviceDriver
+from softhca.links.impairment import is_off, phase_ns
+from softhca.memory.host import HostMemory
+from softhca.wire.burst import Burst
+
+if TYPE_CHECKING:
+    from softhca.simulation.world import World
+
+HOST_MEMORY_BYTES = 256 << 20
+MILLION = 1_000_000
+BURSTS_A_TURN = 1_000
+TURNS = 1_000
+
+_new_engine: Callable[..., Any] = Adapter
+
+
+class Node:
+    """Adapter ``number`` of a world with the one device open on it.  ``engine`` is None while it is down.
+
+    ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
+    did anything.  ``crashes`` counts how often the adapter has died.
+    """
+
+    def __init__(self, world: World, number: int, gid: bytes, mtu: int) -> None:
+        dice = random.Random(f"{world.seed}/node/{number}")
+        faults = world.faults
+        self.world = world
+        self.number = number
+        self.gid = gid
+        self.mtu = mtu
+        self.tasks: list[Callable[[], bool]] = []
+        self.crashes = 0
+        self.engine: Any = None
+        self.devices: list[DeviceDriver] = []
+        self._skew_ppm = dice.randint(-faults.skew_ppm, faults.skew_ppm) if faults.skew_ppm else 0
+        self._stall_phase_ns = phase_ns(f"{world.seed}/{faults.seed}/stall/{number}", faults.stall_period_ns)
+        self._wake_ns = NEVER
+        self._burst = Burst()
+        self._start()
+
+    @property
+    def device(self) -> DeviceDriver:
+        """The device that was opened last."""
+        return self.devices[-1]
+
+    def _start(self) -> None:
+        dice = random.Random(f"{self.world.seed}/adapter/{self.number}/{self.crashes}")
+        config = AdapterConfig(gids=(self.gid,), active_mtu=self.mtu)
+        engine = self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
+        engine.observer = self._observe
+
+        def kick() -> None:
+            if self.engine is engine:
+                engine.kick(self.clock())
+
+        def detach() -> None:
+            if self.engine is engine:
+                engine.detach_host(host)
+
+        channel = EmbeddedChannel(
+            HostMemory(HOST_MEMORY_BYTES), kick, lambda: False, lambda ready, timeout_s: ready(), detach,
+            lambda: self.engine is engine,
+        )  # fmt: skip
+        host = engine.attach_host(channel)
+        self.devices.append(DeviceDriver(f"adapter{self.number}", channel))
+
+    def crash(self) -> None:
+        """The adapter dies with all that it knew; the host and its memory stay."""
+        self.crashes += 1
+        self.engine = None
+        self.tasks.clear()
+        self.world.trace.add(self.world.now, "crash", self.number)
+
+    def restart(self) -> None:
+        """A new adapter with the same address; a device is open on it."""
+        self._start()
+        self.world.trace.add(self.world.now, "restart", self.number)
+
+    def clock(self) -> int:
+        """What the adapter believes the time is."""
+        now = self.world.now
+        return now + now * self._skew_ppm // MILLION
+
+    def _observe(self, event: str, qp: int, psn: int, state: str, reason: str) -> None:
+        """Something happened inside the adapter (`softhca.transport.observation`)."""
+        self.world.trace.inside(self.world.now, event, self.number, qp, psn, state, reason)
+
+    def _world_time(self, local_ns: int) -> int:
+        """The first moment of the world at which `clock` shows ``local_ns``."""
+        if not self._skew_ppm:
+            return local_ns
+        moment = local_ns * MILLION // (MILLION + self._skew_ppm)
+        while moment + moment * self._skew_ppm // MILLION < local_ns:
+            moment += 1
+        return moment
+
+    def stalled_until(self) -> int:
+        """0, or when the adapter goes on."""
+        period_ns, stall_ns = self.world.faults.stall_period_ns, self.world.faults.stall_ns
+        if not period_ns:
+            return 0
+        moment = self.world.now + self._stall_phase_ns
+        return self.world.now + period_ns - moment % period_ns if is_off(moment, period_ns, stall_ns) else 0
+
+    def turn(self) -> None:
+        """Let the adapter and its programs do all that can be done at this moment; then plan the next one."""
+        engine = self.engine
+        if engine is None:
+            return
+        wake_ns = self.stalled_until()
+        if not wake_ns:
+            now = self.clock()
+            engine.expire(now)
+            for _ in range(TURNS):
+                busy = self._transmit(now)
+                for task in self.tasks:
+                    busy = task() or busy
+                if not busy or self.engine is not engine:
+                    break
+            else:
+                self.world.report.fail("adapters come to rest", f"adapter {self.number} always has work")
+            deadline_ns = engine.next_deadline()
+            if deadline_ns >= NEVER:
+                return
+            wake_ns = max(self._world_time(deadline_ns), self.world.now + 1)
+        if wake_ns < self._wake_ns or self._wake_ns <= self.world.now:
+            self._wake_ns = wake_ns
+            self.world.at(wake_ns, self._wake, wake_ns)
+
+    def _wake(self, planned_ns: int) -> None:
+        if planned_ns == self._wake_ns:
+            self._wake_ns = NEVER
+            self.turn()
+
+    def _transmit(self, now: int) -> bool:
+        engine, burst = self.engine, self._burst
+        for sent in range(BURSTS_A_TURN):
+            if not engine.transmit(PORT_NUMBER, burst, now):
+                return sent > 0
+            self.world.carry(self, burst)
+        return True
+
+    def drops(self) -> dict[str, int]:
+        """Why the adapter dropped packets, and how many, by name; empty while it is down."""
+        if self.engine is None:
+            return {}
+        counters = self.engine.port_counters()
+        return {name: count for name, count in counters.items() if count and name.startswith("drops_")}
+
+    def resources(self) -> dict[str, int]:
+        """What exists in the adapter, and the bytes charged to its windows."""
+        if self.engine is None:
+            return {}
+        counts = {kind.name: self.engine.resources.count(kind) for kind in Kind}
+        windows = self.engine.port.windows.values()
+        counts["bytes in flight"] = sum(window.in_flight_bytes for window in windows)
+        counts["window waiters"] = sum(len(window.waiters) for window in windows)
+        return counts
+
+    def close(self) -> None:
+        """Close every device and give the memory back."""
+        for device in self.devices:
+            device.close()

@@ -1,0 +1,77 @@
+"""Who polls completion queues in a world, and gives each completion to the program that it is for."""
+
+from __future__ import annotations
+
+from softhca.driver.device import CqHandle
+from softhca.simulation.node import Node
+from softhca.simulation.program import Program
+
+BATCH = 64
+
+
+class Poller:
+    """Polls one completion queue for the programs whose queue pairs use it.
+
+    ``armed``: only when an event has told that there is something, as a program that sleeps does; else
+    whenever there is something.  ``every_ns``: not more often than that.
+    """
+
+    def __init__(self, node: Node, cq: CqHandle, armed: bool = False, every_ns: int = 0) -> None:
+        self.node = node
+        self.cq = cq
+        self._programs: dict[int, Program] = {}
+        self._armed = armed
+        self._told = armed
+        self._every_ns = every_ns
+        self._not_before_ns = 0
+        if armed:
+            cq.on_event = self._tell
+
+    def add(self, program: Program) -> None:
+        """A program whose completions come here."""
+        self._programs[program.qp.number] = program
+
+    def _tell(self) -> None:
+        self._told = True
+
+    def turn(self) -> bool:
+        """Poll and let the programs go on; whether there was anything."""
+        if self._armed:
+            self.node.device.events.sort()
+            if not self._told:
+                return False
+        elif not self.cq.waiting():
+            return False
+        if self._every_ns and self._must_wait():
+            return False
+        completions = self.cq.poll(BATCH)
+        touched = dict.fromkeys(completion.qp_num for completion in completions)
+        for completion in completions:
+            program = self._programs.get(completion.qp_num)
+            if program is None:
+                self.node.world.report.fail(
+                    "completions of one's own", f"adapter {self.node.number}: queue pair {completion.qp_num}"
+                )
+                continue
+            program.take(completion)
+        for number in touched:
+            if number in self._programs:
+                self._programs[number].advance()
+        if self._armed and not completions:
+            self._told = False
+            self.cq.arm()
+            # what came between the last poll and arming has no event
+            self._told = self.cq.waiting() > 0
+            return self._told
+        return bool(completions)
+
+    def _must_wait(self) -> bool:
+        world = self.node.world
+        if world.now < self._not_before_ns:
+            return True
+        self._not_before_ns = world.now + self._every_ns
+        world.at(self._not_before_ns, self._wake)
+        return False
+
+    def _wake(self, _: object) -> None:
+        self.node.turn()

@@ -1,0 +1,80 @@
+"""Addresses and keys that requests name: right ones, and ones that are wrong in one thing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from softhca.simulation.arena import OPEN, Arena, Buffer
+from softhca.simulation.operations import Operation
+from softhca.simulation.trespass import (
+    BEFORE,
+    BEYOND,
+    FAR,
+    LOCAL,
+    MISALIGNED,
+    RECEIVE,
+    REMOTE,
+    Trespass,
+)
+
+KEY_MASK = 0x00F0_0F01
+NO_KEY = 0xDEAD_BEEF
+MASK64 = (1 << 64) - 1
+
+
+class Target(NamedTuple):
+    """Address and key of a range."""
+
+    va: int
+    rkey: int
+
+
+def remote_target(operation: Operation, remote: Buffer | None, arena: Arena) -> Target:
+    """What a request names of its peer's memory; an empty one names nothing that exists."""
+    trespass = operation.trespass
+    if trespass is not None and trespass.side == REMOTE:
+        return _wrong(trespass, arena, len(operation.data))
+    if remote is None:
+        # requests that are refused for another reason name memory that is there
+        region = arena.regions[OPEN]
+        return Target(region.va, region.rkey)
+    if not operation.data:
+        return Target(0, NO_KEY)  # the key of an empty request is not looked at (C9-193)
+    return Target(arena.va(remote), arena.regions[remote.region].rkey)
+
+
+def _wrong(trespass: Trespass, arena: Arena, length: int) -> Target:
+    """A range that may not be used as ``trespass`` says."""
+    region = arena.regions[trespass.region]
+    va = region.va
+    aligned = trespass.kind in ("add", "swap")
+    if trespass.place == BEYOND:
+        va = region.va + region.length - length + 1
+        va += -va % 8 if aligned else 0
+    elif trespass.place == BEFORE:
+        va = region.va - (8 if aligned else 1)
+    elif trespass.place == FAR:
+        va = region.va + (1 << 63 if length % 2 else 1 << 32)
+    elif trespass.place == MISALIGNED:
+        va = region.va + 4
+    return Target(va & MASK64, region.rkey ^ (KEY_MASK if trespass.wrong_key else 0))
+
+
+def local_elements(
+    arena: Arena, buffer: Buffer, parts: int, trespass: Trespass | None = None
+) -> list[tuple[int, int, int]]:
+    """A buffer as so many scatter/gather elements, or what is wrong with them."""
+    region = arena.regions[buffer.region]
+    va, key, length = arena.va(buffer), region.lkey, buffer.length
+    if trespass is not None and trespass.side in (LOCAL, RECEIVE):
+        target = _wrong(trespass, arena, max(length, 1))
+        key = arena.regions[trespass.region].lkey ^ (KEY_MASK if trespass.wrong_key else 0)
+        return [(target.va, length, key)]
+    if parts == 1 or length < parts:
+        return [(va, length, key)]
+    elements, left = [], length
+    for part in range(parts - 1, 0, -1):
+        taken = left // (part + 1) + (part == 1)
+        elements.append((va, taken, key))
+        va, left = va + taken, left - taken
+    return [*elements, (va, left, key)]

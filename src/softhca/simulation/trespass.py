@@ -1,0 +1,91 @@
+"""Requests that must not succeed: each is wrong in one thing, and ends as the standard has it.
+
+IBTA vol. 1, 9.7.4.1 and 9.9 (errors of the responder), 10.7 and 11.6.2 (completion statuses).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softhca.simulation.arena import FOREIGN, OPEN, PRIVATE, READ_ONLY, REVOKED
+from softhca.simulation.kinds import (
+    ADD,
+    LOCAL_LENGTH,
+    LOCAL_PROTECTION,
+    READ,
+    REMOTE_ACCESS,
+    REMOTE_INVALID,
+    REMOTE_OPERATION,
+    SEND,
+    SWAP,
+    WRITE,
+    WRITE_IMM,
+)
+
+INSIDE, BEYOND, BEFORE, FAR, MISALIGNED = "inside", "beyond", "before", "far", "misaligned"
+"""Where in the region: inside; the last byte behind its end; the first byte before its start; 2^32 or 2^63
+away; not at a multiple of 8."""
+
+REMOTE, LOCAL, RECEIVE = "remote", "local", "receive"
+"""Whose memory is meant: the peer's, named by the request; the own; the peer's, named by its receive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trespass:
+    """``kind`` of request; ``status`` of its completion; ``receive_status`` of the receive it uses, or 0."""
+
+    kind: str
+    status: int
+    side: str = REMOTE
+    region: str = OPEN
+    place: str = INSIDE
+    wrong_key: bool = False
+    too_long: bool = False
+    receive_status: int = 0
+
+    def __str__(self) -> str:
+        key = ", wrong key" if self.wrong_key else ""
+        long = ", longer than its receive" if self.too_long else ""
+        return f"{self.kind} {self.place} the {self.side} {self.region} region{key}{long}"
+
+
+def _remote(kind: str) -> list[Trespass]:
+    places = [Trespass(kind, REMOTE_ACCESS, region=OPEN, place=place) for place in (BEYOND, BEFORE, FAR)]
+    regions = {READ: (PRIVATE,), WRITE: (PRIVATE, READ_ONLY), WRITE_IMM: (PRIVATE, READ_ONLY)}
+    without_right = regions.get(kind, (PRIVATE, READ_ONLY))
+    return [
+        *places,
+        Trespass(kind, REMOTE_ACCESS, wrong_key=True),
+        *(Trespass(kind, REMOTE_ACCESS, region=region) for region in (FOREIGN, REVOKED, *without_right)),
+    ]
+
+
+RELIABLE: tuple[Trespass, ...] = (
+    *(trespass for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP) for trespass in _remote(kind)),
+    *(Trespass(kind, REMOTE_INVALID, place=MISALIGNED) for kind in (ADD, SWAP)),
+    *(
+        Trespass(kind, LOCAL_PROTECTION, LOCAL, region, place, wrong_key)
+        for kind in (SEND, WRITE, READ)
+        for region, place, wrong_key in (
+            (OPEN, BEYOND, False), (OPEN, BEFORE, False), (OPEN, INSIDE, True), (FOREIGN, INSIDE, False),
+            (REVOKED, INSIDE, False),
+        )
+    ),
+    Trespass(READ, LOCAL_PROTECTION, LOCAL, READ_ONLY),
+    Trespass(SEND, REMOTE_INVALID, RECEIVE, too_long=True, receive_status=LOCAL_LENGTH),
+    *(
+        Trespass(SEND, REMOTE_OPERATION, RECEIVE, region, place, wrong_key, receive_status=LOCAL_PROTECTION)
+        for region, place, wrong_key in (
+            (OPEN, BEYOND, False), (OPEN, INSIDE, True), (FOREIGN, INSIDE, False), (READ_ONLY, INSIDE, False),
+            (REVOKED, INSIDE, False),
+        )
+    ),
+)  # fmt: skip
+"""Of a reliable connection."""
+
+UNRELIABLE: tuple[Trespass, ...] = tuple(
+    Trespass(trespass.kind, 0, REMOTE, trespass.region, trespass.place, trespass.wrong_key)
+    for kind in (WRITE, WRITE_IMM)
+    for trespass in _remote(kind)
+)
+"""Of an unreliable connection: the responder is silent, and the requester hears of nothing."""
