@@ -4,10 +4,12 @@ import pytest
 from softhca.simulation.traffic import RECEIVE_BIT, Program
 
 from softhca.driver.cq import CqHandle
-from softhca.simulation import world as world_module
+from softhca.simulation import node as node_module
+from softhca.simulation.arena import Arena
 from softhca.simulation.oracle import CompletionOrder, Report, check_guards, check_mixture, check_resources
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
+from softhca.simulation.program import RECEIVE_BIT, Program
 from softhca.simulation.runner import run_world
 
 
@@ -44,7 +46,8 @@ def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
     def spoil(self, completion):
         buffer = self.receives.buffers[completion.wr_id & ~RECEIVE_BIT]
         if completion.byte_len:
-            self.node.arena.memory[self.node.arena.outside + buffer.offset + completion.byte_len - 1] ^= 1
+            arena = self.shared.arena
+            arena.memory[arena.at(buffer) + completion.byte_len - 1] ^= 1
         received(self, completion)
 
     monkeypatch.setattr(Program, "_received", spoil)
@@ -62,13 +65,21 @@ def test_a_request_that_never_completes_is_found(monkeypatch):
 
 
 def test_a_write_outside_every_buffer_is_found(monkeypatch):
-    turn = world_module.Node.turn
+    arenas = []
+
+    def spoil(node):
+        for arena in arenas:
+            arena.memory[3:4] = b"\0"
+
+    freeze = Arena.freeze
+    monkeypatch.setattr(Arena, "freeze", lambda self: (freeze(self), arenas.append(self)))
+    turn = node_module.Node.turn
 
     def stray(self):
         turn(self)
-        self.arena.memory[3] = 0
+        spoil(self)
 
-    monkeypatch.setattr(world_module.Node, "turn", stray)
+    monkeypatch.setattr(node_module.Node, "turn", stray)
     assert rules("rc-mix", [1]) == {"guard bytes"}
 
 
@@ -79,12 +90,12 @@ def test_datagrams_from_a_wrong_source_are_found(monkeypatch):
 
 def test_a_success_after_an_error_and_a_flush_without_one_are_found():
     report = Report()
-    late = CompletionOrder(report, "a", may_fail=True)
+    late = CompletionOrder(report, "a", frozenset({12}))
     late.post()
     late.post()
     assert not late.complete(0, 12)
     late.complete(1, 0)
-    early = CompletionOrder(report, "b", may_fail=True)
+    early = CompletionOrder(report, "b", frozenset({12}))
     early.post()
     early.complete(0, 5)
     assert [found.rule for found in report.violations] == ["flush after an error", "an error before a flush"]
@@ -92,16 +103,16 @@ def test_a_success_after_an_error_and_a_flush_without_one_are_found():
 
 def test_reads_and_writes_that_do_not_hold_their_bytes_are_found():
     report = Report()
-    order = CompletionOrder(report, "a", False)
-    oracle = ReliableOracle(report, order, CompletionOrder(report, "b", False))
+    order = CompletionOrder(report, "a", frozenset())
+    oracle = ReliableOracle(report, order, CompletionOrder(report, "b", frozenset()))
     oracle.succeed_read(0, b"abcd", b"abcd")
-    oracle.post_write(1, b"abcd")
-    oracle.succeed_write(1, b"abcd")
+    oracle.post_write(1, 1, b"abcd")
+    oracle.succeed_write(1, 1, b"abcd")
     assert not report.violations
     oracle.succeed_read(2, b"abcX", b"abcd")
-    oracle.post_write(3, b"abcd")
-    oracle.succeed_write(3, b"abc\x5a")
-    check_mixture(report, "w", b"a\x5aX", b"abc")
+    oracle.post_write(3, 3, b"abcd")
+    oracle.succeed_write(3, 3, b"abc\x5a")
+    check_mixture(report, "w", b"a\x5aX", [b"abc"])
     assert [found.rule for found in report.violations] == [
         "a read returns what memory held", "success means written", "writes bring their own bytes",
     ]  # fmt: skip
@@ -109,9 +120,12 @@ def test_reads_and_writes_that_do_not_hold_their_bytes_are_found():
 
 def counter(*steps):
     report = Report()
-    oracle = CounterOracle(report)
+    oracle = CounterOracle(report, 0)
     for step in steps[:-1]:
-        (oracle.post if step[0] == "post" else oracle.complete)("q", *step[1:])
+        if step[0] == "post":
+            oracle.post("q", step[1], 1, step[2])
+        else:
+            oracle.complete("q", *step[1:])
     oracle.finish(steps[-1])
     return [found.rule for found in report.violations]
 

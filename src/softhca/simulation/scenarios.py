@@ -16,6 +16,9 @@ from softhca.simulation.kinds import (
     READ,
     READ_BACK,
     RELAY,
+    REMOTE_OPERATION,
+    RETRY_EXCEEDED,
+    RNR_EXCEEDED,
     SEND,
     SEND_IMM,
     SWAP,
@@ -35,7 +38,8 @@ class Scenario:
 
     ``receives_first``: receives posted before the traffic begins (0: all); then one more each
     ``receive_every_ns``, if it is not 0.  ``shared``: receives come from one shared receive queue a host.
-    ``legal``: statuses with which requests may fail in this world.  ``first_psn``: −1 is drawn from the seed.
+    ``legal``: statuses with which requests may fail in this world; where packets vanish they may time out.
+    ``first_psn``: −1 is drawn from the seed.
     ``ip`` is the version of the links' addresses.  ``partition``: the seed cuts one direction, sometimes for
     ever.  ``forged``: behind so many packets a stranger sends one of his.  ``trespass``: in each pair one
     side asks once for what it may not have.  ``crash``: the second adapter dies and starts again.  ``quit``:
@@ -76,8 +80,8 @@ _RC_KINDS = (
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
-_RETRY = frozenset({12})
-_RNR = frozenset({13})
+_OVERRUN = frozenset({REMOTE_OPERATION, RETRY_EXCEEDED})
+_RNR = frozenset({RNR_EXCEEDED, RETRY_EXCEEDED})
 
 SCENARIOS = {
     scenario.name: scenario
@@ -85,15 +89,14 @@ SCENARIOS = {
         Scenario("rc-mix", "every RC operation over a clean link", RC, _RC_KINDS, inside=1),
         Scenario(
             "rc-loss", "RC over a link that loses, also in bursts", RC, _RC_KINDS,
-            Faults(loss=0.02, burst_loss=0.002, jitter_ns=500), legal=_RETRY,
+            Faults(loss=0.02, burst_loss=0.002, jitter_ns=500),
         ),
         Scenario(
             "rc-chaos", "RC with 10% loss, reordering and duplication each", RC, _RC_KINDS, _CHAOS,
-            legal=_RETRY,
         ),
         Scenario(
             "rc-corrupt", "RC over a link that flips bits and cuts packets", RC, _RC_KINDS,
-            Faults(corruption=0.05, truncation=0.02), ip=6, legal=_RETRY,
+            Faults(corruption=0.05, truncation=0.02), ip=6,
         ),
         Scenario(
             "rc-weather", "RC over a slow link that flaps; adapters stall, and their clocks run apart",
@@ -102,20 +105,19 @@ SCENARIOS = {
                 loss=0.005, jitter_ns=3_000, bandwidth_bytes_per_s=2_000_000_000, flap_period_ns=3_000_000,
                 flap_ns=200_000, stall_period_ns=2_000_000, stall_ns=150_000, skew_ppm=500,
             ),
-            legal=_RETRY,
         ),
         Scenario(
             "rc-bulk", "long RC messages, many packets each", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
-            Faults(loss=0.002, delay_ns=3_000), pairs=1, operations=12, largest_bytes=200_000, legal=_RETRY,
+            Faults(loss=0.002, delay_ns=3_000), pairs=1, operations=12, largest_bytes=200_000,
         ),
         Scenario(
             "fabric", "RC between four adapters, and inside each", RC, _RC_KINDS,
             Faults(loss=0.01, reordering=0.01, duplication=0.01),
-            adapters=4, pairs=1, inside=1, operations=10, legal=_RETRY,
+            adapters=4, pairs=1, inside=1, operations=10,
         ),
         Scenario(
             "rc-forged", "RC beside a stranger who sends what looks right", RC, _RC_KINDS,
-            Faults(loss=0.002), forged=0.1, legal=_RETRY,
+            Faults(loss=0.002), forged=0.1,
         ),
         Scenario(
             "rc-trespass", "RC requests that ask for what they may not have", RC, _RC_KINDS,
@@ -123,11 +125,11 @@ SCENARIOS = {
         ),
         Scenario(
             "rc-crash", "RC while an adapter dies and starts again", RC, _RC_KINDS, Faults(loss=0.005),
-            crash=True, legal=_RETRY,
+            crash=True,
         ),
         Scenario(
             "rc-quit", "RC while programs close their queue pairs", RC, _RC_KINDS, Faults(loss=0.005),
-            pairs=3, quit=True, legal=_RETRY,
+            pairs=3, quit=True,
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
@@ -144,7 +146,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rnr", "RC to a receiver that posts its receives late", RC, (SEND, SEND_IMM, WRITE_IMM, READ),
-            Faults(loss=0.01), receives_first=1, receive_every_ns=150_000, legal=_RETRY,
+            Faults(loss=0.01), receives_first=1, receive_every_ns=150_000,
         ),
         Scenario(
             "rnr-end", "RC to a receiver that stops posting receives", RC,
@@ -152,20 +154,20 @@ SCENARIOS = {
         ),
         Scenario(
             "cq-late", "completion queues that are looked at late, and too short", RC, _RC_KINDS,
-            pairs=2, poll_every_ns=400_000, cq_entries=12, legal=_RETRY | {11},
+            pairs=2, poll_every_ns=400_000, cq_entries=12, legal=_OVERRUN,
         ),
         Scenario(
             "psn-wrap", "RC across the end of the PSNs, with loss", RC, _RC_KINDS,
-            Faults(loss=0.03, duplication=0.03), first_psn=0xFFFFF0, legal=_RETRY,
+            Faults(loss=0.03, duplication=0.03), first_psn=0xFFFFF0,
         ),
         Scenario(
             "partition", "RC while one direction is cut, for a while or for ever", RC, _RC_KINDS,
-            partition=True, legal=_RETRY,
+            partition=True,
         ),
         Scenario(
             "srq", "RC to a shared receive queue, with loss", RC,
             (SEND, SEND_IMM, WRITE_IMM, WRITE, RELAY, READ), Faults(loss=0.02),
-            pairs=3, shared=True, legal=_RETRY,
+            pairs=3, shared=True,
         ),
     )
 }  # fmt: skip

@@ -181,7 +181,8 @@ class Setting:
         scenario = self.scenario
         offends = any(operation.trespass for operation in operations)
         suffers = any(operation.trespass for operation in incoming)
-        legal = scenario.legal | ({RETRY_EXCEEDED} if suffers or scenario.legal else set())
+        vanishing = not self.lossless or bool(self.world.faults.stall_ns)
+        legal = scenario.legal | ({RETRY_EXCEEDED} if vanishing or suffers or scenario.quit else set())
         flushable = suffers or scenario.quit or scenario.crash or scenario.cq_entries > 0
         order = CompletionOrder(self.world.report, name, frozenset(legal), flushable)
         program = Program(host.shared, name, scenario, operations, receives, Oracles(order))

@@ -24,7 +24,8 @@ class Trace:
 
     Every line is an object with ``time_ns`` (virtual), ``event`` and ``adapter`` first; packets have their
     ``number`` (counted as they are sent, from 1), ``qp`` (destination), ``source_qp`` (of datagrams),
-    ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them, ``reason``.  The digest is the same whether lines are written or not.
+    ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them, ``reason``.
+    The digest is the same whether lines are written or not.
     """
 
     def __init__(self, write: Callable[[str], object] | None = None) -> None:

@@ -38,7 +38,8 @@ class Flight:
     """
 
     __slots__ = (
-        "destination", "from_node", "node", "numbers", "packets", "source", "source_port", "traffic_class", "what",
+        "destination", "from_node", "node", "numbers", "packets", "source", "source_port", "traffic_class",
+        "what",
     )  # fmt: skip
 
     def __init__(
@@ -184,15 +185,18 @@ class World:
             self._lost(node, data)
             data = frame  # the receiving host looks at the headers when it is there
         port, traffic_class = route.source_port, route.traffic_class
-        number = self.trace.packets
-        return Flight(source, node, [data], number, what, route.source, port, traffic_class, route.destination)
+        return Flight(
+            source, node, [data], self.trace.packets, what, route.source, port, traffic_class,
+            route.destination,
+        )  # fmt: skip
 
     def _forge(self, source: Node, node: Node, route: Any, data: bytes) -> None:
         assert self._forger is not None
         forged = self._forger.after(route, data)
         if forged is not None:
             packet, gid, delay_ns = forged
-            flight = Flight(source, node, [packet], -1, "forged", gid, route.source_port, 0, route.destination)
+            port = route.source_port
+            flight = Flight(source, node, [packet], -1, "forged", gid, port, 0, route.destination)
             self.at(self.now + delay_ns, self._arrive, flight)
 
     def _lost(self, node: Node, data: bytes) -> None:
