@@ -1,7 +1,6 @@
 """Oracles find bugs that are put in on purpose: into worlds, and into their own input."""
 
 import pytest
-from softhca.simulation.traffic import RECEIVE_BIT, Program
 
 from softhca.driver.cq import CqHandle
 from softhca.simulation import node as node_module

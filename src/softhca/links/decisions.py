@@ -89,7 +89,8 @@ class Script:
     def damages(self) -> bool:
         """Whether it repeats damage to bytes of packets."""
         repeated = (self._repeat or {}).values()
-        return any(one.kind in (TRUNCATED, CORRUPTED) for link in repeated for found in link.values() for one in found)
+        decisions = (one for link in repeated for found in link.values() for one in found)
+        return any(one.kind in (TRUNCATED, CORRUPTED) for one in decisions)
 
     def pass_packet(self) -> None:
         """One more packet on a link that repeats."""
