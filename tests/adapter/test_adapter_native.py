@@ -1,5 +1,7 @@
 """Native ports: RC and UC over LRH … VCRC, with and without GRH; loop-back; LMC; what the wire shows."""
 
+import warnings
+
 import pytest
 from adapter_world import (
     COMPARE_SWAP,
@@ -25,6 +27,8 @@ from native_world import (
     native_pair,
 )
 
+from softhca.adapter.counters import PortCounters
+from softhca.wire.drops import COUNT, DROP_RAW
 from softhca.wire.opcodes import OPCODES
 
 GRH = pytest.mark.parametrize("grh", [False, True], ids=["local", "global"])
@@ -212,3 +216,36 @@ def test_a_native_port_says_what_it_is():
     assert end.device.query_gid(1, 0) == gid(1)
     assert end.device.query_device()["node_guid"] == GUID + 1
     world.close()
+
+
+def test_a_reason_that_nobody_knows_counts_as_resources():
+    counters = PortCounters()
+    for reason in (COUNT, 10_000, 0, -1, DROP_RAW):
+        counters.drop(reason)
+    assert (counters.as_dict()["drops_resources"], counters.as_dict()["drops_raw"]) == (4, 1)
+
+
+@GRH
+def test_scapy_reads_the_same_headers(grh):
+    roce = _scapy()
+    world, left, qp, right, right_qp = native_pair(RC, grh)
+    post(qp, WRITE, [left.sge(0, 5)], va=right.va, rkey=right.key.rkey)
+    left.poll(1)
+    packet = world.packets[0]
+    offset = 8
+    if grh:
+        header = roce.GRH(packet[8:48])
+        assert (header.ipver, header.nexthdr, header.paylen) == (6, 0x1B, len(packet) - 50)
+        assert (header.sgid, header.dgid) == tuple(int.from_bytes(gid(n), "big") for n in (1, 2))
+        offset = 48
+    bth = roce.BTH(packet[offset : offset + 12] + bytes(4))  # it ends in an ICRC
+    assert (bth.opcode, bth.padcount, bth.pkey, bth.dqpn) == (0x0A, 3, 0xFFFF, right_qp.number)
+    assert (bth.ackreq, bth.psn, bth.version, bth.migreq) == (1, 100, 0, 1)
+    world.close()
+
+
+def _scapy():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own imports
+        from scapy.contrib import roce
+    return roce

@@ -90,6 +90,11 @@ def test_the_icrc_goes_out_least_significant_byte_first() -> None:
     check(buffer, build.put_icrc(buffer, 2, 0xF1223344), 2, b"\x44\x33\x22\xf1")
 
 
+def test_the_vcrc_goes_out_least_significant_byte_first() -> None:
+    buffer = bytearray(b"\xaa" * 7)
+    check(buffer, build.put_vcrc(buffer, 2, 0xF144), 2, b"\x44\xf1")
+
+
 def test_header_bytes_are_the_bth_and_its_extensions() -> None:
     assert build.header_bytes(0x00) == 12
     assert build.header_bytes(0x0B) == 12 + 16 + 4

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_samples import FRAMINGS, routes, sample_route, v4
 
+from softhca.machine.primitives import address_of
 from softhca.wire.framing import DUMMY_LRH, masked
 from softhca.wire.ip import internet_checksum
 from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route
@@ -131,3 +132,33 @@ def test_defaults_are_what_we_send() -> None:
     route = Route(ROCE_V4, v4("10.0.0.1"), v4("10.0.0.2"))
     assert (route.identification, route.source_port, route.destination_port) == (0, 0xC000, 4791)
     assert (route.hop_limit, route.traffic_class, route.flow_label) == (64, 0, 0)
+
+
+@given(routes(), LENGTHS, st.integers(0, 15))
+def test_the_front_that_is_written_into_packets_is_the_headers(route: Route, length: int, vl: int) -> None:
+    native = route.framing == NATIVE
+    assert route.vl == route.sl
+    route.vl = vl
+    buffer = bytearray(b"\xee" * 80)
+    for size in (length, 64, length):
+        route.put_front(address_of(buffer) + 3, size)
+        expected = route.headers(size, vl) if native else b""
+        assert route.prefix_bytes == len(expected)
+        assert buffer == b"\xee" * 3 + expected + b"\xee" * (77 - len(expected))
+    assert route.suffix_bytes == (2 if native else 0)
+
+
+def test_the_front_follows_what_may_be_changed_at_any_time() -> None:
+    route = sample_route("native_grh")
+    route.traffic_class, route.flow_label, route.hop_limit = 0xA5, 0xFEDCB, 0x77
+    buffer = bytearray(48)
+    route.put_front(address_of(buffer), 48)
+    assert bytes(buffer) == route.headers(48, route.vl)
+    assert buffer[8:12].hex() == "6a5fedcb"
+
+
+def test_a_peer_is_known_by_its_gid_or_its_lid() -> None:
+    assert sample_route("native").peer == b"\x37\x5c"
+    for kind in ("native_grh", "ipv6", "ipv4"):
+        route = sample_route(kind)
+        assert route.peer == route.destination

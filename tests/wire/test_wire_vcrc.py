@@ -24,6 +24,12 @@ def test_it_is_the_remainder_of_the_standards_polynomial(data: bytes) -> None:
     assert vcrc.compute(data) == divided(data)
 
 
+@pytest.mark.parametrize("length", range(50))
+def test_every_length_around_the_steps_of_sixteen_bytes(length: int) -> None:
+    data = bytes((37 * n + 11) & 0xFF for n in range(length))
+    assert vcrc.compute(data) == divided(data)
+
+
 @given(st.binary(max_size=50), st.binary(max_size=50), st.binary(max_size=50))
 def test_a_range_of_a_buffer_counts_alone(before: bytes, data: bytes, behind: bytes) -> None:
     buffer = bytearray(before + data + behind)

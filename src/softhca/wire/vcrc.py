@@ -60,7 +60,7 @@ def compute(data, offset=0, length=-1):
             ^ _TABLES[768 + data[i + 12]]
             ^ _TABLES[512 + data[i + 13]]
             ^ _TABLES[256 + data[i + 14]]
-            ^ _TABLES[0 + data[i + 15]]
+            ^ _TABLES[data[i + 15]]
         )
         i += _SLICE_BYTES
     while i < end:
