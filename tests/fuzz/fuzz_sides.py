@@ -11,7 +11,7 @@ from collections import deque
 
 from adapter_world import ALL_RIGHTS, LOCAL_WRITE, RC, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, UC, UD, gid
 
-from softhca.adapter.config import AdapterConfig
+from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
 from softhca.adapter.engine import PORT_NUMBER, Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
@@ -21,8 +21,9 @@ from softhca.driver.qp import QpHandle
 from softhca.machine.primitives import address_of
 from softhca.memory.host import HostMemory
 from softhca.transport.states import ERR, INIT, RESET, RTR, RTS, SQD
-from softhca.wire import icrc
+from softhca.wire import icrc, vcrc
 from softhca.wire.burst import Arrival, Burst
+from softhca.wire.framing import NATIVE as NATIVE_FRAMING
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.opcodes import READ_RESPONSE
 from softhca.wire.packet_view import PacketView
@@ -52,6 +53,10 @@ WINDOWS = (GRANTED, READABLE, COUNTERS, INBOX, OUTBOX, FOREIGN, FLEETING)
 PUBLIC = (GRANTED, READABLE, OUTBOX, FLEETING)
 READ_WINDOWS = {GRANTED, READABLE, FLEETING}
 GROUP = bytes(10) + b"\xff\xff\xe0\0\0\x05"  # 224.0.0.5
+NATIVE_GROUP = b"\xff\x12" + bytes(13) + b"\x05"
+GROUP_LID = 0xC005
+ROCE, LOCAL, GLOBAL = "roce", "native", "native with GRH"
+FRAMINGS = (ROCE, LOCAL, GLOBAL)
 NAMES = ("rc", "srq", "uc", "ud")
 KINDS = {"rc": RC, "srq": RC, "uc": UC, "ud": UD}
 
@@ -64,9 +69,16 @@ def clean(data: bytes) -> bytes:
 class Side:
     """One adapter, its open device, its memory, and a queue pair of each of ``NAMES``."""
 
-    def __init__(self, number: int, seed: int) -> None:
-        self.gid, self.peer_gid = gid(number), gid(3 - number)
-        config = AdapterConfig(gids=(self.gid,), active_mtu=MTU, max_sources=MAX_SOURCES, max_windows=4)
+    def __init__(self, number: int, seed: int, framing: str = ROCE) -> None:
+        self.native, self.has_grh = framing != ROCE, framing == GLOBAL
+        self.lid, self.peer_lid = 8 * number, 8 * (3 - number)
+        name = native_gid if self.native else gid
+        self.gid, self.peer_gid, self.stranger = name(number), name(3 - number), name(77)
+        self.group = NATIVE_GROUP if self.native else GROUP
+        options = {"framing": NATIVE, "lid": self.lid} if self.native else {}
+        config = AdapterConfig(
+            gids=(self.gid,), active_mtu=MTU, max_sources=MAX_SOURCES, max_windows=4, **options
+        )
         self.now = 1_000_000
         # one side's packets are so dear that few of them fill the window towards the other
         overhead_bytes = 30_000 * (number - 1)
@@ -83,10 +95,33 @@ class Side:
         self._register()
         self._queues()
         self.view, self.burst, self.arrival = PacketView(), Burst(), Arrival()
-        self.route = Route(ROCE_V4, self.gid, self.peer_gid, 0xC000)
-        self.route_here = Route(ROCE_V4, self.peer_gid, self.gid, 0xC000)
+        self.route = self._route(self.gid, self.peer_gid, self.lid, self.peer_lid)
+        self.route_here = self._route(self.peer_gid, self.gid, self.peer_lid, self.lid)
         self.fed = 0
         self.counted = self._counted()
+
+    def _route(
+        self,
+        source: bytes,
+        destination: bytes,
+        slid: int,
+        dlid: int,
+        port: int = 0xC000,
+        has_grh: bool = False,
+    ) -> Route:
+        """A route in this side's framing."""
+        if not self.native:
+            return Route(ROCE_V4, source, destination, port)
+        has_grh |= self.has_grh
+        target = destination if has_grh else bytes(16)
+        return Route(NATIVE_FRAMING, source, target, slid=slid, dlid=dlid, has_grh=has_grh)
+
+    def _vector(self, to: bytes, dlid: int) -> dict[str, object]:
+        """The address vector of a port or group."""
+        vector = {"dgid": to, "is_global": 1, "port_num": 1, "hop_limit": 9}
+        if self.native:
+            vector.update(dlid=dlid, is_global=int(self.has_grh or to == self.group))
+        return vector
 
     def _image(self) -> bytes:
         """The map as it is at first."""
@@ -118,10 +153,15 @@ class Side:
                 self.pd, KINDS[name], cq, cq, srq, ENTRIES, ENTRIES, 2, 2, 64, False)  # fmt: skip
         self.idle = self.device.create_qp(self.pd, RC, cq, cq, None, 1, 1, 1, 1, 0, False)
         self.engines = {name: self.adapter.queue_pairs[qp.number] for name, qp in self.handles.items()}
-        self.device.attach_mcast(self.engines["ud"].number, GROUP)
+        self.device.attach_mcast(self.engines["ud"].number, self.group)
         self.shared = self.engines["srq"].shared_receive
-        own = [self.device.create_ah(self.pd, {"dgid": to, "is_global": 1, "port_num": 1, "hop_limit": 9})
-               for to in (self.peer_gid, self.gid, gid(77), GROUP)]  # fmt: skip
+        places = (
+            (self.peer_gid, self.peer_lid),
+            (self.gid, self.lid),
+            (self.stranger, 77),
+            (self.group, GROUP_LID),
+        )
+        own = [self.device.create_ah(self.pd, self._vector(to, dlid)) for to, dlid in places]
         self.address_handles = own
 
     # one input
@@ -138,7 +178,7 @@ class Side:
         self.adapter.port.last_source = None
         self.adapter.port.windows.clear()
         self.map[:] = self.image
-        engine, vector = self.engine, {"dgid": self.peer_gid, "is_global": 1, "port_num": 1}
+        engine, vector = self.engine, self._vector(self.peer_gid, self.peer_lid)
         if name == "ud":
             self.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qkey": QKEY})
             self.modify({"qp_state": RTR})
@@ -276,7 +316,28 @@ class Side:
         if source == self.peer_gid and port == 0xC000 and not group:
             self.route_here.identification = 0
             return self.route_here
-        return Route(ROCE_V4, source, GROUP if group else self.gid, port)
+        slid = self.peer_lid if source == self.peer_gid else 77
+        if group:
+            return self._route(source, self.group, slid, GROUP_LID, port, has_grh=True)
+        return self._route(source, self.gid, slid, self.lid, port)
+
+    def sealed(self, body: bytearray, route: Route, wrong: int, change: tuple[int, int]) -> bytes:
+        """BTH … pad with its CRCs and, native, its headers; ``wrong`` is laid over the ICRC, ``change``
+        (offset and bits) over the headers before the CRCs are made.
+        """
+        if not self.native:
+            check = icrc.compute(route, address_of(body), len(body)) if len(body) >= 12 else 0
+            return bytes(body) + (check ^ wrong).to_bytes(4, "little")
+        front = bytearray(route.headers(len(body) + 4))
+        front[change[0] % len(front)] ^= change[1]
+        check = icrc.of_packet(NATIVE_FRAMING, bytes(front), bytes(body)) ^ wrong
+        packet = bytes(front) + body + check.to_bytes(4, "little")
+        return packet + vcrc.compute(packet).to_bytes(2, "little")
+
+    def transport_of(self, segment: bytes) -> bytearray:
+        """BTH … pad of a packet as it crossed the link."""
+        route = self.route_here
+        return bytearray(segment[route.prefix_bytes : len(segment) - 4 - route.suffix_bytes])
 
     def receive(self, data: bytes, source: bytes, port: int, stride: int, group: bool = False) -> None:
         """Bytes arrive, for this side or for the group."""
@@ -286,8 +347,11 @@ class Side:
         arrival = self.arrival
         arrival.buffer[:n] = data
         arrival.length, arrival.stride = n, stride
-        arrival.framing, arrival.source, arrival.source_port = ROCE_V4, source, port
-        arrival.destination, arrival.traffic_class = GROUP if group else self.gid, 0
+        if self.native:
+            arrival.framing = NATIVE_FRAMING
+        else:
+            arrival.framing, arrival.source, arrival.source_port = ROCE_V4, source, port
+            arrival.destination, arrival.traffic_class = self.group if group else self.gid, 0
         for window, key in self.key_bytes.items():
             if key in data:
                 self.named.add(window)
@@ -296,22 +360,30 @@ class Side:
 
     def transmit(self, flight: list[bytes], bursts: int) -> int:
         """Up to ``bursts`` bursts; what they hold is checked and joins ``flight``.  How many there were."""
+        burst = self.burst
         for count in range(bursts):
-            if not self.adapter.transmit(PORT_NUMBER, self.burst, self.now):
+            if not self.adapter.transmit(PORT_NUMBER, burst, self.now):
                 return count
-            burst = self.burst
             for offset in range(0, burst.length, burst.stride):
                 n = min(burst.stride, burst.length - offset)
-                assert icrc.syndrome(burst.route, burst.address + offset, n) == 0
-                assert self.view.decode(burst.data, offset, n) == 0
-                start = self.view.payload
-                payload = burst.buffer[start : start + self.view.payload_bytes]
-                assert SECRET not in payload, "a byte that nobody may read has left"
-                if payload and self.view.operation == READ_RESPONSE:
-                    assert self.named & READ_WINDOWS, "bytes are read without their key"
-                if burst.route.destination == self.peer_gid and len(flight) < 64:
+                self._check_sent(burst.route, offset, n)
+                if burst.route.peer == self.route.peer and len(flight) < 64:
                     flight.append(bytes(burst.buffer[offset : offset + n]))
         return bursts
+
+    def _check_sent(self, route: Route, offset: int, n: int) -> None:
+        """A packet that leaves is sound, and shows nothing that may not be read."""
+        data, view = self.burst.buffer, self.view
+        if self.native:
+            packet = bytes(data[offset : offset + n])
+            assert vcrc.compute(packet[:-2]) == int.from_bytes(packet[-2:], "little")
+        offset, n = offset + route.prefix_bytes, n - route.prefix_bytes - route.suffix_bytes
+        assert icrc.syndrome(route, self.burst.address + offset, n) == 0
+        assert view.decode(self.burst.data, offset, n) == 0
+        payload = data[view.payload : view.payload + view.payload_bytes]
+        assert SECRET not in payload, "a byte that nobody may read has left"
+        if payload and view.operation == READ_RESPONSE:
+            assert self.named & READ_WINDOWS, "bytes are read without their key"
 
     def rest(self, flight: list[bytes]) -> None:
         """What is asked comes to an end without anybody's answer."""
@@ -363,12 +435,12 @@ class Side:
         assert self.map[at:] == self.image[at:], "bytes changed that were not granted"
 
 
-def make_pair() -> tuple[Side, Side]:
+def make_pair(framing: str) -> tuple[Side, Side]:
     """Two sides whose keys hold no byte that is SECRET."""
     sides = []
     for number in (1, 2):
         for seed in range(KEYS_WITHOUT_SECRET):
-            side = Side(number, seed)
+            side = Side(number, seed, framing)
             if all(SECRET not in key.rkey.to_bytes(4, "big") for key in side.keys.values()):
                 break
             side.close()

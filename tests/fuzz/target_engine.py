@@ -11,17 +11,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from adapter_world import ALL_RIGHTS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, gid
+from adapter_world import ALL_RIGHTS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from fuzz_choices import Choices
 from fuzz_sides import (
     COUNTERS,
     FLEETING,
+    GLOBAL,
     GRANTED,
     INBOX,
+    LOCAL,
     MTU_BYTES,
     NAMES,
     OUTBOX,
     QKEY,
+    ROCE,
     VA,
     WINDOWS,
     Side,
@@ -29,9 +32,7 @@ from fuzz_sides import (
     make_pair,
 )
 
-from softhca.machine.primitives import address_of
 from softhca.transport.states import ERR, RTS, SQD
-from softhca.wire import icrc
 from softhca.wire.opcodes import OPCODES
 
 STEPS = 40
@@ -43,15 +44,15 @@ LENGTHS = (0, 1, 8, 255, 256, 257, 600, 1999, 2000, 2001, 1 << 31, (1 << 32) - 1
 PAYLOADS = (0, 1, 3, 8, 255, 256, 257, 512, 1024)
 SYNDROMES = (0x1F, 0x00, 0x05, 0x21, 0x3F, 0x60, 0x61, 0x62, 0x63, 0x64, 0x40, 0x7F)
 NEAR = (0, 0, 0, 0, 1, 2, 3, -1, -2, 5, 1 << 23, -(1 << 23), 77, 0, 0, 1)
-STRANGER = gid(77)
+FRAMING = (ROCE, ROCE, LOCAL, GLOBAL)
 FILL = bytes(i % 113 for i in range(1024))
 
 
 class World:
     """The two sides, and what is on its way to each."""
 
-    def __init__(self) -> None:
-        self.sides = make_pair()
+    def __init__(self, framing: str) -> None:
+        self.sides = make_pair(framing)
         self.flights: tuple[list[bytes], list[bytes]] = ([], [])
         self.now = 1_000_000
         self.inputs = 0
@@ -62,36 +63,37 @@ class World:
             side.close()
 
 
-_worlds: list[World] = []
+_worlds: dict[str, World] = {}
 
 
-def world() -> World:
-    """The present world; a new one after many inputs."""
-    if _worlds and _worlds[0].inputs >= INPUTS_A_WORLD:
-        finish()
-    if not _worlds:
-        _worlds.append(World())
-    _worlds[0].inputs += 1
-    return _worlds[0]
+def world(framing: str) -> World:
+    """The present world of a framing; a new one after many inputs."""
+    if framing in _worlds and _worlds[framing].inputs >= INPUTS_A_WORLD:
+        _worlds.pop(framing).close()
+    if framing not in _worlds:
+        _worlds[framing] = World(framing)
+    _worlds[framing].inputs += 1
+    return _worlds[framing]
 
 
 def finish() -> None:
-    """Close the present world and check that it leaves nothing."""
+    """Close the worlds and check that they leave nothing."""
     while _worlds:
-        _worlds.pop().close()
+        _worlds.popitem()[1].close()
 
 
 def one_input(data: bytes) -> None:
+    choices = Choices(data)
+    kind = choices.byte()
     try:
-        play(world(), Choices(data))
+        play(world(FRAMING[kind >> 2 & 3]), NAMES[kind & 3], choices)
     except BaseException:
         _worlds.clear()  # what comes next begins in a sound one
         raise
 
 
-def play(place: World, choices: Choices) -> None:
+def play(place: World, name: str, choices: Choices) -> None:
     """One input from its begin to rest."""
-    name = choices.pick(NAMES)
     first, second = choices.pick(PSNS), choices.pick(PSNS)
     left, right = place.sides
     access = choices.pick(ACCESS), choices.pick(ACCESS)
@@ -260,7 +262,7 @@ def alter(place: World, choices: Choices) -> None:
     if not flight:
         return
     index = (how >> 1 & 7) % len(flight)
-    body = bytearray(flight[index][:-4])
+    body = side.transport_of(flight[index])
     if how & 0x10:
         del flight[index]
     for _ in range(1 + (how >> 5 & 1)):
@@ -295,28 +297,29 @@ def send(side: Side, body: bytearray, choices: Choices, how: int) -> None:
     """Seal a packet BTH … pad and hand it over: from the peer or a stranger, with a right ICRC or not."""
     body[12:] = clean(body[12:])
     source, port, stride, identification, group = side.peer_gid, 0xC000, 0, 0, False
+    wrong, change = 0, (0, 0)
     if how == 3:
         extra = choices.byte()
         kind = extra & 7
         if kind == 1:
-            source = STRANGER
+            source = side.stranger
         elif kind == 2:
             port += extra >> 3
+            change = choices.byte(), extra >> 3
         elif kind == 3:
             stride = extra
         elif kind == 4:
             identification = extra << 8 | choices.byte()
+            change = extra >> 3, identification & 0xFF
         elif kind > 5:
             group = True
             if len(body) >= 12 and kind == 6:
                 body[5:8] = b"\xff\xff\xff"
+    elif how == 2 and choices.byte() & 3 == 0:
+        wrong = choices.number(4) | 1
     route = side.route_from(source, port, group)
     route.identification = identification
-    sealed = icrc.compute(route, address_of(body), len(body)) if len(body) >= 12 else 0
-    if how == 2 and choices.byte() & 3 == 0:
-        sealed ^= choices.number(4) | 1
-    data = bytes(body) + sealed.to_bytes(4, "little")
-    side.receive(data, source, port, stride, group)
+    side.receive(side.sealed(body, route, wrong, change), source, port, stride, group)
 
 
 def forge(place: World, choices: Choices) -> None:
@@ -397,7 +400,7 @@ def seeds() -> Iterator[bytes]:
     send_one, receive_one = bytes([0, 0]), bytes([2, 1, 3])
     out = bytes([3, 3])
     there, back = bytes([6, 0x0F]), bytes([6, 0x0E])
-    for service in range(4):
+    for service in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15):
         begin = bytes([service, 0, 0, 0, 0, 2])
         for opcode in range(10):
             post = send_one + bytes([opcode, 2, 1, 0, 0, 4, 0, 1])

@@ -8,12 +8,14 @@ from fuzz_choices import Choices
 
 GENERATED = {
     "captures": 8_000,
+    "commands": 1_000,
     "control": 30_000,
     "engine": 4_000,
     "exchange": 50_000,
     "frames": 12_000,
     "headers": 40_000,
     "identification": 5_000,
+    "link": 6_000,
     "messages": 15_000,
     "packet": 20_000,
     "rings": 6_000,
