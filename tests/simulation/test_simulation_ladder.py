@@ -22,7 +22,7 @@ from softhca.simulation.ladder_picture import (
     WIDTH,
     duration,
 )
-from softhca.simulation.ladder_rows import End, join_states, short
+from softhca.simulation.ladder_rows import End, join_states, rows_of, short
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
 
@@ -137,22 +137,34 @@ def words_beside(picture, side):
 
 def test_a_loss_is_told_in_words_on_both_sides():
     lines = trace_of("rc-loss", "loss=0.02,burst=0")
-    gap = next(record for record in map(json.loads, lines) if record["event"] == "gap")
-    picture = parsed(draw(lines, HEADER))
-    psn = gap["reason"].removeprefix("expected ")
-    there, here = words_beside(picture, gap["adapter"] - 1), words_beside(picture, 2 - gap["adapter"])
-    at = there.index(f"gap {gap['psn']} expected {psn}")
-    assert there[at + 1 : at + 3] == [f"nak sent {psn} sequence_error", f"NAK {psn}, 20 B"]
+    records = list(map(json.loads, lines))
+    goes_back = ("retransmission", "sequence_error")
+    taken = next(record for record in records if (record["event"], record.get("reason")) == goes_back)
+    psn = taken["psn"]
+    pair = next(pair for pair in pairs_of(records) if End(taken["adapter"], taken["qp"]) in pair)
+    picture = parsed(draw(lines, HEADER, f"{pair[0].qp}:{pair[1].qp}", rows=10_000))
+    side = pair.index(End(taken["adapter"], taken["qp"]))
+    here, there = words_beside(picture, side), words_beside(picture, 1 - side)
+    (at,) = [at for at, words in enumerate(there) if re.fullmatch(rf"gap \d+ expected {psn}", words)]
+    assert there.index(f"NAK {psn}, 20 B") > there.index(f"nak sent {psn} sequence_error") > at
     at = here.index(f"nak received {psn} sequence_error")
     assert here[at + 1] == f"retransmission {psn} sequence_error"
     assert re.fullmatch(rf"\w+ {psn}, \d+ B", here[at + 2])
 
 
-def test_the_end_of_a_cut_connection_is_told_once_a_kind():
-    picture = parsed(draw(trace_of("partition", "partition=1>2@1010us.."), HEADER, begin_ns=17_000_000))
-    words = words_beside(picture, 0)
-    assert [row.split()[0] for row in words] == ["retry", "send", "RTS>ERR", "send", "receive", "ERR>RESET"]
-    assert re.fullmatch(r"send failed WR_FLUSH_ERR ×\d+", words[3])
+def test_the_end_of_a_cut_connection_is_told_in_few_rows():
+    lines = trace_of("partition", "partition=1>2@1010us..")
+    records = list(map(json.loads, lines))
+    end = next(record for record in records if record["event"] == "retry_exhausted")
+    pair = next(pair for pair in pairs_of(records) if End(end["adapter"], end["qp"]) in pair)
+    svg = draw(lines, HEADER, f"{pair[0].qp}:{pair[1].qp}", begin_ns=end["time_ns"])
+    words = words_beside(parsed(svg), pair.index(End(end["adapter"], end["qp"])))
+    assert [row.split()[0] for row in words[:3]] == ["retry", "send", "RTS>ERR"]
+    flushed = [re.fullmatch(r"(send|receive) failed WR_FLUSH_ERR(?: ×(\d+))?", row) for row in words[3:-1]]
+    own = [record for record in records if record.get("qp") == end["qp"]]
+    failures = [record for record in own if record.get("reason") == "WR_FLUSH_ERR"]
+    assert len(flushed) < sum(int(row[2] or 1) for row in flushed) == len(failures)
+    assert words[-1] == "ERR>RESET destroy"
 
 
 def test_states_that_follow_at_once_are_one_row():
@@ -190,9 +202,18 @@ def test_rows_beyond_the_bound_are_counted():
 
 def test_a_window_shows_what_was_in_it():
     lines = trace_of("rc-loss")
-    picture = parsed(draw(lines, HEADER, begin_ns=1_001_400, end_ns=1_002_768))
-    times = {words for _, _, words in texts_of(picture) if re.fullmatch(r"\d+\.\d{3}", words)}
-    assert times == {"1001.402", "1002.760", "1002.767"}
+    records = list(map(json.loads, lines))
+    whole = rows_of(records, pairs_of(records)[0])
+    times = sorted({row.time_ns for row in whole})
+    begin_ns, end_ns = times[3], times[12]
+    picture = parsed(draw(lines, HEADER, begin_ns=begin_ns, end_ns=end_ns))
+    texts = [words for _, _, words in texts_of(picture)]
+    before = sum(row.time_ns < begin_ns for row in whole)
+    after = sum(row.time_ns >= end_ns for row in whole)
+    within = [row for row in whole if begin_ns <= row.time_ns < end_ns]
+    assert f"{len(within)} rows are drawn; {before} before and {after} after them are left out" in texts
+    shown = {words for words in texts if re.fullmatch(r"\d+\.\d{3}", words)}
+    assert shown == {f"{row.time_ns // 1000}.{row.time_ns % 1000:03}" for row in within if row.text}
     ways = [node.get("class") for node in picture.iter(f"{SVG}path") if "way" in node.get("class", "")]
     assert "way stub" in ways
 

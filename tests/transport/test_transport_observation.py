@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from transport_pair import ERR, RTS, SQD, SQE, UC, UD, Faults
+from transport_pair import ERR, RTR, RTS, SQD, SQE, UC, UD, Faults
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_COMM_EST, EVENT_SRQ_LIMIT_REACHED
@@ -208,6 +208,42 @@ def test_a_packet_of_another_service_is_dropped(peer):
     assert rows == [("b", "packet_dropped", 100, "RTS", "service")]
 
 
+def test_a_packet_in_a_state_without_receiving_is_dropped(peer):
+    peer.right.qp.modify({"qp_state": ERR}, peer.now)
+    rows = watch(peer)
+    write(peer, 100)
+    assert rows == [("b", "packet_dropped", 100, "ERR", "state")]
+
+
+def test_a_response_in_a_state_without_sending_is_dropped(pair):
+    p = pair(connect=False)
+    p.connect(p.left, p.right, 3, 2, until=RTR)
+    rows = watch(p)
+    p.forge(op.RC_ACKNOWLEDGE, 3, way="ba")
+    assert ("a", "packet_dropped", 3, "RTR", "state") in rows
+
+
+def test_an_acknowledgement_of_a_reserved_kind_is_dropped(pair):
+    p = pair(left_psn=3, faults=Faults(rule=lambda way, packet: 0))
+    p.left.post(wqe.SEND, inline=b"x")
+    p.step()
+    rows = watch(p)
+    p.forge(op.RC_ACKNOWLEDGE, 3, way="ba", syndrome=0x40)
+    assert rows == [("a", "packet_dropped", 3, "RTS", "unexpected_response")]
+
+
+def test_a_repeated_read_of_something_else_is_dropped(peer):
+    where = {"va": peer.target.va, "rkey": peer.target.key}
+    peer.forge(op.RC_RDMA_READ_REQUEST, 100, length=4, **where)
+    rows = watch(peer)
+    peer.forge(op.RC_RDMA_READ_REQUEST, 100, length=8, **where)
+    peer.forge(op.RC_FETCH_ADD, 100, **where)
+    assert rows == [
+        ("b", "packet_dropped", 100, "RTS", "sequence"),
+        ("b", "packet_dropped", 100, "RTS", "resources"),
+    ]
+
+
 def test_a_completion_that_finds_no_room_is_a_change_of_state(pair):
     p = pair(cq_entries=1)
     rows = watch(p)
@@ -247,6 +283,16 @@ def test_an_unreliable_message_without_its_end_is_dropped_when_the_next_begins(u
     assert rows == [
         ("b", "message_dropped", 51, "RTS", "sequence"),
         ("b", "message_dropped", 53, "RTS", "no_receive"),
+    ]
+
+
+def test_an_unreliable_message_that_is_malformed_is_dropped(uc):
+    p, rows = uc
+    p.forge(op.UC_SEND_FIRST, 50, b"short")
+    p.forge(op.UC_SEND_ONLY, 51, b"l" * 260)
+    assert rows == [
+        ("b", "message_dropped", 50, "RTS", "length"),
+        ("b", "message_dropped", 51, "RTS", "length"),
     ]
 
 
