@@ -380,6 +380,13 @@ def test_simulate_draws_the_pair_that_is_asked_for(tmp_path, capsys):
     assert 1001 <= min(times) <= max(times) < 1500
 
 
+def test_a_picture_of_chosen_faults_names_them(tmp_path, capsys):
+    file = tmp_path / "l.svg"
+    assert main(["simulate", "--only-faults", "1>2#2:lost", "--svg", str(file), "--json"]) == 0
+    texts = [words for _, _, words in texts_of(parsed(file.read_text("utf-8")))]
+    assert "only faults: 1>2#2:lost" in texts
+
+
 def test_simulate_writes_trace_and_picture_of_one_run(tmp_path, capsys):
     trace, file = tmp_path / "t.jsonl", tmp_path / "l.svg"
     assert main(["simulate", "--trace", str(trace), "--svg", str(file), "--json"]) == 0

@@ -127,6 +127,8 @@ def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> st
     header = outcome.document()
     violations = header.pop("violations")
     header["violations"] = "; ".join(found["text"] for found in violations) or "none"
+    if args.only_faults is not None:
+        header["only faults"] = args.only_faults
     begin_ns = 0 if args.svg_from is None else args.svg_from
     end_ns = FOREVER_NS if args.svg_to is None else args.svg_to
     return draw(lines, header, args.qp, begin_ns, end_ns)
