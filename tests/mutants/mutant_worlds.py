@@ -61,8 +61,11 @@ def run(worlds: Iterable[tuple[str, int]], progress: int, cpu_s: float) -> dict[
     from softhca.simulation.runner import run_world
 
     confirm()
+    parent = os.getppid()
     done = packets = 0
     for name, seed in worlds:
+        if os.getppid() != parent:
+            sys.exit("who asked for this is gone")
         os.pwrite(progress, f"{name} {seed} {done} {packets}".ljust(RECORD_BYTES).encode(), 0)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
         try:
