@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,20 +58,23 @@ class Result:
 
 class Laboratory:
     """Makes copies and runs them.  ``first`` … ``last`` are the seeds, ``limit_s`` bounds a mutant's time
-    (0: it does not), ``jobs`` are run at a time.
+    (0: it does not), ``jobs`` are run at a time; ``scenarios``: only these.
     """
 
-    def __init__(self, source: Source, first: int, last: int, limit_s: float, jobs: int) -> None:
+    def __init__(
+        self, source: Source, first: int, last: int, limit_s: float, jobs: int, scenarios: Sequence[str] = ()
+    ) -> None:
         self.source = source
         self.first = first
         self.last = last
         self.limit_s = limit_s
         self.jobs = jobs
+        self.scenarios = scenarios
 
     def control(self, worlds: Iterable[tuple[str, int]] = ()) -> dict[str, Any]:
         """The unchanged copy in the worlds named, or else three seeds of all; MutantError when it fails."""
         named = [f"{scenario}:{seed}" for scenario, seed in worlds]
-        words = ["worlds", *named] if named else ["campaign", "1", "3"]
+        words = ["worlds", *named] if named else ["campaign", "1", "3", *self.scenarios]
         found = self._trial(self.source.original, words, 0)
         if "rule" in found or "error" in found or "stopped" in found:
             raise MutantError(f"the unchanged source fails: {found}")
@@ -99,7 +102,8 @@ class Laboratory:
             result.text = str(error)
             return result
         try:
-            found = self._trial(copy, ["campaign", str(self.first), str(self.last)], self.limit_s)
+            words = ["campaign", str(self.first), str(self.last), *self.scenarios]
+            found = self._trial(copy, words, self.limit_s)
         finally:
             shutil.rmtree(copy)
         if "error" in found:

@@ -1,7 +1,8 @@
 """Run worlds with the ``softhca`` that ``PYTHONPATH`` names, until the first that breaks a rule.
 
 A program of its own, for what runs here may hang, crash or eat the memory:
-``python mutant_worlds.py PROGRESS_FILE CPU_SECONDS campaign FIRST LAST`` or ``… worlds SCENARIO:SEED …``.
+``python mutant_worlds.py PROGRESS_FILE CPU_SECONDS campaign FIRST LAST [SCENARIO …]``, or
+``… worlds SCENARIO:SEED …``.
 Prints one JSON object.  The world that is under way stands in the progress file; one that takes more
 CPU time than allowed ends the process by SIGPROF.
 """
@@ -49,7 +50,7 @@ def worlds_of(words: list[str]) -> Iterator[tuple[str, int]]:
 
     if words[0] == "campaign":
         seeds = range(int(words[1]), int(words[2]) + 1)
-        yield from ((name, seed) for seed, name in itertools.product(seeds, SCENARIOS))
+        yield from ((name, seed) for seed, name in itertools.product(seeds, words[3:] or SCENARIOS))
         return
     for word in words[1:]:
         name, _, seed = word.rpartition(":")
