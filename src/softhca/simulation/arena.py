@@ -16,12 +16,15 @@ GAP_BYTES = 64
 ATOMIC_BYTES = 8
 BASE_VA = 0x7F00_1000_0000
 
-OPEN, PRIVATE, READ_ONLY, FOREIGN, REVOKED = "open", "private", "read-only", "foreign", "revoked"
-RIGHTS = {OPEN: 15, PRIVATE: 1, READ_ONLY: 4, FOREIGN: 15, REVOKED: 15}
+OPEN, PRIVATE, READ_ONLY, FOREIGN, REVOKED, LENT = (
+    "open", "private", "read-only", "foreign", "revoked", "lent",
+)  # fmt: skip
+RIGHTS = {OPEN: 15, PRIVATE: 1, READ_ONLY: 4, FOREIGN: 15, REVOKED: 15, LENT: 15}
 """ibv_access_flags of each region: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8.
 
 ``private`` may only be used by its owner, ``read-only`` not even be written by him; ``foreign`` lies in
-another protection domain, and ``revoked`` is deregistered before anything is sent.
+another protection domain, ``revoked`` is deregistered before anything is sent, and ``lent`` may be while it
+is used.
 """
 
 

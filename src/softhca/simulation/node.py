@@ -60,6 +60,7 @@ class Node:
         config = AdapterConfig(gids=(self.gid,), active_mtu=self.mtu)
         engine = self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
         engine.observer = self._observe
+        self._free_entries: int = engine.regions.tpt.free_entries
 
         def kick() -> None:
             if self.engine is engine:
@@ -163,8 +164,13 @@ class Node:
         """What exists in the adapter, and the bytes charged to its windows."""
         if self.engine is None:
             return {}
-        counts = {kind.name: self.engine.resources.count(kind) for kind in Kind}
-        windows = self.engine.port.windows.values()
+        engine = self.engine
+        counts = {kind.name: engine.resources.count(kind) for kind in Kind}
+        counts["queue pairs known by number"] = len(engine.queue_pairs)
+        counts["address handles known"] = len(engine.handles)
+        counts["timers"] = len(engine.timers.places)
+        counts["translations"] = self._free_entries - engine.regions.tpt.free_entries
+        windows = engine.port.windows.values()
         counts["bytes in flight"] = sum(window.in_flight_bytes for window in windows)
         counts["window waiters"] = sum(len(window.waiters) for window in windows)
         return counts

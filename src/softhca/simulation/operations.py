@@ -11,6 +11,8 @@ from softhca.simulation.kinds import (
     BOARD_READ,
     BOARD_WRITE,
     MESSAGES,
+    NEEDS_READ,
+    NEEDS_WRITE,
     OVERWRITE,
     RC,
     READ,
@@ -18,12 +20,13 @@ from softhca.simulation.kinds import (
     RELAY,
     SEND,
     SEND_IMM,
+    UC,
     UD,
     WRITE,
     WRITE_IMM,
 )
 from softhca.simulation.scenarios import Scenario, dice_of
-from softhca.simulation.trespass import RELIABLE, UNRELIABLE, Trespass
+from softhca.simulation.trespass import DATAGRAM, QUEUE_PAIR, RECEIVE, RELIABLE, UNRELIABLE, Trespass
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 IMMEDIATE_BASE = 0x5A000000
@@ -80,13 +83,26 @@ def operations_of(
         found.append(_operation(scenario, dice, index, kind, mtu, found, version))
     if trespasses:
         at = dice.randrange(scenario.operations // 2, scenario.operations)
-        found[at] = _trespass(scenario, dice, at)
+        found[at] = _trespass(scenario, dice, at, mtu)
         for later in found[at + 1 :]:
             if later.earlier == at:
                 found[later.index] = replace(later, kind=_INDEPENDENT[later.kind], earlier=-1)
+        found = _without_right(found, found[at])
     # the last one completes, so that everything does
-    found[-1] = replace(found[-1], signaled=True, chained=False)
+    found[-1] = replace(found[-1], signaled=True, chained=False, solicited=True)
     return found
+
+
+def _without_right(found: list[Operation], wrong: Operation) -> list[Operation]:
+    """Where the peer's queue pair lacks a right, nothing else may need it."""
+    if wrong.trespass is None or wrong.trespass.side != QUEUE_PAIR:
+        return found
+    denied = next(kinds for kinds in (NEEDS_WRITE, NEEDS_READ, ATOMICS) if wrong.kind in kinds)
+    fit = [one is wrong or one.kind not in denied for one in found]
+    return [
+        one if stays else replace(one, kind=SEND, earlier=-1, immediate=None)
+        for one, stays in zip(found, fit, strict=True)
+    ]
 
 
 def _possible(kind: str, found: list[Operation]) -> str:
@@ -156,15 +172,19 @@ def _length(scenario: Scenario, dice: random.Random, mtu: int) -> int:
     return min(drawn, largest)
 
 
-def _trespass(scenario: Scenario, dice: random.Random, index: int) -> Operation:
-    trespass = dice.choice(RELIABLE if scenario.service == RC else UNRELIABLE)
-    length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, 3_000)
+def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int) -> Operation:
+    trespass = dice.choice({RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service])
+    longest = min(3_000, MTU_BYTES[mtu]) if scenario.service == UD else 3_000
+    length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, longest)
+    if scenario.service == UD and trespass.too_long:
+        length = MTU_BYTES[mtu] + dice.randint(1, 100)
     immediate = IMMEDIATE_BASE + index if trespass.kind == WRITE_IMM else None
     return Operation(index, trespass.kind, dice.randbytes(length), immediate, trespass=trespass)
 
 
 def uses_receive(operation: Operation) -> bool:
     """Whether the request takes a receive at the peer."""
-    if operation.trespass is not None and operation.kind == WRITE_IMM:
+    trespass = operation.trespass
+    if trespass is not None and trespass.side != RECEIVE:
         return False
     return operation.kind in MESSAGES

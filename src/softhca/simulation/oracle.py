@@ -48,7 +48,9 @@ class CompletionOrder:
     Only requests that ask for it have a completion, until there is an error: then all that are left have one.
     ``legal``: statuses with which any request may fail in this world; ``flushable``: the queue pair may
     break through its peer or its owner, so that flushes come without an error before; ``excuse`` is asked
-    whether there was cause for a status, and may be None.
+    whether there was cause for a status, and may be None.  ``receives_go_on``: a failed request does not
+    stop receiving (the state SQE of unreliable services).  ``receives_apart``: they complete in another
+    queue, so that nothing is known of their order among requests.
     """
 
     def __init__(self, report: Report, name: str, legal: frozenset[int], flushable: bool = False) -> None:
@@ -59,6 +61,8 @@ class CompletionOrder:
         self.failed = False
         self.failed_at = -1
         self.abandoned = False
+        self.receives_go_on = False
+        self.receives_apart = False
         self.expected: dict[int, int] = {}
         self.expected_receives: dict[int, int] = {}
         self.excuse: Callable[[int], bool] | None = None
@@ -95,6 +99,10 @@ class CompletionOrder:
 
     def receive(self, status: int, index: int = -1) -> bool:
         """The completion of receive ``index``; whether it succeeded."""
+        if status == SUCCESS and (self.receives_go_on or self.receives_apart):
+            return True
+        if status == FLUSHED and self.receives_apart:
+            return False
         return self._outcome(f"receive {index}", status, self.expected_receives.get(index, SUCCESS))
 
     def _outcome(self, what: str, status: int, expected: int) -> bool:

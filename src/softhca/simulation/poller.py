@@ -13,14 +13,18 @@ class Poller:
     """Polls one completion queue for the programs whose queue pairs use it.
 
     ``armed``: only when an event has told that there is something, as a program that sleeps does; else
-    whenever there is something.  ``every_ns``: not more often than that.
+    whenever there is something.  ``solicited``: an event only for what the sender wants to be seen at once.
+    ``every_ns``: not more often than that.
     """
 
-    def __init__(self, node: Node, cq: CqHandle, armed: bool = False, every_ns: int = 0) -> None:
+    def __init__(
+        self, node: Node, cq: CqHandle, armed: bool = False, solicited: bool = False, every_ns: int = 0
+    ) -> None:
         self.node = node
         self.cq = cq
         self._programs: dict[int, Program] = {}
         self._armed = armed
+        self._solicited = solicited
         self._told = armed
         self._every_ns = every_ns
         self._not_before_ns = 0
@@ -59,11 +63,16 @@ class Poller:
                 self._programs[number].advance()
         if self._armed and not completions:
             self._told = False
-            self.cq.arm()
+            self.cq.arm(self._solicited)
             # what came between the last poll and arming has no event
             self._told = self.cq.waiting() > 0
             return self._told
         return bool(completions)
+
+    def drain(self) -> None:
+        """The world is at rest: take what a program that slept has not seen."""
+        for completion in self.cq.poll(self.cq.entries) if self._solicited else ():
+            self._programs[completion.qp_num].take_late(completion)
 
     def _must_wait(self) -> bool:
         world = self.node.world

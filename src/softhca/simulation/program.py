@@ -8,8 +8,20 @@ from dataclasses import dataclass, field
 
 from softhca.driver.device import Completion, CqHandle, QpHandle, SrqHandle
 from softhca.simulation import kinds
-from softhca.simulation.arena import ATOMIC_BYTES, PRIVATE, Arena, Buffer
-from softhca.simulation.kinds import ATOMICS, MESSAGES, OPCODES, READS, RELAY, UD, WRITES
+from softhca.simulation.arena import ATOMIC_BYTES, LENT, OPEN, PRIVATE, Arena, Buffer
+from softhca.simulation.kinds import (
+    ATOMICS,
+    COMPLETED,
+    MESSAGES,
+    OPCODES,
+    READS,
+    RECEIVED,
+    RECEIVED_WRITE,
+    RELAY,
+    SUCCESS,
+    UD,
+    WRITES,
+)
 from softhca.simulation.node import Node
 from softhca.simulation.operations import ELEMENTS, Operation
 from softhca.simulation.oracle import CompletionOrder, check_constant
@@ -18,7 +30,7 @@ from softhca.simulation.oracle_uc import UnreliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.scenarios import Scenario
 from softhca.simulation.targets import local_elements, remote_target
-from softhca.simulation.trespass import LOCAL
+from softhca.simulation.trespass import HANDLE, LOCAL
 
 RECEIVE_BIT = 1 << 32
 WITH_IMMEDIATE = 2
@@ -31,10 +43,15 @@ FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 
 @dataclass
 class Receives:
-    """The receive buffers of one queue, posted in order; ``elements`` overrides those of a buffer."""
+    """The receive buffers of one queue, posted in order, at most ``room`` at a time; ``taken`` completed.
+
+    ``elements`` overrides those of a buffer.
+    """
 
     buffers: list[Buffer]
+    room: int
     posted: int = 0
+    taken: int = 0
     elements: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
 
@@ -84,9 +101,12 @@ class Program:
     peer: Program = field(init=False)
     qp: QpHandle = field(init=False)
     cq: CqHandle = field(init=False)
+    recv_cq: CqHandle = field(init=False)
     ah: int = 0
+    foreign_ah: int = 0
     srq: SrqHandle | None = None
     stopped: bool = False
+    late: bool = False
     _next: int = 0
     _not_before_ns: int = 0
     _known: int = 0
@@ -114,17 +134,18 @@ class Program:
             return Sight(here.reserve(length, aligned=True), self.peer.shared.board)
         if operation.kind == kinds.BOARD_WRITE:
             return Sight(here.reserve(length, operation.data, aligned=True), self.peer.shared.board)
+        lent = LENT if self.scenario.revoke and operation.index % 2 else OPEN
         if operation.kind == kinds.READ:
-            return Sight(here.reserve(length), there.reserve(length, operation.data))
+            return Sight(here.reserve(length), there.reserve(length, operation.data, region=lent))
         if operation.kind == kinds.READ_BACK:
             return Sight(here.reserve(length), self.sights[earlier].remote)
         if operation.kind == RELAY:
             return Sight(self.sights[earlier].local, None)
         # what is only sent needs no right but to be read by its owner
-        local = here.reserve(length, operation.data, region=PRIVATE if operation.index % 2 else "open")
+        local = here.reserve(length, operation.data, region=PRIVATE if operation.index % 2 else OPEN)
         if operation.kind == kinds.OVERWRITE:
             return Sight(local, self.sights[earlier].remote)
-        return Sight(local, there.reserve(length) if operation.kind in WRITES else None)
+        return Sight(local, there.reserve(length, region=lent) if operation.kind in WRITES else None)
 
     # going on
 
@@ -133,6 +154,7 @@ class Program:
         post: Callable[[int, list[tuple[int, int, int]]], None]
         post = self.qp.post_recv if self.srq is None else self.srq.post
         receives = self.receives
+        count = min(count, receives.room - (receives.posted - receives.taken))
         for index in range(receives.posted, min(receives.posted + count, len(receives.buffers))):
             buffer = receives.buffers[index]
             elements = receives.elements.get(index)
@@ -189,9 +211,11 @@ class Program:
         flags = (SIGNALED if operation.signaled else 0) | (SOLICITED if operation.solicited else 0)
         flags |= FENCE if operation.kind == RELAY else 0
         target = remote_target(operation, sight.remote, self.peer.shared.arena)
+        trespass = operation.trespass
+        ah = self.foreign_ah if trespass is not None and trespass.side == HANDLE else self.ah
         self.qp.post_send(
             OPCODES[operation.kind], flags, operation.immediate or 0, operation.index, target.va, target.rkey,
-            compare, swap, self.ah, self.peer.qp.number, QKEY,
+            compare, swap, ah, self.peer.qp.number, QKEY,
             *self._payload(operation, sight),
         )  # fmt: skip
 
@@ -200,8 +224,9 @@ class Program:
     ) -> tuple[list[tuple[int, int, int]], bytes | None]:
         if operation.inline:
             return [], operation.data
-        trespass = operation.trespass
-        wrong = trespass if trespass is not None and trespass.side == LOCAL else None
+        wrong = operation.trespass
+        if wrong is not None and (wrong.side != LOCAL or wrong.too_long):
+            wrong = None
         return local_elements(self.shared.arena, sight.local, operation.elements, wrong), None
 
     def _announce(self, operation: Operation, compare: int) -> None:
@@ -241,10 +266,26 @@ class Program:
     def take(self, completion: Completion) -> None:
         """A completion of this queue pair."""
         if completion.wr_id & RECEIVE_BIT:
+            self.receives.taken += 1
             self._received(completion)
+            if not self.scenario.receives_first and not self.stopped:
+                self.post_receives(1)
             return
         for index in self.oracles.order.complete(completion.wr_id, completion.status):
             self._succeeded(self.operations[index])
+        if completion.status == SUCCESS:
+            self._check_opcode(completion, COMPLETED[self.operations[completion.wr_id].kind])
+
+    def take_late(self, completion: Completion) -> None:
+        """A receive that was done without an event, found when all is over."""
+        self.late = True
+        self.take(completion)
+
+    def _check_opcode(self, completion: Completion, opcode: int) -> None:
+        """A completion names what is done."""
+        if completion.opcode != opcode:
+            text = f"{self.name}: {completion.wr_id:#x} completed as opcode {completion.opcode}, not {opcode}"
+            self.node.world.report.fail("completions say what is done", text)
 
     def _succeeded(self, operation: Operation) -> None:
         """A send request is done."""
@@ -281,6 +322,7 @@ class Program:
             return
         immediate = completion.imm_data if completion.wc_flags & WITH_IMMEDIATE else None
         written = self._written(immediate)
+        self._check_opcode(completion, RECEIVED if written is None else RECEIVED_WRITE)
         length = 0 if written is not None else completion.byte_len
         data = self.shared.arena.read(buffer, length)
         if direction.ud is not None:
@@ -289,6 +331,9 @@ class Program:
         if direction.rc is not None:
             clean = self.shared.arena.untouched_from(buffer, length)
             request = direction.rc.deliver(data, immediate, clean)
+            if self.late and request >= 0 and self.peer.operations[request].solicited:
+                text = f"{self.peer.name}: nobody was told of request {request}"
+                self.node.world.report.fail("solicited events are told", text)
             if written is not None and request >= 0:
                 self._check_written(request, written, completion.byte_len)
         if direction.uc is not None:
@@ -318,6 +363,7 @@ class Program:
         """The world is at rest: ask the oracles, look at what nobody may have changed."""
         oracles = self.oracles
         oracles.order.finish()
+        self._check_receives()
         places = {
             operation.index: self.peer.shared.arena.read(sight.remote)
             for operation, sight in zip(self.operations, self.sights, strict=True)
@@ -329,6 +375,14 @@ class Program:
             oracles.uc.finish(places)
         for operation in self.operations:
             self._check_source(operation)
+
+    def _check_receives(self) -> None:
+        """After an error nothing stays in a reliable queue pair's own receive queue."""
+        order, receives = self.oracles.order, self.receives
+        left = receives.posted - receives.taken
+        if self.oracles.rc is not None and self.srq is None and order.failed and not order.abandoned and left:
+            text = f"{self.name}: {left} receives are neither done nor flushed"
+            self.node.world.report.fail("everything flushes", text)
 
     def _check_source(self, operation: Operation) -> None:
         """What a request only reads is as it was; what a refused read would have filled is untouched too."""

@@ -17,6 +17,8 @@ MAX_EVENTS = 500_000
 LIMIT_NS = 120_000_000_000
 MTUS = (1, 2, 3, 3, 4, 5)
 """ibv_mtu"""
+ABRUPT = 0.3
+"""In so many worlds hosts leave without destroying anything: adapters have to clean up themselves."""
 SECOND = 2
 """The adapter that dies."""
 
@@ -88,6 +90,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
     if scenario.forged:
         world.forge(scenario.forged)
+    if scenario.tampered:
+        world.tamper(scenario.tampered)
     settings = [Setting(world, scenario, seed)]
     settings[0].start()
     if scenario.crash:
@@ -95,8 +99,12 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     world.run(MAX_EVENTS, LIMIT_NS)
     for setting in settings:
         setting.finish()
-    for setting in settings:
-        setting.destroy()
+    if dice_of(scenario, seed, "end").random() < ABRUPT:
+        for node in world.nodes.values():
+            node.close()
+    else:
+        for setting in settings:
+            setting.destroy()
     settings[-1].check_resources()
     for node in world.nodes.values():
         world.trace.add(world.now, "end", node.number, **node.drops())

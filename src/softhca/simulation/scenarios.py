@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from softhca.links.faults import FOREVER_NS, Faults, Partition
 from softhca.simulation.kinds import (
     ADD,
+    BAD_RESPONSE,
     BOARD_READ,
     BOARD_WRITE,
+    LOCAL_LENGTH,
     OVERWRITE,
     RC,
     READ,
     READ_BACK,
     RELAY,
+    REMOTE_ACCESS,
+    REMOTE_INVALID,
     REMOTE_OPERATION,
     RETRY_EXCEEDED,
     RNR_EXCEEDED,
@@ -43,8 +47,9 @@ class Scenario:
     ``ip`` is the version of the links' addresses.  ``partition``: the seed cuts one direction, sometimes for
     ever.  ``forged``: behind so many packets a stranger sends one of his.  ``trespass``: in each pair one
     side asks once for what it may not have.  ``crash``: the second adapter dies and starts again.  ``quit``:
-    one program of each pair closes its queue pair in the middle.  ``poll_every_ns``: programs look so rarely;
-    ``cq_entries``: and into queues so short.  ``rnr_retry``: as the standard encodes it.
+    one program of each pair closes its queue pair in the middle.  ``revoke``: a region is deregistered while
+    it is used.  ``tampered``: so many requests are replaced by malformed ones.  ``poll_every_ns``: programs
+    look so rarely; ``cq_entries``: and into queues so short.  ``rnr_retry``: as the standard encodes it.
     """
 
     name: str
@@ -68,6 +73,8 @@ class Scenario:
     trespass: bool = False
     crash: bool = False
     quit: bool = False
+    revoke: bool = False
+    tampered: float = 0.0
     poll_every_ns: int = 0
     cq_entries: int = 0
     rnr_retry: int = 7
@@ -81,6 +88,9 @@ _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
 _OVERRUN = frozenset({REMOTE_OPERATION, RETRY_EXCEEDED})
+_MALFORMED = frozenset(
+    {LOCAL_LENGTH, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED}
+)
 _RNR = frozenset({RNR_EXCEEDED, RETRY_EXCEEDED})
 
 SCENARIOS = {
@@ -131,6 +141,17 @@ SCENARIOS = {
             "rc-quit", "RC while programs close their queue pairs", RC, _RC_KINDS, Faults(loss=0.005),
             pairs=3, quit=True,
         ),
+        Scenario(
+            "rc-revoke", "RC while a region in use is deregistered", RC, _RC_KINDS, Faults(loss=0.002),
+            pairs=3, revoke=True, legal=frozenset({REMOTE_ACCESS}),
+        ),
+        Scenario(
+            "rc-tampered", "RC while packets are replaced by malformed ones", RC, _RC_KINDS,
+            tampered=0.02, pairs=4, legal=_MALFORMED,
+        ),
+        Scenario(
+            "uc-tampered", "UC while packets are replaced by malformed ones", UC, _UC_KINDS, tampered=0.05
+        ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
         Scenario("uc-loss", "UC over a link that only loses", UC, _UC_KINDS, Faults(loss=0.05)),
@@ -138,6 +159,7 @@ SCENARIOS = {
             "uc-forged", "UC beside a stranger, with requests that ask for what they may not have",
             UC, _UC_KINDS, forged=0.1, trespass=True,
         ),
+        Scenario("ud-trespass", "UD requests that cannot be sent", UD, _UD_KINDS, trespass=True),
         Scenario("ud-mix", "UD over a clean link", UD, _UD_KINDS, inside=1),
         Scenario("ud-chaos", "UD with 10% loss, reordering and duplication each", UD, _UD_KINDS, _CHAOS),
         Scenario(
@@ -168,6 +190,10 @@ SCENARIOS = {
             "srq", "RC to a shared receive queue, with loss", RC,
             (SEND, SEND_IMM, WRITE_IMM, WRITE, RELAY, READ), Faults(loss=0.02),
             pairs=3, shared=True,
+        ),
+        Scenario(
+            "srq-quit", "RC to a shared receive queue while programs close their queue pairs", RC,
+            (SEND, SEND_IMM, WRITE_IMM, WRITE, READ), pairs=3, shared=True, quit=True,
         ),
     )
 }  # fmt: skip

@@ -12,17 +12,33 @@ from softhca.driver.device import CqHandle, DeviceDriver, QpHandle, SrqHandle
 from softhca.queues.control_fields import (
     EVENT_CQ_ERR,
     EVENT_QP_ACCESS_ERR,
+    EVENT_QP_LAST_WQE_REACHED,
     EVENT_QP_REQ_ERR,
+    EVENT_SRQ_LIMIT_REACHED,
     QP_ERROR_EVENTS,
 )
 from softhca.simulation.arena import (
     ATOMIC_BYTES,
     FOREIGN,
+    LENT,
     REVOKED,
     RIGHTS,
     Arena,
 )
-from softhca.simulation.kinds import BOARD_WRITE, MESSAGES, RC, REMOTE_ACCESS, RETRY_EXCEEDED, UC, UD
+from softhca.simulation.kinds import (
+    ADD,
+    BOARD_WRITE,
+    MESSAGES,
+    RC,
+    READ,
+    REMOTE_ACCESS,
+    RETRY_EXCEEDED,
+    SWAP,
+    UC,
+    UD,
+    WRITE,
+    WRITE_IMM,
+)
 from softhca.simulation.node import Node
 from softhca.simulation.operations import (
     ELEMENTS,
@@ -32,7 +48,7 @@ from softhca.simulation.operations import (
     operations_of,
     uses_receive,
 )
-from softhca.simulation.oracle import CompletionOrder, check_guards, check_resources
+from softhca.simulation.oracle import CompletionOrder, check_constant, check_guards, check_resources
 from softhca.simulation.oracle_rc import BoardOracle, CounterOracle, ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
@@ -48,11 +64,13 @@ from softhca.simulation.program import (
 )
 from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.targets import local_elements
-from softhca.simulation.trespass import RECEIVE, REMOTE
+from softhca.simulation.trespass import QUEUE_PAIR, RECEIVE, REMOTE
 from softhca.simulation.world import World
 from softhca.transport.states import ERR
 
 ALL_RIGHTS = 15
+RIGHT_FOR = {WRITE: 2, WRITE_IMM: 2, READ: 4, ADD: 8, SWAP: 8}
+"""ibv_access_flags that the responder's queue pair must give."""
 RETRIES = 7
 FOREVER = 7
 TIMEOUT = 8
@@ -80,7 +98,9 @@ class Host:
         self.crashes = node.crashes
         self.cqs: list[CqHandle] = []
         self.srq: SrqHandle | None = None
+        self.srq_limit = 0
         self.pds: list[int] = []
+        self.lent: bytes | None = None
 
     @property
     def alive(self) -> bool:
@@ -103,11 +123,15 @@ class Setting:
         self.orderly = not (faults.duplication or faults.reordering)
         self.lossless = not (
             faults.loss or faults.burst_loss or faults.partitions or faults.flap_ns
-            or faults.corruption or faults.truncation or scenario.crash
+            or faults.corruption or faults.truncation or scenario.crash or scenario.tampered
         )  # fmt: skip
-        self.datagrams = DatagramOracle(world.report, not faults.duplication, self.lossless)
+        heard = self.lossless and not scenario.trespass
+        self.datagrams = DatagramOracle(world.report, not faults.duplication, heard)
+        # a program that sleeps until its peer wants to be seen must have posted all its receives
+        self.armed = not scenario.poll_every_ns and self.dice.random() < 0.4
+        self.solicited = self.armed and self.dice.random() < 0.5
         self.pairs: list[tuple[Program, Program]] = []
-        self._pollers: dict[str, Poller] = {}
+        self._pollers: dict[str, set[Poller]] = {}
         self._make_programs()
         for host in self.hosts.values():
             host.shared.arena.freeze()
@@ -172,7 +196,10 @@ class Setting:
         room = max((len(operation.data) for operation in incoming if operation.kind in MESSAGES), default=0)
         room += GRH_BYTES if scenario.service == UD else 0
         count *= 1 if scenario.service == RC else 2
-        return Receives([host.shared.arena.reserve(room) for _ in range(count)])
+        all_posted = scenario.service != RC or self.solicited or scenario.trespass
+        few = not all_posted and self.dice.random() < 0.5
+        at_once = self.dice.randint(2, DEPTH) if few else max(count, 1)
+        return Receives([host.shared.arena.reserve(room) for _ in range(count)], at_once)
 
     def _program(
         self, host: Host, name: str, operations: list[Operation], receives: Receives,
@@ -183,13 +210,14 @@ class Setting:
         suffers = any(operation.trespass for operation in incoming)
         vanishing = not self.lossless or bool(self.world.faults.stall_ns)
         legal = scenario.legal | ({RETRY_EXCEEDED} if vanishing or suffers or scenario.quit else set())
-        flushable = suffers or scenario.quit or scenario.crash or scenario.cq_entries > 0
+        breaking = (scenario.quit, scenario.crash, scenario.cq_entries, scenario.revoke, scenario.tampered)
+        flushable = suffers or any(breaking)
         order = CompletionOrder(self.world.report, name, frozenset(legal), flushable)
         program = Program(host.shared, name, scenario, operations, receives, Oracles(order))
         if not (flushable or offends or scenario.rnr_retry < FOREVER):
             order.excuse = lambda status: self._had_cause(program)
-        if offends and scenario.service != RC:
-            order.expected.clear()
+        order.receives_go_on = scenario.service != RC
+        order.receives_apart = self.solicited
         host.programs.append(program)
         return program
 
@@ -209,11 +237,12 @@ class Setting:
             oracles, report = program.oracles, self.world.report
             there = self.hosts[peer.node.number]
             if self.scenario.service == RC:
-                prompt = not self.scenario.poll_every_ns and peer.node is not program.node
-                oracles.rc = ReliableOracle(report, oracles.order, peer.oracles.order, prompt)
+                late = self.scenario.poll_every_ns or self.solicited or peer.node is program.node
+                oracles.rc = ReliableOracle(report, oracles.order, peer.oracles.order, not late)
                 oracles.counter, oracles.board = there.counter_oracle, there.board_oracle
             elif self.scenario.service == UC:
-                oracles.uc = UnreliableOracle(report, oracles.order, self.orderly, self.lossless)
+                lossless = self.lossless and not any(one.trespass for one in program.operations)
+                oracles.uc = UnreliableOracle(report, oracles.order, self.orderly, lossless)
             else:
                 oracles.ud = self.datagrams
 
@@ -232,24 +261,34 @@ class Setting:
         device.dereg_mr(arena.regions[REVOKED].handle)
         self._break_receives(host)
         if self.scenario.shared:
-            count = max(len(host.programs[0].receives.buffers), 1)
-            host.srq = device.create_srq(host.pds[0], count, ELEMENTS)
+            receives = host.programs[0].receives
+            host.srq = device.create_srq(host.pds[0], receives.room, ELEMENTS)
+            host.srq_limit = self.dice.randint(1, receives.room)
         self._make_queues(host)
 
     def _make_queues(self, host: Host) -> None:
         """One completion queue for all programs, or one for each; polled, or armed and waited for."""
+        alone = bool(self.scenario.cq_entries) or self.dice.random() < 0.3
+        groups = [[program] for program in host.programs] if alone else [host.programs]
+        for programs in groups:
+            # just enough for all that may be under way at once
+            receives = {id(program.receives): program.receives.room for program in programs}
+            sends, taken = DEPTH * len(programs), sum(receives.values())
+            if self.solicited:
+                send, receive = self._make_queue(host, sends, False), self._make_queue(host, taken, True)
+            else:
+                send = receive = self._make_queue(host, sends + taken, False)
+            for program in programs:
+                program.cq, program.recv_cq = send.cq, receive.cq
+                self._pollers[program.name] = {send, receive}
+
+    def _make_queue(self, host: Host, entries: int, solicited: bool) -> Poller:
         scenario = self.scenario
-        armed = not scenario.poll_every_ns and self.dice.random() < 0.3
-        alone = bool(scenario.cq_entries) or self.dice.random() < 0.3
-        room = [len(program.receives.buffers) + 2 * DEPTH for program in host.programs]
-        for entries in room if alone else [sum(room)]:
-            cq = host.device.create_cq(scenario.cq_entries or entries)
-            host.cqs.append(cq)
-            poller = Poller(host.node, cq, armed, scenario.poll_every_ns)
-            host.node.tasks.append(poller.turn)
-            for program in [host.programs[len(host.cqs) - 1]] if alone else host.programs:
-                program.cq = cq
-                self._pollers[program.name] = poller
+        cq = host.device.create_cq(scenario.cq_entries or entries)
+        host.cqs.append(cq)
+        poller = Poller(host.node, cq, self.armed, solicited, scenario.poll_every_ns)
+        host.node.tasks.append(poller.turn)
+        return poller
 
     def _break_receives(self, host: Host) -> None:
         """Make those receives wrong that a peer's trespass is about."""
@@ -274,38 +313,45 @@ class Setting:
             for program, peer in (pair, pair[::-1]):
                 ends = {"qp": program.qp.number, "peer": peer.node.number, "peer_qp": peer.qp.number}
                 self.world.trace.add(self.world.now, "queue_pair", program.node.number, **ends)
-            psns = [
-                self.scenario.first_psn if self.scenario.first_psn >= 0 else self.dice.randrange(1 << 24)
-                for _ in pair
-            ]
+            psns = [self._first_psn() for _ in pair]
             mtu = min(program.node.mtu for program in pair)
             atomics = self.dice.randint(1, 4)
             for at, program in enumerate(pair):
                 self._connect(program, psns[at], psns[1 - at], mtu, atomics)
 
+    def _first_psn(self) -> int:
+        """Anywhere, and often just before the end of the PSNs."""
+        if self.scenario.first_psn >= 0:
+            return self.scenario.first_psn
+        return self.dice.choice((self.dice.randrange(1 << 24), (1 << 24) - self.dice.randrange(1, 100)))
+
     def _make_queue_pair(self, program: Program) -> None:
         host = self.hosts[program.node.number]
-        count = max(len(program.receives.buffers), 1)
+        count = program.receives.room
         program.srq = host.srq
         program.qp = host.device.create_qp(
-            host.pds[0], self.scenario.service, program.cq, program.cq, host.srq, DEPTH,
+            host.pds[0], self.scenario.service, program.cq, program.recv_cq, host.srq, DEPTH,
             0 if host.srq else count, ELEMENTS, ELEMENTS, INLINE_BYTES, False,
         )  # fmt: skip
-        self._pollers[program.name].add(program)
+        for poller in self._pollers[program.name]:
+            poller.add(program)
 
     def _connect(self, program: Program, psn: int, peer_psn: int, mtu: int, atomics: int) -> None:
-        path = services.Path(program.peer.node.gid, mtu=mtu)
+        path = services.Path(program.peer.node.gid, mtu=mtu, sl=self.dice.randrange(8))
         if self.scenario.service == UD:
             services.start_datagrams(program.qp, QKEY, psn)
-            program.ah = self.hosts[program.node.number].device.create_ah(
-                self.hosts[program.node.number].pds[0], path.vector()
-            )
+            host = self.hosts[program.node.number]
+            program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
         how = services.Reliability(
             TIMEOUT, RETRIES, self.scenario.rnr_retry, self.dice.randint(1, 5), atomics, atomics
         )
         reliable = how if self.scenario.service == RC else None
-        services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, ALL_RIGHTS, reliable)
+        rights = ALL_RIGHTS
+        for operation in program.peer.operations:
+            if operation.trespass is not None and operation.trespass.side == QUEUE_PAIR:
+                rights &= ~RIGHT_FOR[operation.kind]
+        services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
 
     # its life
 
@@ -318,6 +364,11 @@ class Setting:
                 world.at(world.now + scenario.receive_every_ns, program.refill)
         for program in self.programs:
             world.at(world.now, program.wake)
+        for host in self.hosts.values():
+            if host.srq is not None:
+                host.srq.modify(limit=host.srq_limit)
+            if scenario.revoke:
+                world.at(world.now + self.dice.randrange(100_000), self._revoke, host)
         if scenario.quit:
             for pair in self.pairs:
                 leaver = pair[self.dice.randrange(2)]
@@ -330,6 +381,12 @@ class Setting:
         qp.modify({"qp_state": ERR})
         program.node.turn()
 
+    def _revoke(self, host: Host) -> None:
+        """Take the lent region back: from now on nobody may change it."""
+        region = host.shared.arena.regions[LENT]
+        host.device.dereg_mr(region.handle)
+        host.lent = bytes(host.shared.arena.memory[region.start : region.start + region.length])
+
     def forsake(self, number: int) -> None:
         """The adapter of a host is about to die: its programs will see nothing more."""
         for program in self.hosts[number].programs:
@@ -338,6 +395,10 @@ class Setting:
 
     def finish(self) -> None:
         """The world is at rest: ask the oracles, look at memory, destroy everything."""
+        for host in self.hosts.values():
+            for program in host.programs if host.alive else ():
+                for poller in self._pollers[program.name]:
+                    poller.drain()
         for host in self.hosts.values():
             self._hear_events(host)
         for program in self.programs:
@@ -349,6 +410,10 @@ class Setting:
             if self.scenario.service == RC:
                 host.counter_oracle.finish(value)
             check_guards(self.world.report, name, bytes(arena.memory), arena.places())
+            region = arena.regions[LENT]
+            if host.lent is not None:
+                memory = bytes(arena.memory[region.start : region.start + region.length])
+                check_constant(self.world.report, f"{name}: the region taken back", memory, host.lent)
 
     def _hear_events(self, host: Host) -> None:
         """Asynchronous events: each has a cause, and what has to be told of is."""
@@ -360,12 +425,20 @@ class Setting:
             if (EVENT_CQ_ERR, program.cq.number) in told:
                 # it cannot see all its completions
                 order.abandoned = True
+            last = self.scenario.shared and order.failed and not order.abandoned
+            if last and (EVENT_QP_LAST_WQE_REACHED, number) not in told:
+                self._complain(f"{program.name}: nobody told that its last receive is done")
             errors = {kind for kind, element in told if element == number and kind in QP_ERROR_EVENTS}
             if errors and not (order.failed or order.flushable or order.abandoned):
                 self._complain(f"{program.name}: event {errors} without an error")
             expected = self._event_of(program.peer)
             if expected and expected not in errors:
                 self._complain(f"{program.name}: event {expected} was not told, but {errors or 'none'}")
+        if host.srq is not None:
+            receives = host.programs[0].receives
+            reached = len(receives.buffers) - receives.taken < host.srq_limit
+            if reached and (EVENT_SRQ_LIMIT_REACHED, host.srq.number) not in told:
+                self._complain(f"adapter {host.node.number}: the shared receive queue's limit was not told")
 
     def _complain(self, text: str) -> None:
         self.world.report.fail("events tell of errors", text)
@@ -376,7 +449,7 @@ class Setting:
         if order.failed_at not in order.expected or self.scenario.service != RC:
             return 0
         trespass = offender.operations[order.failed_at].trespass
-        if trespass is None or trespass.side != REMOTE:
+        if trespass is None or trespass.side not in (REMOTE, QUEUE_PAIR):
             return 0
         return EVENT_QP_ACCESS_ERR if trespass.status == REMOTE_ACCESS else EVENT_QP_REQ_ERR
 
@@ -387,14 +460,14 @@ class Setting:
                 continue
             for program in host.programs:
                 program.qp.destroy()
-                if program.ah:
-                    host.device.destroy_ah(program.ah)
+                for handle in filter(None, (program.ah, program.foreign_ah)):
+                    host.device.destroy_ah(handle)
             for cq in host.cqs:
                 cq.destroy()
             if host.srq is not None:
                 host.srq.destroy()
             for region in host.shared.arena.regions.values():
-                if region.name != REVOKED:
+                if region.name != REVOKED and (region.name != LENT or host.lent is None):
                     host.device.dereg_mr(region.handle)
             for pd in host.pds:
                 host.device.dealloc_pd(pd)

@@ -11,6 +11,7 @@ from softhca.simulation.arena import FOREIGN, OPEN, PRIVATE, READ_ONLY, REVOKED
 from softhca.simulation.kinds import (
     ADD,
     LOCAL_LENGTH,
+    LOCAL_OPERATION,
     LOCAL_PROTECTION,
     READ,
     REMOTE_ACCESS,
@@ -26,8 +27,9 @@ INSIDE, BEYOND, BEFORE, FAR, MISALIGNED = "inside", "beyond", "before", "far", "
 """Where in the region: inside; the last byte behind its end; the first byte before its start; 2^32 or 2^63
 away; not at a multiple of 8."""
 
-REMOTE, LOCAL, RECEIVE = "remote", "local", "receive"
-"""Whose memory is meant: the peer's, named by the request; the own; the peer's, named by its receive."""
+REMOTE, LOCAL, RECEIVE, QUEUE_PAIR, HANDLE = "remote", "local", "receive", "queue pair", "handle"
+"""What is wrong: the peer's memory that the request names; the own memory; the peer's memory that its receive
+names; a right that the peer's queue pair does not give; the address handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Trespass:
 
     def __str__(self) -> str:
         key = ", wrong key" if self.wrong_key else ""
-        long = ", longer than its receive" if self.too_long else ""
+        long = ", too long" if self.too_long else ""
         return f"{self.kind} {self.place} the {self.side} {self.region} region{key}{long}"
 
 
@@ -80,12 +82,24 @@ RELIABLE: tuple[Trespass, ...] = (
             (REVOKED, INSIDE, False),
         )
     ),
+    *(Trespass(kind, REMOTE_INVALID, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP)),
 )  # fmt: skip
 """Of a reliable connection."""
 
-UNRELIABLE: tuple[Trespass, ...] = tuple(
-    Trespass(trespass.kind, 0, REMOTE, trespass.region, trespass.place, trespass.wrong_key)
-    for kind in (WRITE, WRITE_IMM)
-    for trespass in _remote(kind)
+UNRELIABLE: tuple[Trespass, ...] = (
+    *(
+        Trespass(trespass.kind, 0, REMOTE, trespass.region, trespass.place, trespass.wrong_key)
+        for kind in (WRITE, WRITE_IMM)
+        for trespass in _remote(kind)
+    ),
+    *(Trespass(kind, 0, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM)),
+    *(trespass for trespass in RELIABLE if trespass.side == LOCAL and trespass.kind in (SEND, WRITE)),
 )
 """Of an unreliable connection: the responder is silent, and the requester hears of nothing."""
+
+DATAGRAM: tuple[Trespass, ...] = (
+    Trespass(SEND, LOCAL_LENGTH, LOCAL, too_long=True),
+    Trespass(SEND, LOCAL_OPERATION, HANDLE, FOREIGN),
+    *(trespass for trespass in RELIABLE if trespass.side == LOCAL and trespass.kind == SEND),
+)
+"""Of datagrams: what is longer than the path carries, and another domain's address handle."""

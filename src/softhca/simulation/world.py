@@ -14,17 +14,19 @@ from typing import Any
 from softhca.adapter.engine import PORT_NUMBER
 from softhca.links.decisions import Script
 from softhca.links.faults import Faults
-from softhca.links.impairment import PASSED, Impairment
+from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.simulation.forger import Forger
 from softhca.simulation.frames import Envelopes, header_bytes, unwrap
 from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
+from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
 from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 START_NS = 1_000_000
 DAMAGED = ("corrupted", "truncated")
+TAMPERED = "tampered"
 
 Tap = Callable[[int, str, int, int, bytes], object]
 """A listener: (time_ns, ``sent`` or ``received``, from adapter, to adapter, IP packet)."""
@@ -94,6 +96,7 @@ class World:
         self._by_gid: dict[bytes, Node] = {}
         self._arrival = Arrival()
         self._forger: Forger | None = None
+        self._tamperer: Tamperer | None = None
 
     def add(self, number: int, mtu: int = 3) -> Node:
         """Adapter ``number`` at 192.0.2.``number`` or 2001:db8::``number``; ``mtu`` is an ``ibv_mtu``."""
@@ -104,6 +107,10 @@ class World:
     def forge(self, share: float) -> None:
         """Let a stranger send something of his own behind so many of the packets."""
         self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.framing)
+
+    def tamper(self, share: float) -> None:
+        """Let so many of the requests be replaced by malformed ones."""
+        self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.framing)
 
     # time
 
@@ -162,6 +169,9 @@ class World:
             if not copies:
                 trace.packet(now, "lost", source.number, data, link.lost_because)
                 self._lost(node, data)
+            wrong = self._tamperer.instead(route, data) if self._tamperer is not None else None
+            if wrong is not None:
+                copies = [Delivery(copy.time_ns, wrong, TAMPERED) for copy in copies]
             for copy in copies:
                 if run is not None and copy.what == PASSED and copy.time_ns == run_ns:
                     run.packets.append(data)
@@ -181,7 +191,9 @@ class World:
         )
 
     def _flight(self, source: Node, node: Node, route: Any, what: str, frame: bytes, data: bytes) -> Flight:
-        if what in DAMAGED:
+        if what == TAMPERED:
+            data = frame
+        elif what in DAMAGED:
             self._lost(node, data)
             data = frame  # the receiving host looks at the headers when it is there
         port, traffic_class = route.source_port, route.traffic_class
