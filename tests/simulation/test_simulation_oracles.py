@@ -31,7 +31,7 @@ def test_a_message_delivered_twice_is_found(monkeypatch):
         return [copy for one in found for copy in [one] * (2 if is_good_receive(one) else 1)]
 
     tampered_poll(monkeypatch, twice)
-    assert "every message once" in rules("rc-mix") | rules("srq")
+    assert "every receive once" in rules("rc-mix") | rules("srq")
 
 
 @pytest.mark.parametrize(("name", "rule"), [

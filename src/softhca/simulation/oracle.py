@@ -103,7 +103,10 @@ class CompletionOrder:
             return True
         if status == FLUSHED and self.receives_apart:
             return False
-        return self._outcome(f"receive {index}", status, self.expected_receives.get(index, SUCCESS))
+        failed, self.failed = self.failed, self.failed and not self.receives_apart
+        good = self._outcome(f"receive {index}", status, self.expected_receives.get(index, SUCCESS))
+        self.failed = self.failed or failed
+        return good
 
     def _outcome(self, what: str, status: int, expected: int) -> bool:
         if status == SUCCESS:

@@ -43,7 +43,7 @@ FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 
 @dataclass
 class Receives:
-    """The receive buffers of one queue, posted in order, at most ``room`` at a time; ``taken`` completed.
+    """The receive buffers of one queue, posted in order, at most ``room`` at a time; ``done`` completed.
 
     ``elements`` overrides those of a buffer.
     """
@@ -51,8 +51,13 @@ class Receives:
     buffers: list[Buffer]
     room: int
     posted: int = 0
-    taken: int = 0
+    done: set[int] = field(default_factory=set)
     elements: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> int:
+        """How many completed."""
+        return len(self.done)
 
 
 @dataclass
@@ -266,7 +271,12 @@ class Program:
     def take(self, completion: Completion) -> None:
         """A completion of this queue pair."""
         if completion.wr_id & RECEIVE_BIT:
-            self.receives.taken += 1
+            index = completion.wr_id & ~RECEIVE_BIT
+            if index in self.receives.done or index >= self.receives.posted:
+                text = f"{self.name}: receive {index} completed again, or was not posted"
+                self.node.world.report.fail("every receive once", text)
+                return
+            self.receives.done.add(index)
             self._received(completion)
             if not self.scenario.receives_first and not self.stopped:
                 self.post_receives(1)
