@@ -12,6 +12,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import math
 import os
 import random
 import re
@@ -217,8 +218,9 @@ def merge(name: str, arguments: list[str], work: Path) -> None:
 
 def run_one(name: str, options: argparse.Namespace, seconds: float) -> dict[str, object]:
     """A target in a process of its own; its figures."""
-    command = [sys.executable, __file__, name, "--seconds", str(int(seconds)), "--runs", str(options.runs),
-               "--seed", str(options.seed), "--work", str(options.work)]  # fmt: skip
+    limits = ["--seconds", str(math.ceil(seconds)), "--runs", str(options.runs)]
+    command = [sys.executable, __file__, name, *limits, "--seed", str(options.seed)]
+    command += ["--work", str(options.work)]
     command += ["--plain"] if options.plain else []
     log = options.work / f"{name}.log"
     started = time.monotonic()
@@ -269,7 +271,11 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=WORK, help="where corpora grow and failures are kept")
     parser.add_argument("--merge", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument("libfuzzer", nargs="*", help="options of libFuzzer, behind --")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    works = options.merge is None and options.replay is None and not options.corpus
+    if works and not options.runs and not options.seconds:
+        parser.error("--runs or --seconds says when to stop")
+    return options
 
 
 def main(arguments: list[str]) -> int:

@@ -44,7 +44,7 @@ USUAL = {
     "max_send_wr": (4,), "max_recv_wr": (4,), "max_send_sge": (2,), "max_recv_sge": (2,),
     "max_inline_data": (32,), "va": (0x10000,), "length": (4096, 8192, 100), "ah_is_global": (1,),
     "is_global": (1,), "timeout": (1,), "retry_cnt": (1,), "flags": (0, 1, 2, 4, 7), "scope": (0, 1),
-    "attr_mask": (0x39, 0x129181 & ~0x80 | 0x80, 0x121181, 1, 0x13E01, 2),
+    "attr_mask": (0x39, 0x129181, 0x121181, 1, 0x13E01, 2),
 }  # fmt: skip
 
 
