@@ -65,14 +65,15 @@ class Place:
         self.memory = HostMemory(64 << 20)
         self.frames = HostChannel(self.memory).frames
         self.pool = self.memory.allocate(POOL_PAGES, contiguous=True)
+        self.runs = runs_of(sorted((*self.frames.control, *self.frames.doorbells, *self.pool)))
         self.base = self.memory.address_map.address(self.pool[0])
         self.burst = Burst()
         self.now = 1_000_000
 
     def begin(self) -> None:
         """Clean pages and a new host."""
-        for frame in (*self.frames.control, *self.frames.doorbells, *self.pool):
-            fill(self.memory.address_map.address(frame), 0, PAGE_BYTES)
+        for first, count in self.runs:
+            fill(self.memory.address_map.address(first), 0, count * PAGE_BYTES)
         self.channel = HostChannel(Again(self.memory, self.frames))  # type: ignore[arg-type]
         self.host = self.adapter.attach_host(self.channel)
         self.known: dict[str, list[int]] = {kind: [] for kind in NAMED}
