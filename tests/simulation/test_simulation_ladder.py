@@ -269,6 +269,36 @@ def test_a_packet_that_nobody_knows_more_of_never_arrives():
     assert "never arrives" in [words for _, _, words in texts_of(picture)]
 
 
+def test_a_silence_stands_in_the_middle_between_what_came_before_and_after():
+    picture = made(
+        {"time_ns": 6, "event": "sent", "adapter": 1, **PACKET},
+        {"time_ns": 1_000_006, "event": "sent", "adapter": 1, **PACKET, "number": 2},
+    )
+    texts = texts_of(picture)
+    before, after = [y for _, y, words in texts if words == "SEND_ONLY 9, 16 B"]
+    ((x, silence),) = [(x, y) for x, y, words in texts if words == "1 ms of silence"]
+    assert x == sum(LINES) / 2
+    assert before + 20 < silence < after - 15
+    cut = next(node for node in picture.iter(f"{SVG}path") if node.get("class") == "break")
+    x1, y, x2 = map(float, re.fullmatch(r"M([\d.]+) ([\d.]+)H([\d.]+)", cut.get("d")).groups())
+    assert LINES[0] < x1 < x2 < LINES[1]
+    assert y == silence - 4
+    assert float(picture.get("height")) > after + 30
+
+
+def test_what_left_before_the_window_is_seen_to_end_in_it():
+    lines = [json.dumps(record) for record in (
+        *ENDS,
+        {"time_ns": 6, "event": "sent", "adapter": 1, **PACKET},
+        {"time_ns": 7, "event": "received", "adapter": 2, **PACKET},
+    )]  # fmt: skip
+    picture = parsed(draw(lines, HEADER, begin_ns=7))
+    (way,) = [node for node in picture.iter(f"{SVG}path") if node.get("class") == "way stub"]
+    x1, y1, x2, y2 = map(float, re.fullmatch(r"M(.+) (.+)L(.+) (.+)", way.get("d")).groups())
+    assert LINES[0] < x1 < x2 == LINES[1]
+    assert y1 < y2
+
+
 @pytest.mark.parametrize(("packet", "shown"), [(PACKET, 1), (OTHER, 0)])
 def test_a_damaged_packet_that_names_another_queue_pair_is_dropped_where_it_belongs(packet, shown):
     named = 99 if shown else 32
