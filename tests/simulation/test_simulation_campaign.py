@@ -25,6 +25,7 @@ def no_worlds(monkeypatch):
     ran = []
 
     def run_world(name, seed, faults):
+        assert campaign._one_at_a_time.locked()
         ran.append((name, seed, faults))
         broken = [Violation(5, "a rule", "was broken")] if (name, seed) == ("bad", 20) else []
         return outcome(name, seed, broken)

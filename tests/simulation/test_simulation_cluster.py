@@ -1,6 +1,8 @@
 """Campaigns on a Dask cluster: a real scheduler and two worker processes on the loopback."""
 
+import concurrent.futures
 import contextlib
+import importlib.metadata
 import json
 import os
 import signal
@@ -21,7 +23,8 @@ SCENARIOS, SEEDS = ("rc-chaos", "ud-chaos"), range(1, 21)
 
 LATE_VERSION = """
 import importlib.metadata
-importlib.metadata.version = lambda name: "9.9" if name == "softhca" else "1"
+right = importlib.metadata.version
+importlib.metadata.version = lambda name: "9.9" if name == "softhca" else right(name)
 """
 
 
@@ -66,7 +69,9 @@ class Machines:
 
 
 @pytest.fixture
-def machines(tmp_path):
+def machines(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 100)  # however busy this machine is
+    monkeypatch.setattr(cluster, "FIRST_WORKER_S", 100)
     found = Machines(tmp_path)
     try:
         found.start_scheduler()
@@ -80,7 +85,7 @@ def watcher(machines):
     """A second client of the scheduler, that sees which worker has what."""
     import distributed
 
-    with contextlib.closing(distributed.Client(machines.address, set_as_default=False)) as client:
+    with contextlib.closing(distributed.Client(machines.address, timeout=100, set_as_default=False)) as client:
         yield client
 
 
@@ -149,14 +154,86 @@ def test_a_chunk_that_reaches_another_version_is_not_run(machines, tmp_path, mon
         campaign.run_campaign(["ud-mix"], range(1, 3), "", cluster.Cluster(machines.address))
 
 
+def test_a_worker_without_softhca_is_named():
+    absent = importlib.metadata.PackageNotFoundError("softhca")
+    with pytest.raises(campaign.CampaignError, match=r"worker tcp://192\.0\.2\.7:1 has no softhca, this"):
+        cluster.check_version("tcp://192.0.2.7:1", absent)
+
+
+def test_what_is_on_its_way_follows_the_workers_threads(machines):
+    machines.start_worker("--nthreads", "3")
+    machines.start_worker()
+    with cluster.Cluster(machines.address) as entered:
+        assert entered.in_flight == 4 * cluster.CHUNKS_A_THREAD
+
+
+def test_a_softhca_that_is_not_installed_is_one_line(monkeypatch, capsys):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    with pytest.raises(campaign.CampaignError, match="not installed here"):
+        cluster.check_version("tcp://192.0.2.7:1", "0.1.0")
+
+
 def test_a_world_that_raises_ends_the_campaign_with_that_error(machines):
     machines.start_worker()
     with pytest.raises(ValueError, match="unknown scenario 'nothing'"):
         campaign.run_campaign(["nothing"], range(1, 100), "", cluster.Cluster(machines.address))
 
 
+class Reluctant:
+    """A future that is not there at first, and then is done when nobody waits any more."""
+
+    def __init__(self, status, outcome):
+        self.status = status
+        self.outcome = outcome
+        self.asked = 0
+
+    def done(self):
+        return self.status != "pending"
+
+    def exception(self):
+        return self.outcome if self.status == "error" else None
+
+    def result(self, timeout):
+        self.asked += 1
+        if self.asked == 1:
+            raise TimeoutError
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Workerless:
+    """A cluster that has no worker now."""
+
+    address = "tcp://192.0.2.7:1"
+
+    def has_workers(self):
+        return False
+
+    def forget(self, future):
+        pass
+
+
+@pytest.mark.parametrize(("status", "outcome", "expected"), [
+    ("pending", [], campaign.CampaignError), ("error", TimeoutError("of a world"), TimeoutError),
+    ("error", ValueError("of a world"), ValueError), ("finished", [], None),
+    ("finished", concurrent.futures.CancelledError(), campaign.CampaignError),
+])  # fmt: skip
+def test_a_chunk_that_is_done_just_after_its_time_counts(status, outcome, expected):
+    answer = cluster.ClusterAnswer(Workerless(), Reluctant(status, outcome))
+    if expected is None:
+        assert answer.result() is outcome
+        return
+    with pytest.raises(expected):
+        answer.result()
+    assert answer.future.asked == (2 if expected is ValueError or status == "finished" else 1)
+
+
 def test_a_scheduler_without_workers_is_one_line(machines, monkeypatch, capsys):
-    monkeypatch.setattr(cluster, "CONNECT_S", 1)
+    monkeypatch.setattr(cluster, "FIRST_WORKER_S", 1)
     assert main(["campaign", "--seeds", "1", "--dask", machines.address.removeprefix("tcp://")]) == 1
     assert capsys.readouterr().err == (
         f"softhca campaign: the Dask scheduler at {machines.address} has no workers\n"

@@ -16,7 +16,8 @@ from typing import Any
 from softhca.simulation.campaign import CampaignError, Chunk, Ran, run_chunk
 
 CONNECT_S = 10
-"""How long a scheduler, and its first worker, may take to be there."""
+"""How long a scheduler may take to answer."""
+FIRST_WORKER_S = 10
 WORKERLESS_S = 60
 """How long a campaign waits when no worker is left."""
 CHUNKS_A_THREAD = 4
@@ -80,7 +81,7 @@ class Cluster:
 
     def _check_workers(self) -> None:
         try:
-            self._client.wait_for_workers(1, timeout=CONNECT_S)
+            self._client.wait_for_workers(1, timeout=FIRST_WORKER_S)
         except TimeoutError:
             raise CampaignError(f"the Dask scheduler at {self.address} has no workers") from None
         # a function of the standard library: it reaches workers that have no softhca at all
@@ -91,7 +92,7 @@ class Cluster:
 
     def submit(self, chunk: Chunk) -> ClusterAnswer:
         """Run a chunk as soon as a worker is free."""
-        version = importlib.metadata.version(_PACKAGE)
+        version = own_version()
         # not pure: else the scheduler would give what an earlier campaign found
         future = self._client.submit(run_chunk_as, version, chunk, pure=False)
         self._futures[future] = None
@@ -121,9 +122,9 @@ class ClusterAnswer:
             try:
                 ran: Ran = self.future.result(timeout=WORKERLESS_S)
             except TimeoutError:
-                if self.future.done():
+                if self.future.status == "error" and isinstance(self.future.exception(), TimeoutError):
                     raise  # a world raised it
-                if not self.cluster.has_workers():
+                if not self.future.done() and not self.cluster.has_workers():
                     raise CampaignError(
                         f"no workers are left at the Dask scheduler {self.cluster.address}"
                     ) from None
@@ -136,9 +137,17 @@ class ClusterAnswer:
                 return ran
 
 
+def own_version() -> str:
+    """The version of softhca that is installed here; CampaignError when none is."""
+    try:
+        return importlib.metadata.version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise CampaignError("softhca is not installed here, so that workers cannot be compared") from None
+
+
 def check_version(worker: str, version: object) -> None:
     """CampaignError unless ``worker`` has this process's softhca; an exception stands for none at all."""
-    ours = importlib.metadata.version(_PACKAGE)
+    ours = own_version()
     if version != ours:
         theirs = f"softhca {version}" if isinstance(version, str) else "no softhca"
         raise CampaignError(_difference(worker, theirs, ours))
@@ -146,7 +155,7 @@ def check_version(worker: str, version: object) -> None:
 
 def run_chunk_as(version: str, chunk: Chunk) -> Ran:
     """Run a chunk on a worker, which may have come after the others were asked for their ``version``."""
-    ours = importlib.metadata.version(_PACKAGE)
+    ours = own_version()
     if ours != version:
         import distributed
 
