@@ -85,7 +85,8 @@ def watcher(machines):
     """A second client of the scheduler, that sees which worker has what."""
     import distributed
 
-    with contextlib.closing(distributed.Client(machines.address, timeout=100, set_as_default=False)) as client:
+    client = distributed.Client(machines.address, timeout=100, set_as_default=False)
+    with contextlib.closing(client):
         yield client
 
 
@@ -118,9 +119,9 @@ def test_a_killed_worker_changes_nothing(machines, watcher, small_chunks):
     assert tally.worlds == 40
 
 
-def test_the_first_violation_ends_the_campaign_and_leaves_nothing_to_do(machines, watcher, capsys):
+def test_the_first_violation_ends_the_campaign_and_leaves_nothing_to_do(machines, watcher, capsys, small_chunks):
     machines.start_worker()
-    words = ("campaign", "--seeds", "1..500", "--scenario", "ud-mix", "rc-mix", "--no-minimise", "--json")
+    words = ("campaign", "--seeds", "1..4", "--scenario", "ud-mix", "rc-mix", "--no-minimise", "--json")
     faults = ("--faults", "partition=1>2@0ns..")
     assert main([*words, *faults, "--dask", machines.address]) == 1
     there = json.loads(capsys.readouterr().out)
