@@ -6,17 +6,20 @@ import shlex
 import pytest
 
 from softhca.adapter.engine import Adapter
+from softhca.cli import simulate
 from softhca.cli.main import main
+from softhca.driver.cq import CqHandle
 from softhca.links.decisions import EXAMPLES, Decision, Script, TooManyPackets, parse_decisions
 from softhca.links.faults import Faults, FaultsError
 from softhca.links.impairment import Impairment
+from softhca.simulation import campaign, runner
 from softhca.simulation import minimise as minimise_module
-from softhca.simulation import world as engine_module
+from softhca.simulation import node as engine_module
 from softhca.simulation.minimise import command_for, describe, minimise
+from softhca.simulation.oracle import Violation
+from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.runner import run_world
 from softhca.simulation.scenarios import SCENARIOS
-from softhca.wire import icrc
-from softhca.wire.route import Route
 
 EVERYTHING = (
     "loss=5%,duplicate=5%,reorder=5%,corrupt=5%,truncate=5%,jitter=2us,burst=1%,bandwidth=1GB/s,"
@@ -159,43 +162,39 @@ def test_people_are_told_what_befell_it(text, words):
 
 @pytest.fixture
 def accept_duplicates(monkeypatch):
-    """A function that lets responders take duplicates of a SEND for new messages from the ``nth`` on."""
+    """A function that lets each world's ``nth`` SEND that comes again give its receive completion twice."""
 
     def put_in(nth):
-        def receive(self, port, arrival, now):
-            stride = arrival.stride
-            for at in range(0, arrival.length, stride):
-                end = min(at + stride, arrival.length)
-                arrival.buffer[at:end] = self.as_new(bytes(arrival.buffer[at:end]), arrival)
-            Adapter.receive(self, port, arrival, now)
-
-        def as_new(self, packet, arrival):
-            """The packet, or the duplicate with the PSN that is expected next."""
-            if packet[0] > SEND_ONLY:
-                return packet
-            qp, psn = packet[5:8], int.from_bytes(packet[9:12], "big")
-            if packet[0] != SEND_ONLY or packet not in self.seen:
-                self.seen.add(packet)
-                self.expected[qp] = max(self.expected.get(qp, 0), psn + 1)
-                return packet
-            self.duplicates += 1
-            if self.duplicates < nth:
-                return packet
-            changed = packet[:9] + self.expected[qp].to_bytes(3, "big") + packet[12:-4]
-            route = Route(arrival.framing, arrival.source, arrival.destination, arrival.source_port)
-            headers = route.headers(len(packet))
-            return changed + icrc.of_packet(arrival.framing, headers, changed).to_bytes(4, "little")
+        known = {"seen": set(), "again": 0}
 
         class Forgetful(Adapter):
-            """`Adapter` with the bug."""
+            """`Adapter` that sees what comes again."""
 
-        def new_engine(*arguments, **options):
-            engine = Forgetful(*arguments, **options)
-            engine.seen, engine.expected, engine.duplicates = set(), {}, 0
-            return engine
+            def receive(self, port, arrival, now):
+                for at in range(0, arrival.length, arrival.stride):
+                    packet = bytes(arrival.buffer[at : min(at + arrival.stride, arrival.length)])
+                    if packet[0] == SEND_ONLY:
+                        known["again"] += packet in known["seen"]
+                        known["seen"].add(packet)
+                Adapter.receive(self, port, arrival, now)
 
-        Forgetful.receive, Forgetful.as_new = receive, as_new
-        monkeypatch.setattr(engine_module, "_new_engine", new_engine)
+        def poll(handle, limit):
+            found = right_poll(handle, limit)
+            good = [one for one in found if one.wr_id & RECEIVE_BIT and one.status == 0]
+            if known["again"] >= nth and good:
+                known["again"] = -(10**9)
+                found = [*found, good[-1]]
+            return found
+
+        def run(*arguments, **options):
+            known.update(seen=set(), again=0)
+            return right_run(*arguments, **options)
+
+        right_poll, right_run = CqHandle.poll, runner.run_world
+        monkeypatch.setattr(CqHandle, "poll", poll)
+        monkeypatch.setattr(engine_module, "_new_engine", Forgetful)
+        for module in (runner, campaign, simulate):
+            monkeypatch.setattr(module, "run_world", run)
 
     return put_in
 
@@ -232,9 +231,9 @@ def test_a_campaign_finds_the_bug_and_the_few_faults_that_it_needs(accept_duplic
 
 def test_simulate_minimises_a_list_further(accept_duplicates, capsys):
     accept_duplicates(1)
-    seed = next(seed for seed in range(1, 50) if run_world("srq", seed, NOISE).violations)
+    seed = next(seed for seed in range(1, 50) if runner.run_world("srq", seed, NOISE).violations)
     taken = Script()
-    run_world("srq", seed, NOISE, script=taken)
+    runner.run_world("srq", seed, NOISE, script=taken)
     words_ = ("simulate", "--scenario", "srq", "--seed", str(seed), "--faults", NOISE, "--minimise", "--json")
     assert main([*words_, "--only-faults", words(taken.taken)]) == 1
     document = json.loads(capsys.readouterr().out)["minimised"]
@@ -255,54 +254,82 @@ def test_a_world_that_breaks_no_rule_has_nothing_to_minimise(capsys):
     assert captured.err == ""
 
 
-def test_the_search_ends_with_its_bound_and_says_so():
-    faults = "partition=1>2@0ns.."
-    found = minimise("rc-mix", 1, faults, max_runs=10)
-    assert (found.runs, found.minimal) == (10, False)
-    assert 0 < len(found.decisions) < found.recorded
-    script = Script(found.decisions)
-    assert found.rule in {one.rule for one in run_world("rc-mix", 1, faults, script=script).violations}
+@pytest.fixture
+def toy(monkeypatch):
+    """In the place of worlds: one link that carries 200 packets; what was lost breaks a rule."""
+
+    def put_in(breaks):
+        def run_world(name, seed, faults="", script=None):
+            suffered = Faults.parse(faults, Faults(loss=0.3, duplication=0.3))
+            link = Impairment(suffered, str(seed), 1, 2, script)
+            lost = [packet for packet in range(1, 201) if not link.send(DATA, packet)]
+            violations = (Violation(1, "a rule", "broken"),) if breaks(lost) else ()
+            return runner.Outcome(name, seed, "", 0, 200, str(suffered), violations)
+
+        monkeypatch.setattr(runner, "run_world", run_world)
+
+    return put_in
 
 
-def test_every_run_is_told():
+def test_exactly_the_faults_that_are_needed_are_left(toy):
+    needed = []
+
+    def breaks(lost):
+        needed.extend([] if needed else [lost[2], lost[20], lost[21]])
+        return set(needed) <= set(lost)
+
+    toy(breaks)
+    found = minimise("rc-mix", 1)
+    assert [str(one) for one in found.decisions] == [f"1>2#{packet}:lost" for packet in needed]
+    assert (found.minimal, found.rule) == (True, "a rule")
+    assert found.runs < found.recorded
+
+
+def test_the_search_ends_with_its_bound_and_says_so(toy):
+    toy(lambda lost: len(lost) >= 20)
+    found = minimise("rc-mix", 1, max_runs=5)
+    assert (found.runs, found.minimal) == (5, False)
+    assert 20 <= len(found.decisions) < found.recorded
+    assert len(minimise("rc-mix", 1).decisions) == 20
+
+
+def test_every_run_is_told(toy):
+    toy(lambda lost: len(lost) >= 5)
     told = []
-    faults = "partition=1>2@0ns.."
-    found = minimise("rc-mix", 1, faults, max_runs=20, advance=lambda *state: told.append(state))
+    found = minimise("rc-mix", 1, advance=lambda *state: told.append(state))
     assert [runs for runs, _ in told] == list(range(1, found.runs + 1))
     left = [left for _, left in told]
     assert left == sorted(left, reverse=True)
-    assert left[-1] == len(found.decisions)
+    assert left[-1] == len(found.decisions) == 5
 
 
-def test_a_rule_that_is_broken_without_faults_needs_none(monkeypatch, capsys):
-    run = minimise_module.runner.run_world
-    monkeypatch.setattr(
-        minimise_module.runner, "run_world", lambda *a, **k: run(*a[:2], "partition=1>2@0ns..")
-    )
+def test_a_rule_that_is_broken_without_faults_needs_none(toy):
+    toy(lambda lost: True)
     found = minimise("rc-loss", 1)
     assert (found.decisions, found.lines, found.minimal) == ((), (), True)
     assert found.command == "softhca simulate --scenario rc-loss --seed 1 --only-faults ''"
 
 
-def test_a_world_that_raises_is_not_what_is_looked_for(monkeypatch):
-    run = minimise_module.runner.run_world
-
-    def fragile(name, seed, faults="", script=None):
-        if script.of_link(1, 2) is not None and len(script.of_link(1, 2)) < 40:
+def test_a_world_that_raises_is_not_what_is_looked_for(toy):
+    def fragile(lost):
+        if len(lost) < 15:
             raise AssertionError("another bug")
-        return run(name, seed, faults, script=script)
+        return True
 
-    monkeypatch.setattr(minimise_module.runner, "run_world", fragile)
-    found = minimise("rc-mix", 1, "partition=1>2@0ns..", max_runs=60)
-    assert len(found.decisions) >= 40
+    toy(fragile)
+    assert len(minimise("rc-mix", 1).decisions) == 15
 
 
-def test_a_world_that_goes_on_and_on_with_fewer_faults_is_given_up(monkeypatch):
+def test_a_world_that_goes_on_and_on_with_fewer_faults_is_given_up(toy, monkeypatch):
+    toy(lambda lost: True)
     monkeypatch.setattr(minimise_module, "GROWTH", 0)
-    monkeypatch.setattr(minimise_module, "MORE_PACKETS", 600)
-    faults = "partition=1>2@0ns.."
-    assert run_world("rc-mix", 1, faults).packets > 600
-    assert minimise("rc-mix", 1, faults) is None
+    monkeypatch.setattr(minimise_module, "MORE_PACKETS", 199)
+    assert minimise("rc-mix", 1) is None
+    monkeypatch.setattr(minimise_module, "MORE_PACKETS", 200)
+    assert minimise("rc-mix", 1) is not None
+
+
+def test_a_script_carries_no_more_packets_than_it_may():
     link = Impairment(Faults(), "seed", 1, 2, Script([], most_packets=2))
     assert link.send(DATA, 1)
     assert link.send(DATA, 2)
