@@ -91,6 +91,8 @@ class CompletionOrder:
             )
             return range(0)
         self.completed = index + 1
+        if status == SUCCESS and not self._signaled[index]:
+            self.report.fail("silence where it was asked for", f"{self.name}: request {index} completed")
         if self._outcome(f"request {index}", status, self.expected.get(index, SUCCESS)):
             return range(first, index + 1)
         if self.failed_at < 0:

@@ -45,7 +45,7 @@ FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 class Receives:
     """The receive buffers of one queue, posted in order, at most ``room`` at a time; ``done`` completed.
 
-    ``elements`` overrides those of a buffer.
+    ``elements`` overrides those of a buffer, ``short`` its length.
     """
 
     buffers: list[Buffer]
@@ -53,6 +53,7 @@ class Receives:
     posted: int = 0
     done: set[int] = field(default_factory=set)
     elements: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    short: dict[int, int] = field(default_factory=dict)
 
     @property
     def taken(self) -> int:
@@ -164,6 +165,7 @@ class Program:
             buffer = receives.buffers[index]
             elements = receives.elements.get(index)
             if elements is None:
+                buffer = buffer._replace(length=receives.short.get(index, buffer.length))
                 elements = local_elements(self.shared.arena, buffer, 1 + index % ELEMENTS)
             post(RECEIVE_BIT | index, elements)
             receives.posted = index + 1

@@ -45,11 +45,12 @@ class Scenario:
     ``legal``: statuses with which requests may fail in this world; where packets vanish they may time out.
     ``first_psn``: −1 is drawn from the seed.
     ``ip`` is the version of the links' addresses.  ``partition``: the seed cuts one direction, sometimes for
-    ever.  ``forged``: behind so many packets a stranger sends one of his.  ``trespass``: in each pair one
-    side asks once for what it may not have.  ``crash``: the second adapter dies and starts again.  ``quit``:
-    one program of each pair closes its queue pair in the middle.  ``revoke``: a region is deregistered while
-    it is used.  ``tampered``: so many requests are replaced by malformed ones.  ``poll_every_ns``: programs
-    look so rarely; ``cq_entries``: and into queues so short.  ``rnr_retry``: as the standard encodes it.
+    ever.  ``forged``: behind so many packets a stranger sends one of his.  ``tampered``: so many requests are
+    replaced by malformed ones.  ``trespass``: in each pair one side asks once for what it may not have.
+    ``crash``: the second adapter dies and starts again.  ``quit``: one program of each pair closes its queue
+    pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a region
+    is deregistered while it is used.  ``poll_every_ns``: programs look so rarely; ``cq_entries``: and into
+    queues so short.  ``rnr_retry``: as the standard encodes it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Scenario:
     trespass: bool = False
     crash: bool = False
     quit: bool = False
+    drain: bool = False
     revoke: bool = False
     tampered: float = 0.0
     poll_every_ns: int = 0
@@ -118,7 +120,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rc-bulk", "long RC messages, many packets each", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
-            Faults(loss=0.002, delay_ns=3_000), pairs=1, operations=12, largest_bytes=200_000,
+            Faults(loss=0.002, delay_ns=3_000), pairs=3, operations=6, largest_bytes=300_000,
         ),
         Scenario(
             "fabric", "RC between four adapters, and inside each", RC, _RC_KINDS,
@@ -153,6 +155,14 @@ SCENARIOS = {
             "uc-tampered", "UC while packets are replaced by malformed ones", UC, _UC_KINDS, tampered=0.05
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
+        Scenario(
+            "uc-bulk", "long UC messages, many packets each", UC, _UC_KINDS, pairs=1, operations=8,
+            largest_bytes=300_000,
+        ),
+        Scenario(
+            "rc-drain", "RC while programs let their send queues drain, and go on", RC, _RC_KINDS,
+            Faults(loss=0.005), drain=True,
+        ),
         Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
         Scenario("uc-loss", "UC over a link that only loses", UC, _UC_KINDS, Faults(loss=0.05)),
         Scenario(

@@ -14,6 +14,7 @@ from softhca.queues.control_fields import (
     EVENT_QP_ACCESS_ERR,
     EVENT_QP_LAST_WQE_REACHED,
     EVENT_QP_REQ_ERR,
+    EVENT_SQ_DRAINED,
     EVENT_SRQ_LIMIT_REACHED,
     QP_ERROR_EVENTS,
 )
@@ -66,7 +67,7 @@ from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.targets import local_elements
 from softhca.simulation.trespass import QUEUE_PAIR, RECEIVE, REMOTE
 from softhca.simulation.world import World
-from softhca.transport.states import ERR
+from softhca.transport.states import ERR, RTS, SQD
 
 ALL_RIGHTS = 15
 RIGHT_FOR = {WRITE: 2, WRITE_IMM: 2, READ: 4, ADD: 8, SWAP: 8}
@@ -101,6 +102,11 @@ class Host:
         self.srq_limit = 0
         self.pds: list[int] = []
         self.lent: bytes | None = None
+        self.told: set[tuple[int, int]] = set()
+
+    def hear(self) -> None:
+        """Take the asynchronous events that are there."""
+        self.told.update(iter(lambda: self.device.next_event(0), None))
 
     @property
     def alive(self) -> bool:
@@ -199,7 +205,12 @@ class Setting:
         all_posted = scenario.service != RC or self.solicited or scenario.trespass
         few = not all_posted and self.dice.random() < 0.5
         at_once = self.dice.randint(2, DEPTH) if few else max(count, 1)
-        return Receives([host.shared.arena.reserve(room) for _ in range(count)], at_once)
+        receives = Receives([host.shared.arena.reserve(room) for _ in range(count)], at_once)
+        if scenario.service == UD and not self.lossless:
+            # what does not fit is dropped, and its receive waits for something shorter
+            few_of_them = [at for at in range(count) if self.dice.random() < 0.1]
+            receives.short = {at: self.dice.randrange(room) for at in few_of_them}
+        return receives
 
     def _program(
         self, host: Host, name: str, operations: list[Operation], receives: Receives,
@@ -369,10 +380,34 @@ class Setting:
                 host.srq.modify(limit=host.srq_limit)
             if scenario.revoke:
                 world.at(world.now + self.dice.randrange(100_000), self._revoke, host)
+        if scenario.drain:
+            for pair in self.pairs:
+                world.at(world.now + self.dice.randrange(60_000), self._drain, pair[self.dice.randrange(2)])
         if scenario.quit:
             for pair in self.pairs:
                 leaver = pair[self.dice.randrange(2)]
                 world.at(world.now + self.dice.randrange(200_000), self._leave, leaver)
+
+    def _drain(self, program: Program) -> None:
+        """A program lets what has begun come to its end, and nothing else begin (IBTA vol. 1, 10.3.1)."""
+        if program.oracles.order.failed:
+            return
+        program.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1})
+        program.node.turn()
+        self.world.at(self.world.now + GIVE_UP_NS, self._drained, program)
+
+    def _drained(self, program: Program) -> None:
+        """Long enough after that: it was told, and goes on."""
+        host = self.hosts[program.node.number]
+        host.hear()
+        if program.oracles.order.failed:
+            return
+        if (EVENT_SQ_DRAINED, program.qp.number) not in host.told:
+            self._complain(f"{program.name}: nobody told that the send queue has drained")
+        program.qp.modify({"qp_state": RTS})
+        program.qp.ring()
+        program.wake()
+        program.node.turn()
 
     def _leave(self, program: Program) -> None:
         """A program takes its queue pair to the error state; it still waits for all its completions."""
@@ -419,7 +454,8 @@ class Setting:
         """Asynchronous events: each has a cause, and what has to be told of is."""
         if not host.alive:
             return
-        told = set(iter(lambda: host.device.next_event(0), None))
+        host.hear()
+        told = host.told
         for program in host.programs:
             order, number = program.oracles.order, program.qp.number
             if (EVENT_CQ_ERR, program.cq.number) in told:

@@ -17,6 +17,7 @@ from softhca.wire.opcodes import (
     ONLY,
     OPCODES,
     RC,
+    READ_RESPONSE,
     SEND,
     UC,
     WRITE,
@@ -35,7 +36,9 @@ _BY_SHAPE = {
 
 
 class Tamperer:
-    """``instead`` makes a malformed packet of ``share`` of the requests; ``seed`` decides all dice."""
+    """``instead`` makes malformed packets of ``share`` of the requests and READ responses; ``seed`` decides all
+    dice.
+    """
 
     def __init__(self, seed: str, share: float, framing: int) -> None:
         self._dice = random.Random(seed)
@@ -47,7 +50,7 @@ class Tamperer:
         if self._dice.random() >= self._share:
             return None
         opcode = OPCODES[packet[0]]
-        if opcode.service not in (RC, UC) or opcode.operation not in (SEND, WRITE):
+        if opcode.service not in (RC, UC) or opcode.operation not in (SEND, WRITE, READ_RESPONSE):
             return None
         body = bytearray(packet[:-ICRC_BYTES])
         changes = [change for change in (self._shape, self._length, self._promise) if change(body[:], opcode)]
@@ -62,7 +65,9 @@ class Tamperer:
         """A packet that does not belong where it stands in its message."""
         position = {FIRST: MIDDLE, ONLY: LAST, MIDDLE: FIRST, LAST: ONLY}[opcode.position]
         code = _BY_SHAPE.get((opcode.service, opcode.operation, position, opcode.headers))
-        if code is None or (opcode.service == UC and opcode.position in (MIDDLE, LAST)):
+        if code is None or opcode.operation == READ_RESPONSE:
+            return False
+        if opcode.service == UC and opcode.position in (MIDDLE, LAST):
             return False  # an unreliable connection takes what begins a message at any time
         body[0] = code
         return True
