@@ -15,7 +15,9 @@ from softhca.simulation.trace import Trace
 GOLDEN = {
     "rc-chaos": "5d96ba846ba6106e16ab7b29b2f359e8",
     "uc-chaos": "675ac9d068c8ed56c9fc92c5d173cd66",
-    "ud-chaos": "6415a3b2784246f1d4054221f0fe03ab",
+    "native-chaos": "671b7663b73cd93e6199543e40205797",
+    "rc-crash": "877dfa09a4e8d8678f33d6006e8b9235",
+    "ud-chaos": "199ad2985d9a7cff3ae25d0ab3e832ec",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

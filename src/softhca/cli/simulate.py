@@ -20,7 +20,7 @@ from softhca.simulation.minimise import Minimised, minimise
 from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
-from softhca.wire.capture_file import LINKTYPE_RAW
+from softhca.wire.capture_file import LINKTYPE_INFINIBAND, LINKTYPE_RAW
 from softhca.wire.pcapng import PcapngWriter
 
 DEFAULT_SCENARIO = "rc-mix"
@@ -90,13 +90,15 @@ def run(args: argparse.Namespace) -> int:
     lines: list[str] = []
     with contextlib.ExitStack() as files:
         try:
-            find_scenario(args.scenario)
+            scenario = find_scenario(args.scenario)
             if args.trace:
                 writers.append(files.enter_context(args.trace.open("w", encoding="utf-8")).write)
             if args.svg:
                 writers.append(lines.append)
             trace = Trace(_to_all(writers))
-            tap = Capture(files.enter_context(args.capture.open("wb"))) if args.capture else None
+            tap = None
+            if args.capture:
+                tap = Capture(files.enter_context(args.capture.open("wb")), scenario.link)
             script = None if args.only_faults is None else Script(parse_decisions(args.only_faults))
             outcome = run_world(args.scenario, args.seed, args.faults, trace, tap, script)
             if args.svg:
@@ -135,16 +137,17 @@ def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> st
 
 
 class Capture:
-    """Writes what every adapter of a world sent and received as raw IP, as captures of real links are."""
+    """Writes what every adapter of a world sent and received: raw IP, as captures of real links, or native."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, link: str) -> None:
         self._writer = PcapngWriter(stream)
+        self._linktype = LINKTYPE_INFINIBAND if link == "native" else LINKTYPE_RAW
         self._interfaces: dict[str, int] = {}
 
     def __call__(self, time_ns: int, event: str, source: int, destination: int, packet: bytes) -> None:
         name = f"adapter {source if event == 'sent' else destination} {event}"
         if name not in self._interfaces:
-            self._interfaces[name] = self._writer.add_interface(LINKTYPE_RAW, name)
+            self._interfaces[name] = self._writer.add_interface(self._linktype, name)
         self._writer.write(self._interfaces[name], time_ns, packet)
 
 

@@ -12,10 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from softhca.wire.framing import ROCE_V4
-from softhca.wire.icrc import of_packet
+from softhca.simulation.frames import Frames
 from softhca.wire.opcodes import ACKNOWLEDGE, OPCODES, RC, UD
-from softhca.wire.route import Route
 
 BTH_BYTES = 12
 ICRC_BYTES = 4
@@ -23,24 +21,27 @@ DELAY_NS = 20_000
 NEAR = 1 << 16
 """Forged PSNs are at least so far from the real one: no world has so many packets."""
 
-Forged = tuple[bytes, bytes, int]
+Forged = tuple[bytes, bytes | None, int]
 
 
 class Forger:
     """``after`` makes a forgery behind ``share`` of the packets; ``seed`` decides all dice."""
 
-    def __init__(self, seed: str, share: float, framing: int) -> None:
+    def __init__(self, seed: str, share: float, frames: Frames) -> None:
         self._dice = random.Random(seed)
         self._share = share
-        self._framing = framing
+        self._frames = frames
 
-    def after(self, route: Any, packet: bytes) -> Forged | None:
-        """(BTH … ICRC, the address that it seems to come from, its delay) behind a packet, or None."""
+    def after(self, route: Any, data: bytes) -> Forged | None:
+        """Behind what an adapter sent: a forgery, the address that it seems to come from, and its delay; or
+        None.
+        """
         dice = self._dice
+        packet = self._frames.transport(data)
         if dice.random() >= self._share:
             return None
         opcode = OPCODES[packet[0]]
-        kinds: list[Callable[[bytearray], bytes | None]] = [
+        kinds: list[Callable[[bytearray], int | None]] = [
             self._partition, self._version, self._service, self._queue_pair,
         ]  # fmt: skip
         # who knows the Q_Key may send a datagram from anywhere
@@ -50,20 +51,13 @@ class Forger:
         body = bytearray(packet[:-ICRC_BYTES])
         if opcode.operation != ACKNOWLEDGE and len(body) > BTH_BYTES + opcode.extension_bytes:
             body[-1] ^= 0xFF  # not the same bytes: what is taken in by mistake shows
-        gid = dice.choice(kinds)(body) or route.source
-        return self._sealed(route, gid, bytes(body)), gid, dice.randrange(DELAY_NS)
+        stranger = dice.choice(kinds)(body) or 0
+        forged, gid = self._frames.sealed(route, data, bytes(body), stranger)
+        return forged, gid, dice.randrange(DELAY_NS)
 
-    def _sealed(self, route: Any, gid: bytes, body: bytes) -> bytes:
-        forged = Route(self._framing, gid, route.destination, route.source_port)
-        icrc = of_packet(self._framing, forged.headers(len(body) + ICRC_BYTES), body)
-        return body + icrc.to_bytes(ICRC_BYTES, "little")
-
-    def _stranger(self, body: bytearray) -> bytes:
+    def _stranger(self, body: bytearray) -> int:
         """From another address."""
-        last = self._dice.randrange(200, 250)
-        if self._framing == ROCE_V4:
-            return bytes(10) + b"\xff\xff\xcb\x00\x71" + bytes([last])
-        return bytes.fromhex("20010db8") + bytes(10) + bytes([1, last])
+        return self._dice.randrange(200, 250)
 
     def _partition(self, body: bytearray) -> None:
         """Of another partition."""

@@ -1,19 +1,29 @@
-"""What links of a world carry: whole IP packets, and what a host's IP layer makes of damaged ones.
+"""What links of a world carry: whole packets, with the headers of their framing.
 
-An adapter hands over and takes UDP payloads, as a socket would.  Faults act on the packet with its IP and
-UDP headers, so that a flipped bit may lie in an address, a port or a length; then this module decides, as a
-kernel does, whether anything and what reaches the adapter.
+On RoCE links an adapter hands over and takes UDP payloads, as a socket would.  Faults act on the packet with
+its IP and UDP headers, so that a flipped bit may lie in an address, a port or a length; then this module
+decides, as a host's kernel does, whether anything and what reaches the adapter.  On native links the adapter
+writes and reads the whole packet LRH … VCRC itself.
 """
 
 from __future__ import annotations
 
+import random
 from typing import Any, NamedTuple
 
+from softhca.adapter.config import NATIVE as NATIVE_PORT
+from softhca.adapter.config import AdapterConfig, native_gid
+from softhca.driver.services import Path
+from softhca.wire import vcrc
 from softhca.wire.errors import WireError
-from softhca.wire.framing import ROCE_V4
+from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
+from softhca.wire.icrc import of_packet
 from softhca.wire.ip import PROTOCOL_UDP, ROCE_PORT, Ipv4, Ipv6, Udp, internet_checksum
+from softhca.wire.lrh import LNH_GLOBAL
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
+LRH_BYTES = 8
+GRH_BYTES = 40
 IPV4_BYTES = 28
 IPV6_BYTES = 48
 """IP and UDP header together."""
@@ -29,21 +39,135 @@ class Datagram(NamedTuple):
     payload: bytes
 
 
-class Envelopes:
-    """IP and UDP headers by flow and length; they are few in a world."""
+class Frames:
+    """RoCE links: addresses are 192.0.2.N or 2001:db8::N (RFC 5737, RFC 3849)."""
+
+    linked = False
+    """Whether adapters see whole packets."""
 
     def __init__(self, framing: int) -> None:
         self.framing = framing
         self._known: dict[tuple[Any, ...], bytes] = {}
 
-    def of(self, source: bytes, destination: bytes, port: int, traffic_class: int, length: int) -> bytes:
-        """The headers in front of ``length`` bytes BTH … ICRC."""
-        key = (source, destination, port, traffic_class, length)
+    def gid(self, number: int) -> bytes:
+        """The GID of adapter ``number``."""
+        if self.framing == ROCE_V4:
+            return V4_MAPPED_PREFIX + bytes((192, 0, 2, number))
+        return bytes.fromhex("20010db8") + bytes(11) + bytes([number])
+
+    def config(self, number: int, mtu: int) -> AdapterConfig:
+        """How adapter ``number`` is made; ``mtu`` is an ``ibv_mtu``."""
+        return AdapterConfig(gids=(self.gid(number),), active_mtu=mtu)
+
+    def paths(self, left: int, right: int, mtu: int, dice: random.Random) -> tuple[Path, Path]:
+        """The paths of two queue pairs to each other, as their programs know them."""
+        sls = dice.randrange(8), dice.randrange(8)
+        return Path(self.gid(right), mtu=mtu, sl=sls[0]), Path(self.gid(left), mtu=mtu, sl=sls[1])
+
+    def destinations(self, route: Any, numbers: list[int]) -> list[int]:
+        """Which adapters a route leads to; all, where it is a group's."""
+        gid = route.destination
+        if gid[0] == 0xFF or (gid[:12] == V4_MAPPED_PREFIX and gid[12] >> 4 == 0xE):
+            return numbers
+        return [number for number in numbers if self.gid(number) == gid]
+
+    def sender(self, grh: bytes, _slid: int, with_grh: bool) -> bytes:
+        """The GID of a datagram's sender: of an IPv4 header in the last 20 bytes of what stands in front of
+        it, or of a GRH (IBTA A17.4.5.2); empty when there is none.
+        """
+        if not with_grh:
+            return b""
+        return bytes(grh[8:24]) if grh[0] >> 4 == 6 else V4_MAPPED_PREFIX + bytes(grh[32:36])
+
+    def transport(self, data: bytes) -> bytes:
+        """BTH … ICRC of what an adapter sent."""
+        return data
+
+    def whole(self, flow: Any, data: bytes) -> bytes:
+        """The packet on the link, of a route or a flight and what an adapter sent."""
+        key = (flow.source, flow.destination, flow.source_port, flow.traffic_class, len(data))
         headers = self._known.get(key)
         if headers is None:
-            route = Route(self.framing, source, destination, port, traffic_class)
-            headers = self._known[key] = route.headers(length)
-        return headers
+            route = Route(self.framing, *key[:4])
+            headers = self._known[key] = route.headers(len(data))
+        return headers + data
+
+    def sealed(self, route: Any, data: bytes, body: bytes, stranger: int = 0) -> tuple[bytes, bytes | None]:
+        """``data`` with another BTH … pad and the ICRC that belongs to it; from the address of a
+        ``stranger``, if it is not 0, which comes second.
+        """
+        gid = self._strange(stranger) if stranger else route.source
+        forged = Route(self.framing, gid, route.destination, route.source_port)
+        icrc = of_packet(self.framing, forged.headers(len(body) + 4), body)
+        return body + icrc.to_bytes(4, "little"), gid
+
+    def _strange(self, number: int) -> bytes:
+        if self.framing == ROCE_V4:
+            return V4_MAPPED_PREFIX + bytes((203, 0, 113, number))
+        return bytes.fromhex("20010db8") + bytes(10) + bytes((1, number))
+
+
+class NativeFrames(Frames):
+    """Native links: adapter N has the LIDs 2N and 2N + 1, and paths are with and without GRH."""
+
+    linked = True
+
+    def __init__(self) -> None:
+        super().__init__(NATIVE)
+
+    def gid(self, number: int) -> bytes:
+        return native_gid(0x0200_5EFF_FE00_5300 | number)
+
+    def config(self, number: int, mtu: int) -> AdapterConfig:
+        return AdapterConfig(
+            gids=(self.gid(number),), active_mtu=mtu, framing=NATIVE_PORT, lid=2 * number, lmc=1, sm_lid=2
+        )
+
+    def paths(self, left: int, right: int, mtu: int, dice: random.Random) -> tuple[Path, Path]:
+        bits = dice.randrange(2), dice.randrange(2)
+        with_grh, sl = dice.random() < 0.5, dice.randrange(8)
+        there, back = (
+            Path(
+                self.gid(number) if with_grh else None,
+                mtu=mtu, sl=sl, dlid=2 * number + bits[at], src_path_bits=bits[1 - at],
+            )
+            for at, number in ((1, right), (0, left))
+        )  # fmt: skip
+        return there, back
+
+    def destinations(self, route: Any, numbers: list[int]) -> list[int]:
+        return [number for number in numbers if route.dlid >> 1 == number]
+
+    def sender(self, grh: bytes, slid: int, with_grh: bool) -> bytes:
+        gid = self.gid(slid >> 1)
+        return gid if not with_grh or bytes(grh[8:24]) == gid else b""
+
+    def transport(self, data: bytes) -> bytes:
+        return data[_start(data) : -vcrc.LENGTH_BYTES]
+
+    def whole(self, flow: Any, data: bytes) -> bytes:
+        return data
+
+    def sealed(self, route: Any, data: bytes, body: bytes, stranger: int = 0) -> tuple[bytes, bytes | None]:
+        headers = bytearray(data[: _start(data)])
+        headers[4:6] = ((len(headers) + len(body) + 4) // 4).to_bytes(2, "big")
+        if len(headers) > LRH_BYTES:
+            headers[12:14] = (len(body) + 4).to_bytes(2, "big")
+        if stranger:
+            headers[6:8] = (0x4000 + stranger).to_bytes(2, "big")
+        icrc = of_packet(NATIVE, bytes(headers), body)
+        packet = bytes(headers) + body + icrc.to_bytes(4, "little")
+        return packet + vcrc.compute(packet).to_bytes(2, "little"), None
+
+
+def _start(data: bytes) -> int:
+    """Where the BTH of a native packet is."""
+    return LRH_BYTES + GRH_BYTES if len(data) > 1 and data[1] & 3 == LNH_GLOBAL else LRH_BYTES
+
+
+def frames_of(link: str) -> Frames:
+    """What links of a kind carry: ``ipv4``, ``ipv6`` or ``native``."""
+    return NativeFrames() if link == "native" else Frames(ROCE_V4 if link == "ipv4" else ROCE_V6)
 
 
 def header_bytes(framing: int) -> int:

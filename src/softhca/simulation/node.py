@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
@@ -33,12 +32,12 @@ class Node:
     did anything.  ``crashes`` counts how often the adapter has died.
     """
 
-    def __init__(self, world: World, number: int, gid: bytes, mtu: int) -> None:
+    def __init__(self, world: World, number: int, mtu: int) -> None:
         dice = random.Random(f"{world.seed}/node/{number}")
         faults = world.faults
         self.world = world
         self.number = number
-        self.gid = gid
+        self.gid = world.frames.gid(number)
         self.mtu = mtu
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
@@ -57,7 +56,7 @@ class Node:
 
     def _start(self) -> None:
         dice = random.Random(f"{self.world.seed}/adapter/{self.number}/{self.crashes}")
-        config = AdapterConfig(gids=(self.gid,), active_mtu=self.mtu)
+        config = self.world.frames.config(self.number, self.mtu)
         engine = self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
         engine.observer = self._observe
         self._free_entries: int = engine.regions.tpt.free_entries

@@ -34,14 +34,14 @@ class DatagramOracle:
         """One datagram is sent."""
         self._sent[data] = _Datagram(source_qp, source_gid, destination_qp, immediate)
 
-    def deliver(self, data: bytes, qp: int, source_qp: int, grh: bytes, immediate: int | None) -> None:
-        """A receive of ``qp`` completed; ``grh`` are the 40 bytes in front of the payload."""
+    def deliver(self, data: bytes, qp: int, source_qp: int, gid: bytes, immediate: int | None) -> None:
+        """A receive of ``qp`` completed; ``gid`` is that of the sender, as the receiver sees it."""
         datagram = self._sent.get(data)
         if datagram is None:
             self.report.fail("datagrams whole or not at all", f"QP {qp}: {len(data)} bytes that nobody sent")
             return
         datagram.arrived += 1
-        seen = (source_qp, source_of(grh), qp, immediate)
+        seen = (source_qp, gid, qp, immediate)
         meant = (datagram.source_qp, datagram.source_gid, datagram.destination_qp, datagram.immediate)
         if seen != meant:
             self.report.fail("datagrams from their source to their destination", f"{seen} instead of {meant}")
@@ -53,10 +53,3 @@ class DatagramOracle:
         missing = sum(not datagram.arrived for datagram in self._sent.values())
         if self.lossless and missing:
             self.report.fail("nothing is lost without cause", f"{missing} of {len(self._sent)} datagrams")
-
-
-def source_of(grh: bytes) -> bytes:
-    """The GID of the sender: of an IPv4 header in the last 20 bytes, or of a GRH (IBTA A17.4.5.2)."""
-    if grh[0] >> 4 == 6:
-        return bytes(grh[8:24])
-    return bytes(10) + b"\xff\xff" + bytes(grh[32:36])

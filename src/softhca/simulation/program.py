@@ -33,6 +33,7 @@ from softhca.simulation.targets import local_elements, remote_target
 from softhca.simulation.trespass import HANDLE, LOCAL
 
 RECEIVE_BIT = 1 << 32
+WITH_GRH = 1
 WITH_IMMEDIATE = 2
 GRH_BYTES = 40
 QKEY = 0x11111111
@@ -338,8 +339,10 @@ class Program:
         length = 0 if written is not None else completion.byte_len
         data = self.shared.arena.read(buffer, length)
         if direction.ud is not None:
-            grh, source = data[:GRH_BYTES], completion.src_qp
-            direction.ud.deliver(data[GRH_BYTES:], completion.qp_num, source, grh, immediate)
+            frames, with_grh = self.node.world.frames, bool(completion.wc_flags & WITH_GRH)
+            gid = frames.sender(data[:GRH_BYTES], completion.slid, with_grh)
+            body, source = data[GRH_BYTES:], completion.src_qp
+            direction.ud.deliver(body, completion.qp_num, source, gid, immediate)
         if direction.rc is not None:
             clean = self.shared.arena.untouched_from(buffer, length)
             request = direction.rc.deliver(data, immediate, clean)

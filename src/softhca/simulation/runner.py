@@ -13,8 +13,8 @@ from softhca.simulation.setting import Setting
 from softhca.simulation.trace import Trace
 from softhca.simulation.world import START_NS, Tap, World
 
-MAX_EVENTS = 500_000
-LIMIT_NS = 120_000_000_000
+MAX_EVENTS = 50_000
+LIMIT_NS = 5_000_000_000
 MTUS = (1, 2, 3, 3, 4, 5)
 """ibv_mtu"""
 ABRUPT = 0.3
@@ -72,7 +72,7 @@ def run_world(
     scenario = find_scenario(name)
     suffered = Faults.parse(faults, faults_of(scenario, seed))
     trace = trace or Trace()
-    world = World(f"{name}/{seed}", suffered, trace, tap, scenario.ip, script)
+    world = World(f"{name}/{seed}", suffered, trace, tap, scenario.link, script)
     try:
         _live(world, scenario, seed)
     finally:

@@ -44,13 +44,13 @@ class Scenario:
     ``receive_every_ns``, if it is not 0.  ``shared``: receives come from one shared receive queue a host.
     ``legal``: statuses with which requests may fail in this world; where packets vanish they may time out.
     ``first_psn``: −1 is drawn from the seed.
-    ``ip`` is the version of the links' addresses.  ``partition``: the seed cuts one direction, sometimes for
+    ``link``: ``ipv4``, ``ipv6`` or ``native``.  ``partition``: the seed cuts one direction, sometimes for
     ever.  ``forged``: behind so many packets a stranger sends one of his.  ``tampered``: so many requests are
     replaced by malformed ones.  ``trespass``: in each pair one side asks once for what it may not have.
     ``crash``: the second adapter dies and starts again.  ``quit``: one program of each pair closes its queue
-    pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a region
-    is deregistered while it is used.  ``poll_every_ns``: programs look so rarely; ``cq_entries``: and into
-    queues so short.  ``rnr_retry``: as the standard encodes it.
+    pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a
+    region is deregistered while it is used.  ``poll_every_ns``: programs look so rarely; ``cq_entries``: and
+    into queues so short.  ``rnr_retry``: as the standard encodes it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Scenario:
     shared: bool = False
     legal: frozenset[int] = frozenset()
     first_psn: int = -1
-    ip: int = 4
+    link: str = "ipv4"
     partition: bool = False
     forged: float = 0.0
     trespass: bool = False
@@ -108,7 +108,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rc-corrupt", "RC over a link that flips bits and cuts packets", RC, _RC_KINDS,
-            Faults(corruption=0.05, truncation=0.02), ip=6,
+            Faults(corruption=0.05, truncation=0.02), link="ipv6",
         ),
         Scenario(
             "rc-weather", "RC over a slow link that flaps; adapters stall, and their clocks run apart",
@@ -153,6 +153,29 @@ SCENARIOS = {
         ),
         Scenario(
             "uc-tampered", "UC while packets are replaced by malformed ones", UC, _UC_KINDS, tampered=0.05
+        ),
+        Scenario(
+            "native-mix", "every RC operation over native links", RC, _RC_KINDS, inside=1, link="native"
+        ),
+        Scenario(
+            "native-chaos", "RC over native links with 10% loss, reordering and duplication each", RC,
+            _RC_KINDS, _CHAOS, link="native",
+        ),
+        Scenario(
+            "native-corrupt", "RC over native links that flip bits and cut packets", RC, _RC_KINDS,
+            Faults(corruption=0.05, truncation=0.02), link="native",
+        ),
+        Scenario(
+            "native-forged", "RC over native links between four adapters, beside a stranger", RC, _RC_KINDS,
+            Faults(loss=0.002), adapters=4, pairs=1, operations=12, forged=0.1, link="native",
+        ),
+        Scenario(
+            "native-uc", "UC over native links that lose", UC, _UC_KINDS, Faults(loss=0.03), forged=0.05,
+            link="native",
+        ),
+        Scenario(
+            "native-ud", "UD over native links, beside a stranger", UD, _UD_KINDS,
+            adapters=3, pairs=1, inside=1, forged=0.1, link="native",
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario(

@@ -327,8 +327,10 @@ class Setting:
             psns = [self._first_psn() for _ in pair]
             mtu = min(program.node.mtu for program in pair)
             atomics = self.dice.randint(1, 4)
+            left, right = (program.node.number for program in pair)
+            paths = self.world.frames.paths(left, right, mtu, self.dice)
             for at, program in enumerate(pair):
-                self._connect(program, psns[at], psns[1 - at], mtu, atomics)
+                self._connect(program, paths[at], psns[at], psns[1 - at], atomics)
 
     def _first_psn(self) -> int:
         """Anywhere, and often just before the end of the PSNs."""
@@ -347,8 +349,9 @@ class Setting:
         for poller in self._pollers[program.name]:
             poller.add(program)
 
-    def _connect(self, program: Program, psn: int, peer_psn: int, mtu: int, atomics: int) -> None:
-        path = services.Path(program.peer.node.gid, mtu=mtu, sl=self.dice.randrange(8))
+    def _connect(
+        self, program: Program, path: services.Path, psn: int, peer_psn: int, atomics: int
+    ) -> None:
         if self.scenario.service == UD:
             services.start_datagrams(program.qp, QKEY, psn)
             host = self.hosts[program.node.number]

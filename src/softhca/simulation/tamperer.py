@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from softhca.wire.icrc import of_packet
+from softhca.simulation.frames import Frames
 from softhca.wire.opcodes import (
     FIRST,
     LAST,
@@ -36,19 +36,20 @@ _BY_SHAPE = {
 
 
 class Tamperer:
-    """``instead`` makes malformed packets of ``share`` of the requests and READ responses; ``seed`` decides all
-    dice.
+    """``instead`` makes malformed packets of ``share`` of the requests and READ responses; ``seed`` decides
+    all dice.
     """
 
-    def __init__(self, seed: str, share: float, framing: int) -> None:
+    def __init__(self, seed: str, share: float, frames: Frames) -> None:
         self._dice = random.Random(seed)
         self._share = share
-        self._framing = framing
+        self._frames = frames
 
-    def instead(self, route: Any, packet: bytes) -> bytes | None:
-        """What is sent in the packet's place, or None."""
+    def instead(self, route: Any, data: bytes) -> bytes | None:
+        """What arrives in place of what an adapter sent, or None."""
         if self._dice.random() >= self._share:
             return None
+        packet = self._frames.transport(data)
         opcode = OPCODES[packet[0]]
         if opcode.service not in (RC, UC) or opcode.operation not in (SEND, WRITE, READ_RESPONSE):
             return None
@@ -58,8 +59,7 @@ class Tamperer:
             return None
         change: Callable[[bytearray, Opcode], bool] = self._dice.choice(changes)
         change(body, opcode)
-        icrc = of_packet(self._framing, route.headers(len(body) + ICRC_BYTES), bytes(body))
-        return bytes(body) + icrc.to_bytes(ICRC_BYTES, "little")
+        return self._frames.sealed(route, data, bytes(body))[0]
 
     def _shape(self, body: bytearray, opcode: Opcode) -> bool:
         """A packet that does not belong where it stands in its message."""

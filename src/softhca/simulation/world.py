@@ -16,13 +16,12 @@ from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.simulation.forger import Forger
-from softhca.simulation.frames import Envelopes, header_bytes, unwrap
+from softhca.simulation.frames import frames_of, header_bytes, unwrap
 from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
 from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
 from softhca.wire.burst import Arrival
-from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 START_NS = 1_000_000
 DAMAGED = ("corrupted", "truncated")
@@ -45,8 +44,8 @@ class Flight:
     )  # fmt: skip
 
     def __init__(
-        self, from_node: Node, node: Node, packets: list[bytes], number: int, what: str, source: bytes,
-        source_port: int, traffic_class: int, destination: bytes,
+        self, from_node: Node, node: Node, packets: list[bytes], number: int, what: str,
+        source: bytes | None, source_port: int, traffic_class: int, destination: bytes,
     ) -> None:  # fmt: skip
         self.from_node = from_node
         self.node = node
@@ -72,45 +71,42 @@ class World:
         faults: Faults,
         trace: Trace,
         tap: Tap | None = None,
-        ip: int = 4,
+        link: str = "ipv4",
         script: Script | None = None,
     ) -> None:
         self.seed = seed
         self.faults = faults
         self.trace = trace
         self.report = Report()
-        self.framing = ROCE_V4 if ip == 4 else ROCE_V6
-        self.ip = ip
+        self.frames = frames_of(link)
+        self.framing = self.frames.framing
         self.nodes: dict[int, Node] = {}
         self.losses: dict[tuple[int, int], list[int]] = {}
         self.now = START_NS
         self._tap = tap
         self._script = script
-        self._envelopes = Envelopes(self.framing)
         # Links carry the headers only where something may happen to them.
         damaging = script is not None and script.damages
         self._whole = faults.corruption > 0 or faults.truncation > 0 or damaging
         self._heap: list[tuple[int, int, Callable[[Any], object], Any]] = []
         self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
-        self._by_gid: dict[bytes, Node] = {}
         self._arrival = Arrival()
         self._forger: Forger | None = None
         self._tamperer: Tamperer | None = None
 
     def add(self, number: int, mtu: int = 3) -> Node:
-        """Adapter ``number`` at 192.0.2.``number`` or 2001:db8::``number``; ``mtu`` is an ``ibv_mtu``."""
-        gid = gid_of(number, self.ip)
-        node = self.nodes[number] = self._by_gid[gid] = Node(self, number, gid, mtu)
+        """Adapter ``number`` (`frames` says where it is); ``mtu`` is an ``ibv_mtu``."""
+        node = self.nodes[number] = Node(self, number, mtu)
         return node
 
     def forge(self, share: float) -> None:
         """Let a stranger send something of his own behind so many of the packets."""
-        self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.framing)
+        self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.frames)
 
     def tamper(self, share: float) -> None:
         """Let so many of the requests be replaced by malformed ones."""
-        self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.framing)
+        self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.frames)
 
     # time
 
@@ -137,37 +133,26 @@ class World:
 
     def carry(self, source: Node, burst: Any) -> None:
         """Hand an adapter's burst to the links towards its destination, packet by packet."""
-        for node in self._targets(source, burst.route):
-            self._send(source, node, burst)
-
-    def _targets(self, source: Node, route: Any) -> list[Node]:
-        """Who is sent to; all others where it is a group."""
-        node = self._by_gid.get(route.destination)
-        if node is not None:
-            return [node]
-        if route.destination[0] == 0xFF or route.destination[12] >> 4 == 0xE:
-            return [node for node in self.nodes.values() if node is not source]
-        return []
+        for number in self.frames.destinations(burst.route, list(self.nodes)):
+            if number != source.number:
+                self._send(source, self.nodes[number], burst)
 
     def _send(self, source: Node, node: Node, burst: Any) -> None:
         """All packets of a burst; those that arrive together, untouched, do so as one run."""
-        route, now, trace = burst.route, self.now, self.trace
+        route, now, trace, frames = burst.route, self.now, self.trace, self.frames
         link = self._link(source.number, node.number)
         buffer, length, stride = burst.buffer, burst.length, burst.stride
         run: Flight | None = None
         run_ns = 0
         for offset in range(0, length, stride):
             data = bytes(buffer[offset : min(offset + stride, length)])
-            trace.packet(now, "sent", source.number, data)
-            frame = data
-            if self._whole:
-                frame = self._headers(route, len(data)) + data
+            trace.packet(now, "sent", source.number, frames.transport(data))
+            frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
-                packet = self._headers(route, len(data)) + data
-                self._tap(now, "sent", source.number, node.number, packet)
+                self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
             copies = link.send(frame, now)
             if not copies:
-                trace.packet(now, "lost", source.number, data, link.lost_because)
+                trace.packet(now, "lost", source.number, frames.transport(data), link.lost_because)
                 self._lost(node, data)
             wrong = self._tamperer.instead(route, data) if self._tamperer is not None else None
             if wrong is not None:
@@ -183,12 +168,6 @@ class World:
                 self.at(copy.time_ns, self._arrive, flight)
             if self._forger is not None:
                 self._forge(source, node, route, data)
-
-    def _headers(self, flow: Any, length: int) -> bytes:
-        """IP and UDP header in front of so many bytes of a route or a flight."""
-        return self._envelopes.of(
-            flow.source, flow.destination, flow.source_port, flow.traffic_class, length
-        )
 
     def _flight(self, source: Node, node: Node, route: Any, what: str, frame: bytes, data: bytes) -> Flight:
         if what == TAMPERED:
@@ -212,7 +191,7 @@ class World:
             self.at(self.now + delay_ns, self._arrive, flight)
 
     def _lost(self, node: Node, data: bytes) -> None:
-        key = node.number, int.from_bytes(data[5:8], "big")
+        key = node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")
         self.losses.setdefault(key, []).append(self.now)
 
     def _link(self, source: int, destination: int) -> Impairment:
@@ -227,18 +206,21 @@ class World:
         node = flight.node
         if node.engine is None:
             for number, data in zip(flight.numbers, flight.packets, strict=True):
-                self.trace.packet(self.now, "lost", node.number, data, "crash", number)
+                self.trace.packet(
+                    self.now, "lost", node.number, self.frames.transport(data), "crash", number
+                )
                 self._lost(node, data)
             return
         until_ns = node.stalled_until()
         if until_ns:
             self.at(until_ns, self._arrive, flight)
             return
-        if flight.what in DAMAGED and not self._mend(flight):
+        if flight.what in DAMAGED and not self.frames.linked and not self._mend(flight):
             return
         arrival, at, reason = self._arrival, 0, "" if flight.what == PASSED else flight.what
         for number, data in zip(flight.numbers, flight.packets, strict=True):
-            self.trace.packet(self.now, "received", node.number, data, reason, number)
+            transport = self.frames.transport(data)
+            self.trace.packet(self.now, "received", node.number, transport, reason, number)
             if self._tap is not None:
                 self._tap_arrival(flight, data)
             arrival.buffer[at : at + len(data)] = data
@@ -270,17 +252,10 @@ class World:
     def _tap_arrival(self, flight: Flight, data: bytes) -> None:
         """Show a packet as it would stand in a capture at the receiving host."""
         assert self._tap is not None
-        headers = self._headers(flight, len(data))
-        self._tap(self.now, "received", flight.from_node.number, flight.node.number, headers + data)
+        packet = self.frames.whole(flight, data)
+        self._tap(self.now, "received", flight.from_node.number, flight.node.number, packet)
 
     def close(self) -> None:
         """Close every device and give the memory back."""
         for node in self.nodes.values():
             node.close()
-
-
-def gid_of(number: int, ip: int) -> bytes:
-    """The GID of adapter ``number``, from the addresses for documentation (RFC 5737, RFC 3849)."""
-    if ip == 4:
-        return bytes(10) + b"\xff\xff\xc0\x00\x02" + bytes([number])
-    return bytes.fromhex("20010db8") + bytes(11) + bytes([number])
