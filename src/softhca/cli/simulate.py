@@ -137,7 +137,7 @@ def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> st
 
 
 class Capture:
-    """Writes what every adapter of a world sent and received: raw IP, as captures of real links, or native."""
+    """Writes what every adapter of a world sent and received: raw IP, as real links do, or native."""
 
     def __init__(self, stream: Any, link: str) -> None:
         self._writer = PcapngWriter(stream)

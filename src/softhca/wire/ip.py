@@ -19,10 +19,9 @@ FRAGMENT_OFFSET_MASK = 0x1FFF
 
 def internet_checksum(data: Octets) -> int:
     """RFC 1071: one's complement of the one's-complement sum of big-endian 16-bit words."""
-    padded = bytes(data) + bytes(len(data) % 2)
-    total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
-    while total > 0xFFFF:
-        total = (total & 0xFFFF) + (total >> 16)
+    number = int.from_bytes(bytes(data) + bytes(len(data) % 2), "big")
+    # 2^16 is 1 modulo 2^16 − 1, so the remainder is the sum of the words with all carries added
+    total = number % 0xFFFF or (0xFFFF if number else 0)
     return total ^ 0xFFFF
 
 
