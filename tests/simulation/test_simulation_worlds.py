@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -132,3 +134,9 @@ def test_a_scenario_or_fault_that_does_not_exist_is_named():
         run_world("nothing", 1)
     with pytest.raises(FaultsError, match="'nothing'"):
         run_world("rc-mix", 1, "nothing=1")
+
+
+def test_the_document_names_every_scenario():
+    document = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", document.partition("## Faults")[0], re.MULTILINE)
+    assert rows == [(scenario.name, scenario.text) for scenario in SCENARIOS.values()]
