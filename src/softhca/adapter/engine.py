@@ -227,7 +227,7 @@ class Adapter(Environment):
             length = arrival.capacity
         if stride == 0 or stride > length:
             stride = length
-        if native == self.port.native and not native:
+        if not native and not self.port.native:
             source = self.port.source_of(arrival)
             local = arrival.destination in self.port.gids
         counters.bursts_received += 1

@@ -1,6 +1,9 @@
 from softhca.machine.primitives cimport address_of, copy, crc32, fill
-from softhca.wire.packet_view cimport be16, be24, be32, be64
 from softhca.wire.vcrc cimport compute
+
+
+cdef unsigned int _be16(unsigned char[::1] data, Py_ssize_t o) noexcept
+cdef unsigned long long _be64(unsigned char[::1] data, Py_ssize_t o) noexcept
 
 
 cdef class LinkView:

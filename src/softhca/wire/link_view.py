@@ -16,7 +16,6 @@ from softhca.wire.drops import (
     DROP_TRUNCATED,
     DROP_VCRC,
 )
-from softhca.wire.packet_view import be16, be24, be32, be64
 from softhca.wire.vcrc import compute
 
 _TRUNCATED = cython.declare(cython.int, DROP_TRUNCATED)
@@ -32,6 +31,21 @@ _ICRC_BYTES = cython.declare(cython.Py_ssize_t, 4)
 _VCRC_BYTES = cython.declare(cython.Py_ssize_t, 2)
 _VERSION = cython.declare(cython.uint, grh.VERSION)
 _NEXT_HEADER = cython.declare(cython.uint, grh.NEXT_HEADER_IBA)
+
+
+def _be16(data, o):
+    """Big-endian 16-bit word at ``o``."""
+    high: cython.uint = data[o]
+    return high << 8 | data[o + 1]
+
+
+def _be64(data, o):
+    """Big-endian 64-bit word at ``o``."""
+    word: cython.ulonglong = 0
+    i: cython.Py_ssize_t
+    for i in range(o, o + 8):
+        word = word << 8 | data[i]
+    return word
 
 
 class LinkView:
@@ -82,7 +96,7 @@ class LinkView:
             return _VCRC
         if data[offset] & 0x0F:
             return _LINK_HEADER
-        self.packet_bytes = 4 * (be16(data, offset + 4) & 0x7FF)
+        self.packet_bytes = 4 * (_be16(data, offset + 4) & 0x7FF)
         if self.packet_bytes != length - _VCRC_BYTES:
             return _LENGTH
         next_header = data[offset + 1] & 3
@@ -91,8 +105,8 @@ class LinkView:
         self._start = offset
         self.vl = data[offset] >> 4
         self.sl = data[offset + 1] >> 4
-        self.dlid = be16(data, offset + 2)
-        self.slid = be16(data, offset + 6)
+        self.dlid = _be16(data, offset + 2)
+        self.slid = _be16(data, offset + 6)
         self.transport = offset + _LRH_BYTES
         self.grh = -1
         self.source = self.destination = None
@@ -102,7 +116,7 @@ class LinkView:
         self.transport_bytes = end - self.transport
         if self.transport_bytes < _BTH_BYTES + _ICRC_BYTES:
             return _TRUNCATED
-        self.dest_qp = be24(data, self.transport + 5)
+        self.dest_qp = data[self.transport + 5] << 16 | _be16(data, self.transport + 6)
         return 0
 
     def check_global(self, data):
@@ -110,23 +124,23 @@ class LinkView:
         o: cython.Py_ssize_t = self.grh
         if o < 0:
             return 0
-        if be32(data, o) >> 28 != _VERSION or data[o + 6] != _NEXT_HEADER:
+        if data[o] >> 4 != _VERSION or data[o + 6] != _NEXT_HEADER:
             return _LINK_HEADER
-        if be16(data, o + 4) != self.transport_bytes:
+        if _be16(data, o + 4) != self.transport_bytes:
             return _LINK_HEADER
         self._gids(data, o)
         return 0
 
     def _gids(self, data, o):
         """The GIDs as bytes; those of the packet before are used again when they are the same."""
-        high: cython.ulonglong = be64(data, o + 8)
-        low: cython.ulonglong = be64(data, o + 16)
+        high: cython.ulonglong = _be64(data, o + 8)
+        low: cython.ulonglong = _be64(data, o + 16)
         if high != self._source_high or low != self._source_low:
             self._source_high = high
             self._source_low = low
             self._source = bytes(data[o + 8 : o + 24])
-        high = be64(data, o + 24)
-        low = be64(data, o + 32)
+        high = _be64(data, o + 24)
+        low = _be64(data, o + 32)
         if high != self._destination_high or low != self._destination_low:
             self._destination_high = high
             self._destination_low = low

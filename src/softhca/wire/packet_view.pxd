@@ -1,7 +1,7 @@
-cpdef unsigned int be16(unsigned char[::1] data, Py_ssize_t o) noexcept
-cpdef unsigned int be24(unsigned char[::1] data, Py_ssize_t o) noexcept
-cpdef unsigned int be32(unsigned char[::1] data, Py_ssize_t o) noexcept
-cpdef unsigned long long be64(unsigned char[::1] data, Py_ssize_t o) noexcept
+cdef unsigned int be16(unsigned char[::1] data, Py_ssize_t o) noexcept
+cdef unsigned int be24(unsigned char[::1] data, Py_ssize_t o) noexcept
+cdef unsigned int be32(unsigned char[::1] data, Py_ssize_t o) noexcept
+cdef unsigned long long be64(unsigned char[::1] data, Py_ssize_t o) noexcept
 
 
 cdef class PacketView:
