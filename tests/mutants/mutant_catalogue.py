@@ -92,7 +92,7 @@ ADAPTER = (
     m("pkey-not-checked", PORT, "if (ours ^ theirs) & 0x7FFF or not ours & 0x7FFF:", "if not ours & 0x7FFF:",
       "packets of another partition are taken"),
     m("source-not-checked", ENGINE,
-      "return queue_pair.route.destination == arrival.source", "return True",
+      "elif queue_pair.route.destination != arrival.source:", "elif False:",
       "a connected queue pair takes packets of anyone"),
     m("destination-qp-not-checked", ENGINE, "queue_pair = self.queue_pairs.get(view.dest_qp)",
       "queue_pair = self.queue_pairs.get(view.dest_qp) or next(iter(self.queue_pairs.values()), None)",

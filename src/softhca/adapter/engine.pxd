@@ -40,7 +40,6 @@ cdef class Adapter(Environment):
     cdef int _native_packet(self, Arrival arrival, unsigned int offset, unsigned int n,
                             unsigned long long now) except -1
     cdef int _dispatch(self, Arrival arrival, unsigned long long now) except -1
-    cdef bint _from_peer(self, QueuePair queue_pair, Arrival arrival) except *
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)

@@ -306,8 +306,14 @@ class Adapter(Environment):
             return _STATE
         if not pkeys_match(queue_pair.pkey, view.pkey):
             return _PKEY
-        if queue_pair.service != _UD and not self._from_peer(queue_pair, arrival):
-            return _SOURCE
+        if queue_pair.service != _UD:
+            if queue_pair.route is None:
+                return _SOURCE
+            if arrival.framing == _NATIVE:
+                if not same_port(queue_pair.route, self._link):
+                    return _SOURCE
+            elif queue_pair.route.destination != arrival.source:
+                return _SOURCE
         queue_pair.receive(view, arrival, now)
         return 0
 
@@ -315,14 +321,6 @@ class Adapter(Environment):
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
         packet = bytes(arrival.buffer[offset : offset + n])
         self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", DROP_NAMES[reason])
-
-    def _from_peer(self, queue_pair, arrival):
-        """Whether a packet comes from the port that its connection leads to."""
-        if queue_pair.route is None:
-            return False
-        if arrival.framing == _NATIVE:
-            return same_port(queue_pair.route, self._link)
-        return queue_pair.route.destination == arrival.source
 
     def _multicast(self, arrival, now):
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it

@@ -39,7 +39,7 @@ cdef class Port:
     cpdef unsigned int source_lid(self, unsigned int path_bits)
     cpdef bint owns_lid(self, unsigned int lid) noexcept
     cpdef unsigned int path_bits(self, unsigned int dlid) noexcept
-    cpdef bint is_own(self, Route route) except *
+    cpdef bint is_own(self, Route route) except -1
     cpdef int admit(self, LinkView link) except -1
     cpdef int admit_global(self, LinkView link) except -1
     cpdef Source source_of(self, Arrival arrival)
@@ -48,5 +48,5 @@ cdef class Port:
     cpdef unsigned int pkey(self, int index)
 
 cpdef bint pkeys_match(unsigned int ours, unsigned int theirs) noexcept
-cpdef bint same_port(Route route, LinkView link) except *
-cpdef bint same_gid(bytes ours, bytes theirs) except *
+cpdef bint same_port(Route route, LinkView link) except -1
+cpdef bint same_gid(bytes ours, bytes theirs) except -1
