@@ -380,6 +380,26 @@ def test_credits_hold_sends_back_where_the_responder_counts_its_receives(pair):
     assert p.a.counters.rnr_naks_received == 0
 
 
+def test_a_read_in_slices_does_not_bring_credits(pair):
+    p = pair(pmtu=1024, slice_bytes=4096)
+    target, sink = p.right.region(16_384), p.left.region(16_384)
+    for i in range(2):
+        p.right.post_receive([target.sge()], wr_id=i)
+    p.left.post(wqe.RDMA_READ, [sink.sge()], remote=target)
+    p.run()
+    assert len(p.decoded("ab")) == 4  # each slice is a message to the responder
+    p.log.clear()
+    for last in (False, False, False, True):
+        p.left.post(wqe.SEND, inline=b"x", ring=last)
+    p.step()
+    p.step()
+    assert len(p.decoded("ab")) == 2
+    for i in range(2):
+        p.right.post_receive([target.sge()], wr_id=i)
+    p.run()
+    assert statuses(p.left.sent()) == [0] * 5
+
+
 def test_beyond_the_credits_a_single_packet_asks(pair):
     p = pair(pmtu=256, min_rnr_timer=5)
     target, source = p.right.region(2000), p.left.region(2000, fill=DATA[:2000])

@@ -105,6 +105,7 @@ class ReliableSendQueue(SendQueue):
         """The request at the cursor, taken from the ring when it is a new one; None when there is none to
         be sent."""
         request: Request
+        messages: cython.uint = 1
         if self.cursor < self.tail:
             return self.at(self.cursor)
         if not _START_SEND[self.qp.state]:
@@ -114,7 +115,10 @@ class ReliableSendQueue(SendQueue):
             request.segment(self.qp.path_mtu_bytes, self.next_psn)
             request.ssn = self.next_ssn
             self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
-            self.next_ssn = (self.next_ssn + 1) & 0xFFFFFF
+            if request.kind == _READ and request.packets:
+                # the responder counts each slice as a message
+                messages = (request.packets + self.slice_packets - 1) // self.slice_packets
+            self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
             self.cursor_packet = 0
         return request
 
