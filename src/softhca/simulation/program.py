@@ -170,6 +170,8 @@ class Program:
                 elements = local_elements(self.shared.arena, buffer, 1 + index % ELEMENTS)
             post(RECEIVE_BIT | index, elements)
             receives.posted = index + 1
+            if self.srq is None:
+                self.node.world.wire.posted((self.node.number, self.qp.number), 1)
 
     def refill(self, _: object = None) -> None:
         """Post one more receive, and plan the next one."""
@@ -273,6 +275,8 @@ class Program:
 
     def take(self, completion: Completion) -> None:
         """A completion of this queue pair."""
+        if completion.status:
+            self.node.world.wire.failed((self.node.number, self.qp.number), completion.status)
         if completion.wr_id & RECEIVE_BIT:
             index = completion.wr_id & ~RECEIVE_BIT
             if index in self.receives.done or index >= self.receives.posted:

@@ -44,6 +44,7 @@ from softhca.simulation.node import Node
 from softhca.simulation.operations import (
     ELEMENTS,
     INLINE_BYTES,
+    MTU_BYTES,
     Operation,
     board_of,
     operations_of,
@@ -53,6 +54,7 @@ from softhca.simulation.oracle import CompletionOrder, check_constant, check_gua
 from softhca.simulation.oracle_rc import BoardOracle, CounterOracle, ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
+from softhca.simulation.oracle_wire_packets import Terms
 from softhca.simulation.poller import Poller
 from softhca.simulation.program import (
     DEPTH,
@@ -352,13 +354,15 @@ class Setting:
     def _connect(
         self, program: Program, path: services.Path, psn: int, peer_psn: int, atomics: int
     ) -> None:
+        rnr_timer = self.dice.randint(1, 5) if self.scenario.service != UD else 0
+        self._watch(program, path, psn, peer_psn, atomics, rnr_timer)
         if self.scenario.service == UD:
             services.start_datagrams(program.qp, QKEY, psn)
             host = self.hosts[program.node.number]
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
         how = services.Reliability(
-            TIMEOUT, RETRIES, self.scenario.rnr_retry, self.dice.randint(1, 5), atomics, atomics
+            TIMEOUT, RETRIES, self.scenario.rnr_retry, rnr_timer, atomics, atomics
         )
         reliable = how if self.scenario.service == RC else None
         rights = ALL_RIGHTS
@@ -366,6 +370,24 @@ class Setting:
             if operation.trespass is not None and operation.trespass.side == QUEUE_PAIR:
                 rights &= ~RIGHT_FOR[operation.kind]
         services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
+
+    def _watch(
+        self, program: Program, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int
+    ) -> None:
+        """Let the wire's oracle follow a queue pair."""
+        scenario, faults = self.scenario, self.world.faults
+        strict = not (
+            scenario.trespass or scenario.quit or scenario.crash or scenario.cq_entries or scenario.revoke
+            or scenario.tampered
+        )  # fmt: skip
+        waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged
+        terms = Terms(
+            program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, scenario.rnr_retry, rnr_timer,
+            atomics, scenario.shared, strict and not (waits or faults.stall_ns), strict, not faults.stall_ns,
+            faults.skew_ppm,
+        )  # fmt: skip
+        ends = [(end.node.number, end.qp.number) for end in (program, program.peer)]
+        self.world.wire.connect(ends[0], ends[1], scenario.service, terms, QKEY)
 
     # its life
 
@@ -442,6 +464,7 @@ class Setting:
         for program in self.programs:
             program.finish()
         self.datagrams.finish()
+        self.world.wire.finish()
         for host in self.hosts.values():
             arena, name = host.shared.arena, f"adapter {host.node.number}"
             value = int.from_bytes(arena.read(host.shared.counter), sys.byteorder)

@@ -19,12 +19,15 @@ from softhca.simulation.forger import Forger
 from softhca.simulation.frames import frames_of, header_bytes, unwrap
 from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
+from softhca.simulation.oracle_wire import WireOracle
 from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
 from softhca.wire.burst import Arrival
 
 START_NS = 1_000_000
 DAMAGED = ("corrupted", "truncated")
+DISORDERLY = ("reordered", "duplicated")
+LATE_NS = 200_000
 TAMPERED = "tampered"
 
 Tap = Callable[[int, str, int, int, bytes], object]
@@ -82,6 +85,7 @@ class World:
         self.framing = self.frames.framing
         self.nodes: dict[int, Node] = {}
         self.losses: dict[tuple[int, int], list[int]] = {}
+        self.wire = WireOracle(self.report, self.losses)
         self.now = START_NS
         self._tap = tap
         self._script = script
@@ -146,7 +150,9 @@ class World:
         run_ns = 0
         for offset in range(0, length, stride):
             data = bytes(buffer[offset : min(offset + stride, length)])
-            trace.packet(now, "sent", source.number, frames.transport(data))
+            transport = frames.transport(data)
+            trace.packet(now, "sent", source.number, transport)
+            self.wire.sent(now, source.number, node.number, transport, route, data)
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
@@ -158,6 +164,8 @@ class World:
             if wrong is not None:
                 copies = [Delivery(copy.time_ns, wrong, TAMPERED) for copy in copies]
             for copy in copies:
+                if copy.what in DISORDERLY or copy.time_ns - now > LATE_NS:
+                    self.wire.disorder()
                 if run is not None and copy.what == PASSED and copy.time_ns == run_ns:
                     run.packets.append(data)
                     run.numbers.append(trace.packets)
@@ -221,6 +229,12 @@ class World:
         for number, data in zip(flight.numbers, flight.packets, strict=True):
             transport = self.frames.transport(data)
             self.trace.packet(self.now, "received", node.number, transport, reason, number)
+            if number < 0:
+                self.wire.forged(node.number, transport)
+            elif flight.what not in DAMAGED:
+                self.wire.received(self.now, node.number, transport)
+            elif not self.frames.linked:
+                self.wire.damaged(self.now, node.number, transport, flight)
             if self._tap is not None:
                 self._tap_arrival(flight, data)
             arrival.buffer[at : at + len(data)] = data

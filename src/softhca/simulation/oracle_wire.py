@@ -1,0 +1,247 @@
+"""The oracle of the wire: who looks at packets alone must see the standard kept.
+
+It is told of every packet that adapters send and receive, and follows each queue pair by the standard's
+rules; it knows nothing of what is inside adapters.  So it finds what programs never notice because a retry
+repairs it: acknowledgements that do not come, time-outs at the wrong moment, NAKs that are missing or
+repeated, wrong counts.  Reliable requests and answers have files of their own (`oracle_wire_requester`,
+`oracle_wire_responder`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softhca.simulation.kinds import RC, UC, UD
+from softhca.simulation.oracle import Report
+from softhca.simulation.oracle_wire_packets import (
+    ANSWERS,
+    BTH_BYTES,
+    CONTINUATIONS,
+    DATAGRAM_CODES,
+    LASTS,
+    MAY_BE_SOLICITED,
+    MIDDLES,
+    REQUESTS,
+    UNRELIABLE_CODES,
+    WRITE_FIRST,
+    WRITE_ONLY,
+    WRITES,
+    Checksums,
+    Links,
+    Terms,
+    be,
+    is_right_native,
+    payload_bytes,
+    wrong_length,
+)
+from softhca.simulation.oracle_wire_requester import Requester
+from softhca.simulation.oracle_wire_responder import Responder
+
+SHORTEST_BYTES = 16
+VCRC_BYTES = 2
+FOREVER_NS = 1 << 63
+DETH_BYTES = 8
+FULL_MEMBER = b"\xff\xff"
+"""The default partition's key."""
+CODES = {RC: (0, REQUESTS | ANSWERS), UC: (1, UNRELIABLE_CODES), UD: (3, DATAGRAM_CODES)}
+"""Top three bits, and the others, of each service's opcodes."""
+
+Key = tuple[int, int]
+"""(adapter, queue pair)"""
+
+
+class Unreliable:
+    """What a queue pair of UC or UD sends: PSNs one after the other, messages whole (9.8.2, 9.8.3)."""
+
+    def __init__(self, terms: Terms, report: Report, service: int) -> None:
+        self.terms = terms
+        self.report = report
+        self._service = service
+        self._psn = terms.psn
+        self._before = -1
+        self._left_bytes = 0
+
+    def fail(self, rule: str, text: str) -> None:
+        """A rule is broken."""
+        self.report.fail(rule, f"{self.terms.name}: {text}")
+
+    def sent(self, code: int, data: bytes) -> None:
+        """A packet goes out."""
+        psn = be(data, 9, 12)
+        if psn != self._psn:
+            self.fail("PSNs without gaps", f"PSN {psn} instead of {self._psn}")
+        self._psn = (psn + 1) & 0xFFFFFF
+        expected = CONTINUATIONS.get(self._before)
+        if (code not in expected) if expected is not None else (code in MIDDLES or code in LASTS):
+            self.fail("opcodes in sequence", f"{code:#04x} after {self._before:#04x}")
+        self._before = code
+        packet = data
+        if self._service == UD:
+            packet = data[:BTH_BYTES] + data[BTH_BYTES + DETH_BYTES :]
+        wrong = wrong_length(packet, code, self.terms.mtu_bytes)
+        if code in WRITES:
+            if code == WRITE_FIRST or code >= WRITE_ONLY:
+                self._left_bytes = be(data, 24, 28)
+            self._left_bytes -= payload_bytes(data, code)
+            if self._left_bytes < 0 or (code in LASTS or code >= WRITE_ONLY) == (self._left_bytes > 0):
+                wrong = f"{self._left_bytes} bytes of the message are left"
+        if wrong:
+            self.fail("packets as long as they should be", f"PSN {psn}: {wrong}")
+
+
+class End:
+    """One queue pair: its service, its peer, and who follows it."""
+
+    __slots__ = ("key", "name", "peer", "qkey", "requester", "responder", "service", "unreliable")
+
+    def __init__(self, key: Key, service: int, peer: Key, name: str, qkey: int) -> None:
+        self.key = key
+        self.service = service
+        self.peer = peer
+        self.name = name
+        self.qkey = qkey
+        self.requester: Requester | None = None
+        self.responder: Responder | None = None
+        self.unreliable: Unreliable | None = None
+
+
+class WireOracle:
+    """All queue pairs of a world.  ``losses``: when packets for which queue pair vanished or were damaged.
+
+    Queue pairs that `connect` did not tell of are not looked at.
+    """
+
+    def __init__(self, report: Report, losses: dict[Key, list[int]]) -> None:
+        self.report = report
+        self._links = Links(losses)
+        self._ends: dict[Key, End] = {}
+        self._checksums = Checksums()
+        self._last: tuple[int, bytes] = (-1, b"")
+
+    def connect(self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0) -> None:
+        """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself."""
+        end = self._ends[one] = End(one, service, other, terms.name, qkey)
+        if service != RC:
+            end.unreliable = Unreliable(terms, self.report, service)
+            return
+        end.requester = Requester(terms, self.report, self._links, (one, other))
+        end.responder = Responder(terms, self.report)
+        requesters = [
+            found.requester
+            for key, found in self._ends.items()
+            if found.requester is not None and key[0] == one[0] and found.peer[0] == other[0]
+        ]
+        for requester in requesters:
+            requester.sharers = len(requesters)
+
+    def posted(self, one: Key, count: int) -> None:
+        """A program posts so many receives to its queue pair's own queue."""
+        end = self._ends.get(one)
+        if end is not None and end.responder is not None:
+            end.responder.posted = max(end.responder.posted, 0) + count
+
+    def failed(self, one: Key, status: int) -> None:
+        """A program was told that a request, or a receive, of its queue pair ended with an error."""
+        end = self._ends.get(one)
+        if end is None or end.requester is None or end.responder is None:
+            return
+        end.requester.failed(status)
+        end.responder.strict = False
+        peer = self._ends.get(end.peer)
+        if peer is not None and peer.requester is not None:
+            peer.requester.strict = False
+
+    # packets
+
+    def disorder(self) -> None:
+        """A packet will arrive late, after others or twice."""
+        self._links.disorderly = True
+
+    def sent(self, now: int, source: int, destination: int, data: bytes, route: Any, whole: bytes) -> None:
+        """Adapter ``source`` sent a packet to adapter ``destination``: between the GIDs of ``route``, or
+        natively as it is ``whole``, LRH … VCRC.
+        """
+        if len(data) < SHORTEST_BYTES:
+            self.report.fail("packets as long as they should be", f"from adapter {source}: {data.hex()}")
+            return
+        there = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
+        if not (
+            self._checksums.is_right(data, route)
+            if whole is data
+            else is_right_native(data, whole[: len(whole) - len(data) - VCRC_BYTES])
+        ):
+            self.report.fail("every packet has its ICRC", f"from adapter {source}: {data[:12].hex()} …")
+        if there is None:
+            return
+        here: End | None
+        if there.service == UD:
+            if data == self._last[1] and destination != self._last[0]:
+                return  # one datagram to a group
+            self._last = destination, data
+            here = self._ends.get((source, be(data, 17, 20)))
+        else:
+            here = self._ends.get(there.peer)
+        code = data[0] & 0x1F
+        if here is None or here.key[0] != source or self._is_wrong(here, there, code, data):
+            if here is None or here.key[0] != source:
+                self._fail(there, "packets go to the peer", f"{data[:12].hex()} … from adapter {source}")
+            return
+        if here.unreliable is not None:
+            here.unreliable.sent(code, data)
+        elif here.requester is not None and here.responder is not None:
+            if code in ANSWERS:
+                here.responder.sent(now, code, data)
+                here.requester.over = here.requester.over or here.responder.over
+            else:
+                here.requester.sent(now, code, data)
+
+    def received(self, now: int, destination: int, data: bytes) -> None:
+        """A packet that an adapter sent arrives as it was, or with another shape that passes for its own."""
+        end = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
+        if end is None or end.requester is None or end.responder is None:
+            return
+        code = data[0] & 0x1F
+        if code in ANSWERS:
+            end.requester.received(now, code, data)
+            end.responder.over = end.responder.over or end.requester.over
+        else:
+            end.responder.received(now, code, data)
+
+    def damaged(self, now: int, destination: int, data: bytes, route: Any) -> None:
+        """A packet arrives that something happened to; it is as good as lost, unless its ICRC is right."""
+        if len(data) >= SHORTEST_BYTES and self._checksums.is_right(data, route):
+            self.received(now, destination, data)
+
+    def forged(self, destination: int, data: bytes) -> None:
+        """A packet that nobody sent arrives.  Where only its PSN is wrong its receiver may miss what seems to
+        be before it.
+        """
+        end = self._ends.get((destination, be(data, 5, 8)))
+        if end is not None and end.responder is not None:
+            end.responder.forged(data)
+
+    def _is_wrong(self, here: End, there: End, code: int, data: bytes) -> bool:
+        """Whether fields of the BTH or DETH make it senseless to look further (9.2, 9.3)."""
+        service, codes = CODES[there.service]
+        if data[0] >> 5 != service or code not in codes:
+            self._fail(here, "opcodes of the service", f"{data[0]:#04x}")
+            return True
+        if data[1] & 0x4F != 0x40 or data[2:4] != FULL_MEMBER or data[4] or data[8] & 0x7F:
+            # MigReq is 1 without path migration (9.2), TVer 0, reserved bits 0
+            self._fail(here, "fields of the BTH", data[:12].hex())
+        if data[1] & 0x80 and code not in MAY_BE_SOLICITED:
+            self._fail(here, "only ends of messages are solicited", f"{data[0]:#04x}")
+        if there.service == UD and (be(data, 12, 16) != there.qkey or data[16]):
+            self._fail(here, "datagrams with their Q_Key", data[12:20].hex())
+        return False
+
+    def _fail(self, end: End, rule: str, text: str) -> None:
+        self.report.fail(rule, f"{end.name}: {text}")
+
+    # the end
+
+    def finish(self) -> None:
+        """The world is at rest: nobody still owes an answer."""
+        for end in self._ends.values():
+            if end.responder is not None:
+                end.responder.look(FOREVER_NS)

@@ -1,0 +1,271 @@
+"""What the answers of a reliable queue pair may look like on the wire (IBTA vol. 1, 9.7.4, 9.7.5).
+
+A `Responder` sees which requests reach one queue pair undamaged and what it answers.  It executes nothing:
+it takes what comes in order as executed, and goes back where a NAK says that it was not.
+Positions are PSNs without their wrap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from softhca.simulation.oracle import Report
+from softhca.simulation.oracle_wire_packets import (
+    ACK,
+    ACKNOWLEDGE,
+    ATOMIC_ACKNOWLEDGE,
+    ATOMICS,
+    CREDIT_COUNTS,
+    ENDS,
+    LENGTHS,
+    MESSAGES,
+    NO_LIMIT,
+    READ_FIRST,
+    READ_LAST,
+    READ_MIDDLE,
+    READ_ONLY,
+    READ_REQUEST,
+    RNR_NAK,
+    TAKES,
+    Terms,
+    be,
+    packets_of,
+    payload_bytes,
+    position_of,
+)
+
+KEPT_ANSWERS = 256
+"""READs and atomics that are remembered; no queue pair may answer so old ones again."""
+
+
+class Responder:
+    """``front``: the PSN expected next.  ``over``: it has told its peer that the connection is at an end.
+
+    ``posted`` receives are its own; −1 where nobody counts them.
+    """
+
+    def __init__(self, terms: Terms, report: Report) -> None:
+        self.terms = terms
+        self.report = report
+        self.front = terms.peer_psn
+        self.strict = terms.strict
+        self.over = False
+        self.posted = -1
+        self._ends: list[int] = []
+        self._taken: list[int] = []
+        self._reads: dict[int, tuple[int, int]] = {}
+        self._values: dict[int, bytes | None] = {}
+        self._answering: tuple[int, int, int] | None = None
+        self._beyond = -1
+        self._gap_ns = -1
+        self._told = -1
+        self._due = -1
+        self._due_ns = -1
+        self._refusal = -1
+        self._msn = 0
+
+    def fail(self, rule: str, text: str) -> None:
+        """A rule is broken."""
+        self.report.fail(rule, f"{self.terms.name}: {text}")
+
+    # what comes in
+
+    def received(self, now: int, code: int, data: bytes) -> None:
+        """A request arrives undamaged."""
+        if self._due_ns >= 0 or self._gap_ns >= 0:
+            self.look(now)
+        if self.over:
+            return
+        at = position_of(data, self.front)
+        if at > self.front:
+            self._beyond = max(self._beyond, at)
+            if self._gap_ns < 0 and self._told != self.front:
+                self._gap_ns = now
+        elif at < self.front:
+            self._again(now, at, code, data)
+        else:
+            self._execute(now, at, code, data)
+
+    def _again(self, now: int, at: int, code: int, data: bytes) -> None:
+        """A duplicate: SEND and RDMA WRITE are acknowledged again (9.7.5.1), READs answered in part."""
+        if code in MESSAGES:
+            if data[8] & 0x80:
+                self._expect_answer(now, at)
+        elif code == READ_REQUEST:
+            length = be(data, 24, 28)
+            self._reads[at] = (at + packets_of(length, self.terms.mtu_bytes), length)
+            self._forget_oldest()
+
+    def _execute(self, now: int, at: int, code: int, data: bytes) -> None:
+        end = at + 1
+        if code == READ_REQUEST:
+            length = be(data, 24, 28)
+            end = at + packets_of(length, self.terms.mtu_bytes)
+            self._reads[at] = (end, length)
+        elif code in ATOMICS:
+            self._values[at] = None
+        self._forget_oldest()
+        if code in TAKES:
+            if len(self._taken) >= self.posted >= 0 and self._refusal < 0:
+                self._refusal = at
+                self._expect_answer(now, at)
+            self._taken.append(at)
+        if code in ENDS:
+            self._ends.append(at)
+        if data[8] & 0x80 or code not in MESSAGES:
+            self._expect_answer(now, end - 1)
+        self.front = end
+        if self._gap_ns != now or self._beyond < end:
+            self._gap_ns = -1
+
+    def _forget_oldest(self) -> None:
+        for kept in (self._reads, self._values):
+            if len(kept) > KEPT_ANSWERS:
+                del kept[next(iter(kept))]
+
+    def _expect_answer(self, now: int, at: int) -> None:
+        self._due = max(at, self._due) if self._due_ns >= 0 else at
+        self._due_ns = now
+
+    def look(self, now: int) -> None:
+        """Time goes on: what had to be said has been said.  A responder needs no longer than its turn."""
+        if 0 <= self._due_ns < now:
+            if self.strict:
+                rule = "what asks for an answer gets one"
+                if self._refusal >= 0:
+                    rule = "a message without a receive is refused"
+                self.fail(rule, f"none to PSN {self._due & 0xFFFFFF}")
+            self._due_ns = self._refusal = -1
+        if 0 <= self._gap_ns < now:
+            if self.strict and self._told != self.front:
+                self.fail("a gap is told", f"PSN {self.front & 0xFFFFFF} is missing, and there was no NAK")
+            self._gap_ns = -1
+
+    def forged(self, data: bytes) -> None:
+        """A packet that nobody sent arrives; it may look as if others were missing before it."""
+        self._beyond = max(self._beyond, position_of(data, self.front))
+
+    # what it answers
+
+    def sent(self, now: int, code: int, data: bytes) -> None:
+        """An answer goes out."""
+        if self._due_ns >= 0 or self._gap_ns >= 0:
+            self.look(now)
+        if self.over:
+            self.fail("nothing is sent after the end", f"answer {code:#04x} for PSN {be(data, 9, 12)}")
+            return
+        at = position_of(data, self.front)
+        kind = data[12] >> 5 & 3 if code != READ_MIDDLE else ACK
+        if code != ACKNOWLEDGE:
+            if code == ATOMIC_ACKNOWLEDGE:
+                self._look_at_atomic(at, data)
+            else:
+                self._look_at_read(at, code, data)
+            if kind != ACK:
+                self.fail("answers only to what came", f"a NAK in {code:#04x}")
+        elif len(data) != LENGTHS[ACKNOWLEDGE]:
+            self.fail("packets as long as they should be", f"an ACK of {len(data)} bytes")
+        elif kind == ACK:
+            self._look_at_acknowledgement(at, data)
+        else:
+            self._look_at_refusal(at, kind, data)
+        if kind == ACK and code != READ_MIDDLE:
+            self._look_at_credits(data)
+            if at >= self._due and self._refusal < 0:
+                self._due_ns = -1
+
+    def _look_at_acknowledgement(self, at: int, data: bytes) -> None:
+        """An ACK is for what was executed; its MSN counts all messages that were (9.7.7.1)."""
+        if at >= self.front:
+            self.fail("answers only to what came", f"ACK of PSN {at & 0xFFFFFF}")
+        self._look_at_count(data, len(self._ends), len(self._ends))
+
+    def _look_at_count(self, data: bytes, least: int, most: int) -> None:
+        msn = be(data, 13, 16)
+        if not (least & 0xFFFFFF <= msn <= most & 0xFFFFFF):
+            self.fail("the MSN counts messages", f"{msn}, expected {least} … {most}")
+
+    def _look_at_refusal(self, at: int, kind: int, data: bytes) -> None:
+        """A NAK: a gap is told once (9.7.5.2.8); all others take back that a request was executed."""
+        code = data[12] & 31
+        place = f"PSN {at & 0xFFFFFF}"
+        if kind == RNR_NAK:
+            self._look_at_rnr(at, code, place)
+        elif code == 0:
+            if at != self.front or self._beyond <= at:
+                self.fail("a gap is told as it is", f"{place}, expected {self.front & 0xFFFFFF}")
+            if self._told == at:
+                self.fail("a gap is told once", place)
+        else:
+            self.over = True
+            if at > self.front:
+                self.fail("answers only to what came", f"NAK {code} of {place}")
+        if kind == RNR_NAK or code:
+            self._take_back(at)
+        self._look_at_count(data, len(self._ends), len(self._ends))
+        self._told = at
+        self._gap_ns = self._due_ns = self._refusal = -1
+
+    def _look_at_rnr(self, at: int, code: int, place: str) -> None:
+        if at >= self.front:
+            self.fail("answers only to what came", f"RNR NAK of {place}")
+        if code != self.terms.rnr_timer:
+            self.fail("an RNR NAK asks for the delay that was set", f"{code}, not {self.terms.rnr_timer}")
+        before = bisect_left(self._taken, at)
+        if before < self.posted:
+            self.fail("who has receives does not refuse", f"{place}: {self.posted - before} are left")
+
+    def _take_back(self, at: int) -> None:
+        """What was taken as executed from ``at`` on was not."""
+        del self._ends[bisect_left(self._ends, at) :]
+        del self._taken[bisect_left(self._taken, at) :]
+        for kept in (self._reads, self._values):
+            for first in [first for first in kept if first >= at]:
+                del kept[first]
+        if not self.over:
+            self.front = at
+
+    def _look_at_credits(self, data: bytes) -> None:
+        """An AETH gives no more credits than there are receives (9.7.7.2)."""
+        code = data[12] & 31
+        if code == NO_LIMIT or self.posted < 0:
+            return
+        left = max(self.posted - len(self._taken), 0)
+        if CREDIT_COUNTS[code] > left:
+            self.fail("no more credits than receives", f"{CREDIT_COUNTS[code]} of {left}")
+
+    def _look_at_read(self, at: int, code: int, data: bytes) -> None:
+        """The packets of one READ's answer follow each other: full ones, the last as long as is left
+        (9.7.5.1)."""
+        place = f"PSN {at & 0xFFFFFF}"
+        if code in (READ_FIRST, READ_ONLY):
+            asked = self._reads.get(at)
+            if asked is None:
+                self.fail("answers only to what came", f"READ response {place}")
+                return
+            end, left = asked
+        elif self._answering is None or self._answering[0] != at:
+            self.fail("READ responses in order", f"{place} after {self._answering}")
+            self._answering = None
+            return
+        else:
+            _, end, left = self._answering
+        last = code in (READ_LAST, READ_ONLY)
+        count = payload_bytes(data, code)
+        expected = left if last else self.terms.mtu_bytes
+        if last != (at + 1 == end) or count != expected:
+            self.fail("READ responses in order", f"{place}: {code:#04x} of {count} bytes, {left} are left")
+        self._answering = None if last else (at + 1, end, left - count)
+        if code != READ_MIDDLE:
+            self._look_at_count(data, bisect_right(self._ends, at), len(self._ends))
+
+    def _look_at_atomic(self, at: int, data: bytes) -> None:
+        """An atomic is executed once: however often it is answered, with the same value (9.7.5.1)."""
+        if len(data) != LENGTHS[ATOMIC_ACKNOWLEDGE] or at not in self._values:
+            self.fail("answers only to what came", f"atomic response PSN {at & 0xFFFFFF}")
+            return
+        value = data[16:24]
+        if self._values[at] not in (None, value):
+            self.fail("an atomic is executed once", f"PSN {at & 0xFFFFFF}: {value.hex()}")
+        self._values[at] = value
+        self._look_at_count(data, bisect_right(self._ends, at), len(self._ends))
