@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from softhca.links.faults import FOREVER_NS, Faults, FaultsError, Partition
+from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError, Partition
 from softhca.links.impairment import Impairment
 
 DATA = bytes(range(200))
@@ -26,13 +26,14 @@ def test_a_text_sets_every_option_and_says_itself_again():
     text = (
         "loss=1%,duplicate=0.25,reorder=0.5%,corrupt=2%,truncate=3%,delay=20us,jitter=1.5us,reorder_delay=1ms,"
         "bandwidth=2GB/s,burst=0.1%,burst_length=4,partition=1>2@10ms..60ms,partition=2>1@5ms..,"
-        "flap=10ms/1ms,stall=20ms/2ms,skew=200ppm,seed=7"
+        "flap=10ms/1ms,stall=20ms/2ms,skew=200ppm,crash=2@1.5ms..3ms,crash=1@2ms..,cq=12,poll=4us,receives=3,seed=7"
     )
     faults = Faults.parse(text)
     assert faults == Faults(
         0.01, 0.25, 0.005, 0.02, 0.03, 20_000, 1_500, 1_000_000, 2 * 10**9, 0.001, 4,
         (Partition(1, 2, 10_000_000, 60_000_000), Partition(2, 1, 5_000_000, FOREVER_NS)),
-        10_000_000, 1_000_000, 20_000_000, 2_000_000, 200, 7,
+        10_000_000, 1_000_000, 20_000_000, 2_000_000, 200,
+        (Crash(2, 1_500_000, 3_000_000), Crash(1, 2_000_000)), 12, 4_000, 3, 7,
     )  # fmt: skip
     assert Faults.parse(str(faults)) == faults
     assert str(Faults()) == ""
@@ -49,7 +50,9 @@ def test_a_text_changes_only_what_it_names():
     ("loss=nan", ["'nan'"]), ("delay=5", ["'5'", "10us"]),
     ("delay=5h", ["'5h'"]), ("partition=1>2", ["1>2@10ms..60ms"]), ("partition=1>2@5ms..1ms", ["interval"]),
     ("partition=0>2@5ms..", ["adapter 0"]), ("flap=1ms/2ms", ["flap"]), ("stall=1ms", ["stall"]),
-    ("skew=900000ppm", ["skew_ppm"]), ("burst_length=0", ["burst_length_packets"]), ("seed=-1", ["seed"]),
+    ("skew=900000ppm", ["skew_ppm"]), ("burst_length=0", ["burst_length_packets"]),
+    ("crash=2", ["2@1.05ms..3ms"]), ("crash=0@1ms..", ["adapter 0"]), ("crash=1@3ms..2ms", ["interval"]),
+    ("seed=-1", ["seed"]),
 ])  # fmt: skip
 def test_a_wrong_text_is_one_line_that_names_the_word(text, words):
     with pytest.raises(FaultsError) as error:

@@ -40,6 +40,25 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Crash:
+    """Adapter ``adapter`` dies at ``start_ns`` with all that it knew, and a new one starts at ``end_ns``."""
+
+    adapter: int
+    start_ns: int
+    end_ns: int = FOREVER_NS
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.adapter <= MAX_ADAPTER:
+            raise FaultsError(f"crash: adapter {self.adapter} is not 1…{MAX_ADAPTER}")
+        if not 0 <= self.start_ns < self.end_ns:
+            raise FaultsError(f"crash: {self.start_ns}…{self.end_ns} ns is no interval")
+
+    def __str__(self) -> str:
+        end = "" if self.end_ns == FOREVER_NS else f"{self.end_ns}ns"
+        return f"{self.adapter}@{self.start_ns}ns..{end}"
+
+
+@dataclass(frozen=True, slots=True)
 class Faults:
     """All faults of a world.  Probabilities are 0…1 a packet; FaultsError when an option cannot be.
 
@@ -51,7 +70,9 @@ class Faults:
     (Gilbert's model; a quiet link ends it).  ``partitions``: directions that are cut for a while.  In each
     ``flap_period_ns`` the link is down for ``flap_ns``, and each adapter stands still for ``stall_ns`` in
     each ``stall_period_ns`` (what arrives then waits).  ``skew_ppm``: every adapter's clock runs up to so
-    much too fast or slow.
+    much too fast or slow.  ``crashes``: adapters that die, and may start again.  ``cq_entries``: completion
+    queues are no longer than that, and ``poll_ns``: looked into no more often (0: as long and often as
+    needed).  ``receives``: no queue pair's program posts more (0: all that it needs).
     ``seed`` changes the dice, not the odds.
     """
 
@@ -72,6 +93,10 @@ class Faults:
     stall_period_ns: int = 0
     stall_ns: int = 0
     skew_ppm: int = 0
+    crashes: tuple[Crash, ...] = ()
+    cq_entries: int = 0
+    poll_ns: int = 0
+    receives: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -96,7 +121,7 @@ class Faults:
         """
         base = base or cls()
         values: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(base)}
-        partitions: list[Partition] = []
+        lists: dict[str, list[Any]] = {}
         for option in filter(None, (part.strip() for part in text.split(","))):
             word, equals, value = option.partition("=")
             if word not in _WORDS or word in without:
@@ -117,13 +142,11 @@ class Faults:
                 raise FaultsError(
                     f"{word}={value!r}: expected something like {_WORDS[word].example}"
                 ) from None
-            if word == "partition":
-                partitions.append(found[0])
+            if word in _LISTS:
+                lists.setdefault(_WORDS[word].names[0], []).append(found[0])
             else:
                 values.update(zip(_WORDS[word].names, found, strict=True))
-        if partitions:
-            values["partitions"] = tuple(partitions)
-        return cls(**values)
+        return cls(**{**values, **{name: tuple(found) for name, found in lists.items()}})
 
     def __str__(self) -> str:
         parts = []
@@ -131,8 +154,8 @@ class Faults:
             now = tuple(getattr(self, name) for name in option.names)
             if now == tuple(_DEFAULTS[name] for name in option.names):
                 continue
-            if word == "partition":
-                parts += [f"partition={partition}" for partition in self.partitions]
+            if word in _LISTS:
+                parts += [f"{word}={one}" for one in now[0]]
             else:
                 parts.append(f"{word}={option.write(*now)}")
         return ",".join(parts)
@@ -176,11 +199,21 @@ def _period(text: str) -> tuple[int, int]:
 
 
 def _partition(text: str) -> tuple[Partition]:
-    match = re.fullmatch(r"(\d+)>(\d+)@([^.]+)\.\.(.*)", text)
+    match = re.fullmatch(r"(\d+)>(\d+)@(.+?)\.\.(.*)", text)
     if match is None:
         raise ValueError(text)
-    end_ns = _duration(match[4]) if match[4] else FOREVER_NS
-    return (Partition(int(match[1]), int(match[2]), _duration(match[3]), end_ns),)
+    return (Partition(int(match[1]), int(match[2]), *_interval(match[3], match[4])),)
+
+
+def _crash(text: str) -> tuple[Crash]:
+    match = re.fullmatch(r"(\d+)@(.+?)\.\.(.*)", text)
+    if match is None:
+        raise ValueError(text)
+    return (Crash(int(match[1]), *_interval(match[2], match[3])),)
+
+
+def _interval(start: str, end: str) -> tuple[int, int]:
+    return _duration(start), _duration(end) if end else FOREVER_NS
 
 
 def _chance(name: str, example: str = "1%") -> _Word:
@@ -220,8 +253,13 @@ _WORDS = {
     "skew": _Word(
         ("skew_ppm",), "200ppm", lambda text: (int(text.removesuffix("ppm")),), lambda ppm: f"{ppm}ppm"
     ),
+    "crash": _Word(("crashes",), "2@1.05ms..3ms", _crash),
+    "cq": _count("cq_entries", "12"),
+    "poll": _time("poll_ns", "400us"),
+    "receives": _count("receives", "4"),
     "seed": _count("seed", "7"),
 }
+_LISTS = ("partition", "crash")
 _PROBABILITIES = ("loss", "duplication", "reordering", "corruption", "truncation", "burst_loss")
 _SECOND_NS = 1_000_000_000
 _BOUNDS = {
@@ -235,6 +273,9 @@ _BOUNDS = {
     "stall_period_ns": (0, 3600 * _SECOND_NS),
     "stall_ns": (0, 3600 * _SECOND_NS),
     "skew_ppm": (0, 500_000),
+    "cq_entries": (0, 10**6),
+    "poll_ns": (0, _SECOND_NS),
+    "receives": (0, 10**6),
     "seed": (0, (1 << 64) - 1),
 }
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Faults)}

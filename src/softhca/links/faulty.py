@@ -38,7 +38,7 @@ from softhca.wire.route import V4_MAPPED_PREFIX, Route
 VARIABLE = "SOFTHCA_FAULTS"
 PEERS_VARIABLE = "SOFTHCA_PEERS"
 
-SIMULATED_ONLY = ("stall", "skew")
+SIMULATED_ONLY = ("stall", "skew", "crash", "cq", "poll", "receives")
 """Faults of an adapter and its clock, not of a link: simulated worlds have them, real links do not."""
 
 NO_FAULTS = Faults(delay_ns=0)

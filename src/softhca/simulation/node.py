@@ -29,7 +29,8 @@ class Node:
     """Adapter ``number`` of a world with the one device open on it.  ``engine`` is None while it is down.
 
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
-    did anything.  ``crashes`` counts how often the adapter has died.
+    did anything.  ``crashes`` counts how often the adapter has died.  ``told`` are the asynchronous events
+    (kind, element) that the present device has had, as far as `hear` took them.
     """
 
     def __init__(self, world: World, number: int, mtu: int) -> None:
@@ -41,6 +42,7 @@ class Node:
         self.mtu = mtu
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
+        self.told: set[tuple[int, int]] = set()
         self.engine: Any = None
         self.devices: list[DeviceDriver] = []
         self._skew_ppm = dice.randint(-faults.skew_ppm, faults.skew_ppm) if faults.skew_ppm else 0
@@ -75,6 +77,7 @@ class Node:
         )  # fmt: skip
         host = engine.attach_host(channel)
         self.devices.append(DeviceDriver(f"adapter{self.number}", channel))
+        self.told.clear()
 
     def crash(self) -> None:
         """The adapter dies with all that it knew; the host and its memory stay."""
@@ -87,6 +90,11 @@ class Node:
         """A new adapter with the same address; a device is open on it."""
         self._start()
         self.world.trace.add(self.world.now, "restart", self.number)
+
+    def hear(self) -> None:
+        """Take the asynchronous events that are there."""
+        if self.engine is not None:
+            self.told.update(iter(lambda: self.device.next_event(0), None))
 
     def clock(self) -> int:
         """What the adapter believes the time is."""

@@ -36,6 +36,8 @@ SIGNALED_EVERY = 4
 _NEEDED = {OVERWRITE: WRITE, READ_BACK: WRITE, RELAY: READ}
 _INDEPENDENT = {OVERWRITE: WRITE, READ_BACK: READ, RELAY: SEND}
 BOARD_WORDS = 96
+LONGEST_TRESPASS = 3_000
+"""Every region has room for it, so that nothing but what it is about refuses it."""
 WORD_BYTES = 8
 
 
@@ -174,7 +176,7 @@ def _length(scenario: Scenario, dice: random.Random, mtu: int) -> int:
 
 def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int) -> Operation:
     trespass = dice.choice({RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service])
-    longest = min(3_000, MTU_BYTES[mtu]) if scenario.service == UD else 3_000
+    longest = min(LONGEST_TRESPASS, MTU_BYTES[mtu]) if scenario.service == UD else LONGEST_TRESPASS
     length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, longest)
     if scenario.service == UD and trespass.too_long:
         length = MTU_BYTES[mtu] + dice.randint(1, 100)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from softhca.links.decisions import Script
-from softhca.links.faults import Faults
+from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
 from softhca.simulation.oracle import Violation
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
 from softhca.simulation.setting import Setting
@@ -19,8 +19,6 @@ MTUS = (1, 2, 3, 3, 4, 5)
 """ibv_mtu"""
 ABRUPT = 0.3
 """In so many worlds hosts leave without destroying anything: adapters have to clean up themselves."""
-SECOND = 2
-"""The adapter that dies."""
 
 
 class ScenarioError(ValueError):
@@ -71,6 +69,9 @@ def run_world(
     """
     scenario = find_scenario(name)
     suffered = Faults.parse(faults, faults_of(scenario, seed))
+    for crash in suffered.crashes:
+        if crash.adapter > scenario.adapters:
+            raise FaultsError(f"crash: {name} has the adapters 1…{scenario.adapters}, not {crash.adapter}")
     trace = trace or Trace()
     world = World(f"{name}/{seed}", suffered, trace, tap, scenario.link, script)
     try:
@@ -94,8 +95,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.tamper(scenario.tampered)
     settings = [Setting(world, scenario, seed)]
     settings[0].start()
-    if scenario.crash:
-        _plan_crash(world, scenario, seed, settings)
+    for crash in world.faults.crashes:
+        _plan(world, scenario, seed, settings, crash)
     world.run(MAX_EVENTS, LIMIT_NS)
     for setting in settings:
         setting.finish()
@@ -110,20 +111,20 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-def _plan_crash(world: World, scenario: Scenario, seed: int, settings: list[Setting]) -> None:
-    """The second adapter dies while the first generation of programs talks; a second one follows."""
-    dice = dice_of(scenario, seed, "crash")
-    crash_ns = world.now + dice.randrange(100_000)
-    node = world.nodes[SECOND]
+def _plan(world: World, scenario: Scenario, seed: int, settings: list[Setting], crash: Crash) -> None:
+    """An adapter dies while programs talk; when it has started again, all hosts start new ones."""
+    node = world.nodes[crash.adapter]
 
-    def crash(_: object) -> None:
-        settings[0].forsake(SECOND)
+    def die(_: object) -> None:
+        for setting in settings:
+            setting.forsake(crash.adapter)
         node.crash()
 
     def restart(_: object) -> None:
         node.restart()
-        settings.append(Setting(world, scenario, seed, 2))
+        settings.append(Setting(world, scenario, seed, len(settings) + 1))
         settings[-1].start()
 
-    world.at(crash_ns, crash)
-    world.at(crash_ns + dice.randrange(1, 5_000_000), restart)
+    world.at(crash.start_ns, die)
+    if crash.end_ns < FOREVER_NS:
+        world.at(crash.end_ns, restart)

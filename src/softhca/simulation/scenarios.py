@@ -6,7 +6,7 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-from softhca.links.faults import FOREVER_NS, Faults, Partition
+from softhca.links.faults import FOREVER_NS, Crash, Faults, Partition
 from softhca.simulation.kinds import (
     ADD,
     BAD_RESPONSE,
@@ -22,7 +22,6 @@ from softhca.simulation.kinds import (
     REMOTE_INVALID,
     REMOTE_OPERATION,
     RETRY_EXCEEDED,
-    RNR_EXCEEDED,
     SEND,
     SEND_IMM,
     SWAP,
@@ -47,10 +46,9 @@ class Scenario:
     ``link``: ``ipv4``, ``ipv6`` or ``native``.  ``partition``: the seed cuts one direction, sometimes for
     ever.  ``forged``: behind so many packets a stranger sends one of his.  ``tampered``: so many requests are
     replaced by malformed ones.  ``trespass``: in each pair one side asks once for what it may not have.
-    ``crash``: the second adapter dies and starts again.  ``quit``: one program of each pair closes its queue
-    pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a
-    region is deregistered while it is used.  ``poll_every_ns``: programs look so rarely; ``cq_entries``: and
-    into queues so short.  ``rnr_retry``: as the standard encodes it.
+    ``crash``: the second adapter dies, and starts again, when the seed says.  ``quit``: one program of each
+    pair closes its queue pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes
+    on.  ``revoke``: a region is deregistered while it is used.
     """
 
     name: str
@@ -77,9 +75,6 @@ class Scenario:
     drain: bool = False
     revoke: bool = False
     tampered: float = 0.0
-    poll_every_ns: int = 0
-    cq_entries: int = 0
-    rnr_retry: int = 7
 
 
 _RC_KINDS = (
@@ -89,11 +84,9 @@ _RC_KINDS = (
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
-_OVERRUN = frozenset({REMOTE_OPERATION, RETRY_EXCEEDED})
 _MALFORMED = frozenset(
     {LOCAL_LENGTH, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED}
 )
-_RNR = frozenset({RNR_EXCEEDED, RETRY_EXCEEDED})
 
 SCENARIOS = {
     scenario.name: scenario
@@ -205,11 +198,11 @@ SCENARIOS = {
         ),
         Scenario(
             "rnr-end", "RC to a receiver that stops posting receives", RC,
-            (SEND, SEND_IMM, WRITE_IMM, READ, WRITE), receives_first=4, rnr_retry=3, legal=_RNR,
+            (SEND, SEND_IMM, WRITE_IMM, READ, WRITE), Faults(receives=4),
         ),
         Scenario(
             "cq-late", "completion queues that are looked at late, and too short", RC, _RC_KINDS,
-            pairs=2, poll_every_ns=400_000, cq_entries=12, legal=_OVERRUN,
+            Faults(cq_entries=12, poll_ns=400_000),
         ),
         Scenario(
             "psn-wrap", "RC across the end of the PSNs, with loss", RC, _RC_KINDS,
@@ -239,6 +232,11 @@ def dice_of(scenario: Scenario, seed: int, purpose: str) -> random.Random:
 
 def faults_of(scenario: Scenario, seed: int) -> Faults:
     """What a world of the scenario suffers by itself."""
+    if scenario.crash:
+        dice = dice_of(scenario, seed, "crash")
+        start_ns = 1_000_000 + dice.randrange(100_000)
+        crash = Crash(2, start_ns, start_ns + dice.randrange(1, 5_000_000))
+        return dataclasses.replace(scenario.faults, crashes=(crash,))
     if not scenario.partition:
         return scenario.faults
     dice = dice_of(scenario, seed, "partition")

@@ -33,7 +33,9 @@ from softhca.simulation.kinds import (
     RC,
     READ,
     REMOTE_ACCESS,
+    REMOTE_OPERATION,
     RETRY_EXCEEDED,
+    RNR_EXCEEDED,
     SWAP,
     UC,
     UD,
@@ -44,6 +46,7 @@ from softhca.simulation.node import Node
 from softhca.simulation.operations import (
     ELEMENTS,
     INLINE_BYTES,
+    LONGEST_TRESPASS,
     MTU_BYTES,
     Operation,
     board_of,
@@ -76,6 +79,8 @@ RIGHT_FOR = {WRITE: 2, WRITE_IMM: 2, READ: 4, ADD: 8, SWAP: 8}
 """ibv_access_flags that the responder's queue pair must give."""
 RETRIES = 7
 FOREVER = 7
+FEW = 3
+"""RNR retries"""
 TIMEOUT = 8
 GIVE_UP_NS = 4 * (RETRIES + 1) * 4_096 << TIMEOUT
 """After so long without an answer a requester gives up: a timer may take four times its value."""
@@ -90,6 +95,8 @@ class Host:
         arena = Arena(node.number, dice)
         start = dice.randrange(1 << 62)
         counter = arena.reserve(ATOMIC_BYTES, start.to_bytes(ATOMIC_BYTES, sys.byteorder), aligned=True)
+        for name in RIGHTS:
+            arena.reserve(LONGEST_TRESPASS, region=name)
         board = arena.reserve(len(board_of(0)), board_of(0), aligned=True)
         self.node = node
         self.device: DeviceDriver = node.device
@@ -104,11 +111,6 @@ class Host:
         self.srq_limit = 0
         self.pds: list[int] = []
         self.lent: bytes | None = None
-        self.told: set[tuple[int, int]] = set()
-
-    def hear(self) -> None:
-        """Take the asynchronous events that are there."""
-        self.told.update(iter(lambda: self.device.next_event(0), None))
 
     @property
     def alive(self) -> bool:
@@ -126,17 +128,19 @@ class Setting:
         self.generation = generation
         self.name = f"{scenario.name}/{seed}/{generation}"
         self.dice = dice_of(scenario, seed, f"setting/{generation}")
-        self.hosts = {number: Host(node, self) for number, node in world.nodes.items()}
+        living = [node for node in world.nodes.values() if node.engine is not None]
+        self.hosts = {node.number: Host(node, self) for node in living}
         faults = world.faults
         self.orderly = not (faults.duplication or faults.reordering)
         self.lossless = not (
             faults.loss or faults.burst_loss or faults.partitions or faults.flap_ns
-            or faults.corruption or faults.truncation or scenario.crash or scenario.tampered
+            or faults.corruption or faults.truncation or faults.crashes or scenario.tampered
+            or faults.receives or faults.cq_entries
         )  # fmt: skip
         heard = self.lossless and not scenario.trespass
         self.datagrams = DatagramOracle(world.report, not faults.duplication, heard)
         # a program that sleeps until its peer wants to be seen must have posted all its receives
-        self.armed = not scenario.poll_every_ns and self.dice.random() < 0.4
+        self.armed = not faults.poll_ns and self.dice.random() < 0.4
         self.solicited = self.armed and self.dice.random() < 0.5
         self.pairs: list[tuple[Program, Program]] = []
         self._pollers: dict[str, set[Poller]] = {}
@@ -206,6 +210,8 @@ class Setting:
         count *= 1 if scenario.service == RC else 2
         all_posted = scenario.service != RC or self.solicited or scenario.trespass
         few = not all_posted and self.dice.random() < 0.5
+        if self.world.faults.receives:
+            count = min(count, self.world.faults.receives)
         at_once = self.dice.randint(2, DEPTH) if few else max(count, 1)
         receives = Receives([host.shared.arena.reserve(room) for _ in range(count)], at_once)
         if scenario.service == UD and not self.lossless:
@@ -222,12 +228,19 @@ class Setting:
         offends = any(operation.trespass for operation in operations)
         suffers = any(operation.trespass for operation in incoming)
         vanishing = not self.lossless or bool(self.world.faults.stall_ns)
-        legal = scenario.legal | ({RETRY_EXCEEDED} if vanishing or suffers or scenario.quit else set())
-        breaking = (scenario.quit, scenario.crash, scenario.cq_entries, scenario.revoke, scenario.tampered)
+        faults = self.world.faults
+        legal = set(scenario.legal)
+        if vanishing or suffers or scenario.quit or faults.cq_entries or faults.receives:
+            legal.add(RETRY_EXCEEDED)
+        if faults.cq_entries:
+            legal.add(REMOTE_OPERATION)
+        if faults.receives:
+            legal.add(RNR_EXCEEDED)
+        breaking = (scenario.quit, faults.crashes, faults.cq_entries, scenario.revoke, scenario.tampered)
         flushable = suffers or any(breaking)
         order = CompletionOrder(self.world.report, name, frozenset(legal), flushable)
         program = Program(host.shared, name, scenario, operations, receives, Oracles(order))
-        if not (flushable or offends or scenario.rnr_retry < FOREVER):
+        if not (flushable or offends or faults.receives):
             order.excuse = lambda status: self._had_cause(program)
         order.receives_go_on = scenario.service != RC
         order.receives_apart = self.solicited
@@ -250,7 +263,7 @@ class Setting:
             oracles, report = program.oracles, self.world.report
             there = self.hosts[peer.node.number]
             if self.scenario.service == RC:
-                late = self.scenario.poll_every_ns or self.solicited or peer.node is program.node
+                late = self.world.faults.poll_ns or self.solicited or peer.node is program.node
                 oracles.rc = ReliableOracle(report, oracles.order, peer.oracles.order, not late)
                 oracles.counter, oracles.board = there.counter_oracle, there.board_oracle
             elif self.scenario.service == UC:
@@ -272,6 +285,8 @@ class Setting:
             key = device.reg_mr(pd, 0, region.length, RIGHTS[region.name], iova=region.va, buffer=view)
             region.lkey, region.rkey, region.handle = key.lkey, key.rkey, key.handle
         device.dereg_mr(arena.regions[REVOKED].handle)
+        if not host.programs:
+            return
         self._break_receives(host)
         if self.scenario.shared:
             receives = host.programs[0].receives
@@ -281,7 +296,7 @@ class Setting:
 
     def _make_queues(self, host: Host) -> None:
         """One completion queue for all programs, or one for each; polled, or armed and waited for."""
-        alone = bool(self.scenario.cq_entries) or self.dice.random() < 0.3
+        alone = self.world.faults.cq_entries > 0 or self.dice.random() < 0.3
         groups = [[program] for program in host.programs] if alone else [host.programs]
         for programs in groups:
             # just enough for all that may be under way at once
@@ -296,10 +311,10 @@ class Setting:
                 self._pollers[program.name] = {send, receive}
 
     def _make_queue(self, host: Host, entries: int, solicited: bool) -> Poller:
-        scenario = self.scenario
-        cq = host.device.create_cq(scenario.cq_entries or entries)
+        faults = self.world.faults
+        cq = host.device.create_cq(min(entries, faults.cq_entries or entries))
         host.cqs.append(cq)
-        poller = Poller(host.node, cq, self.armed, solicited, scenario.poll_every_ns)
+        poller = Poller(host.node, cq, self.armed, solicited, faults.poll_ns)
         host.node.tasks.append(poller.turn)
         return poller
 
@@ -361,8 +376,9 @@ class Setting:
             host = self.hosts[program.node.number]
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
+        rnr_retry = FEW if self.world.faults.receives else FOREVER
         how = services.Reliability(
-            TIMEOUT, RETRIES, self.scenario.rnr_retry, rnr_timer, atomics, atomics
+            TIMEOUT, RETRIES, rnr_retry, rnr_timer, atomics, atomics
         )
         reliable = how if self.scenario.service == RC else None
         rights = ALL_RIGHTS
@@ -415,7 +431,7 @@ class Setting:
 
     def _drain(self, program: Program) -> None:
         """A program lets what has begun come to its end, and nothing else begin (IBTA vol. 1, 10.3.1)."""
-        if program.oracles.order.failed:
+        if not self._in_state(program, RTS):
             return
         program.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1})
         program.node.turn()
@@ -423,19 +439,24 @@ class Setting:
 
     def _drained(self, program: Program) -> None:
         """Long enough after that: it was told, and goes on."""
-        host = self.hosts[program.node.number]
-        host.hear()
-        if program.oracles.order.failed:
+        if not self._in_state(program, SQD):
             return
-        if (EVENT_SQ_DRAINED, program.qp.number) not in host.told:
+        program.node.hear()
+        if (EVENT_SQ_DRAINED, program.qp.number) not in program.node.told:
             self._complain(f"{program.name}: nobody told that the send queue has drained")
         program.qp.modify({"qp_state": RTS})
         program.qp.ring()
         program.wake()
         program.node.turn()
 
+    def _in_state(self, program: Program, state: int) -> bool:
+        """Whether a program's adapter lives and its queue pair is in a state."""
+        return self.hosts[program.node.number].alive and program.qp.query()["qp_state"] == state
+
     def _leave(self, program: Program) -> None:
         """A program takes its queue pair to the error state; it still waits for all its completions."""
+        if not self.hosts[program.node.number].alive:
+            return
         program.stopped = True
         qp: QpHandle = program.qp
         qp.modify({"qp_state": ERR})
@@ -443,13 +464,15 @@ class Setting:
 
     def _revoke(self, host: Host) -> None:
         """Take the lent region back: from now on nobody may change it."""
+        if not host.alive:
+            return
         region = host.shared.arena.regions[LENT]
         host.device.dereg_mr(region.handle)
         host.lent = bytes(host.shared.arena.memory[region.start : region.start + region.length])
 
     def forsake(self, number: int) -> None:
         """The adapter of a host is about to die: its programs will see nothing more."""
-        for program in self.hosts[number].programs:
+        for program in self.hosts[number].programs if number in self.hosts else ():
             program.stopped = True
             program.oracles.order.abandoned = True
 
@@ -480,8 +503,8 @@ class Setting:
         """Asynchronous events: each has a cause, and what has to be told of is."""
         if not host.alive:
             return
-        host.hear()
-        told = host.told
+        host.node.hear()
+        told = host.node.told
         for program in host.programs:
             order, number = program.oracles.order, program.qp.number
             if (EVENT_CQ_ERR, program.cq.number) in told:

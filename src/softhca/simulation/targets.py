@@ -17,7 +17,8 @@ from softhca.simulation.trespass import (
     Trespass,
 )
 
-KEY_MASK = 0x00F0_0F01
+KEY_MASKS = (0x00F0_0F01, 0x0000_0001, 0x0000_0080, 0x0100_0000, 0x0000_0100)
+"""What a wrong key differs in: both its parts, only the low byte, only the index."""
 NO_KEY = 0xDEAD_BEEF
 MASK64 = (1 << 64) - 1
 
@@ -57,7 +58,11 @@ def _wrong(trespass: Trespass, arena: Arena, length: int) -> Target:
         va = region.va + (1 << 63 if length % 2 else 1 << 32)
     elif trespass.place == MISALIGNED:
         va = region.va + 4
-    return Target(va & MASK64, region.rkey ^ (KEY_MASK if trespass.wrong_key else 0))
+    return Target(va & MASK64, _key(region.rkey, trespass, length))
+
+
+def _key(key: int, trespass: Trespass, length: int) -> int:
+    return key ^ KEY_MASKS[length % len(KEY_MASKS)] if trespass.wrong_key else key
 
 
 def local_elements(
@@ -68,7 +73,7 @@ def local_elements(
     va, key, length = arena.va(buffer), region.lkey, buffer.length
     if trespass is not None and trespass.side in (LOCAL, RECEIVE):
         target = _wrong(trespass, arena, max(length, 1))
-        key = arena.regions[trespass.region].lkey ^ (KEY_MASK if trespass.wrong_key else 0)
+        key = _key(arena.regions[trespass.region].lkey, trespass, length)
         return [(target.va, length, key)]
     if parts == 1 or length < parts:
         return [(va, length, key)]
