@@ -15,10 +15,10 @@ from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
 
 GOLDEN = {
-    "rc-chaos": "5d96ba846ba6106e16ab7b29b2f359e8",
-    "uc-chaos": "675ac9d068c8ed56c9fc92c5d173cd66",
-    "native-chaos": "671b7663b73cd93e6199543e40205797",
-    "rc-crash": "877dfa09a4e8d8678f33d6006e8b9235",
+    "rc-chaos": "7eb72f299265a1677ade0f53c6b7506c",
+    "uc-chaos": "c4609c1c05c3ecfa6bc615c7e33f1032",
+    "native-chaos": "06127d857832f7df4a73d6ecbc46d93c",
+    "rc-crash": "73aa8605e3cc6d79c7a36ea11af4d9e4",
     "ud-chaos": "199ad2985d9a7cff3ae25d0ab3e832ec",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
