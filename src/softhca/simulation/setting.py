@@ -376,10 +376,7 @@ class Setting:
             host = self.hosts[program.node.number]
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
-        rnr_retry = FEW if self.world.faults.receives else FOREVER
-        how = services.Reliability(
-            TIMEOUT, RETRIES, rnr_retry, rnr_timer, atomics, atomics
-        )
+        how = services.Reliability(TIMEOUT, RETRIES, self._rnr_retry, rnr_timer, atomics, atomics)
         reliable = how if self.scenario.service == RC else None
         rights = ALL_RIGHTS
         for operation in program.peer.operations:
@@ -387,18 +384,26 @@ class Setting:
                 rights &= ~RIGHT_FOR[operation.kind]
         services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
 
+    @property
+    def _rnr_retry(self) -> int:
+        return FEW if self.world.faults.receives else FOREVER
+
     def _watch(
         self, program: Program, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int
     ) -> None:
-        """Let the wire's oracle follow a queue pair."""
+        """Let the wire's oracle follow a queue pair, if its packets pass a wire."""
+        if program.peer.node is program.node:
+            return
         scenario, faults = self.scenario, self.world.faults
         strict = not (
-            scenario.trespass or scenario.quit or scenario.crash or scenario.cq_entries or scenario.revoke
+            scenario.trespass or scenario.quit or faults.crashes or faults.cq_entries or scenario.revoke
             or scenario.tampered
         )  # fmt: skip
-        waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged
+        waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged or faults.receives
+        # a drained send queue begins to count anew
+        rnr_retry = FOREVER if scenario.drain else self._rnr_retry
         terms = Terms(
-            program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, scenario.rnr_retry, rnr_timer,
+            program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, rnr_retry, rnr_timer,
             atomics, scenario.shared, strict and not (waits or faults.stall_ns), strict, not faults.stall_ns,
             faults.skew_ppm,
         )  # fmt: skip
