@@ -392,18 +392,16 @@ class Setting:
         self, program: Program, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int
     ) -> None:
         """Let the wire's oracle follow a queue pair, if its packets pass a wire."""
-        if program.peer.node is program.node:
-            return
+        if program.peer.node is program.node or (self.scenario.drain and self.world.faults.receives):
+            return  # a drained send queue begins to count its RNR retries anew
         scenario, faults = self.scenario, self.world.faults
         strict = not (
             scenario.trespass or scenario.quit or faults.crashes or faults.cq_entries or scenario.revoke
             or scenario.tampered
         )  # fmt: skip
         waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged or faults.receives
-        # a drained send queue begins to count anew
-        rnr_retry = FOREVER if scenario.drain else self._rnr_retry
         terms = Terms(
-            program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, rnr_retry, rnr_timer,
+            program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, self._rnr_retry, rnr_timer,
             atomics, scenario.shared, strict and not (waits or faults.stall_ns), strict, not faults.stall_ns,
             faults.skew_ppm,
         )  # fmt: skip
