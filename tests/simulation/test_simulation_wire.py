@@ -289,6 +289,23 @@ def test_a_nak_or_a_missing_response_is_a_cause():
     assert wire.rules == []
 
 
+@pytest.mark.parametrize("implied", [False, True])
+def test_what_is_asked_for_goes_again(implied):
+    wire = Wire()
+    if implied:
+        wire.read(0)
+        wire.send(1, ask=True)
+        wire.answer(0, msn=1, opcode=READ_ONLY, payload=bytes(4), arrives=False)
+        wire.answer(1, msn=2)
+    else:
+        wire.send(0, arrives=False)
+        wire.send(1)
+        wire.answer(0, syndrome=SEQUENCE)
+    assert wire.rules == []
+    wire.send(2, arrives=False)
+    assert wire.rules == ["what is asked for goes again"]
+
+
 def test_no_more_retries_than_asked_for():
     wire = Wire(retries=2)
     for _ in range(3):

@@ -81,12 +81,15 @@ class Requester:
         self._messages = 0
         self._limit = -1
         self._cause = False
+        self._owed = False
+        self._back = False
         self._tries = 0
         self._progress_ns = 0
         self._last_ns = 0
         self._rnr: tuple[int, int] | None = None
         self._rnr_vague = False
         self._refusals = 0
+        self._unseen = 0
 
     def fail(self, rule: str, text: str) -> None:
         """A rule is broken."""
@@ -109,6 +112,9 @@ class Requester:
             self._rnr = None
         if at < self.cursor:
             self._go_back(now, at, refused is not None)
+        elif self._owed:
+            self.fail("what is asked for goes again", f"PSN {at & 0xFFFFFF} goes instead")
+        self._owed = False
         end = at + 1
         if code == READ_REQUEST:
             end = at + packets_of(be(data, 24, 28), self.terms.mtu_bytes)
@@ -215,7 +221,8 @@ class Requester:
         if waited_ns < delay_ns * self._slow:
             self.fail("an RNR NAK is waited for", f"{waited_ns} of {delay_ns} ns")
         elif again and self.terms.steady and not self._rnr_vague:
-            late_ns = LATE_NS if not any(self.losses) else self._latest_ns()
+            disturbed = self.links.disorderly or any(self.links.losses.values())
+            late_ns = self._latest_ns() if disturbed else LATE_NS
             if waited_ns > delay_ns / self._slow + late_ns:
                 self.fail("after an RNR NAK it goes on", f"after {waited_ns} ns instead of {delay_ns}")
 
@@ -227,6 +234,7 @@ class Requester:
         """It sends again: with a cause, in time, and no more often than it may (9.7.6.1)."""
         self._open.clear()
         if refused:
+            self._cause = False
             if self.terms.rnr_retry != RNR_RETRY_INFINITE and self._refusals > self.terms.rnr_retry:
                 text = f"PSN {at & 0xFFFFFF}, {self._refusals} refusals"
                 self.fail("no more RNR retries than asked for", text)
@@ -234,6 +242,7 @@ class Requester:
         place = f"PSN {at & 0xFFFFFF}"
         if self.terms.quiet and not (self.links.disorderly or any(self.losses)):
             self.fail("nothing is sent again without cause", place)
+        self._back = True
         self._tries += 1
         if self._tries > self.terms.retries:
             self.fail("no more retries than asked for", f"{place} for the {self._tries}th time")
@@ -279,13 +288,13 @@ class Requester:
             elif kind == NAK:
                 self._advance(now, at)
                 if data[12] & 31 == 0 or self.una != at:
-                    self._cause = True
+                    self._ask()
                 else:
                     self.over = True
             return
         self._advance(now, at)
         if at != self.una:
-            self._cause = True
+            self._ask()
             return
         if not self._awaited or not self._awaited[0][0] <= at < self._awaited[0][1]:
             self.over = True
@@ -301,23 +310,35 @@ class Requester:
         if self._rnr is not None:
             since_ns, delay_ns = self._rnr
             if now - since_ns >= delay_ns * self._slow:
+                # whether it still waited nobody saw
                 self._rnr_vague = True
+                self._unseen += 1
             return
         self._advance(now, at)
         if self.una != at:
-            self._cause = True
+            self._ask()
             return
         self._rnr = now, RNR_TIMERS_US[timer] * 1_000
         self._rnr_vague = False
         self._refusals += 1
+        self._unseen += self._cause
 
     def _advance(self, now: int, end: int) -> None:
         """All before ``end`` is answered, but for READs and atomics whose answers have not come: those are
         lost (implied NAK, 9.7.5.2.6)."""
         if self._awaited and self._awaited[0][0] < end:
-            self._cause = self._cause or self._awaited[0][1] <= end
-            end = max(self.una, self._awaited[0][0])
+            missing = self._awaited[0][1] <= end
+            self._move(now, max(self.una, self._awaited[0][0]))
+            if missing:
+                self._ask()
+            return
         self._move(now, end)
+
+    def _ask(self) -> None:
+        """A NAK, said or implied: where it is the first since there was progress, it must be heeded before
+        anything else goes (9.7.5.2.6, 9.7.5.2.8)."""
+        self._cause = True
+        self._owed = self._rnr is None and not self._back
 
     def _move(self, now: int, end: int) -> None:
         if end <= self.una:
@@ -334,7 +355,11 @@ class Requester:
         if self.cursor < end:
             self.cursor = end
             self._open.clear()
-        self._tries = self._refusals = 0
+        # what it went back for before there was progress, and has not sent yet, counts for nothing any more
+        self._unseen = int(self._cause)
+        self._tries = -self._unseen
+        self._refusals = 0
+        self._owed = self._back = False
         self._progress_ns = now
 
     def _take_credits(self, data: bytes) -> None:
@@ -354,8 +379,8 @@ class Requester:
         (9.7.6.1, 9.7.5.2.8)."""
         if self.over:
             return
-        if status == RETRY_EXCEEDED and self._tries != self.terms.retries:
+        if status == RETRY_EXCEEDED and self.terms.strict and self._tries + self._unseen < self.terms.retries:
             self.fail("all retries are used", f"{self._tries} of {self.terms.retries}")
-        if status == RNR_EXCEEDED and self._refusals <= self.terms.rnr_retry:
+        if status == RNR_EXCEEDED and self._refusals + self._unseen <= self.terms.rnr_retry:
             self.fail("all RNR retries are used", f"{self._refusals - 1} of {self.terms.rnr_retry}")
         self.over = True

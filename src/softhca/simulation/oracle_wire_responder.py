@@ -200,9 +200,11 @@ class Responder:
             self.over = True
             if at > self.front:
                 self.fail("answers only to what came", f"NAK {code} of {place}")
+        most = len(self._ends)
         if kind == RNR_NAK or code:
             self._take_back(at)
-        self._look_at_count(data, len(self._ends), len(self._ends))
+        # a READ may be refused after what follows it was executed
+        self._look_at_count(data, len(self._ends), most if self.over else len(self._ends))
         self._told = at
         self._gap_ns = self._due_ns = self._refusal = -1
 

@@ -397,7 +397,7 @@ class Setting:
         scenario, faults = self.scenario, self.world.faults
         strict = not (
             scenario.trespass or scenario.quit or faults.crashes or faults.cq_entries or scenario.revoke
-            or scenario.tampered
+            or scenario.tampered or faults.poll_ns
         )  # fmt: skip
         waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged or faults.receives
         terms = Terms(
