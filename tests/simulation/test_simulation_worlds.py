@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from softhca.links.faults import FaultsError
+from softhca.machine.primitives import BODY
+from softhca.simulation.campaign import run_campaign
 from softhca.simulation.runner import ScenarioError, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
@@ -26,6 +28,8 @@ GOLDEN = {
 PROGRAM = """
 import sys
 ballast = bytearray(int(sys.argv[1]))
+from softhca.machine.primitives import BODY
+from softhca.simulation.campaign import run_campaign
 from softhca.simulation.runner import run_world
 print(run_world("rc-chaos", 1).digest)
 """
@@ -71,8 +75,17 @@ def test_the_trace_tells_every_packet_and_what_became_of_it():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_rule_is_broken_in_a_sample_of_every_scenario(name):
-    for seed in range(1, 6):
+    for seed in range(1, 6 if BODY == "compiled" else 4):
         assert run_world(name, seed).violations == ()
+
+
+@pytest.mark.skipif(BODY != "compiled", reason="2,000 worlds take minutes where nothing is compiled")
+@pytest.mark.timeout(600)
+def test_no_rule_is_broken_in_a_campaign_of_two_thousand_worlds():
+    worlds = 2_000 // len(SCENARIOS) + 1
+    tally = run_campaign(list(SCENARIOS), range(6, 6 + worlds))
+    assert tally.failures == []
+    assert tally.worlds >= 2_000
 
 
 def test_loss_is_repaired_by_sending_again():
