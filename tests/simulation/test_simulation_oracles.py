@@ -8,8 +8,9 @@ from softhca.simulation.arena import Arena
 from softhca.simulation.oracle import CompletionOrder, Report, check_guards, check_mixture, check_resources
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
-from softhca.simulation.program import RECEIVE_BIT, Program
+from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.runner import run_world
+from softhca.simulation.witness import Witness
 
 
 def rules(name, seeds=range(1, 4)):
@@ -40,16 +41,16 @@ def test_a_message_delivered_twice_is_found(monkeypatch):
     ("ud-mix", "datagrams whole or not at all"),
 ])  # fmt: skip
 def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
-    received = Program._received
+    receives = Witness.receives
 
-    def spoil(self, completion):
-        buffer = self.receives.buffers[completion.wr_id & ~RECEIVE_BIT]
+    def spoil(self, index, completion):
+        buffer = self.end.receives.buffers[index]
         if completion.byte_len:
-            arena = self.shared.arena
+            arena = self.end.host.arena
             arena.memory[arena.at(buffer) + completion.byte_len - 1] ^= 1
-        received(self, completion)
+        return receives(self, index, completion)
 
-    monkeypatch.setattr(Program, "_received", spoil)
+    monkeypatch.setattr(Witness, "receives", spoil)
     assert rule in rules(name)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from softhca.simulation.oracle import CompletionOrder, Report, check_mixture, first_difference
 
-ATOMIC_MASK = (1 << 64) - 1
-
 
 class ReliableOracle:
     """One direction of a connection: ``requester`` is the sending queue pair's order of completions,

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from softhca.driver.device import CqHandle
+from typing import Protocol
+
+from softhca.driver.device import Completion, CqHandle, QpHandle
 from softhca.simulation.node import Node
-from softhca.simulation.program import Program
 
 BATCH = 64
+
+
+class Taker(Protocol):
+    """A program as a poller sees it."""
+
+    qp: QpHandle
+
+    def take(self, completion: Completion) -> None:
+        """Be given a completion."""
+
+    def take_late(self, completion: Completion) -> None:
+        """Be given one that nobody was told of, when all is over."""
+
+    def advance(self) -> bool:
+        """Go on after completions."""
 
 
 class Poller:
@@ -22,7 +38,7 @@ class Poller:
     ) -> None:
         self.node = node
         self.cq = cq
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, Taker] = {}
         self._armed = armed
         self._solicited = solicited
         self._told = armed
@@ -31,7 +47,7 @@ class Poller:
         if armed:
             cq.on_event = self._tell
 
-    def add(self, program: Program) -> None:
+    def add(self, program: Taker) -> None:
         """A program whose completions come here."""
         self._programs[program.qp.number] = program
 

@@ -1,0 +1,65 @@
+"""Asynchronous events: each has a cause, and what has to be told of is (IBTA vol. 1, 11.6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softhca.queues.control_fields import (
+    EVENT_CQ_ERR,
+    EVENT_QP_ACCESS_ERR,
+    EVENT_QP_LAST_WQE_REACHED,
+    EVENT_QP_REQ_ERR,
+    EVENT_SRQ_LIMIT_REACHED,
+    QP_ERROR_EVENTS,
+)
+from softhca.simulation.endpoint import Endpoint
+from softhca.simulation.host import Host
+from softhca.simulation.kinds import RC, REMOTE_ACCESS
+from softhca.simulation.node import Node
+from softhca.simulation.trespass import QUEUE_PAIR, REMOTE
+
+
+def complain(node: Node, text: str) -> None:
+    """An event was told that should not be, or the other way round."""
+    node.world.report.fail("events tell of errors", text)
+
+
+def check_events(host: Host, programs: Sequence[Endpoint]) -> None:
+    """The world is at rest: look at all events that a host's programs were told of."""
+    if not host.alive:
+        return
+    host.node.hear()
+    for program in programs:
+        _check_program(program, host.node.told)
+    if host.srq is not None:
+        receives = programs[0].receives
+        reached = len(receives.buffers) - receives.taken < host.srq_limit
+        if reached and (EVENT_SRQ_LIMIT_REACHED, host.srq.number) not in host.node.told:
+            complain(host.node, f"adapter {host.node.number}: the shared receive queue's limit was not told")
+
+
+def _check_program(program: Endpoint, told: set[tuple[int, int]]) -> None:
+    node, order, number = program.node, program.oracles.order, program.qp.number
+    if (EVENT_CQ_ERR, program.send_poller.cq.number) in told:
+        # it cannot see all its completions
+        order.abandoned = True
+    last = program.host.srq is not None and order.failed and not order.abandoned
+    if last and (EVENT_QP_LAST_WQE_REACHED, number) not in told:
+        complain(node, f"{program.name}: nobody told that its last receive is done")
+    errors = {kind for kind, element in told if element == number and kind in QP_ERROR_EVENTS}
+    if errors and not (order.failed or order.flushable or order.abandoned):
+        complain(node, f"{program.name}: event {errors} without an error")
+    expected = _event_of(program.peer)
+    if expected and expected not in errors:
+        complain(node, f"{program.name}: event {expected} was not told, but {errors or 'none'}")
+
+
+def _event_of(offender: Endpoint) -> int:
+    """The event that a program's peer is told when its trespass was refused; 0: none."""
+    order = offender.oracles.order
+    if order.failed_at not in order.expected or offender.scenario.service != RC:
+        return 0
+    trespass = offender.operations[order.failed_at].trespass
+    if trespass is None or trespass.side not in (REMOTE, QUEUE_PAIR):
+        return 0
+    return EVENT_QP_ACCESS_ERR if trespass.status == REMOTE_ACCESS else EVENT_QP_REQ_ERR
