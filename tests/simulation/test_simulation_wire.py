@@ -183,6 +183,13 @@ def test_packets_go_to_the_peer():
     assert wire.rules == ["packets go to the peer"]
 
 
+def test_packets_go_to_somebody():
+    wire = Wire()
+    data = packet(THERE, SEND_ONLY, 21, FIRST_PSN)
+    wire.oracle.sent(wire.now, 1, 2, data, THERE, data)
+    assert wire.rules == ["packets go to the peer"]
+
+
 @pytest.mark.parametrize(
     ("opcode", "rest", "count"),
     [

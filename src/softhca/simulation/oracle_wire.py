@@ -41,10 +41,16 @@ SHORTEST_BYTES = 16
 VCRC_BYTES = 2
 FOREVER_NS = 1 << 63
 DETH_BYTES = 8
-FULL_MEMBER = b"\xff\xff"
-"""The default partition's key."""
-CODES = {RC: (0, REQUESTS | ANSWERS), UC: (1, UNRELIABLE_CODES), UD: (3, DATAGRAM_CODES)}
-"""Top three bits, and the others, of each service's opcodes."""
+MIGREQ = 0x40
+CLEAN = b"\xff\xff\x00"
+"""The default partition's key, and neither congestion nor reserved bits."""
+GROUP = b"\xff\xff\xff"
+CODES = {
+    RC: REQUESTS | ANSWERS,
+    UC: frozenset(0x20 | code for code in UNRELIABLE_CODES),
+    UD: frozenset(0x60 | code for code in DATAGRAM_CODES),
+}
+"""Opcodes of each service."""
 
 Key = tuple[int, int]
 """(adapter, queue pair)"""
@@ -92,12 +98,16 @@ class Unreliable:
 class End:
     """One queue pair: its service, its peer, and who follows it."""
 
-    __slots__ = ("key", "name", "peer", "qkey", "requester", "responder", "service", "unreliable")
+    __slots__ = (
+        "codes", "key", "name", "other", "peer", "qkey", "requester", "responder", "service", "unreliable",
+    )  # fmt: skip
 
     def __init__(self, key: Key, service: int, peer: Key, name: str, qkey: int) -> None:
         self.key = key
         self.service = service
+        self.codes = CODES[service]
         self.peer = peer
+        self.other: End | None = None
         self.name = name
         self.qkey = qkey
         self.requester: Requester | None = None
@@ -121,6 +131,8 @@ class WireOracle:
     def connect(self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0) -> None:
         """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself."""
         end = self._ends[one] = End(one, service, other, terms.name, qkey)
+        for known in self._ends.values():
+            known.other = None
         if service != RC:
             end.unreliable = Unreliable(terms, self.report, service)
             return
@@ -164,36 +176,48 @@ class WireOracle:
         if len(data) < SHORTEST_BYTES:
             self.report.fail("packets as long as they should be", f"from adapter {source}: {data.hex()}")
             return
-        there = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
         if not (
             self._checksums.is_right(data, route)
             if whole is data
             else is_right_native(data, whole[: len(whole) - len(data) - VCRC_BYTES])
         ):
             self.report.fail("every packet has its ICRC", f"from adapter {source}: {data[:12].hex()} …")
+        there = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
         if there is None:
+            self._unknown(source, data)
             return
-        here: End | None
+        here = there.other
         if there.service == UD:
             if data == self._last[1] and destination != self._last[0]:
                 return  # one datagram to a group
             self._last = destination, data
             here = self._ends.get((source, be(data, 17, 20)))
-        else:
-            here = self._ends.get(there.peer)
-        code = data[0] & 0x1F
-        if here is None or here.key[0] != source or self._is_wrong(here, there, code, data):
-            if here is None or here.key[0] != source:
-                self._fail(there, "packets go to the peer", f"{data[:12].hex()} … from adapter {source}")
+        elif here is None:
+            here = there.other = self._ends.get(there.peer)
+        if here is None or here.key[0] != source:
+            self._fail(there, "packets go to the peer", f"{data[:12].hex()} … from adapter {source}")
             return
+        if data[0] not in here.codes:
+            self._fail(here, "opcodes of the service", f"{data[0]:#04x}")
+            return
+        code = data[0] & 0x1F
+        if data[1] & 0xCF != MIGREQ or data[2:5] != CLEAN or data[8] & 0x7F or there.service == UD:
+            self._look_at_fields(here, there, code, data)
         if here.unreliable is not None:
             here.unreliable.sent(code, data)
         elif here.requester is not None and here.responder is not None:
             if code in ANSWERS:
                 here.responder.sent(now, code, data)
-                here.requester.over = here.requester.over or here.responder.over
+                if here.responder.over:
+                    here.requester.over = True
             else:
                 here.requester.sent(now, code, data)
+
+    def _unknown(self, source: int, data: bytes) -> None:
+        """A packet goes to a queue pair that nobody told of."""
+        if self._ends and data[5:8] != GROUP:
+            text = f"{data[:12].hex()} … from adapter {source} to nobody"
+            self.report.fail("packets go to the peer", text)
 
     def received(self, now: int, destination: int, data: bytes) -> None:
         """A packet that an adapter sent arrives as it was, or with another shape that passes for its own."""
@@ -203,7 +227,8 @@ class WireOracle:
         code = data[0] & 0x1F
         if code in ANSWERS:
             end.requester.received(now, code, data)
-            end.responder.over = end.responder.over or end.requester.over
+            if end.requester.over:
+                end.responder.over = True
         else:
             end.responder.received(now, code, data)
 
@@ -220,20 +245,15 @@ class WireOracle:
         if end is not None and end.responder is not None:
             end.responder.forged(data)
 
-    def _is_wrong(self, here: End, there: End, code: int, data: bytes) -> bool:
-        """Whether fields of the BTH or DETH make it senseless to look further (9.2, 9.3)."""
-        service, codes = CODES[there.service]
-        if data[0] >> 5 != service or code not in codes:
-            self._fail(here, "opcodes of the service", f"{data[0]:#04x}")
-            return True
-        if data[1] & 0x4F != 0x40 or data[2:4] != FULL_MEMBER or data[4] or data[8] & 0x7F:
-            # MigReq is 1 without path migration (9.2), TVer 0, reserved bits 0
+    def _look_at_fields(self, here: End, there: End, code: int, data: bytes) -> None:
+        """Fields of the BTH and DETH (9.2, 9.3): MigReq is 1 without path migration, TVer 0, reserved bits
+        0."""
+        if data[1] & 0x4F != MIGREQ or data[2:5] != CLEAN or data[8] & 0x7F:
             self._fail(here, "fields of the BTH", data[:12].hex())
         if data[1] & 0x80 and code not in MAY_BE_SOLICITED:
             self._fail(here, "only ends of messages are solicited", f"{data[0]:#04x}")
         if there.service == UD and (be(data, 12, 16) != there.qkey or data[16]):
             self._fail(here, "datagrams with their Q_Key", data[12:20].hex())
-        return False
 
     def _fail(self, end: End, rule: str, text: str) -> None:
         self.report.fail(rule, f"{end.name}: {text}")

@@ -63,6 +63,8 @@ RNR_TIMERS_US = (
 """Table 45."""
 CREDIT_COUNTS = (0, 1, *(count for power in range(1, 15) for count in (1 << power, 3 << power - 1)), 1 << 15)
 """Table 46."""
+RESIDUE = 0x2144DF1C
+"""The CRC-32 of whatever ends in its own CRC-32."""
 TIMEOUT_UNIT_NS = 4_096
 RNR_RETRY_INFINITE = 7
 
@@ -162,8 +164,7 @@ class Checksums:
             if len(self._starts) >= self.KEPT:
                 self._starts.clear()
             start = self._starts[key] = zlib.crc32(_front(*key))
-        start = zlib.crc32(data[:4] + b"\xff" + data[5:12], start)
-        return zlib.crc32(memoryview(data)[12:-4], start) == int.from_bytes(data[-4:], "little")
+        return zlib.crc32(data[:4] + b"\xff" + data[5:], start) == RESIDUE
 
 
 def is_right_native(data: bytes, front: bytes) -> bool:
@@ -176,8 +177,7 @@ def is_right_native(data: bytes, front: bytes) -> bool:
         masked = bytes([front[0] | 0xF0]) + front[1:]
     else:
         masked = b"\xff" * LRH_BYTES + b"\x6f\xff\xff\xff" + front[12:15] + b"\xff" + front[16:]
-    crc = zlib.crc32(data[:4] + b"\xff" + data[5:-4], zlib.crc32(masked))
-    return crc == int.from_bytes(data[-4:], "little")
+    return zlib.crc32(data[:4] + b"\xff" + data[5:], zlib.crc32(masked)) == RESIDUE
 
 
 def icrc_of(source: bytes, destination: bytes, port: int, transport: bytes) -> int:
