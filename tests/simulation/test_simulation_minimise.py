@@ -14,7 +14,7 @@ from softhca.links.faults import Faults, FaultsError
 from softhca.links.impairment import Impairment
 from softhca.simulation import campaign, runner
 from softhca.simulation import minimise as minimise_module
-from softhca.simulation import node as engine_module
+from softhca.simulation import node as node_module
 from softhca.simulation.minimise import command_for, describe, minimise
 from softhca.simulation.oracle import Violation
 from softhca.simulation.program import RECEIVE_BIT
@@ -192,7 +192,7 @@ def accept_duplicates(monkeypatch):
 
         right_poll, right_run = CqHandle.poll, runner.run_world
         monkeypatch.setattr(CqHandle, "poll", poll)
-        monkeypatch.setattr(engine_module, "_new_engine", Forgetful)
+        monkeypatch.setattr(node_module, "_new_engine", Forgetful)
         for module in (runner, campaign, simulate):
             monkeypatch.setattr(module, "run_world", run)
 

@@ -7,7 +7,8 @@ import random
 from dataclasses import dataclass
 
 from softhca.simulation.conditions import GIVE_UP_NS, RETRIES, Conditions
-from softhca.simulation.endpoint import DEPTH, GRH_BYTES, Endpoint, Oracles, Receives
+from softhca.simulation.endpoint import DEPTH, Endpoint, Oracles, Receives
+from softhca.simulation.frames import GRH_BYTES
 from softhca.simulation.host import Host
 from softhca.simulation.kinds import BOARD_WRITE, MESSAGES, RC, UC, UD
 from softhca.simulation.operations import Operation, operations_of, uses_receive

@@ -26,7 +26,6 @@ from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.poller import Poller
 from softhca.simulation.scenarios import Scenario
 
-GRH_BYTES = 40
 QKEY = 0x11111111
 DEPTH = 8
 """Send requests under way at once."""

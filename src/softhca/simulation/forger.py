@@ -12,11 +12,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from softhca.simulation.frames import Frames
+from softhca.simulation.frames import BTH_BYTES, ICRC_BYTES, Frames
 from softhca.wire.opcodes import ACKNOWLEDGE, OPCODES, RC, UD
 
-BTH_BYTES = 12
-ICRC_BYTES = 4
 DELAY_NS = 20_000
 NEAR = 1 << 16
 """Forged PSNs are at least so far from the real one: no world has so many packets."""
@@ -85,6 +83,3 @@ class Forger:
         step = self._dice.choice((1, -1)) * self._dice.randrange(NEAR, 1 << 22)
         psn = int.from_bytes(body[9:12], "big") + step
         body[9:12] = (psn & 0xFFFFFF).to_bytes(3, "big")
-
-
-__all__ = ["Forger"]

@@ -22,6 +22,8 @@ from softhca.wire.ip import PROTOCOL_UDP, ROCE_PORT, Ipv4, Ipv6, Udp, internet_c
 from softhca.wire.lrh import LNH_GLOBAL
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
+BTH_BYTES = 12
+ICRC_BYTES = 4
 LRH_BYTES = 8
 GRH_BYTES = 40
 IPV4_BYTES = 28
@@ -98,7 +100,7 @@ class Frames:
         """
         gid = self._strange(stranger) if stranger else route.source
         forged = Route(self.framing, gid, route.destination, route.source_port)
-        icrc = of_packet(self.framing, forged.headers(len(body) + 4), body)
+        icrc = of_packet(self.framing, forged.headers(len(body) + ICRC_BYTES), body)
         return body + icrc.to_bytes(4, "little"), gid
 
     def _strange(self, number: int) -> bytes:
@@ -150,9 +152,9 @@ class NativeFrames(Frames):
 
     def sealed(self, route: Any, data: bytes, body: bytes, stranger: int = 0) -> tuple[bytes, bytes | None]:
         headers = bytearray(data[: _start(data)])
-        headers[4:6] = ((len(headers) + len(body) + 4) // 4).to_bytes(2, "big")
+        headers[4:6] = ((len(headers) + len(body) + ICRC_BYTES) // 4).to_bytes(2, "big")
         if len(headers) > LRH_BYTES:
-            headers[12:14] = (len(body) + 4).to_bytes(2, "big")
+            headers[12:14] = (len(body) + ICRC_BYTES).to_bytes(2, "big")
         if stranger:
             headers[6:8] = (0x4000 + stranger).to_bytes(2, "big")
         icrc = of_packet(NATIVE, bytes(headers), body)
@@ -185,10 +187,9 @@ def unwrap(framing: int, packet: bytes) -> Datagram | str:
     if len(packet) < room:
         return "no header"
     try:
-        datagram = _ipv4(packet) if framing == ROCE_V4 else _ipv6(packet)
+        return _ipv4(packet) if framing == ROCE_V4 else _ipv6(packet)
     except WireError:
         return "no header"
-    return datagram
 
 
 def _ipv4(packet: bytes) -> Datagram | str:

@@ -25,6 +25,7 @@ from softhca.links.decisions import (
     parse_decisions,
 )
 from softhca.simulation import runner
+from softhca.simulation.frames import BTH_BYTES, IPV4_BYTES, IPV6_BYTES
 from softhca.wire.opcodes import OPCODES
 
 MAX_RUNS = 500
@@ -33,8 +34,7 @@ GROWTH, MORE_PACKETS = 4, 1_000
 SWITCHES = (("stall", "stall=0ns/0ns"), ("skew", "skew=0ppm"), ("bandwidth", "bandwidth=0"))
 """Faults of a whole world and the words that switch them off; cuts and flaps are packets lost."""
 
-_BTH_BYTES = 12
-_HEADER_BYTES = {0x45: 28, 0x60: 48}
+_HEADER_BYTES = {0x45: IPV4_BYTES, 0x60: IPV6_BYTES}
 """IP and UDP headers by their first byte, which no packet of RC, UC or UD begins with."""
 _PHRASES = {
     LOST: "lost",
@@ -124,7 +124,7 @@ def describe(decision: Decision, head: bytes) -> str:
     """A decision as people say it; ``head`` is the beginning of the packet, if it met one."""
     packet = ""
     head = head[_HEADER_BYTES.get(head[0], 0) :] if head else head
-    if len(head) >= _BTH_BYTES:
+    if len(head) >= BTH_BYTES:
         opcode = OPCODES.get(head[0])
         name = f"opcode {head[0]:#04x}" if opcode is None else opcode.name
         packet = f" ({name} psn {int.from_bytes(head[9:12], 'big')})"

@@ -34,11 +34,13 @@ INLINE_BYTES = 128
 ELEMENTS = 4
 SIGNALED_EVERY = 4
 _NEEDED = {OVERWRITE: WRITE, READ_BACK: WRITE, RELAY: READ}
+"""What a kind refers to: an earlier request of this kind."""
 _INDEPENDENT = {OVERWRITE: WRITE, READ_BACK: READ, RELAY: SEND}
+"""The same request without an earlier one."""
 BOARD_WORDS = 96
+WORD_BYTES = 8
 LONGEST_TRESPASS = 3_000
 """Every region has room for it, so that nothing but what it is about refuses it."""
-WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)

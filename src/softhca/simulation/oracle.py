@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SUCCESS = 0
-FLUSHED = 5
+from softhca.simulation.kinds import FLUSHED, SUCCESS
+
 GUARD = 0xA5
 UNTOUCHED = 0x5A
 

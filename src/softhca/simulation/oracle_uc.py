@@ -33,15 +33,15 @@ class UnreliableOracle:
         """A request that writes remote memory."""
         self._writes[index] = data
 
-    def deliver(self, data: bytes, immediate: int | None) -> int:
-        """A receive completed.  The index of the message, or −1."""
+    def deliver(self, data: bytes, immediate: int | None) -> None:
+        """A receive completed: what it says arrived."""
         index, expected = self._messages.get(data, (-1, None))
         if index < 0:
             self.report.fail(
                 "a completed message is one sent message, whole",
                 f"{self.name}: {len(data)} bytes arrived that are no message",
             )
-            return -1
+            return
         if immediate != expected:
             self.report.fail(
                 "a completed message is one sent message, whole",
@@ -52,7 +52,6 @@ class UnreliableOracle:
                 "order where the network keeps it", f"{self.name}: {index} arrived after {self._arrived[-1]}"
             )
         self._arrived.append(index)
-        return index
 
     def finish(self, writes: dict[int, bytes]) -> None:
         """The world is at rest; ``writes`` are the remote bytes of every write posted, by index."""

@@ -87,8 +87,9 @@ class Poller:
 
     def drain(self) -> None:
         """The world is at rest: take what a program that slept has not seen."""
-        for completion in self.cq.poll(self.cq.entries) if self._solicited else ():
-            self._programs[completion.qp_num].take_late(completion)
+        if self._solicited:
+            for completion in self.cq.poll(self.cq.entries):
+                self._programs[completion.qp_num].take_late(completion)
 
     def _must_wait(self) -> bool:
         world = self.node.world

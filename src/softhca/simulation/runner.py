@@ -96,7 +96,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     settings = [Setting(world, scenario, seed)]
     settings[0].start()
     for crash in world.faults.crashes:
-        _plan(world, scenario, seed, settings, crash)
+        _plan_crash(world, scenario, seed, settings, crash)
     world.run(MAX_EVENTS, LIMIT_NS)
     for setting in settings:
         setting.finish()
@@ -111,7 +111,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-def _plan(world: World, scenario: Scenario, seed: int, settings: list[Setting], crash: Crash) -> None:
+def _plan_crash(world: World, scenario: Scenario, seed: int, settings: list[Setting], crash: Crash) -> None:
     """An adapter dies while programs talk; when it has started again, all hosts start new ones."""
     node = world.nodes[crash.adapter]
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from softhca.simulation.frames import Frames
+from softhca.simulation.frames import BTH_BYTES, ICRC_BYTES, Frames
 from softhca.wire.opcodes import (
     FIRST,
     LAST,
@@ -24,8 +24,6 @@ from softhca.wire.opcodes import (
     Opcode,
 )
 
-BTH_BYTES = 12
-ICRC_BYTES = 4
 LENGTH_OFFSET = BTH_BYTES + 12
 """Of the RETH's DMA length."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from softhca.simulation.arena import OPEN, Arena, Buffer
+from softhca.simulation.arena import ATOMIC_BYTES, OPEN, Arena, Buffer
+from softhca.simulation.kinds import ATOMICS
 from softhca.simulation.operations import Operation
 from softhca.simulation.trespass import (
     BEFORE,
@@ -48,16 +49,16 @@ def _wrong(trespass: Trespass, arena: Arena, length: int) -> Target:
     """A range that may not be used as ``trespass`` says."""
     region = arena.regions[trespass.region]
     va = region.va
-    aligned = trespass.kind in ("add", "swap")
+    aligned = trespass.kind in ATOMICS
     if trespass.place == BEYOND:
         va = region.va + region.length - length + 1
-        va += -va % 8 if aligned else 0
+        va += -va % ATOMIC_BYTES if aligned else 0
     elif trespass.place == BEFORE:
-        va = region.va - (8 if aligned else 1)
+        va = region.va - (ATOMIC_BYTES if aligned else 1)
     elif trespass.place == FAR:
         va = region.va + (1 << 63 if length % 2 else 1 << 32)
     elif trespass.place == MISALIGNED:
-        va = region.va + 4
+        va = region.va + ATOMIC_BYTES // 2
     return Target(va & MASK64, _key(region.rkey, trespass, length))
 
 

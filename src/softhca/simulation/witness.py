@@ -7,7 +7,8 @@ import sys
 from softhca.driver.device import Completion
 from softhca.simulation import kinds
 from softhca.simulation.arena import Buffer
-from softhca.simulation.endpoint import GRH_BYTES, Endpoint
+from softhca.simulation.endpoint import Endpoint
+from softhca.simulation.frames import GRH_BYTES
 from softhca.simulation.kinds import (
     ATOMICS,
     COMPLETED,
