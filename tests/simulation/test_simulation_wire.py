@@ -296,6 +296,20 @@ def test_a_nak_or_a_missing_response_is_a_cause():
     assert wire.rules == []
 
 
+def test_what_is_asked_for_may_be_what_comes_next():
+    wire = Wire(retries=1)
+    for number in range(3):
+        wire.send(number, arrives=number == 1)
+    wire.answer(0, syndrome=SEQUENCE)
+    wire.send(0, ask=True)
+    wire.answer(0, msn=1, arrives=False)
+    wire.send(1)
+    wire.oracle.received(wire.now, 1, packet(BACK, ACK, 10, FIRST_PSN + 1, bytes([NO_LIMIT, 0, 0, 2])))
+    wire.oracle.received(wire.now, 1, packet(BACK, ACK, 10, FIRST_PSN + 2, bytes([SEQUENCE, 0, 0, 2])))
+    wire.send(2)
+    assert wire.rules == []
+
+
 @pytest.mark.parametrize("implied", [False, True])
 def test_what_is_asked_for_goes_again(implied):
     wire = Wire()

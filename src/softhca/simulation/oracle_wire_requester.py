@@ -112,6 +112,10 @@ class Requester:
             self._rnr = None
         if at < self.cursor:
             self._go_back(now, at, refused is not None)
+        elif self._cause and at == self.una:
+            # what is asked for, where an earlier going back had come to
+            self._unseen += 1
+            self._cause = False
         elif self._owed:
             self.fail("what is asked for goes again", f"PSN {at & 0xFFFFFF} goes instead")
         self._owed = False
