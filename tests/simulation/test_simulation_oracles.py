@@ -47,7 +47,11 @@ def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
         buffer = self.end.receives.buffers[index]
         if completion.byte_len:
             arena = self.end.host.arena
-            arena.memory[arena.at(buffer) + completion.byte_len - 1] ^= 1
+            pieces, left = buffer.pieces or ((buffer.offset, buffer.length),), completion.byte_len - 1
+            for offset, length in pieces:
+                if 0 <= left < length:
+                    arena.memory[arena.regions[buffer.region].start + offset + left] ^= 1
+                left -= length
         return receives(self, index, completion)
 
     monkeypatch.setattr(Witness, "receives", spoil)

@@ -17,10 +17,10 @@ from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
 
 GOLDEN = {
-    "rc-chaos": "7eb72f299265a1677ade0f53c6b7506c",
-    "uc-chaos": "c4609c1c05c3ecfa6bc615c7e33f1032",
-    "native-chaos": "06127d857832f7df4a73d6ecbc46d93c",
-    "rc-crash": "73aa8605e3cc6d79c7a36ea11af4d9e4",
+    "rc-chaos": "b7f3ec7a8afec362df1cc682c051abab",
+    "uc-chaos": "c7079780d1a79a13370fe8347becfe67",
+    "native-chaos": "089279b7fd124cdba1a7994924b46109",
+    "rc-crash": "34069a7137b483a04c32f4b7dd3f166d",
     "ud-chaos": "199ad2985d9a7cff3ae25d0ab3e832ec",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""

@@ -6,6 +6,7 @@ the other with a page between them, and another page.  Addresses that requests n
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import NamedTuple
 
@@ -29,11 +30,14 @@ is used.
 
 
 class Buffer(NamedTuple):
-    """``length`` bytes at ``offset`` of the region of that name."""
+    """``length`` bytes of the region of that name: at ``offset``, or scattered as ``pieces``, each an
+    offset and a length, in the order of the bytes.
+    """
 
     offset: int
     length: int
     region: str = OPEN
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 class Region:
@@ -73,6 +77,19 @@ class Arena:
         place.length = start + length + GAP_BYTES
         return buffer
 
+    def scatter(self, length: int, parts: int, content: bytes | None = None, region: str = OPEN) -> Buffer:
+        """The same in so many pieces, which lie anyhow to each other."""
+        if parts == 1 or length < parts:
+            return self.reserve(length, content, region=region)
+        cuts = [0, *sorted(self._dice.sample(range(1, length), parts - 1)), length]
+        spans = list(itertools.pairwise(cuts))
+        places: dict[int, tuple[int, int]] = {}
+        for start, end in self._dice.sample(spans, parts):
+            piece = self.reserve(end - start, content and content[start:end], region=region)
+            places[start] = piece.offset, piece.length
+        pieces = tuple(places[start] for start, _ in spans)
+        return Buffer(pieces[0][0], length, region, pieces)
+
     def freeze(self) -> None:
         """Make the memory."""
         end = PAGE_BYTES
@@ -86,7 +103,7 @@ class Arena:
             self.memory[at : at + buffer.length] = content
 
     def at(self, buffer: Buffer) -> int:
-        """Where a buffer begins in ``memory``."""
+        """Where a buffer that is not scattered begins in ``memory``."""
         return self.regions[buffer.region].start + buffer.offset
 
     def va(self, buffer: Buffer) -> int:
@@ -95,8 +112,13 @@ class Arena:
 
     def read(self, buffer: Buffer, length: int | None = None) -> bytes:
         """What stands in a buffer, or in its first ``length`` bytes."""
+        length = buffer.length if length is None else length
+        if buffer.pieces:
+            start = self.regions[buffer.region].start
+            spans = (self.memory[start + at : start + at + size] for at, size in buffer.pieces)
+            return b"".join(spans)[:length]
         at = self.at(buffer)
-        return bytes(self.memory[at : at + (buffer.length if length is None else length)])
+        return bytes(self.memory[at : at + length])
 
     def untouched_from(self, buffer: Buffer, start: int) -> bool:
         """Whether nothing was written behind the first ``start`` bytes of a buffer that began untouched."""

@@ -11,7 +11,7 @@ from softhca.simulation.endpoint import DEPTH, Endpoint, Oracles, Receives
 from softhca.simulation.frames import GRH_BYTES
 from softhca.simulation.host import Host
 from softhca.simulation.kinds import BOARD_WRITE, MESSAGES, RC, UC, UD
-from softhca.simulation.operations import Operation, operations_of, uses_receive
+from softhca.simulation.operations import ELEMENTS, Operation, operations_of, uses_receive
 from softhca.simulation.oracle import CompletionOrder
 from softhca.simulation.oracle_rc import ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
@@ -124,7 +124,8 @@ class Casting:
         if conditions.faults.receives:
             count = min(count, conditions.faults.receives)
         room = dice.randint(2, DEPTH) if few else max(count, 1)
-        receives = Receives([host.arena.reserve(length) for _ in range(count)], room)
+        buffers = [host.arena.scatter(length, 1 + at % ELEMENTS) for at in range(count)]
+        receives = Receives(buffers, room)
         if scenario.service == UD and not conditions.lossless:
             # what does not fit is dropped, and its receive waits for something shorter
             few_of_them = [at for at in range(count) if dice.random() < 0.1]

@@ -99,6 +99,7 @@ class Endpoint:
     receive_poller: Poller = field(init=False)
     ah: int = 0
     foreign_ah: int = 0
+    destroyed: bool = False
 
     @property
     def node(self) -> Node:
@@ -133,19 +134,24 @@ class Endpoint:
             return Sight(here.reserve(length, operation.data, aligned=True), self.peer.host.board)
         lent = LENT if self.scenario.revoke and operation.index % 2 else OPEN
         if operation.kind == READ:
-            return Sight(here.reserve(length), there.reserve(length, operation.data, region=lent))
+            remote = there.reserve(length, operation.data, region=lent)
+            return Sight(here.scatter(length, operation.elements), remote)
         if operation.kind == READ_BACK:
-            return Sight(here.reserve(length), self.sights[earlier].remote)
+            return Sight(here.scatter(length, operation.elements), self.sights[earlier].remote)
         if operation.kind == RELAY:
             return Sight(self.sights[earlier].local, None)
         # what is only sent needs no right but to be read by its owner
-        local = here.reserve(length, operation.data, region=PRIVATE if operation.index % 2 else OPEN)
+        region = PRIVATE if operation.index % 2 else OPEN
+        local = here.scatter(length, operation.elements, operation.data, region)
         if operation.kind == OVERWRITE:
             return Sight(local, self.sights[earlier].remote)
         return Sight(local, there.reserve(length, region=lent) if operation.kind in WRITES else None)
 
     def destroy(self) -> None:
-        """Destroy the queue pair and its address handles."""
+        """Destroy the queue pair and its address handles, if it is still there."""
+        if self.destroyed:
+            return
+        self.destroyed = True
         self.qp.destroy()
         for handle in filter(None, (self.ah, self.foreign_ah)):
             self.host.device.destroy_ah(handle)

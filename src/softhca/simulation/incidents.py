@@ -16,6 +16,8 @@ from softhca.transport.states import ERR, RTS, SQD
 
 REVOKE_NS, DRAIN_NS, LEAVE_NS = 100_000, 60_000, 200_000
 """How long after the start at most."""
+DESTROYED = 0.4
+"""So many of those who leave destroy their queue pair at once."""
 
 
 class Incidents:
@@ -59,11 +61,17 @@ class Incidents:
         program.node.turn()
 
     def _leave(self, program: Program) -> None:
-        """A program takes its queue pair to the error state; it still waits for all its completions."""
+        """A program takes its queue pair to the error state, and still waits for all its completions; or it
+        destroys it.
+        """
         if not program.host.alive:
             return
         program.stopped = True
-        program.qp.modify({"qp_state": ERR})
+        if self._dice.random() < DESTROYED:
+            program.oracles.order.abandoned = True
+            program.destroy()
+        else:
+            program.qp.modify({"qp_state": ERR})
         program.node.turn()
 
 

@@ -126,7 +126,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rc-trespass", "RC requests that ask for what they may not have", RC, _RC_KINDS,
-            pairs=4, trespass=True, operations=12,
+            pairs=8, trespass=True, operations=8,
         ),
         Scenario(
             "rc-crash", "RC while an adapter dies and starts again", RC, _RC_KINDS, Faults(loss=0.005),

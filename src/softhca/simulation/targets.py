@@ -69,13 +69,17 @@ def _key(key: int, trespass: Trespass, length: int) -> int:
 def local_elements(
     arena: Arena, buffer: Buffer, parts: int, trespass: Trespass | None = None
 ) -> list[tuple[int, int, int]]:
-    """A buffer as so many scatter/gather elements, or what is wrong with them."""
+    """A buffer as so many scatter/gather elements (a scattered one as its pieces), or what is wrong with
+    them.
+    """
     region = arena.regions[buffer.region]
     va, key, length = arena.va(buffer), region.lkey, buffer.length
     if trespass is not None and trespass.side in (LOCAL, RECEIVE):
         target = _wrong(trespass, arena, max(length, 1))
         key = _key(arena.regions[trespass.region].lkey, trespass, length)
         return [(target.va, length, key)]
+    if buffer.pieces:
+        return _pieces(region.va, key, buffer)
     if parts == 1 or length < parts:
         return [(va, length, key)]
     elements, left = [], length
@@ -84,3 +88,13 @@ def local_elements(
         elements.append((va, taken, key))
         va, left = va + taken, left - taken
     return [*elements, (va, left, key)]
+
+
+def _pieces(va: int, key: int, buffer: Buffer) -> list[tuple[int, int, int]]:
+    """A scattered buffer, as far as its length goes."""
+    elements, left = [], buffer.length
+    for offset, length in buffer.pieces:
+        if left:
+            elements.append((va + offset, min(length, left), key))
+        left -= min(length, left)
+    return elements or [(va, 0, key)]
