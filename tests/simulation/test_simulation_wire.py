@@ -68,7 +68,7 @@ class Wire:
         if arrives:
             self.oracle.received(self.now, 2, data)
         else:
-            self.losses[TWO].append(self.now)
+            self.losses.setdefault(TWO, []).append(self.now)
 
     def send(self, number, arrives=True, ask=False, payload=b"data"):
         self.request(SEND_ONLY, number, payload=payload, arrives=arrives, ask=ask)
@@ -83,7 +83,7 @@ class Wire:
         if arrives:
             self.oracle.received(self.now, 1, data)
         else:
-            self.losses[ONE].append(self.now)
+            self.losses.setdefault(ONE, []).append(self.now)
 
     @property
     def rules(self):

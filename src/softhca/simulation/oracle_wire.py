@@ -136,7 +136,7 @@ class WireOracle:
         if service != RC:
             end.unreliable = Unreliable(terms, self.report, service)
             return
-        end.requester = Requester(terms, self.report, self._links, (one, other))
+        end.requester = Requester(terms, self.report, self._links)
         end.responder = Responder(terms, self.report)
         requesters = [
             found.requester

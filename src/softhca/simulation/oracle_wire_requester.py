@@ -53,17 +53,13 @@ Range = tuple[int, int, int, int]
 class Requester:
     """``high``: never sent; ``una``: the oldest that is not answered; ``cursor``: after what was sent last.
 
-    ``ends`` are (adapter, queue pair) of this one and its peer; ``sharers`` counts the queue pairs that
-    talk to the same adapter.
+    ``sharers`` counts the queue pairs that talk to the same adapter.
     """
 
-    def __init__(
-        self, terms: Terms, report: Report, links: Links, ends: tuple[tuple[int, int], tuple[int, int]]
-    ) -> None:
+    def __init__(self, terms: Terms, report: Report, links: Links) -> None:
         self.terms = terms
         self.report = report
         self.links = links
-        self.losses = [links.losses.setdefault(end, []) for end in ends]
         self.sharers = 1
         self.high = self.una = self.cursor = terms.psn
         self.timeout_ns = TIMEOUT_UNIT_NS << terms.timeout if terms.timeout else 0
@@ -244,7 +240,8 @@ class Requester:
                 self.fail("no more RNR retries than asked for", text)
             return
         place = f"PSN {at & 0xFFFFFF}"
-        if self.terms.quiet and not (self.links.disorderly or any(self.losses)):
+        # who lost nothing may still wait for room that others hold, who did
+        if self.terms.quiet and not (self.links.disorderly or any(self.links.losses.values())):
             self.fail("nothing is sent again without cause", place)
         self._back = True
         self._tries += 1
@@ -266,7 +263,7 @@ class Requester:
             self.fail("time-outs come", f"{place} after {waited_ns} ns, T is {self.timeout_ns} ns")
         elif self.strict and self.terms.steady and not self.links.disorderly:
             since = min(self._progress_ns, self._last_ns) - self.timeout_ns
-            if not any(times and times[-1] >= since for times in self.losses):
+            if not any(times and times[-1] >= since for times in self.links.losses.values()):
                 self.fail("nothing is sent again without cause", f"{place}: nothing was lost")
 
     # what comes back
