@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from softhca.adapter.config import NATIVE, ROCE, AdapterConfig, native_gid
 from softhca.adapter.engine import PORT_NUMBER, Adapter
@@ -192,7 +192,7 @@ class Rig:
         self._burst = Burst()
         self._arrival = Arrival()
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -311,8 +311,9 @@ class Pair:
     """
 
     def __init__(
-        self, rig: Rig, kind: int, access: int, left_psn: int, right_psn: int, reliability: Any
-    ) -> None:
+        self, rig: Rig, kind: int, access: int = ALL_RIGHTS, left_psn: int = LEFT_PSN,
+        right_psn: int = RIGHT_PSN, reliability: services.Reliability | None = None,
+    ) -> None:  # fmt: skip
         self.rig = rig
         self.kind = kind
         self.left, self.right = rig.add(), rig.add()
@@ -332,7 +333,7 @@ class Pair:
                 services.connect(qp, rig.path(peer), peer_qp.number, other, own, access, how)
         self.route = rig.route(self.left, self.right)
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -453,12 +454,9 @@ class Setting:
         """No station yet."""
         return Rig(self)
 
-    def pair(
-        self, kind: int, access: int = ALL_RIGHTS, left_psn: int = LEFT_PSN, right_psn: int = RIGHT_PSN,
-        reliability: services.Reliability | None = None,
-    ) -> Pair:  # fmt: skip
-        """Two stations with ready queue pairs of ``kind``."""
-        return Pair(Rig(self), kind, access, left_psn, right_psn, reliability)
+    def pair(self, kind: int, **details: Any) -> Pair:
+        """Two stations with ready queue pairs of ``kind``; ``details`` are `Pair`'s."""
+        return Pair(Rig(self), kind, **details)
 
 
 ON_ROCE = Setting("RoCEv2", ROCE)
