@@ -50,12 +50,17 @@ def _wanted(statement: Statement, args: argparse.Namespace) -> bool:
     return service and (args.side is None or statement.side in (args.side, "both"))
 
 
+def _readable(name: str) -> str:
+    """A check's name in words, which a narrow column can break."""
+    return name.replace(".", ": ").replace("_", " ")
+
+
 def _show(found: list[Verdict]) -> None:
     rows = []
     for verdict in found:
         statement = verdict.statement
         place = statement.id, statement.service, statement.side, statement.applies, statement.text
-        rows.append((*place, "\n".join(verdict.tests), verdict.result))
+        rows.append((*place, "\n".join(map(_readable, verdict.tests)), verdict.result))
     good = sum(verdict.good for verdict in found)
     print_table(f"{good} of {len(found)} statements hold or are obsolete", COLUMNS, rows)
     for verdict in found:
