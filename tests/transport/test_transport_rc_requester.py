@@ -252,6 +252,22 @@ def test_requests_between_an_rnr_nak_and_its_delay_stay_where_they_are(lone):
     assert lone.left.qp.requester.retry.rnr_waiting
 
 
+def test_implied_nak_does_not_end_an_rnr_delay(lone):
+    """A late repetition was executed after all, and the answers tell of a lost READ response."""
+    send(lone, 1)
+    read(lone)
+    ack(lone, 10, 0x21)
+    psns(lone)
+    response(lone, op.RC_RDMA_READ_RESPONSE_LAST, 13, b"d" * 88)
+    assert done(lone) == [(0, 0)]
+    assert psns(lone) == []
+    assert lone.a.counters.implied_naks == 0
+    while lone.left.qp.requester.retry.rnr_waiting:
+        assert lone.step()
+    settle(lone)
+    assert psns(lone) == [11]
+
+
 def test_unsolicited_acknowledgement_brings_new_credits(lone):
     lone.left.post(wqe.SEND, inline=b"0")
     settle(lone)

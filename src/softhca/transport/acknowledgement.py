@@ -189,8 +189,9 @@ class Requester(ReliableSendQueue):
 
     def implied_nak(self):
         """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again,
-        once."""
-        if not self.rewound and self.head != self.tail:
+        once.  While the delay of an RNR NAK runs nothing is sent; what is missing goes out when it is over.
+        """
+        if not self.rewound and not self.retry.rnr_waiting and self.head != self.tail:
             self.qp.count("implied_naks")
             self.again(IMPLIED_NAK)
 
