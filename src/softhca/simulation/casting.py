@@ -185,8 +185,7 @@ def break_receives(program: Endpoint) -> None:
             buffer = program.receives.buffers[taken]
             elements = local_elements(arena, buffer, 1, trespass)
             if trespass.too_long:
-                va, _, key = local_elements(arena, buffer, 1)[0]
-                elements = [(va, len(operation.data) - 1, key)]
+                elements = local_elements(arena, buffer._replace(length=len(operation.data) - 1), 1)
             program.receives.elements[taken] = elements
             program.oracles.order.expected_receives[taken] = trespass.receive_status
         taken += uses_receive(operation)
