@@ -28,6 +28,7 @@ RECEIVING = "transport/receiving.py"
 SCATTER = "transport/scatter.py"
 WINDOW = "transport/window.py"
 UC = "transport/unreliable.py"
+UC_RECEIVER = "transport/unreliable_receiver.py"
 UD = "transport/datagram.py"
 CONTEXT = "transport/context.py"
 REGIONS = "memory/regions.py"
@@ -62,8 +63,8 @@ WIRE = (
     m("psn-replay-compares-plainly", REPLAY,
       "gap = distance(resource.first_psn, psn)", "gap = psn - resource.first_psn",
       "a READ across the wrap is not found again"),
-    m("psn-uc-not-wrapped", UC,
-      "self.epsn = (view.psn + 1) & 0xFFFFFF", "self.epsn = view.psn + 1",
+    m("psn-uc-not-wrapped", UC_RECEIVER,
+      "self.epsn = (psn + 1) & 0xFFFFFF", "self.epsn = psn + 1",
       "a UC message across the wrap is dropped"),
     m("pad-not-removed", VIEW, "self.payload_bytes = rest - self.pad", "self.payload_bytes = rest",
       "pad bytes are delivered as payload"),
@@ -354,12 +355,12 @@ RECEIVER = (
 )  # fmt: skip
 
 UNRELIABLE = (
-    m("uc-middle-after-loss", UC, "elif self.operation == _NOTHING or view.psn != self.epsn or not self.in_sequence(view):",
-      "elif self.operation == _NOTHING or not self.in_sequence(view):", "a UC message goes on behind a loss"),
-    m("uc-partial-message-stays", UC, "        self.abandon()\n\n    def receive", "\n    def receive",
+    m("uc-middle-after-loss", UC_RECEIVER, "if verdict == _REFUSE or (verdict == _GO_ON and not in_order):",
+      "if verdict == _REFUSE:", "a UC message goes on behind a loss"),
+    m("uc-partial-message-stays", UC_RECEIVER, "        self.abandon()\n\n    def refusal", "\n    def refusal",
       "what came of a lost UC message is put in front of the next"),
-    m("uc-partial-completes", UC, "                self.drop(\"drops_sequence\", self.epsn, True)",
-      "                if self.operation == _SEND and self.holding:\n                    self.finish(0, _RECV, 0, self.received_bytes, 0, self.qp.dest_qp, False)\n                self.drop(\"drops_sequence\", self.epsn, True)",
+    m("uc-partial-completes", UC_RECEIVER, "            self.drop(\"drops_sequence\", self.epsn, True)",
+      "            if self.operation == _SEND and self.holding:\n                self.finish(0, _RECV, 0, self.received_bytes, 0, self.qp.dest_qp, False)\n            self.drop(\"drops_sequence\", self.epsn, True)",
       "a UC message without its end completes"),
     m("uc-window-leaks", UC, "            _, window, cost = self.holds.popleft()\n            window.give_up(cost)\n\n    def expire",
       "            _, window, cost = self.holds.popleft()\n\n    def expire", "what UC and UD sent stays charged"),

@@ -153,7 +153,8 @@ def test_c9_187_middle_and_last_need_a_first(uc, opcode):
 @pytest.mark.parametrize(
     ("opcode", "size", "first"),
     [
-        (op.UC_SEND_FIRST, 255, None),
+        (op.UC_SEND_FIRST, 252, None),
+        (op.UC_SEND_FIRST, 260, None),
         (op.UC_SEND_ONLY, 257, None),
         (op.UC_SEND_MIDDLE, 252, op.UC_SEND_FIRST),
         (op.UC_SEND_LAST, 0, op.UC_SEND_FIRST),

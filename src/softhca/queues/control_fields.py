@@ -66,16 +66,21 @@ EVENT_QP_LAST_WQE_REACHED = 16
 EVENT_CLIENT_REREGISTER = 17
 EVENT_GID_CHANGE = 18
 EVENT_COMPLETION = 256
+# softhca's own: a UC responder missed packets (o9-131).
+EVENT_MESSAGES_LOST = 257
 
 # What is told of one kind of element, and forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
 SRQ_EVENTS = frozenset({EVENT_SRQ_ERR, EVENT_SRQ_LIMIT_REACHED})
 QP_EVENTS = frozenset({
     EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_COMM_EST, EVENT_SQ_DRAINED,
-    EVENT_QP_LAST_WQE_REACHED,
+    EVENT_QP_LAST_WQE_REACHED, EVENT_MESSAGES_LOST,
 })
 # After these a queue pair is in the error state.
 QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR})
+
+# CREATE_QP ``create_flags``; the number is none that libibverbs has.
+CREATE_TELLS_LOSSES = 1 << 31
 
 # REREG_MR ``flags`` (ibv_rereg_mr_flags).
 REREG_TRANSLATION = 1

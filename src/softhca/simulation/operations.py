@@ -178,7 +178,8 @@ def _length(scenario: Scenario, dice: random.Random, mtu: int) -> int:
 
 def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int) -> Operation:
     trespass = dice.choice({RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service])
-    longest = min(LONGEST_TRESPASS, MTU_BYTES[mtu]) if scenario.service == UD else LONGEST_TRESPASS
+    # UC looks at a key for each packet (C9-192.2.1): the first ones of a longer WRITE would be right
+    longest = LONGEST_TRESPASS if scenario.service == RC else min(LONGEST_TRESPASS, MTU_BYTES[mtu])
     length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, longest)
     if scenario.service == UD and trespass.too_long:
         length = MTU_BYTES[mtu] + dice.randint(1, 100)

@@ -30,6 +30,7 @@ cdef class QueuePair:
     cdef public unsigned int max_recv_sge
     cdef public unsigned int max_inline_bytes
     cdef public bint signal_all
+    cdef public bint tells_losses
     # attributes (ibv_qp_attr)
     cdef public int port_number
     cdef public unsigned int pkey

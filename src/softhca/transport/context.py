@@ -82,8 +82,8 @@ class QueuePair:
     """One queue pair of ``service`` (RC, UC or UD by `softhca.transport.states`), in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
-    (its port's active MTU).  ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination
-    window's.
+    (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
+    ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class QueuePair:
         max_inline_bytes=0,
         signal_all=False,
         owner=None,
+        tells_losses=False,
     ):
         self.environment = environment
         self.number = number
@@ -121,6 +122,7 @@ class QueuePair:
         self.max_recv_sge = max_recv_sge
         self.max_inline_bytes = max_inline_bytes
         self.signal_all = signal_all
+        self.tells_losses = tells_losses
         self.counters = TransportCounters()
         self.scheduled = False
         self.armed_ns = 0

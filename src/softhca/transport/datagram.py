@@ -116,7 +116,8 @@ class DatagramSender(UnreliableQueue):
 
 
 class DatagramReceiver(ReceiveQueue):
-    """The receive side."""
+    """The receive side: packets are judged in the order of figure 117 (C9-171), and the first thing that is
+    wrong is what the drop is counted as.  The PSN is not looked at (o9-144)."""
 
     def __init__(self, qp):
         super().__init__(qp)
@@ -134,7 +135,11 @@ class DatagramReceiver(ReceiveQueue):
         if view.qkey != self.qp.qkey:
             self.qp.drop("drops_qkey", view.psn)
             return
+        if not self.posted():
+            self.qp.drop("drops_no_receive", view.psn)
+            return
         if view.payload_bytes > self.qp.path_mtu_bytes:
+            # C9-205: a wrong length takes no receive
             self.qp.drop("drops_length", view.psn)
             return
         status = self.acquire()

@@ -1,8 +1,9 @@
 """SEND and RDMA WRITE carried out at the receiver, packet by packet (IBTA vol. 1, 9.7.4.1, 9.8.2.2).
 
-The same for reliable and unreliable connections; what a failure means to the peer is the service's matter,
-so `execute` says what went wrong and the service answers or stays silent.  Nothing is written before
-everything that can be known of the packet has been checked.
+SENDs are the same for reliable and unreliable connections; of an RDMA WRITE the former look at the key once
+for the whole message, the latter for each packet (`unreliable_receiver`).  What a failure means to the peer
+is the service's matter, so `execute` says what went wrong and the service answers or stays silent.  Nothing
+is written before everything that can be known of the packet has been checked.
 """
 
 import cython
@@ -72,8 +73,8 @@ class MessageReceiver(ReceiveQueue):
         self.length_bytes = 0
 
     def in_sequence(self, view):
-        """The opcode sequence rule (9.7.4.1.2, C9-187): inside a message only its own middle or last,
-        otherwise a first or only."""
+        """The opcode sequence rule (9.7.4.1.2): inside a message only its own middle or last, otherwise a
+        first or only."""
         begins: cython.bint = view.position == _FIRST or view.position == _ONLY
         if self.operation == _NOTHING:
             return begins
@@ -172,7 +173,7 @@ class MessageReceiver(ReceiveQueue):
 
     def begin_write(self, view):
         """A first or only of an RDMA WRITE: the right of the queue pair, then the key over the whole range
-        (C9-192.2.1; the key of an empty WRITE is not looked at, C9-193)."""
+        (the key of an empty WRITE is not looked at)."""
         self.received_bytes = 0
         self.va = view.reth_va
         self.length_bytes = view.reth_length

@@ -18,6 +18,7 @@ cdef class ReceiveQueue(Half):
     cdef unsigned int service_level
     cdef unsigned int path_bits
 
+    cpdef bint posted(self)
     cpdef int acquire(self)
     cpdef int resolve(self)
     cpdef object finish(self, int status, unsigned int opcode, unsigned int flags, unsigned int length_bytes,

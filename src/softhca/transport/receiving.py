@@ -45,6 +45,14 @@ class ReceiveQueue(Half):
         self.service_level = 0
         self.path_bits = 0
 
+    def posted(self):
+        """Whether there is a receive to hold, sound or not; none is taken."""
+        if self.holding:
+            return True
+        if self.qp.shared_receive is not None:
+            return self.qp.shared_receive.consumer.count() != 0
+        return not self.broken and self.qp.receive_ring.count() != 0
+
     def acquire(self):
         """Hold a receive; 0, NO_RECEIVE, or the completion status with which it must end."""
         n: cython.longlong

@@ -84,7 +84,8 @@ def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
     from softhca.transport.acknowledgement import Requester
     from softhca.transport.datagram import DatagramReceiver, DatagramSender
     from softhca.transport.responder import Responder
-    from softhca.transport.unreliable import UnreliableReceiver, UnreliableSender
+    from softhca.transport.unreliable import UnreliableSender
+    from softhca.transport.unreliable_receiver import UnreliableReceiver
 
     if queue_pair.service == RC:
         return Requester(queue_pair), Responder(queue_pair)

@@ -1,9 +1,7 @@
-from softhca.transport.execution cimport MessageReceiver
 from softhca.transport.request cimport Request
 from softhca.transport.sending cimport SendQueue
 from softhca.transport.window cimport DestinationWindow
-from softhca.wire.burst cimport Arrival, Burst
-from softhca.wire.packet_view cimport PacketView
+from softhca.wire.burst cimport Burst
 
 
 cdef class UnreliableQueue(SendQueue):
@@ -28,9 +26,3 @@ cdef class UnreliableQueue(SendQueue):
 
 cdef class UnreliableSender(UnreliableQueue):
     pass
-
-
-cdef class UnreliableReceiver(MessageReceiver):
-    cdef public unsigned int epsn
-
-    cdef object drop(self, str reason, unsigned int psn, bint whole)

@@ -1,41 +1,19 @@
-"""Unreliable connections, and what their send side shares with datagrams (IBTA vol. 1, 9.8).
+"""The send side of unreliable connections, and what datagrams share with it (IBTA vol. 1, 9.8).
 
 A message is sent once and completes when its last byte has gone (C9-180).  What was sent is charged to the
-destination's window for ``HOLD_NS``, for nobody tells when it has been taken.  At the receiver nothing is
-ever answered: whatever is wrong with a packet ends the message under way without a word (C9-186, C9-188),
-and the next first or only packet begins anew whatever its PSN (C9-184).
+destination's window for ``HOLD_NS``, for nobody tells when it has been taken.
 """
 
 from collections import deque
 
 import cython
 
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_RECV
-from softhca.transport.execution import (
-    ACCESS,
-    DONE,
-    INVALID,
-    LENGTH,
-    NOT_READY,
-    NOTHING,
-    OPERATIONAL,
-    MessageReceiver,
-)
-from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
+from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR
 from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
-from softhca.wire import opcodes
-
-# outcome of a packet that could not be executed → what it is counted as
-DROPS: dict[int, str] = {
-    NOT_READY: "drops_no_receive",
-    INVALID: "drops_length",
-    ACCESS: "drops_protection",
-    LENGTH: "drops_receive_length",
-}
 
 # How long a burst counts as in flight.  A receiver that runs has it out of its socket by then; and a window
 # of three bursts every 100 us is 1.9 GB/s, more than a link carries here, so that it costs no throughput.
@@ -46,14 +24,6 @@ _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _LOCAL = cython.declare(cython.int, LOCAL)
-_DONE = cython.declare(cython.int, DONE)
-_OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
-_NOTHING = cython.declare(cython.int, NOTHING)
-_FIRST = cython.declare(cython.uint, opcodes.FIRST)
-_ONLY = cython.declare(cython.uint, opcodes.ONLY)
-_SEND = cython.declare(cython.uint, opcodes.SEND)
-_WRITE = cython.declare(cython.uint, opcodes.WRITE)
-_RECV = cython.declare(cython.uint, WC_RECV)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
@@ -232,53 +202,3 @@ class UnreliableQueue(SendQueue):
 
 class UnreliableSender(UnreliableQueue):
     """The send side of an unreliable connection."""
-
-
-class UnreliableReceiver(MessageReceiver):
-    """The receive side of an unreliable connection; ``epsn`` is the PSN expected next (C9-181)."""
-
-    def __init__(self, qp):
-        super().__init__(qp)
-        self.epsn = 0
-
-    def begin(self, psn):
-        self.epsn = psn
-
-    def drop(self, reason, psn, whole):
-        """Drop the packet and with it the message under way; its receive serves the next message.
-
-        ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
-        """
-        self.qp.count(reason)
-        self.qp.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
-        self.abandon()
-
-    def receive(self, view, arrival, now):
-        outcome: cython.int
-        starts: cython.bint = view.position == _FIRST or view.position == _ONLY
-        self.now = now
-        if starts:
-            if self.operation != _NOTHING:
-                self.drop("drops_sequence", self.epsn, True)
-        elif self.operation == _NOTHING or view.psn != self.epsn or not self.in_sequence(view):
-            whole: cython.bint = self.operation != _NOTHING
-            self.drop("drops_sequence", self.epsn if whole else view.psn, whole)
-            return
-        self.epsn = (view.psn + 1) & 0xFFFFFF
-        if view.operation != _SEND and view.operation != _WRITE:
-            self.drop("drops_opcode", view.psn, True)
-            return
-        if not self.length_ok(view):
-            self.drop("drops_length", view.psn, True)
-            return
-        outcome = self.execute(view, arrival)
-        if outcome == _DONE:
-            return
-        if outcome == _OPERATIONAL:
-            # The receive itself is bad: a local error, which ends the queue pair.
-            if self.holding:
-                self.finish(self.failure, _RECV, 0, 0, 0, self.qp.dest_qp, False)
-            self.abandon()
-            self.qp.fail()
-            return
-        self.drop(DROPS.get(outcome, "drops_protection"), view.psn, True)

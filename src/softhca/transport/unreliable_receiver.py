@@ -1,0 +1,220 @@
+"""The receive side of unreliable connections (IBTA vol. 1, 9.8.2.2).
+
+Nothing is ever answered.  A packet is judged in the order of figure 117 (C9-171): header fields (the
+adapter's, before it comes here), PSN, opcode sequence, operation, receive and lengths, R_Key; the first
+thing that is wrong with it is what its drop is counted as.  With the packet goes the message under way,
+whose receive waits for the next message (C9-186, C9-188).  A first or only packet begins anew whatever its
+PSN (C9-184).
+"""
+
+import cython
+
+from softhca.memory.regions import REMOTE_WRITE
+from softhca.queues.control_fields import EVENT_MESSAGES_LOST
+from softhca.queues.cqe import WC_RECV, WC_RECV_RDMA_WITH_IMM
+from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.execution import (
+    ACCESS,
+    DONE,
+    LENGTH,
+    NOT_READY,
+    NOTHING,
+    OPERATIONAL,
+    MessageReceiver,
+)
+from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
+from softhca.wire import opcodes
+
+BEGIN = 0  # a message begins
+GO_ON = 1  # the message under way goes on, if the PSN is the expected one
+BREAK = 2  # the message under way is dropped, and another one begins
+REFUSE = 3  # the packet is dropped, and with it the message under way
+
+SEQUENCE: tuple[tuple[int, ...], ...] = (
+    # SEND first, middle, last, only;        RDMA WRITE first, middle, last, only
+    (BEGIN, REFUSE, REFUSE, BEGIN,           BEGIN, REFUSE, REFUSE, BEGIN),  # no message is under way
+    (BREAK, GO_ON, GO_ON, BREAK,             BREAK, REFUSE, REFUSE, BREAK),  # a SEND
+    (BREAK, REFUSE, REFUSE, BREAK,           BREAK, GO_ON, GO_ON, BREAK),  # an RDMA WRITE
+)  # fmt: skip
+"""What a packet is to the message under way (C9-187 to C9-189)."""
+
+# what could not be carried out → what its drop is counted as
+DROPS: dict[int, str] = {
+    NOT_READY: "drops_no_receive",
+    ACCESS: "drops_protection",
+    LENGTH: "drops_receive_length",
+}
+
+_SEQUENCE = cython.declare(tuple, tuple(verdict for row in SEQUENCE for verdict in row))
+_COLUMNS = cython.declare(cython.int, len(SEQUENCE[0]))
+_POSITIONS = cython.declare(cython.int, 4)
+_GO_ON = cython.declare(cython.int, GO_ON)
+_BREAK = cython.declare(cython.int, BREAK)
+_REFUSE = cython.declare(cython.int, REFUSE)
+_DONE = cython.declare(cython.int, DONE)
+_ACCESS = cython.declare(cython.int, ACCESS)
+_OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
+_NOTHING = cython.declare(cython.int, NOTHING)
+_FIRST = cython.declare(cython.uint, opcodes.FIRST)
+_MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
+_LAST = cython.declare(cython.uint, opcodes.LAST)
+_ONLY = cython.declare(cython.uint, opcodes.ONLY)
+_SEND = cython.declare(cython.uint, opcodes.SEND)
+_WRITE = cython.declare(cython.uint, opcodes.WRITE)
+_REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
+_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_EACCES = cython.declare(cython.int, 13)
+_RECV = cython.declare(cython.uint, WC_RECV)
+_RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
+_LOST = cython.declare(cython.int, EVENT_MESSAGES_LOST)
+
+
+class UnreliableReceiver(MessageReceiver):
+    """``epsn`` is the PSN expected next (C9-181); ``told``: the client knows that packets before it are
+    missing; ``rkey`` is that of the RDMA WRITE under way."""
+
+    def __init__(self, qp):
+        super().__init__(qp)
+        self.epsn = 0
+        self.told = False
+        self.rkey = 0
+
+    def begin(self, psn):
+        self.epsn = psn
+        self.told = False
+
+    def receive(self, view, arrival, now):
+        verdict: cython.int = _REFUSE
+        in_order: cython.bint = view.psn == self.epsn
+        whole: cython.bint = self.operation != _NOTHING
+        reason: str
+        self.now = now
+        if not in_order:
+            self.missed()
+        if view.operation <= _WRITE:
+            verdict = _SEQUENCE[
+                (self.operation + 1) * _COLUMNS + view.operation * _POSITIONS + view.position
+            ]
+        if verdict == _REFUSE or (verdict == _GO_ON and not in_order):
+            self.drop("drops_sequence", self.epsn if whole else view.psn, whole)
+            if in_order:
+                self.expect(view.psn)
+            return
+        if verdict == _BREAK:
+            self.drop("drops_sequence", self.epsn, True)
+        self.expect(view.psn)
+        reason = self.refusal(view)
+        if reason is not None:
+            self.drop(reason, view.psn, True)
+            return
+        self.carry_out(view, arrival)
+
+    def missed(self):
+        """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
+        again (o9-131)."""
+        self.qp.count("out_of_sequence")
+        if self.qp.tells_losses and not self.told:
+            self.told = True
+            self.qp.environment.event(_LOST, self.qp.number)
+
+    def expect(self, psn):
+        """The packet behind ``psn`` comes next (C9-185)."""
+        self.epsn = (psn + 1) & 0xFFFFFF
+        self.told = False
+
+    def drop(self, reason, psn, whole):
+        """Drop the packet and with it the message under way; its receive serves the next message.
+
+        ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
+        """
+        self.qp.count(reason)
+        self.qp.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
+        self.abandon()
+
+    def refusal(self, view):
+        """What a packet in sequence is dropped for, the first in the order of figure 117; None: nothing."""
+        starts: cython.bint = view.position == _FIRST or view.position == _ONLY
+        ends: cython.bint = view.position == _LAST or view.position == _ONLY
+        # C9-190; C9-199: with a pad the opcode of a first or middle is invalid
+        if view.operation == _WRITE and not self.qp.access & _REMOTE_WRITE:
+            return "drops_opcode"
+        if view.pad and not ends:
+            return "drops_opcode"
+        if ((starts and view.operation == _SEND) or view.has_immdt) and not self.posted():
+            return "drops_no_receive"
+        if not self.length_ok(view):
+            return "drops_length"
+        if view.operation == _SEND:
+            return None
+        if starts:
+            self.va = view.reth_va
+            self.rkey = view.reth_rkey
+            self.length_bytes = view.reth_length
+            self.received_bytes = 0
+            self.region = None
+            if self.length_bytes > _MAX_MESSAGE:
+                return "drops_length"
+        if self.received_bytes + view.payload_bytes > self.length_bytes:
+            return "drops_length"
+        if ends != (self.received_bytes + view.payload_bytes == self.length_bytes):
+            return "drops_length"
+        if view.payload_bytes and not self.permitted(view.payload_bytes):
+            return "drops_protection"
+        return None
+
+    def permitted(self, n):
+        """Whether the R_Key lets the next ``n`` bytes be written: this packet's, whatever the message's
+        length (C9-192.2.1).  An empty RDMA WRITE does not ask (C9-193)."""
+        va: cython.ulonglong = (self.va + self.received_bytes) & _MASK64
+        if self.region is not None and self.region.generation == self.generation:
+            return (
+                self.region.valid
+                and self.region.access & _REMOTE_WRITE != 0
+                and self.region.pd == self.qp.pd
+                and self.region.covers(va, n)
+            )
+        if self.received_bytes:
+            # what the key granted to the packets before has changed
+            return False
+        self.region = self.qp.environment.regions.find(self.rkey, self.qp.pd, va, n, _REMOTE_WRITE)
+        if self.region is None:
+            return False
+        self.generation = self.region.generation
+        return True
+
+    def carry_out(self, view, arrival):
+        """Execute a packet against which nothing is to be said; the receive itself may still be bad."""
+        outcome: cython.int
+        if view.operation == _SEND:
+            outcome = self.place_send(view, arrival)
+        else:
+            outcome = self.put(view, arrival)
+        if outcome == _DONE:
+            return
+        if outcome == _OPERATIONAL:
+            # A local error, which ends the queue pair.
+            if self.holding:
+                self.finish(self.failure, _RECV, 0, 0, 0, self.qp.dest_qp, False)
+            self.abandon()
+            self.qp.fail()
+            return
+        self.drop(DROPS.get(outcome, "drops_protection"), view.psn, True)
+
+    def put(self, view, arrival):
+        """Write what a packet of an RDMA WRITE brings; an outcome."""
+        outcome: cython.int
+        result: cython.int
+        if view.has_immdt:
+            outcome = self.hold()
+            if outcome != _DONE:
+                return outcome
+        if view.payload_bytes:
+            result = self.region.write(
+                (self.va + self.received_bytes) & _MASK64, arrival.address + view.payload, view.payload_bytes
+            )
+            if result:
+                return _ACCESS if result == -_EACCES else _OPERATIONAL
+        self.received_bytes += view.payload_bytes
+        self.ended(view, _RECV_RDMA_WITH_IMM)
+        return _DONE
