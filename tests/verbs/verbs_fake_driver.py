@@ -332,6 +332,7 @@ class FakeDriver:
         max_recv_sge: int,
         max_inline: int,
         signal_all: bool,
+        create_flags: int = 0,
     ) -> FakeQp:
         return FakeQp(
             self,

@@ -11,7 +11,7 @@ from softhca.adapter.config import MTU_BYTES
 from softhca.adapter.paths import PORT_NUMBER, check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
-from softhca.queues.control_fields import QP_EVENTS, RING
+from softhca.queues.control_fields import CREATE_TELLS_LOSSES, QP_EVENTS, RING
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
@@ -68,8 +68,10 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     service = SERVICE_OF_TYPE.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
-    if fields["create_flags"] or fields["xrcd"]:
-        raise OSError(errno.EOPNOTSUPP, "no creation flags and no XRC domains are supported")
+    if fields["create_flags"] & ~CREATE_TELLS_LOSSES or fields["xrcd"]:
+        raise OSError(errno.EOPNOTSUPP, "no XRC domains and no such creation flags are supported")
+    if fields["create_flags"] and service != UC:
+        raise OSError(errno.EINVAL, "only a UC responder knows that packets are missing (o9-131)")
     _check_capabilities(adapter, fields)
     find = adapter.resources.find
     pd = find(Kind.PD, fields["pd"], host.number)
@@ -110,6 +112,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         max_recv_sge=fields["max_recv_sge"],
         max_inline_bytes=fields["max_inline_data"],
         signal_all=bool(fields["sq_sig_all"]),
+        tells_losses=bool(fields["create_flags"] & CREATE_TELLS_LOSSES),
     )
     slot = host.take_slot(queue_pair)
     queue_pair.owner = slot

@@ -170,8 +170,12 @@ class DeviceDriver:
         max_recv_sge: int,
         max_inline: int,
         signal_all: bool,
+        create_flags: int = 0,
     ) -> QpHandle:
-        """A queue pair of ``type`` (``ibv_qp_type``), in RESET."""
+        """A queue pair of ``type`` (``ibv_qp_type``), in RESET.
+
+        ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.
+        """
         caps = {
             "max_send_wr": max_send_wr,
             "max_recv_wr": max_recv_wr,
@@ -179,7 +183,7 @@ class DeviceDriver:
             "max_recv_sge": max_recv_sge,
             "max_inline_data": max_inline,
         }
-        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all)
+        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags)
         self._queue_pairs[qp.number] = qp
         return qp
 

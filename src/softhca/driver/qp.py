@@ -42,6 +42,7 @@ class QpHandle:
         srq: SrqHandle | None,
         caps: Mapping[str, int],
         signal_all: bool,
+        create_flags: int = 0,
     ) -> None:
         driver.check_limits(
             max_qp_wr=max(caps["max_send_wr"], caps["max_recv_wr"]),
@@ -74,6 +75,7 @@ class QpHandle:
                 control.CREATE_QP,
                 qp_type=qp_type,
                 sq_sig_all=int(signal_all),
+                create_flags=create_flags,
                 pd=pd,
                 send_cq=send_cq.number,
                 recv_cq=recv_cq.number,

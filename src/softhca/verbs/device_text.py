@@ -8,6 +8,7 @@ from softhca.verbs.device_enums import (
     ibv_port_cap_flags,
     ibv_port_cap_flags2,
 )
+from softhca.verbs.extensions import SOFTHCA_EVENT_MESSAGES_LOST
 from softhca.verbs.utils import be64toh, mtu_to_str
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}
@@ -120,6 +121,8 @@ def speed_to_str(active_speed: int, active_speed_ex: int = 0) -> str:
 
 def translate_event_type(event_type: int) -> str:
     """Name of an ``ibv_event_type``."""
+    if event_type == SOFTHCA_EVENT_MESSAGES_LOST:
+        return "SOFTHCA_EVENT_MESSAGES_LOST"
     try:
         return ibv_event_type(event_type).name
     except ValueError:

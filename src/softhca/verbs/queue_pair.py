@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from softhca.driver.errors import DriverError
 from softhca.verbs.base import Resource, put_aside, rdma_error, reap, require, translated
 from softhca.verbs.device import Context
+from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -108,6 +109,7 @@ class QP(Resource):
                 cap.max_recv_sge,
                 cap.max_inline_data,
                 bool(init_attr.sq_sig_all),
+                _create_flags(init_attr),
             )
         self.pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
@@ -282,6 +284,13 @@ def gather(sges: tuple[Element, ...]) -> bytes:
     return b"".join([read_bytes(address, length) for address, length, _ in sges])
 
 
+def _create_flags(attr: QPInitAttr) -> int:
+    """The creation flags that ``comp_mask`` says are meant."""
+    if isinstance(attr, QPInitAttrEx) and attr.comp_mask & _INIT_CREATE_FLAGS:
+        return attr.create_flags
+    return 0
+
+
 def _pd_of(context: Context, attr: QPInitAttrEx) -> PD:
     """The PD of extended attributes, after refusing what there is not."""
     if attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS):
@@ -290,8 +299,10 @@ def _pd_of(context: Context, attr: QPInitAttrEx) -> PD:
             + attr.mask_to_str(attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS)).strip(),
             errno.EOPNOTSUPP,
         )
-    if attr.comp_mask & _INIT_CREATE_FLAGS and attr.create_flags:
-        raise PyverbsRDMAError("Failed to create QP: no creation flags are supported", errno.EOPNOTSUPP)
+    if _create_flags(attr) & ~SOFTHCA_QP_CREATE_TELLS_LOSSES:
+        raise PyverbsRDMAError(
+            f"Failed to create QP: no creation flags {attr.create_flags:#x}", errno.EOPNOTSUPP
+        )
     if not attr.comp_mask & _INIT_PD or attr.pd is None:
         raise PyverbsRDMAError("Failed to create QP: a PD is needed", errno.EINVAL)
     if attr.pd.ctx is not context:

@@ -1,0 +1,11 @@
+"""Numbers that softhca has beyond libibverbs; a program that uses them runs on softhca only.
+
+``SOFTHCA_QP_CREATE_TELLS_LOSSES`` is a creation flag of UC queue pairs (``QPInitAttrEx.create_flags``): the
+queue pair then reports ``SOFTHCA_EVENT_MESSAGES_LOST`` when a packet does not have the PSN that is expected
+(IBTA vol. 1, o9-131), once until a packet has it again.  What is missing may be messages, or come later.
+"""
+
+from softhca.queues.control_fields import CREATE_TELLS_LOSSES, EVENT_MESSAGES_LOST
+
+SOFTHCA_QP_CREATE_TELLS_LOSSES: int = CREATE_TELLS_LOSSES
+SOFTHCA_EVENT_MESSAGES_LOST: int = EVENT_MESSAGES_LOST
