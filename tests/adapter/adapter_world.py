@@ -31,13 +31,13 @@ def gid(number: int) -> bytes:
 
 
 class Node:
-    """An adapter and the drivers that are open on it."""
+    """An adapter and the drivers that are open on it.  Its numbers come from its seed."""
 
-    def __init__(self, world: World, number: int, **config: object) -> None:
+    def __init__(self, world: World, number: int, seed: int | None = None, **config: object) -> None:
         self.world = world
         self.gid = gid(number)
         options: dict[str, object] = {"gids": (self.gid,), "active_mtu": 3, **config}
-        self.adapter = Adapter(AdapterConfig(**options), seed=number, now=world.now)
+        self.adapter = Adapter(AdapterConfig(**options), number if seed is None else seed, now=world.now)
         self.notices = 0
         self.adapter.notice = self._notice
         self.hosts: list[int] = []

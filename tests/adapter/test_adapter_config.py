@@ -67,13 +67,14 @@ def test_the_guid_follows_from_the_first_gid_and_is_never_zero():
 def test_attributes_have_a_field_each_in_the_replies():
     config = AdapterConfig(gids=(GID,), active_mtu=5)
     encode_fields(DEVICE_ATTRIBUTES, attributes.device_attributes(config))
-    encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(Port(config), 0))
+    encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(Port(config), 0, 0))
     assert attributes.device_attributes(config).keys() == {name for name, _ in DEVICE_ATTRIBUTES}
-    assert attributes.port_attributes(Port(config), 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
+    assert attributes.port_attributes(Port(config), 0, 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
 
 
 def test_the_port_is_an_active_ethernet_port():
-    port = attributes.port_attributes(Port(AdapterConfig(gids=(GID,), active_mtu=3)), bad_pkeys=5)
+    config = AdapterConfig(gids=(GID,), active_mtu=3)
+    port = attributes.port_attributes(Port(config), bad_pkeys=5, bad_qkeys=6)
     expected = {
         "state": 4,
         "max_mtu": 5,
@@ -83,6 +84,7 @@ def test_the_port_is_an_active_ethernet_port():
         "lid": 0,
         "max_msg_sz": 1 << 31,
         "bad_pkey_cntr": 5,
+        "qkey_viol_cntr": 6,
     }
     assert {name: port[name] for name in expected} == expected
 

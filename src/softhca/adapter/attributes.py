@@ -98,8 +98,8 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
     }
 
 
-def port_attributes(port: Port, bad_pkeys: int) -> dict[str, int]:
-    """``ibv_port_attr`` by name."""
+def port_attributes(port: Port, bad_pkeys: int, bad_qkeys: int) -> dict[str, int]:
+    """``ibv_port_attr`` by name; ``bad_pkeys`` and ``bad_qkeys`` are packets refused for their key."""
     config = port.config
     return {
         "state": port.state,
@@ -109,7 +109,7 @@ def port_attributes(port: Port, bad_pkeys: int) -> dict[str, int]:
         "port_cap_flags": PORT_CAP_CM if port.native else PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS,
         "max_msg_sz": MAX_MESSAGE_BYTES,
         "bad_pkey_cntr": bad_pkeys,
-        "qkey_viol_cntr": 0,
+        "qkey_viol_cntr": bad_qkeys,
         "pkey_tbl_len": config.pkey_table_length,
         "lid": port.lid,
         "sm_lid": port.sm_lid,

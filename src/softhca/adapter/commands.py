@@ -65,7 +65,9 @@ def _query_device(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
 
 def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     _port(fields)
-    return attributes.port_attributes(adapter.port, adapter.bad_pkeys())
+    return attributes.port_attributes(
+        adapter.port, adapter.bad_pkeys(), adapter.counters.drops_qkey & 0xFFFFFFFF
+    )
 
 
 def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:

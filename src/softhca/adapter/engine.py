@@ -12,7 +12,7 @@ from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
-from softhca.adapter.paths import PORT_NUMBER, default_source_port, is_multicast
+from softhca.adapter.paths import PORT_NUMBER, default_source_port
 from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.resources import Kind, ResourceTable
@@ -324,16 +324,18 @@ class Adapter(Environment):
 
     def _multicast(self, arrival, now):
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it
-        (C10-58).
+        (C10-58); 0 when one of them got its copy, or nobody else is in the group.
         """
         view: PacketView = self._view
         queue_pair: QueuePair
         reason: cython.int = _UNKNOWN_QP
+        taken: cython.bint = False
         own: cython.bint = arrival.source in self.port.gids
         if view.service != _UD:
             return _SERVICE
         for queue_pair in self.groups.members(arrival.destination):
             if own and queue_pair.number == view.source_qp:
+                taken = True
                 continue
             if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
                 reason = _STATE
@@ -342,8 +344,8 @@ class Adapter(Environment):
             else:
                 self.port.counters.multicast_copies += 1
                 queue_pair.receive(view, arrival, now)
-                reason = 0
-        return reason
+                taken = True
+        return 0 if taken else reason
 
     def expire(self, now):
         """Time has passed: call the queue pairs whose deadline has come; serve doorbells and
@@ -395,7 +397,7 @@ class Adapter(Environment):
             if self.port.is_own(burst.route):
                 self._loop_back(burst, now)
                 continue
-            if queue_pair.service == _UD and is_multicast(burst.route.destination):
+            if queue_pair.service == _UD and self.groups.heard(burst.route.destination):
                 self._loop_back(burst, now)
             return True
         return False

@@ -48,6 +48,10 @@ class MulticastGroups:
         for gid in [gid for gid, group in self._groups.items() if queue_pair.number in group]:
             self.detach(gid, queue_pair)
 
+    def heard(self, gid: bytes) -> bool:
+        """Whether any queue pair here receives what is sent to ``gid``."""
+        return gid in self._groups
+
     def members(self, gid: bytes) -> list[QueuePair]:
         """Who receives what is sent to ``gid``."""
         return list(self._groups.get(gid, {}).values())
