@@ -288,7 +288,7 @@ def test_an_unreliable_message_without_its_end_is_dropped_when_the_next_begins(u
 
 def test_an_unreliable_message_that_is_malformed_is_dropped(uc):
     p, rows = uc
-    p.forge(op.UC_SEND_FIRST, 50, b"short")
+    p.forge(op.UC_SEND_FIRST, 50, b"shor")
     p.forge(op.UC_SEND_ONLY, 51, b"l" * 260)
     assert rows == [
         ("b", "message_dropped", 50, "RTS", "length"),
