@@ -60,6 +60,11 @@ campaign: $(VENV)/.installed
 mutants: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/mutants/run.py --jobs $$(nproc) $(MUTANTS)
 
+# Breaks a copy of the source once for each compliance statement; the statement's checks must tell.
+.PHONY: conformance-mutants
+conformance-mutants: $(PLAIN)/.installed
+	$(PLAIN)/bin/python tests/conformance/run_statement_mutants.py --jobs $$(nproc)
+
 # Fuzzing guided by coverage, interpreted; then corpora and generated inputs with every index check compiled in.
 # All targets share FUZZ_SECONDS (half as many in the second part) and stop at FUZZ_RUNS inputs each (0: never).
 FUZZ_SECONDS ?= 1800

@@ -251,8 +251,10 @@ def _lengths() -> None:
             ("first_short", "C9-195", (), first, 252),
             ("first_long", "C9-195", (), first, 260),
             ("first_empty", "C9-195", (), first, 0),
+            ("first_padded", "C9-195 C9-199", (), first, 255),
             ("middle_short", "C9-195", (first,), middle, 252),
             ("middle_long", "C9-195", (first,), middle, 260),
+            ("middle_padded", "C9-195 C9-199", (first,), middle, 253),
             ("only_long", "C9-196", (), only, 257),
             ("last_empty", "C9-197", (first,), last, 0),
             ("last_long", "C9-197", (first,), last, 257),
@@ -260,7 +262,9 @@ def _lengths() -> None:
             parts = (*((part, FULL) for part in begin), (code, bytes(size)))
             begun = written if begin else (0, 0)
             act = partial(_parts, parts=parts, length=len(parts) * PMTU_BYTES)
-            add_row(f"uc_{what}_{name}", f"{ids} C9-191", UC, "length", act, written=begun)
+            # pad bytes make the opcode invalid
+            reason = "opcode" if "C9-199" in ids else "length"
+            add_row(f"uc_{what}_{name}", f"{ids} C9-191", UC, reason, act, written=begun)
 
 
 def _parts(bench: Bench, parts: tuple[Part, ...], length: int) -> None:
@@ -313,6 +317,11 @@ def _rights() -> None:
         key = bench.right.region(TARGET_OFFSET, TARGET_BYTES, **changes)
         bench.give(bench.write(key, op.UC_RDMA_WRITE_ONLY, PSN, b"bad!"))
 
+    def over_the_end(bench: Bench) -> None:
+        """Two packets are inside, the third is not."""
+        bench.sequence((op.UC_RDMA_WRITE_FIRST, FULL), (op.UC_RDMA_WRITE_MIDDLE, FULL),
+                       (op.UC_RDMA_WRITE_LAST, FULL))  # fmt: skip
+
     def dead(bench: Bench) -> None:
         """The key dies between two packets of one message."""
         bench.give(bench.write(bench.target, op.UC_RDMA_WRITE_FIRST, PSN, FULL, length=260))
@@ -327,6 +336,11 @@ def _rights() -> None:
     add("without_write_access", lambda b: region(b, access=LOCAL_WRITE | REMOTE_READ))
     add("of_another_domain", lambda b: region(b, pd=b.right.device.alloc_pd()))
     add("key_dies", dead, written=(TARGET_OFFSET, TARGET_OFFSET + PMTU_BYTES))
+    add("ends_beyond_the_region", over_the_end, written=(TARGET_OFFSET, TARGET_OFFSET + 2 * PMTU_BYTES))
+    add_row("uc_write_not_supported", "C9-168 C9-190 C9-191", UC, "opcode", write,
+            access=LOCAL_WRITE | REMOTE_READ)  # fmt: skip
+    add_row("uc_empty_write_not_supported", "C9-168 C9-190 C9-191", UC, "opcode",
+            lambda b: b.give(b.packet(op.UC_RDMA_WRITE_ONLY, PSN)), access=0)  # fmt: skip
 
 
 def _write_lengths() -> None:

@@ -74,8 +74,9 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Sent:
-    """A packet that an adapter sent: by which station, its bytes on the link, its headers (None: raw)."""
+    """A packet that an adapter sent: when, by whom, its bytes on the link, its headers (None: raw)."""
 
+    moment_ns: int
     source: Station
     data: bytes
     packet: Packet | None
@@ -257,7 +258,7 @@ class Rig:
         for offset in range(0, burst.length, burst.stride):
             data = bytes(burst.buffer[offset : min(offset + burst.stride, burst.length)])
             link_type = LINKTYPE_INFINIBAND if self.setting.native else LINKTYPE_RAW
-            sent = Sent(source, data, decode(captured(route, data), link_type))
+            sent = Sent(self.now, source, data, decode(captured(route, data), link_type))
             self.log.append(sent)
             changed = self.tamper(sent)
             for target in self.stations:

@@ -48,6 +48,11 @@ _uc("version_before_sequence", "version", _give(op.UC_SEND_LAST, b"x", tver=1))
 _uc("sequence_before_operation", "sequence", _give(op.UC_RDMA_WRITE_MIDDLE, FULL), **_UNSUPPORTED)
 _uc("sequence_before_length", "sequence", _give(op.UC_SEND_MIDDLE, b"short"))
 _uc("sequence_before_receive", "sequence", _give(op.UC_SEND_LAST, b"x"), **_NONE)
+_uc("operation_before_length", "opcode", _give(op.UC_RDMA_WRITE_ONLY, LONG), **_UNSUPPORTED)
+_uc("operation_before_receive", "opcode", _give(op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, b"x"),
+    **_UNSUPPORTED, **_NONE)  # fmt: skip
+_uc("operation_before_key", "opcode", _foreign(op.UC_RDMA_WRITE_ONLY, b"x"), **_UNSUPPORTED)
+_uc("receive_before_key", "no_receive", _foreign(op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, b"x"), **_NONE)
 _uc("length_before_key", "length", _foreign(op.UC_RDMA_WRITE_ONLY, LONG))
 _ud("partition_before_qkey", "pkey", _give(op.UD_SEND_ONLY, b"x", pkey=0x8123, qkey=5))
 _ud("qkey_before_length", "qkey", _give(op.UD_SEND_ONLY, LONG, qkey=5))

@@ -1,0 +1,139 @@
+"""One bug for each statement, made in a copy of the source, that the statement's own checks must see."""
+
+# ruff: noqa: E501 - each edit stands as it does in the source
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
+from mutant_edits import Edit, Mutant
+
+from softhca.conformance.statements import STATEMENTS
+
+DATAGRAM = "transport/datagram.py"
+ENGINE = "adapter/engine.py"
+EXECUTION = "transport/execution.py"
+OPCODES = "wire/opcodes.py"
+RECEIVER = "transport/unreliable_receiver.py"
+REGIONS = "memory/regions.py"
+REQUEST = "transport/request.py"
+RESPONDER = "transport/responder.py"
+SEGMENTATION = "transport/segmentation.py"
+SENDER = "transport/unreliable.py"
+STATES = "transport/states.py"
+VIEW = "wire/packet_view.py"
+
+
+def m(statement: str, file: str, find: str, replace: str, why: str) -> Mutant:
+    """The mutant of a statement, by whose number it goes."""
+    return Mutant(statement, (Edit(file, find, replace),), why)
+
+
+OWN = (
+    m("C9-9", RESPONDER, "if not self.qp.access & _REMOTE_READ or n > _MAX_MESSAGE:",
+      "if not self.qp.access & _REMOTE_READ:", "a READ may ask for any length"),
+    m("C9-60", "wire/psn.py", "if gap & 0x800000 else gap", "if gap > 0x800000 else gap",
+      "the PSN half a circle away is newer"),
+    m("9.7.4.1.1", RESPONDER, "        if self.nak_sent:\n            if self.nak_pending", "        if False:\n            if self.nak_pending",
+      "each packet behind a gap gets a NAK"),
+    m("9.7.4.1.2", RESPONDER, "if not self.in_sequence(view) or not self.length_ok(view):", "if not self.length_ok(view):",
+      "a message may begin within another"),
+    m("9.7.4.1.5", RESPONDER, "self.refuse(_REMOTE_ACCESS)\n                return\n        resource = self.ring.add(self.epsn, packets)",
+      "self.refuse(_INVALID_REQUEST)\n                return\n        resource = self.ring.add(self.epsn, packets)", "the bad key of a READ is called an invalid request"),
+    m("9.7.4.1.6", RESPONDER, "if not self.in_sequence(view) or not self.length_ok(view):", "if not self.in_sequence(view):",
+      "payloads may be of any length"),
+    m("9.7.5.1.2", RESPONDER, "        self.qp.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)\n", "        self.run_atomic(resource, view)\n",
+      "an atomic that comes again is executed again"),
+    m("9.7.5.2.8", "transport/retry.py", "tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)", "tuple(microseconds for microseconds in _RNR_TIMER_US)",
+      "the wait is a thousandth of what was told"),
+    m("9.7.6.1", "transport/retry.py", "if self.retries_left == 0:", "if self.retries_left <= 1:", "one retry less than was set"),
+    m("9.7.7.2", "transport/credits.py", "return 2 * power + ((count >> (power - 1)) & 1)", "return 2 * power + 1", "credits are rounded up"),
+    m("C9-165", VIEW, "if flags & 0x0F:", "if False:", "the transport version is not looked at"),
+    m("C9-166", RECEIVER, "in_order: cython.bint = view.psn == self.epsn", "in_order: cython.bint = True",
+      "the PSN is not looked at"),
+    m("C9-167", RECEIVER, "BREAK, REFUSE, REFUSE, BREAK),  # a SEND", "BREAK, GO_ON, GO_ON, BREAK),  # a SEND",
+      "a WRITE goes on within a SEND"),
+    m("C9-168", RECEIVER, "if view.operation == _WRITE and not self.qp.access & _REMOTE_WRITE:", "if False:",
+      "a queue pair that allows no writes takes them"),
+    m("C9-169", EXECUTION, "> self.buffers.total_bytes:", "> self.buffers.total_bytes + 300:",
+      "a SEND may be longer than its receive"),
+    m("C9-170", RECEIVER, "find(self.rkey, self.qp.pd, va, n, _REMOTE_WRITE)", "find(self.rkey, self.qp.pd, va, n, 0)",
+      "a key without write access takes writes"),
+    m("C9-171", RECEIVER, "        # C9-190; C9-199:", '        if not self.length_ok(view):\n            return "drops_length"\n        # C9-190; C9-199:',
+      "lengths are judged before the operation"),
+    m("C9-172", SEGMENTATION, "ack_request, (request.first_psn + index) & 0xFFFFFF,", "ack_request, request.first_psn,",
+      "all packets of a message have its first PSN"),
+    m("C9-173", SENDER, "    def begin(self, psn):\n        self.next_psn = psn", "    def begin(self, psn):\n        self.next_psn = (psn + 1) & 0xFFFFFF",
+      "sending begins one PSN late"),
+    m("C9-174", STATES, "Behaviour(post_receive=True, receive=True),  # RTR", "Behaviour(post_receive=True, receive=True, start_send=True, transmit=True),  # RTR",
+      "requests are sent in RTR"),
+    m("C9-175", SENDER, "self.next_psn = (self.next_psn + written) & 0xFFFFFF", "self.next_psn = (self.next_psn + written + 1) & 0xFFFFFF",
+      "a PSN is left out between messages"),
+    m("C9-176", SEGMENTATION, "position = 2 if index + 1 == request.packets else 1", "position = 2 if index + 1 == request.packets else 0",
+      "middle packets say that they are firsts"),
+    m("C9-177", SEGMENTATION, "            n = pmtu\n        pad:", "            n = pmtu - 4\n        pad:",
+      "first and middle packets are four bytes short"),
+    m("C9-178", REQUEST, "elif self.length_bytes <= pmtu_bytes", "elif 0 < self.length_bytes <= pmtu_bytes",
+      "an empty message is no packet"),
+    m("C9-179", REQUEST, "self.packets = (self.length_bytes + pmtu_bytes - 1) // pmtu_bytes", "self.packets = self.length_bytes // pmtu_bytes + 1",
+      "a last packet may be empty"),
+    m("C9-180", SENDER, "            if not self.write(request, burst):\n                break\n", "            self.write(request, burst)\n",
+      "a request completes with its first burst"),
+    m("C9-181", RECEIVER, "self.epsn = (psn + 1) & 0xFFFFFF", "self.epsn = psn", "the same PSN is expected again"),
+    m("C9-182", STATES, '    (RTS, RTS): {\n        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),\n        UC: _transition(optional=_CONNECTED_RUNNING),',
+      '    (RTS, RTS): {\n        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),\n        UC: _transition(optional=_CONNECTED_RUNNING + " rq_psn"),',
+      "the client sets the expected PSN while requests come in"),
+    m("C9-183", RECEIVER, "in_order: cython.bint = view.psn == self.epsn", "in_order: cython.bint = view.psn >= self.epsn",
+      "a jump forward is no gap"),
+    m("C9-184", RECEIVER, "or (verdict == _GO_ON and not in_order):", "or not in_order:", "a first packet must be the expected one"),
+    m("C9-185", RECEIVER, "self.epsn = (psn + 1) & 0xFFFFFF", "self.epsn = psn + 1", "the expected PSN does not wrap"),
+    m("C9-186", RECEIVER, "reason[6:])\n        self.abandon()", "reason[6:])", "a message goes on behind a gap"),
+    m("C9-187", RECEIVER, "(BEGIN, REFUSE, REFUSE, BEGIN,           BEGIN,", "(BEGIN, BEGIN, REFUSE, BEGIN,           BEGIN,",
+      "a message may begin with a middle packet"),
+    m("C9-188", RECEIVER, "(BREAK, REFUSE, REFUSE, BREAK,           BREAK, GO_ON,", "(BREAK, BREAK, BREAK, BREAK,           BREAK, GO_ON,",
+      "within a WRITE a SEND's middle begins a message"),
+    m("C9-189", RECEIVER, "BREAK, REFUSE, REFUSE, BREAK),  # a SEND", "REFUSE, REFUSE, REFUSE, REFUSE),  # a SEND",
+      "a WRITE that breaks a SEND off is dropped too"),
+    m("C9-190", OPCODES, "(UC, tuple(range(0x0C)), (), ()),", "(UC, tuple(range(0x0D)), (), ()),", "UC has READ requests"),
+    m("C9-191", RECEIVER, "        self.qp.count(reason)\n", "        self.qp.count(reason)\n        self.qp.fail()\n",
+      "an invalid request ends the queue pair"),
+    m("C9-192.2.1", REGIONS, "        if region.pd != pd:", "        if False:",
+      "a key serves other protection domains"),
+    m("C9-193", RECEIVER, "if view.payload_bytes and not self.permitted", "if not self.permitted", "the key of an empty WRITE is looked at"),
+    m("C9-194", EXECUTION, "if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:", "if view.payload_bytes > self.buffers.total_bytes:",
+      "room is counted for each packet alone"),
+    m("C9-195", EXECUTION, "return view.payload_bytes == pmtu and view.pad == 0", "return view.payload_bytes <= pmtu",
+      "a first packet may be short"),
+    m("C9-196", EXECUTION, "        return view.payload_bytes <= pmtu", "        return True", "an only packet may be longer than the PMTU"),
+    m("C9-197", EXECUTION, "if view.position == _LAST and view.payload_bytes == 0:", "if False:", "a last packet may be empty"),
+    m("C9-199", RECEIVER, "if view.pad and not ends:", "if False:", "pad bytes leave the opcode valid"),
+    m("C9-200", DATAGRAM, "if request.length_bytes > self.qp.path_mtu_bytes:", "if request.length_bytes > 4096:",
+      "a datagram may be longer than the PMTU"),
+    m("C9-201", DATAGRAM, "if view.qkey != self.qp.qkey:", "if view.qkey > self.qp.qkey:", "smaller Q_Keys are good too"),
+    m("C9-202", SENDER, "        self.qp.fail_sending()", "        self.qp.fail()", "a local error of the sender ends both sides"),
+    m("C9-203", SENDER, "            self.request = None\n            self.retire(0)", "            self.request = None\n            self.retire(5)",
+      "requests that have gone complete flushed"),
+    m("C9-204", DATAGRAM, "self.next_psn = (self.next_psn + 1) & 0xFFFFFF", "self.next_psn = self.next_psn", "datagrams all have one PSN"),
+    m("o9-144", DATAGRAM, "if view.qkey != self.qp.qkey:", "if view.qkey != self.qp.qkey or view.psn & 0x800000:",
+      "datagrams with high PSNs are dropped"),
+    m("C9-205", DATAGRAM, "if view.payload_bytes + _GRH_BYTES > self.buffers.total_bytes:", "if view.payload_bytes > self.buffers.total_bytes:",
+      "the room of the first 40 bytes is not counted"),
+    m("C9-206", OPCODES, "(UD, (0x04, 0x05),", "(UD, (0x00, 0x04, 0x05),", "UD has first packets"),
+    m("C9-207", DATAGRAM, '        if not self.posted():\n            self.qp.drop("drops_no_receive", view.psn)', "        if not self.posted():\n            self.qp.fail()",
+      "a datagram without receive ends the queue pair"),
+)  # fmt: skip
+
+
+def _repeated() -> tuple[Mutant, ...]:
+    """A statement for TCAs repeats one for HCAs; so does its mutant."""
+    known = {mutant.name: mutant for mutant in OWN}
+    return tuple(
+        Mutant(statement.id, known[statement.like[0]].edits, known[statement.like[0]].why)
+        for statement in STATEMENTS
+        if statement.like
+    )
+
+
+MUTANTS = (*OWN, *_repeated())
