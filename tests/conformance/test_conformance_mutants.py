@@ -3,9 +3,12 @@
 All of them run with ``make conformance-mutants``.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 from mutant_edits import Mutant, Source, mutant
 from run_statement_mutants import BROKEN, MISSED, PACKAGE, SEEN, Trial, table, trial
 from statement_mutants import MUTANTS
