@@ -61,5 +61,5 @@ def test_the_table():
 def test_the_document_tells_of_every_statement():
     text = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
     for statement in STATEMENTS:
-        if statement.id not in WAITING:
+        if statement.in_force and statement.id not in WAITING:
             assert f"| {statement.id} |" in text, statement.id
