@@ -200,7 +200,7 @@ def test_the_adapter_checks_capabilities_itself(end):
     refused(end, errno.EINVAL, call, end, control.CREATE_SRQ, pd=end.pd, max_wr=17, max_sge=1)
 
 
-@pytest.mark.parametrize("kind", [0, 1, 9, 255])
+@pytest.mark.parametrize("kind", [0, 1, 8, 9, 255])
 def test_other_queue_pair_types_are_not_supported(end, kind):
     refused(end, errno.EOPNOTSUPP, end.qp, kind)
 

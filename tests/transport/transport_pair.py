@@ -17,7 +17,7 @@ from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import AddressHandle, Environment
-from softhca.transport.states import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
+from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
 from softhca.wire.burst import Arrival, Burst
@@ -356,6 +356,8 @@ class Pair:
     def attributes(self, state, end, peer, sq_psn, rq_psn):
         """The attributes of a usual transition to ``state``."""
         given = self.settings
+        if self.service == RAW:
+            return {"qp_state": state, **({"port_num": 1} if state == INIT else {})}
         if state == INIT:
             extra = {"qkey": 0x1234} if self.service == UD else {"qp_access_flags": given["access"]}
             return {"qp_state": INIT, "pkey_index": 0, "port_num": 1, **extra}
@@ -384,7 +386,8 @@ class Pair:
 
     def connect(self, end, peer, sq_psn, rq_psn, until=RTS):
         for state in (INIT, RTR, RTS):
-            route = self.route(end.node.gid, peer.node.gid) if state == RTR and self.service != UD else None
+            connects = state == RTR and self.service not in (UD, RAW)
+            route = self.route(end.node.gid, peer.node.gid) if connects else None
             assert (
                 end.qp.modify(self.attributes(state, end, peer, sq_psn, rq_psn), self.now, route=route) == 0
             )

@@ -320,7 +320,7 @@ def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapp
     return {}
 
 
-# address handles and multicast
+# address handles, multicast and raw services
 
 
 def _create_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -351,6 +351,18 @@ def _attach_mcast(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
 def _detach_mcast(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
     adapter.groups.detach(fields["gid"], resource.element)
+    return {}
+
+
+def _attach_raw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
+    adapter.raw_services.attach(fields["service"], resource.element)
+    return {}
+
+
+def _detach_raw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
+    adapter.raw_services.detach(fields["service"], resource.element)
     return {}
 
 
@@ -392,6 +404,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.DESTROY_AH: _destroy_ah,
     control.ATTACH_MCAST: _attach_mcast,
     control.DETACH_MCAST: _detach_mcast,
+    control.ATTACH_RAW: _attach_raw,
+    control.DETACH_RAW: _detach_raw,
     control.CREATE_QP: queue_pair_commands.create_qp,
     control.MODIFY_QP: queue_pair_commands.modify_qp,
     control.QUERY_QP: queue_pair_commands.query_qp,

@@ -7,6 +7,7 @@ from softhca.transport.environment cimport AddressHandle, Environment
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.link_view cimport LinkView
 from softhca.wire.packet_view cimport PacketView
+from softhca.wire.raw cimport RawView
 
 
 cdef class Adapter(Environment):
@@ -16,6 +17,7 @@ cdef class Adapter(Environment):
     cdef public object notice
     cdef public Port port
     cdef public object groups
+    cdef public object raw_services
     cdef public object resources
     cdef public Scheduler scheduler
     cdef public Timers timers
@@ -27,6 +29,7 @@ cdef class Adapter(Environment):
     cdef int _next_host
     cdef PacketView _view
     cdef LinkView _link
+    cdef RawView _raw
     cdef Arrival _loop
 
     cpdef int attach_host(self, object side) except -1
@@ -39,6 +42,7 @@ cdef class Adapter(Environment):
                      unsigned long long now) except -1
     cdef int _native_packet(self, Arrival arrival, unsigned int offset, unsigned int n,
                             unsigned long long now) except -1
+    cdef int _raw_packet(self, Arrival arrival, unsigned int offset, unsigned long long now) except -1
     cdef int _dispatch(self, Arrival arrival, unsigned long long now) except -1
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)

@@ -15,6 +15,7 @@ from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paths import PORT_NUMBER, default_source_port
 from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
+from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.timers import NEVER, Timers
@@ -32,6 +33,7 @@ from softhca.wire.drops import (
     DROP_DESTINATION,
     DROP_LENGTH,
     DROP_PKEY,
+    DROP_RAW,
     DROP_SERVICE,
     DROP_SOURCE,
     DROP_STATE,
@@ -41,6 +43,7 @@ from softhca.wire.drops import (
 from softhca.wire.drops import NAMES as DROP_NAMES
 from softhca.wire.link_view import LinkView
 from softhca.wire.packet_view import PacketView
+from softhca.wire.raw import RawView
 
 __all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
 
@@ -52,6 +55,7 @@ _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
 _LENGTH = cython.declare(cython.int, DROP_LENGTH)
 _PKEY = cython.declare(cython.int, DROP_PKEY)
+_RAW = cython.declare(cython.int, DROP_RAW)
 _SERVICE = cython.declare(cython.int, DROP_SERVICE)
 _SOURCE = cython.declare(cython.int, DROP_SOURCE)
 _STATE = cython.declare(cython.int, DROP_STATE)
@@ -114,6 +118,7 @@ class Adapter(Environment):
         self.notice = notice
         self.port = Port(config, overhead_for)
         self.groups = MulticastGroups(config)
+        self.raw_services = RawServices()
         self.resources = ResourceTable(
             {
                 Kind.QP: config.max_qp,
@@ -136,6 +141,7 @@ class Adapter(Environment):
         self._next_host = 1
         self._view = PacketView()
         self._link = LinkView()
+        self._raw = RawView()
         self._loop = Arrival()
 
     # commands
@@ -282,7 +288,7 @@ class Adapter(Environment):
         if reason == 0:
             reason = self._view.decode(arrival.data, link.transport, link.transport_bytes)
         if reason:
-            return reason
+            return self._raw_packet(arrival, offset, now) if reason == _RAW else reason
         arrival.source = link.source
         arrival.destination = link.destination
         arrival.grh = link.grh
@@ -290,6 +296,28 @@ class Adapter(Environment):
         arrival.sl = link.sl
         arrival.path_bits = self.port.path_bits(link.dlid)
         return self._dispatch(arrival, now)
+
+    def _raw_packet(self, arrival, offset, now):
+        """A raw packet (9.8.4), whose LRH and VCRC are sound: to the queue pair of its service; 0 or a drop
+        reason.
+        """
+        view: RawView = self._raw
+        queue_pair: QueuePair
+        reason: cython.int = self.port.admit_raw(self._link)
+        if reason == 0:
+            reason = view.decode(arrival.data, offset, self._link.packet_bytes)
+        if reason:
+            return reason
+        queue_pair = self.raw_services.receiver(view.service)
+        if queue_pair is None:
+            return _RAW
+        if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+            return _STATE
+        arrival.slid = self._link.slid
+        arrival.sl = self._link.sl
+        arrival.path_bits = self.port.path_bits(self._link.dlid)
+        queue_pair.receive_raw(view, arrival, now)
+        return 0
 
     def _dispatch(self, arrival, now):
         """A sound packet for this port: to its queue pairs, if they may have it; 0 or a drop reason."""

@@ -41,6 +41,7 @@ cdef class Port:
     cpdef unsigned int path_bits(self, unsigned int dlid) noexcept
     cpdef bint is_own(self, Route route) except -1
     cpdef int admit(self, LinkView link) except -1
+    cpdef int admit_raw(self, LinkView link) except -1
     cpdef int admit_global(self, LinkView link) except -1
     cpdef Source source_of(self, Arrival arrival)
     cpdef object window_for(self, bytes peer)

@@ -27,6 +27,7 @@ from softhca.wire.drops import (
 )
 from softhca.wire.icrc import syndrome
 from softhca.wire.identification import recover
+from softhca.wire.lrh import LONGEST_HEADERS_BYTES
 from softhca.wire.route import Route
 
 IDENTIFICATION_WINDOW = 4096
@@ -39,8 +40,6 @@ PORT_INIT = 2
 PORT_ARMED = 3
 PORT_ACTIVE = 4
 
-# The longest packet is the MTU and 124 bytes of headers, LRH … ICRC (IBTA vol. 1, 7.7)
-LONGEST_HEADERS_BYTES = 124
 MANAGEMENT_LANE = 15
 
 _DROP_ICRC = cython.declare(cython.int, DROP_ICRC)
@@ -219,6 +218,21 @@ class Port:
         if (link.dest_qp == 0) != (link.vl == _MANAGEMENT_LANE):
             return _DROP_LANE
         if link.dest_qp != 0 and (link.slid == 0 or link.slid > _LAST_UNICAST):
+            return _DROP_SOURCE
+        return 0
+
+    def admit_raw(self, link):
+        """The same of a raw packet, by its LRH: on a data lane, to one of the port's own LIDs.
+
+        Raw multicast is not supported.
+        """
+        if link.packet_bytes > self.longest_packet_bytes:
+            return _DROP_LENGTH
+        if link.dlid > _LAST_UNICAST or not self.owns_lid(link.dlid):
+            return _DROP_DESTINATION
+        if link.vl == _MANAGEMENT_LANE:
+            return _DROP_LANE
+        if link.slid == 0 or link.slid > _LAST_UNICAST:
             return _DROP_SOURCE
         return 0
 

@@ -15,7 +15,7 @@ from softhca.queues.control_fields import CREATE_TELLS_LOSSES, QP_EVENTS, RING
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
-from softhca.transport.states import RC, UC, UD
+from softhca.transport.states import RAW, RC, UC, UD
 from softhca.wire.route import Route
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 QPT_RC = 2
 QPT_UC = 3
 QPT_UD = 4
-SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD}
+QPT_RAW_PACKET = 8
+SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD, QPT_RAW_PACKET: RAW}
 NO_SRQ = 0
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 
@@ -68,6 +69,8 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     service = SERVICE_OF_TYPE.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
+    if service == RAW and not adapter.port.native:
+        raise OSError(errno.EOPNOTSUPP, "RoCEv2 has no raw datagrams: they are native packets")
     if fields["create_flags"] & ~CREATE_TELLS_LOSSES or fields["xrcd"]:
         raise OSError(errno.EOPNOTSUPP, "no XRC domains and no such creation flags are supported")
     if fields["create_flags"] and service != UC:
@@ -159,7 +162,7 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey)
     if code:
         raise OSError(code, "the queue pair's state does not allow these attributes")
-    if queue_pair.service == UD:
+    if queue_pair.service in (UD, RAW):
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
         queue_pair.path_mtu_bytes = MTU_BYTES[adapter.config.active_mtu]
     return {}
@@ -185,12 +188,13 @@ def destroy_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 
 def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
-    """Free a queue pair: its number, timer, doorbell, groups and what it waits for."""
+    """Free a queue pair: its number, timer, doorbell, groups, raw services and what it waits for."""
     queue_pair = resource.element
     adapter.resources.remove(resource)
     del adapter.queue_pairs[queue_pair.number]
     queue_pair.close()
     adapter.timers.disarm(queue_pair)
     adapter.groups.forget(queue_pair)
+    adapter.raw_services.forget(queue_pair)
     host.give_slot(queue_pair.owner)
     host.forget(QP_EVENTS, queue_pair.number)

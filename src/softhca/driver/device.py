@@ -10,6 +10,7 @@ import os
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
 from softhca.driver.channels import HostChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.errors import DriverError
@@ -172,10 +173,15 @@ class DeviceDriver:
         signal_all: bool,
         create_flags: int = 0,
     ) -> QpHandle:
-        """A queue pair of ``type`` (``ibv_qp_type``), in RESET.
+        """A queue pair of ``type`` (``ibv_qp_type``), in RESET.  EOPNOTSUPP for a type that there is not,
+        or not on this device's link.
 
         ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.
         """
+        if type == QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
+            raise DriverError(
+                errno.EOPNOTSUPP, "raw datagrams are native InfiniBand packets; this device's port is RoCEv2"
+            )
         caps = {
             "max_send_wr": max_send_wr,
             "max_recv_wr": max_recv_wr,
@@ -217,6 +223,16 @@ class DeviceDriver:
     def detach_mcast(self, qpn: int, gid: bytes, lid: int = 0) -> None:
         """Let it receive that no more; EINVAL when it did not."""
         self.session.call(control.DETACH_MCAST, qp_num=qpn, gid=gid, lid=lid)
+
+    def attach_raw(self, qpn: int, service: int) -> None:
+        """Let a raw queue pair receive the datagrams of a raw service (`wire.raw`), or of all that no
+        other has (`ALL_RAW`).  EBUSY when another queue pair of the adapter receives it.
+        """
+        self.session.call(control.ATTACH_RAW, qp_num=qpn, service=service)
+
+    def detach_raw(self, qpn: int, service: int) -> None:
+        """Let it receive that no more; EINVAL when it did not."""
+        self.session.call(control.DETACH_RAW, qp_num=qpn, service=service)
 
     # events
 

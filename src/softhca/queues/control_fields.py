@@ -36,6 +36,8 @@ DESTROY_AH = 24
 ATTACH_MCAST = 25
 DETACH_MCAST = 26
 QUERY_COUNTERS = 27
+ATTACH_RAW = 28
+DETACH_RAW = 29
 
 # ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
 MEMORY_SHARED = 0
@@ -186,5 +188,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DESTROY_AH: ("DESTROY_AH", _all("u32", "ah"), ()),
     ATTACH_MCAST: ("ATTACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
     DETACH_MCAST: ("DETACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
+    ATTACH_RAW: ("ATTACH_RAW", _all("u32", "qp_num service"), ()),
+    DETACH_RAW: ("DETACH_RAW", _all("u32", "qp_num service"), ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

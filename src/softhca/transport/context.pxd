@@ -7,6 +7,7 @@ from softhca.transport.halves cimport Half
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
+from softhca.wire.raw cimport RawView
 from softhca.wire.route cimport Route
 
 
@@ -66,6 +67,7 @@ cdef class QueuePair:
     cdef public TransportCounters counters
 
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
+    cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)
     cpdef object expire(self, unsigned long long now)

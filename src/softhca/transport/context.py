@@ -37,6 +37,7 @@ from softhca.transport.states import (
     BEHAVIOUR,
     ERR,
     NAMES,
+    RAW,
     RESET,
     RTR,
     RTS,
@@ -53,6 +54,7 @@ _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
 _UD = cython.declare(cython.int, UD)
+_RAW = cython.declare(cython.int, RAW)
 _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
 _ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
@@ -79,7 +81,7 @@ _NUMBERS: dict[str, str] = {
 
 
 class QueuePair:
-    """One queue pair of ``service`` (RC, UC or UD by `softhca.transport.states`), in RESET.
+    """One queue pair of ``service`` (RC, UC, UD or RAW by `softhca.transport.states`), in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
@@ -261,6 +263,15 @@ class QueuePair:
         else:
             self.responder.receive(view, arrival, now)
 
+    def receive_raw(self, view, arrival, now):
+        """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""
+        self.counters.packets_received += 1
+        self.counters.bytes_received += view.payload_bytes
+        if not _RECEIVES[self.state]:
+            self.drop("drops_state", -1)
+            return
+        self.responder.receive_raw(view, arrival, now)
+
     def doorbell(self, now):
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
@@ -315,7 +326,8 @@ class QueuePair:
     def drop(self, name, psn):
         """The packet ``psn`` is ignored; ``name`` is the counter's."""
         self.count(name)
-        self.observe(MESSAGE_DROPPED if self.service == _UD else PACKET_DROPPED, psn, name[6:])
+        whole: cython.bint = self.service == _UD or self.service == _RAW
+        self.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, name[6:])
 
     def observe(self, event, psn=-1, reason="", value=-1):
         """Tell the observer, if there is one; ``value`` ≥ 0 is a number behind the reason."""

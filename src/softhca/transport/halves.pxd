@@ -1,5 +1,6 @@
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
+from softhca.wire.raw cimport RawView
 
 
 cdef class Half:
@@ -14,3 +15,4 @@ cdef class Half:
     cpdef object leave_window(self)
     cpdef bint has_work(self)
     cpdef bint drained(self)
+    cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)

@@ -41,6 +41,9 @@ class Half:
         """True when `produce` may have something to send."""
         return False
 
+    def receive_raw(self, view, arrival, now):
+        """Take the raw datagram that ``view`` has decoded and whose bytes stand in ``arrival``."""
+
     def drained(self):
         """True when nothing that was begun is unfinished."""
         return True

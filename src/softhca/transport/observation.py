@@ -118,6 +118,8 @@ def addressed(packet: bytes, framing: int) -> tuple[int, int]:
     o = 0
     if framing == NATIVE:
         o = lrh.LENGTH_BYTES
+        if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] & 3 < lrh.LNH_LOCAL:
+            return -1, -1
         if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] & 3 == lrh.LNH_GLOBAL:
             o += grh.LENGTH_BYTES
     if len(packet) < o + bth.LENGTH_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from softhca.transport.states import RC, UC, UD
+from softhca.transport.states import RAW, RC, UC, UD
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
@@ -71,6 +71,14 @@ SERVICES: dict[int, Service] = {
         send_error_state=True,
         operations=_SENDS,
     ),
+    RAW: Service(
+        RAW,
+        "RAW",
+        connected=False,
+        acknowledged=False,
+        send_error_state=True,
+        operations=frozenset({WR_SEND}),
+    ),
 }
 
 
@@ -83,6 +91,7 @@ def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
     """The send side and the receive side that carry out the queue pair's service."""
     from softhca.transport.acknowledgement import Requester
     from softhca.transport.datagram import DatagramReceiver, DatagramSender
+    from softhca.transport.raw import RawReceiver, RawSender
     from softhca.transport.responder import Responder
     from softhca.transport.unreliable import UnreliableSender
     from softhca.transport.unreliable_receiver import UnreliableReceiver
@@ -91,4 +100,6 @@ def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
         return Requester(queue_pair), Responder(queue_pair)
     if queue_pair.service == UC:
         return UnreliableSender(queue_pair), UnreliableReceiver(queue_pair)
+    if queue_pair.service == RAW:
+        return RawSender(queue_pair), RawReceiver(queue_pair)
     return DatagramSender(queue_pair), DatagramReceiver(queue_pair)

@@ -20,7 +20,8 @@ RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 NAMES: tuple[str, ...] = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
-SERVICES: tuple[int, ...] = (RC, UC, UD)
+RAW = 8  # raw datagrams have no BTH
+SERVICES: tuple[int, ...] = (RC, UC, UD, RAW)
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,13 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RC: _transition("pkey_index port_num qp_access_flags"),
         UC: _transition("pkey_index port_num qp_access_flags"),
         UD: _transition("pkey_index port_num qkey"),
+        RAW: _transition("port_num"),
     },
     (INIT, INIT): {
         RC: _transition(optional="pkey_index port_num qp_access_flags"),
         UC: _transition(optional="pkey_index port_num qp_access_flags"),
         UD: _transition(optional="pkey_index port_num qkey"),
+        RAW: _transition(optional="port_num"),
     },
     (INIT, RTR): {
         RC: _transition(
@@ -91,6 +94,7 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         ),
         UC: _transition(_CONNECTED_RTR, "alt_ah_attr qp_access_flags pkey_index"),
         UD: _transition(optional="pkey_index qkey"),
+        RAW: _transition(),
     },
     (RTR, RTS): {
         RC: _transition(
@@ -98,30 +102,36 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         ),
         UC: _transition("sq_psn", _CONNECTED_RUNNING),
         UD: _transition("sq_psn", "cur_qp_state qkey"),
+        RAW: _transition(optional="cur_qp_state"),
     },
     (RTS, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
         UC: _transition(optional=_CONNECTED_RUNNING),
         UD: _transition(optional="cur_qp_state qkey"),
+        RAW: _transition(optional="cur_qp_state"),
     },
     (RTS, SQD): {
         RC: _transition(optional="en_sqd_async_notify"),
         UC: _transition(optional="en_sqd_async_notify"),
         UD: _transition(optional="en_sqd_async_notify"),
+        RAW: _transition(optional="en_sqd_async_notify"),
     },
     (SQD, SQD): {
         RC: _transition(optional=_RC_SQD),
         UC: _transition(optional="ah_attr alt_ah_attr qp_access_flags pkey_index path_mig_state"),
         UD: _transition(optional="pkey_index qkey"),
+        RAW: _transition(),
     },
     (SQD, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
         UC: _transition(optional=_CONNECTED_RUNNING),
         UD: _transition(optional="cur_qp_state qkey"),
+        RAW: _transition(optional="cur_qp_state"),
     },
     (SQE, RTS): {
         UC: _transition(optional="cur_qp_state qp_access_flags"),
         UD: _transition(optional="cur_qp_state qkey"),
+        RAW: _transition(optional="cur_qp_state"),
     },
 }
 _ALWAYS = Transition()

@@ -15,7 +15,7 @@ DROP_PAD = 5  # pad count larger than the payload
 DROP_ICRC = 6
 DROP_VCRC = 7
 DROP_LINK_HEADER = 8  # LRH or GRH with a field that no packet has, or that contradicts the packet
-DROP_RAW = 22  # no IBA transport header behind the LRH (LNH 0 or 1)
+DROP_RAW_TRANSPORT = 24  # a raw datagram whose IPv6 header says that IBA transport follows (C9-208)
 
 # the packet at this port and queue pair
 DROP_UNKNOWN_QP = 9
@@ -31,6 +31,7 @@ DROP_RECEIVE_LENGTH = 18  # longer than the receive work request, likewise
 DROP_PROTECTION = 19  # key, range, right or domain, likewise
 DROP_UNEXPECTED_RESPONSE = 20  # response that answers nothing outstanding
 DROP_RESOURCES = 21  # a bounded resource of the receiver was used up
+DROP_RAW = 22  # a raw datagram (LNH 0 or 1) of a service that no queue pair receives
 DROP_LANE = 23  # management on a data lane, or data on management's
 
 NAMES: tuple[str, ...] = (
@@ -58,5 +59,6 @@ NAMES: tuple[str, ...] = (
     "resources",
     "raw",
     "lane",
+    "raw_transport",
 )
 COUNT = len(NAMES)

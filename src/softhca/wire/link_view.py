@@ -84,7 +84,8 @@ class LinkView:
         """Read LRH … VCRC, ``length`` bytes at ``offset`` of ``data``; 0, or a reason of ``drops.py``.
 
         In the standard's order: VCRC, link version, length, next header.  The GRH's fields are
-        ``check_global``'s, the ICRC is ``check_icrc``'s.  When a reason is returned the fields mean nothing.
+        ``check_global``'s, the ICRC is ``check_icrc``'s.  When a reason is returned the fields mean nothing,
+        but for DROP_RAW: a raw packet with a sound LRH, whose fields and ``packet_bytes`` are set.
         """
         next_header: cython.uint
         if length < _LRH_BYTES + _VCRC_BYTES:
@@ -100,13 +101,13 @@ class LinkView:
         if self.packet_bytes != length - _VCRC_BYTES:
             return _LENGTH
         next_header = data[offset + 1] & 3
-        if next_header < 2:
-            return _RAW
         self._start = offset
         self.vl = data[offset] >> 4
         self.sl = data[offset + 1] >> 4
         self.dlid = _be16(data, offset + 2)
         self.slid = _be16(data, offset + 6)
+        if next_header < 2:
+            return _RAW
         self.transport = offset + _LRH_BYTES
         self.grh = -1
         self.source = self.destination = None

@@ -23,6 +23,8 @@ LNH_LOCAL = 2  # BTH
 LNH_GLOBAL = 3  # GRH, then BTH
 
 MAX_PACKET_LENGTH_WORDS = 0x7FF
+# the longest packet without its VCRC is the MTU and this (7.7.8)
+LONGEST_HEADERS_BYTES = 124
 
 
 @dataclass(frozen=True, slots=True)
