@@ -85,7 +85,7 @@ def test_an_srq_is_used_and_of_the_same_context(pd: PD, cq: CQ) -> None:
         ({"scq": True}, errno.EINVAL),
         ({"rcq": True}, errno.EINVAL),
         ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP),
-        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_RAW_PACKET}, errno.EOPNOTSUPP),
+        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_XRC_RECV}, errno.EOPNOTSUPP),
     ],
 )
 def test_what_makes_no_qp_is_refused(pd: PD, cq: CQ, driver: FakeDriver, arguments, number: int) -> None:

@@ -20,8 +20,14 @@ from softhca.verbs.wr import MISFITS, Element, RecvWR, SendWR
 if TYPE_CHECKING:
     from softhca.driver.device import QpHandle
 
-_RC, _UC, _UD = (
-    int(each) for each in (ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD)
+_RC, _UC, _UD, _RAW = (
+    int(each)
+    for each in (
+        ibv_qp_type.IBV_QPT_RC,
+        ibv_qp_type.IBV_QPT_UC,
+        ibv_qp_type.IBV_QPT_UD,
+        ibv_qp_type.IBV_QPT_RAW_PACKET,
+    )
 )
 _RESET, _INIT, _RTR, _RTS = (
     int(each)
@@ -58,6 +64,7 @@ _REQUIRED = {
     },
     _UC: {_INIT: _CONNECTED_INIT, _RTR: _CONNECTED_RTR, _RTS: _SQ_PSN},
     _UD: {_INIT: int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_QKEY), _RTR: 0, _RTS: _SQ_PSN},
+    _RAW: {_INIT: int(mask.IBV_QP_PORT), _RTR: 0, _RTS: 0},
 }
 
 
@@ -66,10 +73,10 @@ def _closed(*arguments: object) -> NoReturn:
 
 
 class QP(Resource):
-    """A queue pair (RC, UC or UD).
+    """A queue pair (RC, UC, UD, or RAW_PACKET on native links).
 
     Made by a `PD` with `QPInitAttr`, or by a `Context` with `QPInitAttrEx`.  With ``qp_attr`` the QP is taken
-    as far as can be: to INIT, a UD QP to RTS.
+    as far as can be: to INIT, a UD or raw QP to RTS.
     """
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
@@ -124,7 +131,7 @@ class QP(Resource):
         for name, value in self._capabilities().items():
             setattr(init_attr, name, value)
         if qp_attr is not None:
-            (self.to_rts if self._type == _UD else self.to_init)(qp_attr)
+            (self.to_rts if self._type in (_UD, _RAW) else self.to_init)(qp_attr)
 
     def _capabilities(self) -> dict[str, int]:
         caps = self._handle.caps
@@ -266,6 +273,20 @@ class QP(Resource):
             raise rdma_error("Failed to post recv", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post recv: {error}") from error
+
+    def attach_raw(self, service: int) -> None:
+        """Let a raw QP receive the datagrams of a raw service: an EtherType, `raw.RAW_IPV6` (which is the
+        same as IPv6's EtherType: both encodings), or `raw.ALL_RAW`, all that no other QP receives.
+
+        A QP may have several services, a service has one QP: ``EBUSY`` when it has another.
+        """
+        with translated("Failed to attach QP to a raw service"):
+            self._driver.attach_raw(self.handle.number, service)
+
+    def detach_raw(self, service: int) -> None:
+        """Let it receive that service no more; ``EINVAL`` when it did not."""
+        with translated("Failed to detach QP from a raw service"):
+            self._driver.detach_raw(self.handle.number, service)
 
     def __str__(self) -> str:
         return lines(

@@ -9,6 +9,7 @@ from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
 from softhca.verbs.utils import flags_text, htonl, lines
+from softhca.wire.raw import RAW_IPV6
 
 if TYPE_CHECKING:
     from softhca.verbs.addr import AH
@@ -211,6 +212,12 @@ class SendWR(_WorkRequest):
 
         require(ah, AH, "ah")
         self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+
+    def set_wr_raw(self, ah: "AH", service: int = RAW_IPV6) -> None:
+        """Address a raw datagram: a handle without a global route, and the raw service (`verbs.raw`) whose
+        packet the data is.  A completion tells the receiver the service as ``src_qp``.
+        """
+        self.set_wr_ud(ah, service, 0)
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """Remote key and address of a write or read."""
