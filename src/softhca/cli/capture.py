@@ -1,8 +1,9 @@
-"""``softhca capture decode FILE``: a capture's RDMA packets by header, and whether their CRCs are right."""
+"""``softhca capture decode FILE``: a capture's RDMA packets and raw datagrams by header, and whether their CRCs are right."""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from softhca.wire.capture_file import CapturedPacket
 from softhca.wire.captures import read_capture
 from softhca.wire.errors import WireError
 from softhca.wire.packet import EXTENSIONS, Packet, decode
+from softhca.wire.raw import RAW_IPV6
+from softhca.wire.raw_packet import RawPacket, decode_raw
 
 COLUMNS = (
     "no.", "time s", "source", "destination", "opcode", "dest QP", "PSN", "payload", "ICRC", "VCRC", "more",
@@ -53,11 +56,14 @@ def decoded(packets: Iterator[CapturedPacket]) -> Iterator[dict[str, Any]]:
         place = {"number": captured.number, "time_ns": captured.time_ns}
         try:
             packet = decode(captured.data, captured.link_type)
+            raw = None if packet else decode_raw(captured.data, captured.link_type)
         except WireError as error:
             yield {**place, "error": str(error)}
             continue
         if packet is not None:
             yield {**place, **_record(packet)}
+        elif raw is not None:
+            yield {**place, **_raw_record(raw)}
 
 
 def _record(packet: Packet) -> dict[str, Any]:
@@ -75,12 +81,31 @@ def _record(packet: Packet) -> dict[str, Any]:
     }
 
 
+def _raw_record(packet: RawPacket) -> dict[str, Any]:
+    """The same of a raw datagram, which has no queue pair, no PSN and no ICRC; its padding is payload."""
+    named = "RAW_IPV6" if packet.service == RAW_IPV6 else f"RAW_ETHERTYPE_0x{packet.service:04x}"
+    return {
+        "source": packet.source,
+        "destination": packet.destination,
+        "opcode": named,
+        "dest_qp": None,
+        "psn": None,
+        "payload_bytes": len(packet.payload),
+        "icrc_ok": None,
+        "vcrc_ok": packet.vcrc_ok,
+        "headers": {name: header.as_dict() for name, header in packet.headers()},
+    }
+
+
 def _row(record: dict[str, Any], start_ns: int) -> tuple[str, ...]:
     place = (str(record["number"]), f"{(record['time_ns'] - start_ns) / 1e9:.6f}")
     if "error" in record:
         return (*place, *[""] * 8, record["error"])
     more = []
     for name, fields in record["headers"].items():
+        if name == "ipv6" and record["dest_qp"] is None:
+            ends = (str(ipaddress.ip_address(bytes.fromhex(fields[end]))) for end in ("source", "destination"))
+            more.append("ipv6 {} > {} next header {}".format(*ends, fields["next_header"]))
         if name in EXTENSIONS:
             shown = (f"{key}=0x{value:x}" for key, value in fields.items() if not key.startswith("reserved"))
             more.append(f"{name} {' '.join(shown)}")
@@ -89,8 +114,8 @@ def _row(record: dict[str, Any], start_ns: int) -> tuple[str, ...]:
         record["source"],
         record["destination"],
         record["opcode"],
-        f"0x{record['dest_qp']:06x}",
-        str(record["psn"]),
+        "–" if record["dest_qp"] is None else f"0x{record['dest_qp']:06x}",
+        "–" if record["psn"] is None else str(record["psn"]),
         str(record["payload_bytes"]),
         _VERDICTS[record["icrc_ok"]],
         _VERDICTS[record["vcrc_ok"]],
