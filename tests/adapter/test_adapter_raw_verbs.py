@@ -12,14 +12,14 @@ from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, AHAttr
 from softhca.verbs.cq import CQ
 from softhca.verbs.device import Context
+from softhca.verbs.extensions import SOFTHCA_RAW_ALL, SOFTHCA_RAW_IPV6
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from softhca.verbs.raw import ALL_RAW, ETHERTYPE_IPV6, RAW_IPV6
 from softhca.verbs.wr import SGE, RecvWR, SendWR
 
-PTP = 0x88F7
+PTP, ETHERTYPE_IPV6 = 0x88F7, 0x86DD
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def test_a_program_sends_and_receives_raw_datagrams(sides):
     sender, receiver, rest = one.qp(), other.qp(), other.qp()
     assert [qp.qp_state for qp in (sender, receiver, rest)] == [e.IBV_QPS_RTS] * 3
     receiver.attach_raw(ETHERTYPE_IPV6)
-    rest.attach_raw(ALL_RAW)
+    rest.attach_raw(SOFTHCA_RAW_ALL)
     for qp in (receiver, rest):
         for wr_id in (1, 2):
             qp.post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=other.sge(4096, 1500)))
     ah = AH(one.pd, attr=AHAttr(dlid=lid(2, 1) + 1, sl=3, src_path_bits=1))
     packet = ipv6(900)
     for service, data, owner in (
-        (RAW_IPV6, packet, receiver),
+        (SOFTHCA_RAW_IPV6, packet, receiver),
         (ETHERTYPE_IPV6, packet, receiver),
         (PTP, b"sync" * 11, rest),
     ):
@@ -101,16 +101,16 @@ def test_a_program_sends_and_receives_raw_datagrams(sides):
         assert (done.src_qp, done.byte_len, done.wc_flags) == (service, len(data), 0)
         assert (done.slid, done.sl, done.dlid_path_bits) == (lid(1, 1) + 1, 3, 1)
         assert other.mr.read(len(data), 4096) == data
-    assert [raw.service for raw in one.world.raws] == [RAW_IPV6, ETHERTYPE_IPV6, PTP]
+    assert [raw.service for raw in one.world.raws] == [SOFTHCA_RAW_IPV6, ETHERTYPE_IPV6, PTP]
 
 
 def test_without_a_service_a_request_is_raw_ipv6(sides):
     one, other = sides
     receiver = other.qp()
-    receiver.attach_raw(RAW_IPV6)
+    receiver.attach_raw(SOFTHCA_RAW_IPV6)
     receiver.post_recv(RecvWR(num_sge=1, sg=other.sge(0, 100)))
     one.send(one.qp(), AH(one.pd, attr=AHAttr(dlid=lid(2, 1))), ipv6(0))
-    assert other.wait().src_qp == RAW_IPV6
+    assert other.wait().src_qp == SOFTHCA_RAW_IPV6
 
 
 def test_services_are_attached_and_detached(sides):
@@ -120,7 +120,7 @@ def test_services_are_attached_and_detached(sides):
     for call, service, code in (
         (second.attach_raw, PTP, errno.EBUSY),
         (second.detach_raw, PTP, errno.EINVAL),
-        (second.attach_raw, RAW_IPV6 + 1, errno.EINVAL),
+        (second.attach_raw, SOFTHCA_RAW_IPV6 + 1, errno.EINVAL),
     ):
         with pytest.raises(PyverbsRDMAError) as caught:
             call(service)

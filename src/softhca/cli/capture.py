@@ -1,4 +1,4 @@
-"""``softhca capture decode FILE``: a capture's RDMA packets and raw datagrams by header, and whether their CRCs are right."""
+"""``softhca capture decode FILE``: a capture's packets by header, and whether their CRCs are right."""
 
 from __future__ import annotations
 
@@ -104,8 +104,10 @@ def _row(record: dict[str, Any], start_ns: int) -> tuple[str, ...]:
     more = []
     for name, fields in record["headers"].items():
         if name == "ipv6" and record["dest_qp"] is None:
-            ends = (str(ipaddress.ip_address(bytes.fromhex(fields[end]))) for end in ("source", "destination"))
-            more.append("ipv6 {} > {} next header {}".format(*ends, fields["next_header"]))
+            source, destination = (
+                ipaddress.ip_address(bytes.fromhex(fields[end])) for end in ("source", "destination")
+            )
+            more.append(f"ipv6 {source} > {destination} next header {fields['next_header']}")
         if name in EXTENSIONS:
             shown = (f"{key}=0x{value:x}" for key, value in fields.items() if not key.startswith("reserved"))
             more.append(f"{name} {' '.join(shown)}")

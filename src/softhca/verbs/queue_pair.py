@@ -275,8 +275,8 @@ class QP(Resource):
             raise PyverbsUserError(f"Failed to post recv: {error}") from error
 
     def attach_raw(self, service: int) -> None:
-        """Let a raw QP receive the datagrams of a raw service: an EtherType, `raw.RAW_IPV6` (which is the
-        same as IPv6's EtherType: both encodings), or `raw.ALL_RAW`, all that no other QP receives.
+        """Let a raw QP receive the datagrams of a raw service: an EtherType, `SOFTHCA_RAW_IPV6` (which is
+        the same as IPv6's EtherType: both encodings), or `SOFTHCA_RAW_ALL`, all that no other QP receives.
 
         A QP may have several services, a service has one QP: ``EBUSY`` when it has another.
         """
