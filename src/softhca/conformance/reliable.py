@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from softhca.conformance.registry import ensure, expect, holds
-from softhca.conformance.rig import LEFT_PSN, RC, SEND, UNTOUCHED, Pair, Sent, Setting
+from softhca.conformance.rig import LEFT_PSN, ON_ROCE, RC, SEND, UNTOUCHED, Pair, Sent, Setting
 from softhca.driver import services
 from softhca.queues.cqe import WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR
 from softhca.transport.states import ERR
@@ -58,7 +58,7 @@ def no_operation_moves_more_than_two_gib(setting: Setting) -> None:
                 expect("bytes written", len(pair.right.memory) - pair.right.memory.count(UNTOUCHED), 0)
 
 
-@holds("C9-60")
+@holds("C9-60", settings=(ON_ROCE,))
 def psns_are_older_or_newer_by_half_of_their_circle(setting: Setting) -> None:
     """The 2^23 PSNs before the expected one are duplicates, which are acknowledged and not executed; the
     others are gaps, which get one NAK."""
@@ -108,7 +108,7 @@ def the_expected_packet_is_executed_once(setting: Setting) -> None:
         expect("messages", [done.byte_len for done in pair.right.completions()], [1, 2, 3])
 
 
-@holds("9.7.4.1.2")
+@holds("9.7.4.1.2", settings=(ON_ROCE,))
 def a_wrong_opcode_sequence_ends_the_connection(setting: Setting) -> None:
     """Each request behind each beginning that it may not follow: NAK invalid request, and the error state."""
     requests = [code for code, row in op.OPCODES.items() if row.service == op.RC and not row.is_response]
