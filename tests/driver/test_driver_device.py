@@ -28,6 +28,7 @@ def code_of(call, *arguments, **options):
 def test_the_device_says_what_it_is(end):
     device = end.device.query_device()
     assert device["fw_ver"] == "0.1.0"
+    assert device["profile"] == "hca"
     assert device["node_guid"] == end.device.guid == 0x0200_00FF_C000_0201
     assert (device["max_qp"], device["atomic_cap"], device["phys_port_cnt"]) == (16_384, 1, 1)
     assert end.device.query_port(1)["state"] == 4

@@ -60,6 +60,8 @@ REFUSED = [
     ("a=udp:127.0.0.2?segmenting=", "''"),
     ("a=udp:127.0.0.2?segmenting=127.0.0.3+[::1]", "'[::1]'"),
     ("a=udp:127.0.0.2?check_identification=yes", "'yes'"),
+    ("a=udp:127.0.0.2?profile=tca+write", "'tca+write'"),
+    ("a=udp:127.0.0.2?profile=switch", "'switch'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=unix:" + "\udcff" * 108, "udcff"),
@@ -142,3 +144,11 @@ def test_an_interface_resolves_to_its_first_ipv4_address():
 def test_an_unknown_interface_is_named():
     with pytest.raises(DeviceSpecificationError, match="there is no interface 'nosuch0'"):
         resolve("nosuch0")
+
+
+@pytest.mark.parametrize(("value", "profile"), [("hca", "hca"), ("tca", "tca"), ("tca+write+uc", "tca+uc+write")])
+def test_profile(value, profile):
+    specification = parse_one(f"a=udp:*?profile={value}")
+    assert specification.profile == profile
+    assert parse_one(str(specification)) == specification
+    assert parse_one("a=udp:*").profile == ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from softhca.adapter.config import NATIVE, AdapterConfig
 from softhca.adapter.port import Port
+from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
 VENDOR_PART_ID = 1
+ATOMIC_NONE = 0
 ATOMIC_HCA = 1
 PHYS_LINK_UP = 5
 LINK_LAYER_INFINIBAND = 1
@@ -49,7 +51,13 @@ def guid_of(gid: bytes) -> int:
 
 
 def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
-    """``ibv_device_attr`` by name; counts and bytes as there."""
+    """``ibv_device_attr`` by name; counts and bytes as there.  ``profile`` is softhca's own: text for
+    `Profile.of`.
+    """
+    profile = config.profile
+    outstanding = 0
+    if profile.has(READ_OPTION) or profile.has(ATOMIC_OPTION):
+        outstanding = config.max_qp_rd_atom
     guid = guid_of(config.gids[0])
     if config.framing == NATIVE:
         guid = int.from_bytes(config.gids[0][8:], "big")
@@ -71,12 +79,12 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "max_cqe": config.max_cqe,
         "max_mr": config.max_mr,
         "max_pd": config.max_pd,
-        "max_qp_rd_atom": config.max_qp_rd_atom,
+        "max_qp_rd_atom": outstanding,
         "max_ee_rd_atom": 0,
-        "max_res_rd_atom": config.max_qp_rd_atom * config.max_qp,
-        "max_qp_init_rd_atom": config.max_qp_rd_atom,
+        "max_res_rd_atom": outstanding * config.max_qp,
+        "max_qp_init_rd_atom": outstanding,
         "max_ee_init_rd_atom": 0,
-        "atomic_cap": ATOMIC_HCA,
+        "atomic_cap": ATOMIC_HCA if profile.has(ATOMIC_OPTION) else ATOMIC_NONE,
         "max_ee": 0,
         "max_rdd": 0,
         "max_mw": 0,
@@ -93,6 +101,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "max_srq_sge": config.max_srq_sge,
         "max_inline_data": config.max_inline_bytes,
         "max_pkeys": config.pkey_table_length,
+        "profile": str(profile).encode("ascii"),
         "local_ca_ack_delay": 15,
         "phys_port_cnt": 1,
     }

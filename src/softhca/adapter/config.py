@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from softhca.adapter.profile import Profile
+
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 """ibv_mtu to bytes."""
 
@@ -21,6 +23,7 @@ LID_LAST_MULTICAST = 0xFFFE
 LID_PERMISSIVE = 0xFFFF
 LMC_LAST = 7
 
+HCA_PROFILE = Profile()
 DEFAULT_PKEY = 0xFFFF
 QPN_MASK = 0xFFFFFF
 MULTICAST_QPN = 0xFFFFFF
@@ -56,6 +59,8 @@ class AdapterConfig:
     ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its
     subnet's; ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
     (`Port.set_info`).  With LID 0 it begins in the state INIT and sends nothing.
+
+    ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
     """
 
     gids: tuple[bytes, ...]
@@ -89,6 +94,7 @@ class AdapterConfig:
     lid: int = 0
     lmc: int = 0
     sm_lid: int = 0
+    profile: Profile = HCA_PROFILE
 
     def __post_init__(self) -> None:
         if not self.gids or len(self.gids) > self.gid_table_length:

@@ -111,7 +111,11 @@ class Adapter(Environment):
 
     def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
         generator = random.Random(seed)
-        super().__init__(RegionTable(TranslationTable(), generator), TransportCounters())
+        super().__init__(
+            RegionTable(TranslationTable(), generator),
+            TransportCounters(),
+            withheld_operations=config.profile.withheld_operations,
+        )
         self.config = config
         self.device_attributes = device_attributes(config)
         self.source_port_for = default_source_port if source_port_for is None else source_port_for

@@ -11,6 +11,7 @@ from softhca.adapter.config import MTU_BYTES
 from softhca.adapter.paths import PORT_NUMBER, check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, QP_EVENTS, RING
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
@@ -28,6 +29,7 @@ QPT_UD = 4
 QPT_RAW_PACKET = 8
 SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD, QPT_RAW_PACKET: RAW}
 NO_SRQ = 0
+_REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 
 Fields = dict[str, Any]
@@ -71,6 +73,8 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
     if service == RAW and not adapter.port.native:
         raise OSError(errno.EOPNOTSUPP, "RoCEv2 has no raw datagrams: they are native packets")
+    if service not in adapter.config.profile.services:
+        raise OSError(errno.EOPNOTSUPP, f"this {adapter.config.profile} has no such queue pairs")
     if fields["create_flags"] & ~CREATE_TELLS_LOSSES or fields["xrcd"]:
         raise OSError(errno.EOPNOTSUPP, "no XRC domains and no such creation flags are supported")
     if fields["create_flags"] and service != UC:
@@ -135,8 +139,11 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Field
     if mtu not in MTU_BYTES or mtu > config.active_mtu:
         raise OSError(errno.EINVAL, f"path MTU {mtu} is beyond the port's active MTU {config.active_mtu}")
     for name in ("max_rd_atomic", "max_dest_rd_atomic"):
-        if attributes.get(name, 0) > config.max_qp_rd_atom:
-            raise OSError(errno.EINVAL, f"{name} is beyond the adapter's {config.max_qp_rd_atom}")
+        if attributes.get(name, 0) > adapter.device_attributes["max_qp_rd_atom"]:
+            limit = adapter.device_attributes["max_qp_rd_atom"]
+            raise OSError(errno.EINVAL, f"{name} is beyond the adapter's {limit}")
+    if attributes.get("qp_access_flags", 0) & _REMOTE_RIGHTS & ~config.profile.rights:
+        raise OSError(errno.EOPNOTSUPP, f"this {config.profile} has no operation that such a right is for")
     if "alt_ah_attr" in attributes:
         raise OSError(errno.EOPNOTSUPP, "automatic path migration is not supported")
     if "ah_attr" in attributes:

@@ -84,6 +84,7 @@ def describe_device(name: str) -> dict[str, Any]:
             "node_guid": _guid(attributes.node_guid, guid_format),
             "sys_image_guid": _guid(attributes.sys_image_guid, guid_format),
             "fw_ver": _plain(attributes.fw_version),
+            "profile": attributes.profile,
             "limits": {limit: _plain(getattr(attributes, limit)) for limit in LIMITS},
             "ports": [_describe_port(context, number) for number in range(1, attributes.phys_port_cnt + 1)],
         }
@@ -133,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print(device: dict[str, Any]) -> None:
-    head = [(key, device[key]) for key in ("node_guid", "sys_image_guid", "fw_ver")]
+    head = [(key, device[key]) for key in ("node_guid", "sys_image_guid", "fw_ver", "profile")]
     output.print_table(device["name"], ("device", "value"), head + list(device["limits"].items()))
     for port in device["ports"]:
         rows = [(key, value) for key, value in port.items() if key != "gids"]

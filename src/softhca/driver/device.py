@@ -77,9 +77,10 @@ class DeviceDriver:
     # what the adapter is
 
     def query_device(self) -> dict[str, Any]:
-        """``ibv_device_attr`` by name; ``fw_ver`` is text."""
+        """``ibv_device_attr`` by name, and ``profile`` (``hca``, ``tca+uc``); it and ``fw_ver`` are text."""
         device = self.session.call(control.QUERY_DEVICE)
-        device["fw_ver"] = device["fw_ver"].decode("ascii", "replace")
+        for name in ("fw_ver", "profile"):
+            device[name] = device[name].decode("ascii", "replace")
         return device
 
     def query_port(self, port: int) -> dict[str, int]:

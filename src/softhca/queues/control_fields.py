@@ -133,6 +133,7 @@ DEVICE_ATTRIBUTES: Fields = (
                  "max_srq_sge max_inline_data"),
     *_all("u16", "max_pkeys"),
     *_all("u8", "local_ca_ack_delay phys_port_cnt"),
+    ("profile", "bytes"),
 )
 
 PORT_ATTRIBUTES: Fields = _all(

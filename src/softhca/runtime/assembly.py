@@ -9,6 +9,7 @@ from typing import Any
 
 from softhca.adapter.config import MTU_BYTES, AdapterConfig
 from softhca.adapter.engine import Adapter
+from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
 from softhca.links.faults import FaultsError
 from softhca.links.faulty import VARIABLE, FaultyLink, impaired
@@ -80,7 +81,8 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
     try:
         limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
         mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
-        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu)
+        profile = Profile.of(specification.profile or HCA)
+        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu, profile=profile)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
                           overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
         if isinstance(link, FaultyLink):

@@ -21,6 +21,8 @@ Options of ``udp``:
                           go to them in one system call, although the kernel counts identifications then
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
                           that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
+``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
+                          what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
 
 Every error is one line that names the word at fault.
@@ -37,6 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from softhca.adapter.profile import Profile
 from softhca.links.interfaces import address_of_interface
 
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
@@ -59,7 +62,7 @@ class DeviceSpecification:
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
     loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
     leaves them to the interface and to the link.  ``segmenting``: addresses of peers that get bursts whole;
-    ``check_identification``: a raw socket verifies what arrives.
+    ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     """
 
     name: str
@@ -69,6 +72,7 @@ class DeviceSpecification:
     buffer_bytes: int = 0
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
+    profile: str = ""
 
     def __str__(self) -> str:
         place = self.place or "*"
@@ -77,7 +81,8 @@ class DeviceSpecification:
         options = "&".join(f"{key}={value}" for key, value in (
             ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes),
             ("segmenting", "+".join(self.segmenting)),
-            ("check_identification", int(self.check_identification))) if value)
+            ("check_identification", int(self.check_identification)),
+            ("profile", self.profile)) if value)
         return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
 
 
@@ -195,11 +200,19 @@ def _switch(value: str) -> bool:
     return value == "1"
 
 
+def _profile(value: str) -> str:
+    try:
+        return str(Profile.of(value))
+    except ValueError as error:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: profile {value!r}: {error}") from None
+
+
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mtu": ("mtu_bytes", _mtu),
     "buffer": ("buffer_bytes", _buffer),
     "segmenting": ("segmenting", _peers),
     "check_identification": ("check_identification", _switch),
+    "profile": ("profile", _profile),
 }
 
 

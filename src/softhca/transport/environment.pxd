@@ -16,6 +16,7 @@ cdef class Environment:
     cdef public TransportCounters counters
     cdef public unsigned int read_slice_bytes
     cdef public bint credits
+    cdef public unsigned int withheld_operations
     cdef public object observer
 
     cpdef object schedule(self, object queue_pair)

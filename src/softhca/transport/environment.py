@@ -30,17 +30,26 @@ class Environment:
     ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.
     ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
-    (IBTA 9.7.7.2); otherwise "no limit".  ``observer``: None, or who is told what happens inside
+    (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
+    request opcode n.  ``observer``: None, or who is told what happens inside
     (`softhca.transport.observation`).
     """
 
-    def __init__(self, regions, counters, read_slice_bytes=DEFAULT_READ_SLICE_BYTES, credits=True):
+    def __init__(
+        self,
+        regions,
+        counters,
+        read_slice_bytes=DEFAULT_READ_SLICE_BYTES,
+        credits=True,
+        withheld_operations=0,
+    ):
         if read_slice_bytes < 4096 or read_slice_bytes % 4096:
             raise ValueError(f"a READ's slices are multiples of 4096 bytes, not {read_slice_bytes}")
         self.regions = regions
         self.counters = counters
         self.read_slice_bytes = read_slice_bytes
         self.credits = credits
+        self.withheld_operations = withheld_operations
         self.observer = None
 
     def schedule(self, queue_pair):

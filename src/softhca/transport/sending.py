@@ -29,7 +29,7 @@ class SendQueue(Half):
             places *= 2
         self.qp = qp
         self.writer = PacketWriter(qp)
-        self.operations = operation_mask(qp.service)
+        self.operations = operation_mask(qp.service) & ~qp.environment.withheld_operations
         self.requests = [None] * places
         self.mask = places - 1
         self.head = 0

@@ -81,6 +81,7 @@ class DeviceAttr(Record):
         given = values or {}
         # pyverbs names three fields otherwise than C does, and keeps GUIDs as read from big-endian memory
         self.fw_version = str(given.get("fw_ver", ""))
+        self.profile = str(given.get("profile", ""))  # softhca's own
         self.atomic_caps = int(given.get("atomic_cap", 0))
         self.max_raw_ipv6_qps = int(given.get("max_raw_ipv6_qp", 0))
         self.node_guid = be64toh(self.node_guid)
