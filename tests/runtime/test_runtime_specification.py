@@ -146,7 +146,9 @@ def test_an_unknown_interface_is_named():
         resolve("nosuch0")
 
 
-@pytest.mark.parametrize(("value", "profile"), [("hca", "hca"), ("tca", "tca"), ("tca+write+uc", "tca+uc+write")])
+@pytest.mark.parametrize(
+    ("value", "profile"), [("hca", "hca"), ("tca", "tca"), ("tca+write+uc", "tca+uc+write")]
+)
 def test_profile(value, profile):
     specification = parse_one(f"a=udp:*?profile={value}")
     assert specification.profile == profile

@@ -77,11 +77,16 @@ def register(name: str, ids: tuple[str, ...], function: CheckFunction, settings:
     _checks[name] = Check(name, ids, function, settings)
 
 
+def known() -> tuple[Check, ...]:
+    """The checks registered so far."""
+    return tuple(_checks.values())
+
+
 def collect() -> tuple[Check, ...]:
     """All checks of all modules of this package, in the modules' order by name."""
     for module in sorted(found.name for found in pkgutil.iter_modules(softhca.conformance.__path__)):
         importlib.import_module(f"softhca.conformance.{module}")
-    return tuple(_checks.values())
+    return known()
 
 
 def expect(what: str, seen: Any, wanted: Any) -> None:

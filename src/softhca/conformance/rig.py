@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from softhca.adapter.config import NATIVE, ROCE, AdapterConfig, native_gid
+from softhca.adapter.config import HCA_PROFILE, NATIVE, ROCE, AdapterConfig, native_gid
 from softhca.adapter.engine import PORT_NUMBER, Adapter
+from softhca.adapter.profile import Profile
 from softhca.driver import services
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import Completion, DeviceDriver, QpHandle
@@ -308,7 +309,8 @@ class Rig:
 class Pair:
     """Two stations with one queue pair each, ready to send: RC and UC connected, UD with `QKEY`.
 
-    ``left`` sends and is whom packets made by hand seem to come from; ``right`` receives.
+    ``left`` sends and is whom packets made by hand seem to come from; ``right`` receives.  ``access``: what
+    of it the adapters can give.
     """
 
     def __init__(
@@ -317,6 +319,7 @@ class Pair:
     ) -> None:  # fmt: skip
         self.rig = rig
         self.kind = kind
+        access &= LOCAL_WRITE | rig.setting.profile.rights
         self.left, self.right = rig.add(), rig.add()
         self.left_qp, self.right_qp = self.left.qp(kind), self.right.qp(kind)
         self.received = 0
@@ -437,6 +440,12 @@ class Setting:
     name: str
     framing: str = ROCE
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> Profile:
+        """What its adapters have."""
+        found: Profile = self.options.get("profile", HCA_PROFILE)
+        return found
 
     @property
     def native(self) -> bool:
