@@ -501,14 +501,14 @@ def test_what_waits_to_be_told_goes_with_its_element(end):
     told = [(kind, cq.number) for kind in sorted(control.CQ_EVENTS)]
     told += [(kind, srq.number) for kind in sorted(control.SRQ_EVENTS)]
     told += [(kind, qp.number) for kind in sorted(control.QP_EVENTS)]
-    assert len(told) == 10
+    assert len(told) == 11
     for kind, number in told:
         host.tell(kind, number)
     host.tell(control.EVENT_CQ_ERR, end.cq.number)
     call(end, control.DESTROY_CQ, cq=cq.number)
-    assert host.events.waiting() == 9
+    assert host.events.waiting() == 10
     call(end, control.DESTROY_SRQ, srq=srq.number)
-    assert host.events.waiting() == 7
+    assert host.events.waiting() == 8
     call(end, control.DESTROY_QP, qp_num=qp.number)
     assert host.events.waiting() == 1
 
