@@ -75,7 +75,7 @@ def test_what_is_no_profile_is_refused(text, reason):
 )
 def test_what_profiles_mean(text, has, rights, lacks):
     profile = Profile.of(text)
-    assert profile.services == has
+    assert profile.services == has | {states.RAW}
     assert profile.rights == rights
     assert profile.withheld_operations == sum(1 << opcode for opcode in lacks)
     assert {option for option in OPTIONS if profile.has(option)} == (

@@ -1,7 +1,8 @@
 """What of the transport a channel adapter has: a host's all of it, a target's what its maker chose.
 
-A TCA has datagrams in any case (C9-171), raw ones too (o9-147); unreliable connections, RDMA over them and all of reliable
-connections are options, and the statements about them (o9-115 to o9-141) hold for a TCA that has them.
+A TCA has datagrams in any case (C9-171), raw ones too (o9-147); unreliable connections, RDMA over them and
+all of reliable connections are options, and the statements about them (o9-115 to o9-143) hold for a TCA that
+has them.
 What an adapter has not got nobody can use: no queue pair of that service can be made, no right can be given
 for that operation, so that a peer's request for it is an operation that the queue pair does not support
 (C9-168, C9-190), and an own work request for it ends as an operation error.
