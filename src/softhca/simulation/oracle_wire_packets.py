@@ -6,9 +6,10 @@ A *packet* is BTH … ICRC.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
+
+from isal import isal_zlib
 
 # the low five bits of opcodes (IBTA vol. 1, table 38)
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0x00, 0x01, 0x02, 0x04
@@ -163,8 +164,8 @@ class Checksums:
         if start is None:
             if len(self._starts) >= self.KEPT:
                 self._starts.clear()
-            start = self._starts[key] = zlib.crc32(_front(*key))
-        return zlib.crc32(data[:4] + b"\xff" + data[5:], start) == RESIDUE
+            start = self._starts[key] = isal_zlib.crc32(_front(*key))
+        return isal_zlib.crc32(data[:4] + b"\xff" + data[5:], start) == RESIDUE
 
 
 def is_right_native(data: bytes, front: bytes) -> bool:
@@ -177,13 +178,13 @@ def is_right_native(data: bytes, front: bytes) -> bool:
         masked = bytes([front[0] | 0xF0]) + front[1:]
     else:
         masked = b"\xff" * LRH_BYTES + b"\x6f\xff\xff\xff" + front[12:15] + b"\xff" + front[16:]
-    return zlib.crc32(data[:4] + b"\xff" + data[5:], zlib.crc32(masked)) == RESIDUE
+    return isal_zlib.crc32(data[:4] + b"\xff" + data[5:], isal_zlib.crc32(masked)) == RESIDUE
 
 
 def icrc_of(source: bytes, destination: bytes, port: int, transport: bytes) -> int:
     """The ICRC of BTH … pad between two GIDs over IPv4 (mapped) or IPv6."""
     front = _front(source, destination, port, len(transport) + ICRC_BYTES)
-    return zlib.crc32(transport[:4] + b"\xff" + transport[5:], zlib.crc32(front))
+    return isal_zlib.crc32(transport[:4] + b"\xff" + transport[5:], isal_zlib.crc32(front))
 
 
 def _front(source: bytes, destination: bytes, port: int, packet_bytes: int) -> bytes:
