@@ -110,9 +110,8 @@ class Refusal:
             expect("completions of the next message", seen, [(1, 0, 42 if self.kind == UD else 2)])
 
 
-def add_row(
-    name: str, ids: str, kind: int, dropped: str | dict[str, int], act: Act, **more: Any
-) -> None:
+def add_row(name: str, ids: str, kind: int, dropped: str | dict[str, int], act: Act, **more: Any) -> None:
+    """Register a row; ``more`` is `Refusal`'s.  One packet is dropped where ``dropped`` is a reason alone."""
     counted = {dropped: 1} if isinstance(dropped, str) else dropped
     row = Refusal(name, tuple(ids.split()), kind, counted, act, **more)
     register(f"refusals.{name}", row.ids, row, row.settings)
@@ -196,6 +195,7 @@ def _cut(bench: Bench) -> Packet:
 
 
 def _connection_headers() -> None:
+    """What else 9.6 and the opcode table refuse of connections."""
     add_row("uc_from_a_stranger", "C9-165 C9-191", UC, "source", _stranger)
     codes = [*range(0x2C, 0x40)]
     counted = {"opcode": len(codes)}
@@ -225,14 +225,14 @@ def _sequences() -> None:
         for name, code in (("middle", middle), ("last", last)):
             payload = FULL if code == middle else b"end"
             add_row(f"uc_{what}_{name}_without_first", "C9-167 C9-187 C9-191", UC, "sequence",
-                 partial(_one, code=code, payload=payload))  # fmt: skip
+                    partial(_one, code=code, payload=payload))  # fmt: skip
         add_row(f"uc_{what}_gap", "C9-166 C9-183 C9-186 C9-191", UC, "sequence", gap, **begun)
         add_row(f"uc_{what}_packet_twice", "C9-166 C9-183 C9-186 C9-188", UC, {"sequence": 2}, again, **begun)
         for name, code in (("middle", other[1]), ("last", other[2])):
             payload = FULL if code == other[1] else b"end"
             parts = ((first, FULL), (code, payload), (last, b"end"))
             add_row(f"uc_{what}_with_{name}_of_the_other", "C9-167 C9-187 C9-188 C9-191", UC, {"sequence": 2},
-                 partial(_parts, parts=parts, length=2 * PMTU_BYTES + 3), **begun)  # fmt: skip
+                    partial(_parts, parts=parts, length=2 * PMTU_BYTES + 3), **begun)  # fmt: skip
 
 
 def _lengths() -> None:
@@ -286,18 +286,18 @@ def _resources() -> None:
     none: dict[str, Any] = {"receive_bytes": 0}
     add_row("uc_send_without_receive", "C9-169 C9-191", UC, "no_receive", lambda b: b.give(b.only()), **none)
     add_row("uc_write_with_immediate_without_receive", "C9-169", UC, "no_receive",
-         lambda b: b.sequence((op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, b"bad")), **none)  # fmt: skip
+            lambda b: b.sequence((op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, b"bad")), **none)  # fmt: skip
     add_row("uc_send_longer_than_receive", "C9-169 C9-194", UC, "receive_length",
-         lambda b: b.give(b.only(bytes(101))), receive_bytes=100)  # fmt: skip
+            lambda b: b.give(b.only(bytes(101))), receive_bytes=100)  # fmt: skip
     add_row("uc_message_longer_than_receive", "C9-169 C9-194", UC, "receive_length",
-         lambda b: b.sequence((op.UC_SEND_FIRST, FULL), (op.UC_SEND_LAST, bytes(45))),
-         receive_bytes=300, written=(RECEIVE_OFFSET, RECEIVE_OFFSET + 300))  # fmt: skip
+            lambda b: b.sequence((op.UC_SEND_FIRST, FULL), (op.UC_SEND_LAST, bytes(45))),
+            receive_bytes=300, written=(RECEIVE_OFFSET, RECEIVE_OFFSET + 300))  # fmt: skip
     ids = "C9-169 C9-207 C9-201"
     add_row("ud_without_receive", ids, UD, "no_receive", lambda b: b.give(b.only()), **none)
     add_row("ud_longer_than_receive", "C9-169 C9-205", UD, "receive_length",
-         lambda b: b.give(b.only(bytes(61))), receive_bytes=100)  # fmt: skip
+            lambda b: b.give(b.only(bytes(61))), receive_bytes=100)  # fmt: skip
     add_row("ud_receive_without_room_for_grh", "C9-169 C9-205", UD, "receive_length",
-         lambda b: b.give(b.only(b"")), receive_bytes=39)  # fmt: skip
+            lambda b: b.give(b.only(b"")), receive_bytes=39)  # fmt: skip
     add_row("ud_longer_than_pmtu", "C9-205", UD, "length", lambda b: b.give(b.only(bytes(257))))
 
 
@@ -355,6 +355,7 @@ def _write_lengths() -> None:
 
 
 def _datagrams() -> None:
+    """The same of datagrams."""
     add_row("ud_qkey_wrong", "C9-201 C9-202", UD, "qkey", lambda b: b.give(b.only(qkey=0x1234566)))
     codes = [*range(0x60, 0x64), *range(0x66, 0x80)]
     counted = {"opcode": len(codes)}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import PMTU_BYTES, UC, Pair, Setting
+from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.cqe import WC_RECV, WC_RECV_RDMA_WITH_IMM
 from softhca.transport.states import ERR, INIT, RTR, RTS
@@ -227,3 +228,25 @@ def a_first_or_only_that_breaks_the_sequence_is_executed(setting: Setting) -> No
         pair.give(pair.packet(op.UC_SEND_ONLY, 61, b"send"))
         expect("messages", _lengths(pair), [(1, 4)])
         ensure(pair.right.drops() == {"sequence": 2}, f"two messages were broken off: {pair.right.drops()}")
+
+
+@holds("C9-186", "C9-188", "C9-191")
+def a_shared_receive_serves_the_next_message(setting: Setting) -> None:
+    """With a shared receive queue: what is refused takes no receive, and the one that a broken-off message
+    held is the next message's."""
+    with setting.rig() as rig:
+        pair = Pair(rig, UC, left_psn=50)
+        station = pair.right
+        shared = station.device.create_srq(station.pd, 8, 1)
+        pair.right_qp = station.qp(UC, srq=shared)
+        services.connect(pair.right_qp, rig.path(pair.left), pair.left_qp.number, 50, 0)
+        for number in range(1, 4):
+            shared.post(number, [station.sge(600 * number, 300)])
+        pair.give(pair.packet(op.UC_SEND_LAST, 50, b"end"), pair.packet(op.UC_SEND_ONLY, 51, bytes(260)))
+        pair.give(pair.packet(op.UC_SEND_FIRST, 60, FULL), pair.packet(op.UC_SEND_LAST, 62, b"gap"))
+        pair.give(pair.packet(op.UC_SEND_FIRST, 70, FULL), pair.packet(op.UC_SEND_LAST, 71, bytes(45)))
+        expect("completions", station.completions(), [])
+        for number in range(1, 4):
+            pair.give(pair.packet(op.UC_SEND_ONLY, 80 + number, b"next"))
+            expect("messages", _lengths(pair), [(number, 4)])
+        expect("drops", station.drops(), {"sequence": 2, "length": 1, "receive_length": 1})
