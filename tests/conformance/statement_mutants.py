@@ -17,6 +17,7 @@ ENGINE = "adapter/engine.py"
 EXECUTION = "transport/execution.py"
 OPCODES = "wire/opcodes.py"
 RECEIVER = "transport/unreliable_receiver.py"
+RAW, RAW_SERVICES = "transport/raw.py", "adapter/raw_services.py"
 REGIONS = "memory/regions.py"
 REQUEST = "transport/request.py"
 RESPONDER = "transport/responder.py"
@@ -124,6 +125,12 @@ OWN = (
     m("C9-206", OPCODES, "(UD, (0x04, 0x05),", "(UD, (0x00, 0x04, 0x05),", "UD has first packets"),
     m("C9-207", DATAGRAM, '        if not self.posted():\n            self.qp.drop("drops_no_receive", view.psn)', "        if not self.posted():\n            self.qp.fail()",
       "a datagram without receive ends the queue pair"),
+    m("C9-208", "wire/raw.py", "if data[o + 6] == _NEXT_HEADER:", "if False:", "IBA transport may follow raw IPv6"),
+    m("o9-145", RAW, "(length_bytes + 3) // 4 * 4", "length_bytes", "raw payloads are not padded"),
+    m("o9-146", RAW_SERVICES, " or self._receivers.get(ALL_RAW)", "", "nobody receives the services of no queue pair"),
+    m("o9-147", RAW_SERVICES, "    return ETHERTYPE_IPV6 if service == RAW_IPV6 else service", "    return ETHERTYPE_IPV6",
+      "all raw services are one, and so have one queue pair"),
+    m("o9-148", RAW, "> self.qp.path_mtu_bytes + _LONGEST_HEADERS:", "> self.qp.path_mtu_bytes:", "raw packets are within the MTU"),
 )  # fmt: skip
 
 
