@@ -1,4 +1,5 @@
-"""One native packet LRH … VCRC for the hot path's view and the tools' decoder: they must agree.
+"""One native packet LRH … VCRC, raw ones too, for the hot path's views and the tools' decoders: they must
+agree.
 
 Input: what is put right (VCRC, ICRC, lengths) and where it lies in the buffer, then the packet.
 """
@@ -12,7 +13,7 @@ from fuzz_seeds import captured_transports
 
 from softhca.machine.primitives import address_of
 from softhca.wire import icrc, vcrc
-from softhca.wire.drops import NAMES
+from softhca.wire.drops import DROP_RAW, NAMES
 from softhca.wire.errors import WireError
 from softhca.wire.framing import NATIVE
 from softhca.wire.grh import Grh
@@ -20,10 +21,12 @@ from softhca.wire.link_view import LinkView
 from softhca.wire.lrh import LNH_GLOBAL, Lrh
 from softhca.wire.packet import Packet, decode
 from softhca.wire.packet_view import PacketView
+from softhca.wire.raw import RAW_IPV6, RawView
+from softhca.wire.raw_packet import assemble_raw, decode_raw
 from softhca.wire.route import Route
 
 LINKTYPE_INFINIBAND = 247
-LINK, VIEW = LinkView(), PacketView()
+LINK, VIEW, RAW = LinkView(), PacketView(), RawView()
 
 
 def one_input(data: bytes) -> None:
@@ -35,10 +38,32 @@ def one_input(data: bytes) -> None:
     buffer = bytearray(offset) + packet + bytes(how & 3)
     reason = by_views(buffer, offset, len(packet))
     assert 0 <= reason < len(NAMES)
+    if reason == DROP_RAW:
+        raw_input(buffer, bytes(packet), offset)
+        return
     found = by_decoder(bytes(packet))
     assert (reason == 0) == (found is not None), f"view: {NAMES[reason]}, decoder: {found}"
     if found is not None:
         compare(found, offset)
+
+
+def raw_input(buffer: bytearray, packet: bytes, offset: int) -> None:
+    """A raw packet whose LRH and VCRC are sound: view and decoder agree on the rest."""
+    assert by_decoder(packet) is None
+    reason = RAW.decode(buffer, offset, LINK.packet_bytes)
+    assert 0 <= reason < len(NAMES)
+    try:
+        found = decode_raw(packet)
+    except WireError:
+        found = None
+    assert (reason == 0) == (found is not None), f"view: {NAMES[reason]}, decoder: {found}"
+    if found is None:
+        return
+    lrh = found.lrh
+    assert (LINK.vl, LINK.sl, LINK.dlid, LINK.slid) == (lrh.vl, lrh.sl, lrh.dlid, lrh.slid)
+    assert (RAW.service, RAW.payload_bytes) == (found.service, len(found.payload))
+    assert bytes(buffer[RAW.payload : RAW.payload + RAW.payload_bytes]) == found.payload
+    assert found.encode() == packet
 
 
 def put_right(packet: bytearray, how: int) -> None:
@@ -104,7 +129,11 @@ def compare(found: Packet, offset: int) -> None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Captured transport packets with native headers."""
+    """Captured transport packets with native headers, and raw ones."""
+    ipv6 = bytes([0x60, 0, 0, 0, 0, 4, 59, 64]) + bytes(36)
+    for service, payload in ((RAW_IPV6, ipv6), (0x86DD, ipv6), (0x88B5, b"payload"), (0, bytes(40))):
+        for how in (0x10, 0x94, 0x00):
+            yield bytes([how]) + assemble_raw(5, 6, service, payload).encode()
     gids = bytes(15) + b"\1", bytes(15) + b"\2"
     routes = [Route(NATIVE, *gids, slid=5, dlid=6, sl=3, has_grh=grh) for grh in (False, True)]
     for transport in captured_transports()[:40]:
