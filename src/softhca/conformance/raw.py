@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from softhca.adapter.config import NATIVE
+from softhca.adapter.profile import TCA, Profile
 from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import ON_NATIVE, PMTU_BYTES, SEND, UNTOUCHED, Rig, Setting, Station
@@ -22,6 +24,7 @@ ETHERTYPE = 0x88B5  # for local experiments
 NO_NEXT_HEADER = 59
 LONGEST_BYTES = PMTU_BYTES + 124  # of a packet, LRH … the VCRC's begin
 LRH_BYTES, RWH_BYTES = 8, 4
+SETTINGS = (ON_NATIVE, Setting("tca on native", NATIVE, {"profile": Profile.of(TCA)}))
 
 
 def _ipv6(length: int, next_header: int = NO_NEXT_HEADER) -> bytes:
@@ -89,7 +92,7 @@ def _ends(setting: Setting) -> Iterator[_Ends]:
         yield _Ends(rig)
 
 
-@holds("C9-208", settings=(ON_NATIVE,))
+@holds("C9-208", settings=SETTINGS)
 def ipv6_before_iba_transport_is_not_sent(setting: Setting) -> None:
     """In both encodings such a request ends in error and nothing is sent; each next header around it goes."""
     with _ends(setting) as ends:
@@ -103,7 +106,7 @@ def ipv6_before_iba_transport_is_not_sent(setting: Setting) -> None:
         expect("packets", len(ends.sent()), 14)
 
 
-@holds("C9-208", settings=(ON_NATIVE,))
+@holds("C9-208", settings=SETTINGS)
 def ipv6_before_iba_transport_is_dropped(setting: Setting) -> None:
     """In both encodings such a packet is dropped and counted, takes no receive and touches nothing; the next
     one is received."""
@@ -123,7 +126,7 @@ def ipv6_before_iba_transport_is_dropped(setting: Setting) -> None:
         expect("answers", len(ends.sent()), 0)
 
 
-@holds("o9-145", settings=(ON_NATIVE,))
+@holds("o9-145", settings=SETTINGS)
 def a_payload_is_padded_to_whole_words(setting: Setting) -> None:
     """Every length modulo 4 in each encoding: the packet is the payload and zeros up to the next word, as its
     LRH says; all of it is received."""
@@ -144,7 +147,7 @@ def a_payload_is_padded_to_whole_words(setting: Setting) -> None:
                 expect("bytes received", ends.right.memory[: len(padded)], padded)
 
 
-@holds("o9-146", settings=(ON_NATIVE,))
+@holds("o9-146", settings=SETTINGS)
 def who_receives_a_service_is_said_by_programs(setting: Setting) -> None:
     """A service that nobody has is dropped; it goes to whom it is attached to, both encodings of IPv6 as one,
     and to the queue pair for all others otherwise."""
@@ -168,7 +171,7 @@ def who_receives_a_service_is_said_by_programs(setting: Setting) -> None:
                 expect(f"who received {service:#x}", seen, [(owner.number, service)])
 
 
-@holds("o9-147", settings=(ON_NATIVE,))
+@holds("o9-147", settings=SETTINGS)
 def several_queue_pairs_are_raw(setting: Setting) -> None:
     """Eight queue pairs of one adapter receive a service each, and nobody else may; all of them send."""
     with _ends(setting) as ends:
@@ -192,7 +195,7 @@ def several_queue_pairs_are_raw(setting: Setting) -> None:
         expect("sent by all", len([done for done in ends.right.completions() if done.status == 0]), 8)
 
 
-@holds("o9-148", settings=(ON_NATIVE,))
+@holds("o9-148", settings=SETTINGS)
 def a_payload_may_exceed_the_mtu(setting: Setting) -> None:
     """Up to the longest packet, the MTU and 124 bytes, a payload is sent and received; four bytes more end in
     error, and arrive nowhere."""
