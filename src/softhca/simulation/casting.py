@@ -90,13 +90,15 @@ class Casting:
             Draft(at, 1, right, self._operations(at, 1, left, offender == 1)),
         )
 
-    def _operations(self, at: int, side: int, there: Host, trespasses: bool) -> list[Operation]:
+    def _operations(self, at: int, side: int, there: Host, offends: bool) -> list[Operation]:
         """The requests of one side; only one program of a generation writes a host's board."""
         number = there.node.number
         writes_board = BOARD_WRITE in self._scenario.kinds and number not in self._boards_written
         self._boards_written.add(number)
         end = f"{self._generation}/{at}/{side}"
-        return operations_of(self._scenario, self._seed, end, there.node.mtu, writes_board, trespasses)
+        # neighbouring seeds see different kinds of trespass
+        turn = self._seed * self._scenario.pairs + at if offends else -1
+        return operations_of(self._scenario, self._seed, end, there.node.mtu, writes_board, turn)
 
     # receives
 

@@ -74,9 +74,12 @@ def board_of(version: int) -> bytes:
 
 
 def operations_of(
-    scenario: Scenario, seed: int, end: str, mtu: int, writes_board: bool = False, trespasses: bool = False
+    scenario: Scenario, seed: int, end: str, mtu: int, writes_board: bool = False, turn: int = -1
 ) -> list[Operation]:
-    """The requests of one queue pair.  Bytes of UC and UD messages tell which message they are."""
+    """The requests of one queue pair.  Bytes of UC and UD messages tell which message they are.
+
+    ``turn``: the number of the trespass among them, or −1.
+    """
     dice = dice_of(scenario, seed, f"operations/{end}")
     found: list[Operation] = []
     version = 0
@@ -85,9 +88,9 @@ def operations_of(
         kind = _possible(dice.choice(kinds), found)
         version += kind == BOARD_WRITE
         found.append(_operation(scenario, dice, index, kind, mtu, found, version))
-    if trespasses:
+    if turn >= 0:
         at = dice.randrange(scenario.operations // 2, scenario.operations)
-        found[at] = _trespass(scenario, dice, at, mtu)
+        found[at] = _trespass(scenario, dice, at, mtu, turn)
         for later in found[at + 1 :]:
             if later.earlier == at:
                 found[later.index] = replace(later, kind=_INDEPENDENT[later.kind], earlier=-1)
@@ -176,8 +179,10 @@ def _length(scenario: Scenario, dice: random.Random, mtu: int) -> int:
     return min(drawn, largest)
 
 
-def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int) -> Operation:
-    trespass = dice.choice({RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service])
+def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int, turn: int) -> Operation:
+    """What may not be, every kind in its turn."""
+    table = {RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service]
+    trespass = table[turn % len(table)]
     # UC looks at a key for each packet (C9-192.2.1): the first ones of a longer WRITE would be right
     longest = LONGEST_TRESPASS if scenario.service == RC else min(LONGEST_TRESPASS, MTU_BYTES[mtu])
     length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, longest)
