@@ -15,8 +15,8 @@ class Taker(Protocol):
 
     qp: QpHandle
 
-    def take(self, completion: Completion) -> None:
-        """Be given a completion."""
+    def take(self, completion: Completion) -> bool:
+        """Be given a completion; whether its sender may have wanted it to be seen at once."""
 
     def take_late(self, completion: Completion) -> None:
         """Be given one that nobody was told of, when all is over."""
@@ -42,6 +42,8 @@ class Poller:
         self._armed = armed
         self._solicited = solicited
         self._told = armed
+        self._fired = False
+        self._wanted = False
         self._every_ns = every_ns
         self._not_before_ns = 0
         if armed:
@@ -52,7 +54,7 @@ class Poller:
         self._programs[program.qp.number] = program
 
     def _tell(self) -> None:
-        self._told = True
+        self._told = self._fired = True
 
     def turn(self) -> bool:
         """Poll and let the programs go on; whether there was anything."""
@@ -67,18 +69,22 @@ class Poller:
         completions = self.cq.poll(BATCH)
         touched = dict.fromkeys(completion.qp_num for completion in completions)
         for completion in completions:
+            self._wanted = self._wanted or completion.status != 0
             program = self._programs.get(completion.qp_num)
             if program is None:
                 self.node.world.report.fail(
                     "completions of one's own", f"adapter {self.node.number}: queue pair {completion.qp_num}"
                 )
                 continue
-            program.take(completion)
+            self._wanted = program.take(completion) or self._wanted
         for number in touched:
             if number in self._programs:
                 self._programs[number].advance()
         if self._armed and not completions:
-            self._told = False
+            if self._solicited and self._fired and not self._wanted:
+                text = f"adapter {self.node.number}: an event, and nothing that the sender wanted to be seen"
+                self.node.world.report.fail("events have a cause", text)
+            self._told = self._fired = self._wanted = False
             self.cq.arm(self._solicited)
             # what came between the last poll and arming has no event
             self._told = self.cq.waiting() > 0

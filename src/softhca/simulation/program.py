@@ -121,16 +121,17 @@ class Program(Endpoint):
         buffer = self.sights[operation.index].local
         return local_elements(self.host.arena, buffer, operation.elements, wrong), None
 
-    def take(self, completion: Completion) -> None:
-        """A completion of this queue pair."""
+    def take(self, completion: Completion) -> bool:
+        """A completion of this queue pair; whether its sender may have wanted it to be seen at once."""
         if completion.status:
             self.witness.fails(completion.status)
         if not completion.wr_id & RECEIVE_BIT:
             self.witness.completes(completion.wr_id, completion)
-            return
+            return False
         received = self.witness.receives(completion.wr_id & ~RECEIVE_BIT, completion)
         if received and not self.scenario.receives_first and not self.stopped:
             self.post_receives(1)
+        return self.witness.solicited
 
     def take_late(self, completion: Completion) -> None:
         """A receive that was done without an event, found when all is over."""

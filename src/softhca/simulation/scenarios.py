@@ -202,7 +202,7 @@ SCENARIOS = {
         ),
         Scenario(
             "cq-late", "completion queues that are looked at late, and too short", RC, _RC_KINDS,
-            Faults(cq_entries=12, poll_ns=400_000),
+            Faults(cq_entries=9, poll_ns=300_000),
         ),
         Scenario(
             "psn-wrap", "RC across the end of the PSNs, with loss", RC, _RC_KINDS,

@@ -31,7 +31,8 @@ WITH_IMMEDIATE = 2
 
 class Witness:
     """Stands by one program.  ``counter_value`` is what it knows of the peer's counter; ``late``: what comes
-    now was done without an event, and found when all is over.
+    now was done without an event, and found when all is over.  ``solicited``: the sender of what came last may
+    have wanted it to be seen at once.
     """
 
     def __init__(self, end: Endpoint) -> None:
@@ -39,6 +40,7 @@ class Witness:
         self.report = end.node.world.report
         self.counter_value = 0
         self.late = False
+        self.solicited = True
         self._floors: dict[int, int] = {}
 
     # what is posted
@@ -149,6 +151,7 @@ class Witness:
             direction.ud.deliver(body, completion.qp_num, source, gid, immediate)
         if direction.rc is not None:
             request = direction.rc.deliver(data, immediate, arena.untouched_from(buffer, length))
+            self.solicited = request < 0 or self.end.peer.operations[request].solicited
             if request >= 0:
                 self._check_request(request, written, completion.byte_len)
         if direction.uc is not None:
