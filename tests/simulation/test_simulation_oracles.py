@@ -2,12 +2,13 @@
 
 import pytest
 
+from softhca.adapter.multicast import MulticastGroups
 from softhca.driver.cq import CqHandle
 from softhca.simulation import node as node_module
 from softhca.simulation.arena import Arena
 from softhca.simulation.oracle import CompletionOrder, Report, check_guards, check_mixture, check_resources
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
-from softhca.simulation.oracle_ud import DatagramOracle
+from softhca.simulation.oracle_ud import GROUP_QP, DatagramOracle
 from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.runner import run_world
 from softhca.simulation.witness import Witness
@@ -158,9 +159,42 @@ def test_guards_resources_and_repetitions_are_checked():
     gid = bytes(10) + b"\xff\xff" + bytes((192, 0, 2, 1))
     oracle.post(b"datagram", 5, gid, 6, None)
     oracle.finish()
-    oracle.deliver(b"datagram", 6, 5, gid, None)
-    oracle.deliver(b"datagram", 6, 5, gid, None)
+    oracle.deliver(b"datagram", (gid, 6), 5, gid, None)
+    oracle.deliver(b"datagram", (gid, 6), 5, gid, None)
     assert [found.rule for found in report.violations] == [
         "guard bytes", "resources return to zero", "nothing is lost without cause",
         "nothing is repeated without cause",
     ]  # fmt: skip
+
+
+def test_c10_58_datagrams_of_a_group_are_checked():
+    def broken(*deliveries, lossless=True):
+        report = Report()
+        oracle = DatagramOracle(report, once=True, lossless=lossless)
+        for member in ((b"left", 5), (b"left", 6), (b"right", 5)):
+            oracle.join(member)
+        oracle.post(b"datagram", 5, b"left", GROUP_QP, None)
+        for at, source_qp in deliveries:
+            oracle.deliver(b"datagram", at, source_qp, b"left", None)
+        oracle.finish()
+        return [found.rule for found in report.violations]
+
+    all_others = ((b"left", 6), 5), ((b"right", 5), 5)
+    assert broken(*all_others) == []
+    assert broken(*all_others[:1]) == broken(*all_others[1:]) == broken() == ["nothing is lost without cause"]
+    assert broken(lossless=False) == []
+    assert broken(*all_others, ((b"left", 5), 5)) == ["datagrams of a group for its other members"]
+    assert broken(*all_others, ((b"right", 6), 5)) == ["datagrams of a group for its other members"]
+    assert broken(*all_others, all_others[0]) == ["nothing is repeated without cause"]
+    assert broken(all_others[0], ((b"right", 5), 6)) == ["datagrams from their source to their destination"]
+
+
+def test_neighbours_of_a_sender_that_hear_nothing_are_found(monkeypatch):
+    monkeypatch.setattr(MulticastGroups, "heard", lambda self, gid: False)
+    assert rules("ud-multicast", [1]) == {"nothing is lost without cause"}
+
+
+def test_members_of_a_group_that_are_left_out_are_found(monkeypatch):
+    members = MulticastGroups.members
+    monkeypatch.setattr(MulticastGroups, "members", lambda self, gid: members(self, gid)[:-1])
+    assert rules("ud-multicast", [1]) == {"nothing is lost without cause"}

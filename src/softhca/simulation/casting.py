@@ -69,7 +69,9 @@ class Casting:
         found: list[Pair] = []
         for left, right in drafts:
             one, other = (
-                self._program(mine, theirs, shared[mine.host.node.number])
+                self._program(
+                    mine, theirs, shared[mine.host.node.number], self._incoming(theirs, mine, drafts)
+                )
                 for mine, theirs in ((left, right), (right, left))
             )
             self._join(one, other)
@@ -98,7 +100,9 @@ class Casting:
         end = f"{self._generation}/{at}/{side}"
         # neighbouring seeds see different kinds of trespass
         turn = self._seed * self._scenario.pairs + at if offends else -1
-        return operations_of(self._scenario, self._seed, end, there.node.mtu, writes_board, turn)
+        hosts = self._hosts.values() if self._scenario.group else [there]
+        mtu = min(host.node.mtu for host in hosts)
+        return operations_of(self._scenario, self._seed, end, mtu, writes_board, turn)
 
     # receives
 
@@ -136,8 +140,19 @@ class Casting:
 
     # programs
 
-    def _program(self, mine: Draft, theirs: Draft, shared: Receives | None) -> Program:
-        receives = shared or self._receives(mine.host, theirs.operations)
+    def _incoming(
+        self, theirs: Draft, mine: Draft, drafts: list[tuple[Draft, Draft]]
+    ) -> list[Operation]:
+        """What may come to a program: its peer's requests, or those of all others in its group."""
+        if not self._scenario.group:
+            return theirs.operations
+        others = [draft for couple in drafts for draft in couple if draft is not mine]
+        return [operation for draft in others for operation in draft.operations]
+
+    def _program(
+        self, mine: Draft, theirs: Draft, shared: Receives | None, incoming: list[Operation]
+    ) -> Program:
+        receives = shared or self._receives(mine.host, incoming)
         conditions, offends, suffers = self._conditions, mine.offends, theirs.offends
         legal, flushable = conditions.legal(suffers), conditions.flushable(suffers)
         order = CompletionOrder(self._world.report, mine.name, legal, flushable)

@@ -98,6 +98,8 @@ class Connections:
         if self._scenario.service == UD:
             services.start_datagrams(program.qp, QKEY, psn)
             host = program.host
+            if self._scenario.group:
+                path = self._join_group(program, path.mtu)
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
         how = services.Reliability(
@@ -109,6 +111,14 @@ class Connections:
             if operation.trespass is not None and operation.trespass.side == QUEUE_PAIR:
                 rights &= ~RIGHT_FOR[operation.kind]
         services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
+
+    def _join_group(self, program: Endpoint, mtu: int) -> services.Path:
+        """Let a queue pair receive what is sent to the world's group; the path there."""
+        path = self._world.frames.group_path(mtu, self._dice)
+        program.host.device.attach_mcast(program.qp.number, self._world.frames.group, path.dlid)
+        if program.oracles.ud is not None:
+            program.oracles.ud.join((program.node.gid, program.qp.number))
+        return path
 
     def _watch(
         self, program: Endpoint, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int

@@ -22,7 +22,7 @@ from softhca.simulation.operations import Operation
 from softhca.simulation.oracle import CompletionOrder
 from softhca.simulation.oracle_rc import BoardOracle, CounterOracle, ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
-from softhca.simulation.oracle_ud import DatagramOracle
+from softhca.simulation.oracle_ud import GROUP_QP, DatagramOracle
 from softhca.simulation.poller import Poller
 from softhca.simulation.scenarios import Scenario
 
@@ -110,6 +110,11 @@ class Endpoint:
     def address(self) -> tuple[int, int]:
         """Adapter and queue pair, by which the world knows it."""
         return self.node.number, self.qp.number
+
+    @property
+    def destination_qp(self) -> int:
+        """The queue pair that its datagrams name: the peer's, or a group's."""
+        return GROUP_QP if self.scenario.group else self.peer.qp.number
 
     @property
     def internal(self) -> bool:

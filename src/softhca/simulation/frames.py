@@ -28,6 +28,7 @@ LRH_BYTES = 8
 GRH_BYTES = 40
 IPV4_BYTES = 28
 IPV6_BYTES = 48
+GROUP_LID = 0xC001
 """IP and UDP header together."""
 
 
@@ -65,6 +66,17 @@ class Frames:
         """The paths of two queue pairs to each other, as their programs know them."""
         sls = dice.randrange(8), dice.randrange(8)
         return Path(self.gid(right), mtu=mtu, sl=sls[0]), Path(self.gid(left), mtu=mtu, sl=sls[1])
+
+    @property
+    def group(self) -> bytes:
+        """The GID of a multicast group: 233.252.0.1 or ff0e::db8:1 (RFC 5771, RFC 3849)."""
+        if self.framing == ROCE_V4:
+            return V4_MAPPED_PREFIX + bytes((233, 252, 0, 1))
+        return bytes.fromhex("ff0e") + bytes(10) + bytes.fromhex("0db80001")
+
+    def group_path(self, mtu: int, dice: random.Random) -> Path:
+        """A path to the group."""
+        return Path(self.group, mtu=mtu, sl=dice.randrange(8), dlid=GROUP_LID if self.linked else 0)
 
     def destinations(self, route: Any, numbers: list[int]) -> list[int]:
         """Which adapters a route leads to; all, where it is a group's."""
@@ -138,6 +150,8 @@ class NativeFrames(Frames):
         return there, back
 
     def destinations(self, route: Any, numbers: list[int]) -> list[int]:
+        if route.dlid == GROUP_LID:
+            return numbers
         return [number for number in numbers if route.dlid >> 1 == number]
 
     def sender(self, grh: bytes, slid: int, with_grh: bool) -> bytes:

@@ -48,7 +48,8 @@ class Scenario:
     replaced by malformed ones.  ``trespass``: in each pair one side asks once for what it may not have.
     ``crash``: the second adapter dies, and starts again, when the seed says.  ``quit``: one program of each
     pair closes its queue pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes
-    on.  ``revoke``: a region is deregistered while it is used.
+    on.  ``revoke``: a region is deregistered while it is used.  ``group``: every datagram goes to one
+    multicast group, in which all queue pairs are.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Scenario:
     drain: bool = False
     revoke: bool = False
     tampered: float = 0.0
+    group: bool = False
 
 
 _RC_KINDS = (
@@ -188,6 +190,15 @@ SCENARIOS = {
         Scenario("ud-trespass", "UD requests that cannot be sent", UD, _UD_KINDS, trespass=True),
         Scenario("ud-mix", "UD over a clean link", UD, _UD_KINDS, inside=1),
         Scenario("ud-chaos", "UD with 10% loss, reordering and duplication each", UD, _UD_KINDS, _CHAOS),
+        Scenario(
+            "ud-multicast", "UD to a multicast group of all queue pairs of three adapters", UD, _UD_KINDS,
+            adapters=3, pairs=1, inside=1, operations=5, group=True,
+        ),
+        Scenario(
+            "native-multicast", "UD to a multicast group over native links that lose and repeat", UD,
+            _UD_KINDS, Faults(loss=0.05, duplication=0.05), adapters=3, pairs=1, inside=1, operations=5,
+            group=True, link="native",
+        ),
         Scenario(
             "ud-forged", "UD beside a stranger, between four adapters", UD, _UD_KINDS,
             adapters=4, pairs=1, forged=0.2,

@@ -59,7 +59,7 @@ class Witness:
             return
         if oracles.ud is not None:
             source = (self.end.qp.number, self.end.node.gid)
-            oracles.ud.post(operation.data, *source, self.end.peer.qp.number, operation.immediate)
+            oracles.ud.post(operation.data, *source, self.end.destination_qp, operation.immediate)
         message = b"" if kind == kinds.WRITE_IMM and oracles.rc is not None else operation.data
         if kind in MESSAGES:
             if oracles.rc is not None:
@@ -148,7 +148,8 @@ class Witness:
             frames, with_grh = self.end.node.world.frames, bool(completion.wc_flags & WITH_GRH)
             gid = frames.sender(data[:GRH_BYTES], completion.slid, with_grh)
             body, source = data[GRH_BYTES:], completion.src_qp
-            direction.ud.deliver(body, completion.qp_num, source, gid, immediate)
+            member = self.end.node.gid, completion.qp_num
+            direction.ud.deliver(body, member, source, gid, immediate)
         if direction.rc is not None:
             request = direction.rc.deliver(data, immediate, arena.untouched_from(buffer, length))
             self.solicited = request < 0 or self.end.peer.operations[request].solicited
