@@ -83,6 +83,7 @@ _RC_KINDS = (
     SEND, SEND_IMM, WRITE, WRITE, WRITE_IMM, OVERWRITE, OVERWRITE, READ, READ, READ_BACK, RELAY, ADD, SWAP,
     BOARD_WRITE, BOARD_READ, BOARD_READ,
 )  # fmt: skip
+_SPOILED = Faults(corruption=0.05, truncation=0.02, loss=0.02, reordering=0.02)
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
@@ -182,6 +183,14 @@ SCENARIOS = {
             Faults(loss=0.005), drain=True,
         ),
         Scenario("uc-chaos", "UC with 10% loss, reordering and duplication each", UC, _UC_KINDS, _CHAOS),
+        Scenario(
+            "uc-corrupt", "UC over a link that flips bits, cuts, loses and reorders packets", UC, _UC_KINDS,
+            _SPOILED, link="ipv6",
+        ),
+        Scenario(
+            "ud-corrupt", "UD over a link that flips bits, cuts, loses and reorders packets", UD, _UD_KINDS,
+            _SPOILED, link="ipv6",
+        ),
         Scenario("uc-loss", "UC over a link that only loses", UC, _UC_KINDS, Faults(loss=0.05)),
         Scenario(
             "uc-forged", "UC beside a stranger, with requests that ask for what they may not have",
