@@ -99,8 +99,8 @@ ADAPTER = (
       "queue_pair = self.queue_pairs.get(view.dest_qp) or next(iter(self.queue_pairs.values()), None)",
       "a packet for no queue pair goes to any"),
     Mutant("error-state-receives", (
-        Edit(ENGINE, "queue_pair.state == _ERR:\n            return _STATE", "False:\n            return _STATE"),
-        Edit(CONTEXT, "if not _RECEIVES[self.state]:", "if self.state == _RESET:"),
+        Edit(ENGINE, "queue_pair.state == _ERR:\n            return _STATE\n        if not pkeys_match", "False:\n            return _STATE\n        if not pkeys_match"),
+        Edit(CONTEXT, "if not _RECEIVES[self.state]:\n            self.drop(\"drops_state\", view.psn)", "if self.state == _RESET:\n            self.drop(\"drops_state\", view.psn)"),
       ), "a queue pair in error still takes packets"),
     m("loopback-loses-the-stride", ENGINE, "arrival.stride = burst.stride", "arrival.stride = burst.length",
       "a burst to the own adapter is one packet"),
@@ -258,7 +258,7 @@ SENDER = (
       "if not self.advance((view.psn + 1) & 0xFFFFFF):\n            self.implied_nak()\n            return\n        if not _TRANSMIT[self.qp.state] or self.head == self.tail:\n            return\n        if self.una_psn",
       "a NAK acknowledges the packet that it refuses"),
     m("nak-access-ignored", ANSWERS, "elif code in NAK_STATUS:", "elif code in NAK_STATUS and code != 2:", "a remote access error is overheard"),
-    m("implied-nak-missed", ANSWERS, "        if not self.rewound and self.head != self.tail:\n            self.qp.count", "        if False:\n            self.qp.count",
+    m("implied-nak-missed", ANSWERS, "        if not self.rewound and not self.retry.rnr_waiting and self.head != self.tail:\n", "        if False:\n",
       "an ACK that overtakes a READ's response says nothing"),
     m("ghost-acks-believed", ANSWERS, "if distance(self.una_psn, view.psn) < 0 or distance", "if distance", "old answers are taken for new ones"),
     m("atomic-result-byte-order", ANSWERS, "store64(self.result_address, view.atomic_original)",
@@ -382,7 +382,17 @@ UNRELIABLE = (
     m("ud-handle-of-another-domain", UD, "if handle is None or handle.pd != self.qp.pd:", "if handle is None:", "an address handle of another domain is good"),
 )  # fmt: skip
 
-CATALOGUE: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE
+UNSEEN = {
+    "low-levels-starve": "costs time only: at rest everything is done",
+    "window-never-narrows": "costs time only: what is lost goes again",
+    "credits-block-everything": "costs time only: a lone packet may always go",
+    "page-border-in-walk": "a driver's regions lie in one piece in its adapter's process; memory's own tests walk pages",
+    "qp-timer-not-disarmed": "the timer fires, finds nobody, and is gone when the world is at rest",
+}
+"""Bugs that no world shows, and why; they are run when they are named."""
+
+EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE
+CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.name not in UNSEEN)
 
 QUICK = (
     "pad-not-removed",

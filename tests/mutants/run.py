@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutant_catalogue import CATALOGUE
+from mutant_catalogue import CATALOGUE, EVERYTHING
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_report import markdown, modules_table, survivors_text
 from mutant_rules import mutants_of, sample
@@ -62,7 +62,7 @@ def chosen(args: argparse.Namespace, source: Source) -> list[Mutant]:
         for file in source.modules(module):
             made = mutants_of(file, source.text(file))
             found += sample(made, args.sample, f"{args.sample_seed}/{file}")
-    known = {mutant.name: mutant for mutant in CATALOGUE}
+    known = {mutant.name: mutant for mutant in EVERYTHING}
     for name in args.names:
         if name not in known:
             raise MutantError(f"there is no mutant {name!r}; --list shows them")
