@@ -40,6 +40,7 @@ def test_a_message_delivered_twice_is_found(monkeypatch):
     ("rc-mix", "every message in order, unchanged"),
     ("uc-mix", "a completed message is one sent message, whole"),
     ("ud-mix", "datagrams whole or not at all"),
+    ("raw-mix", "datagrams whole or not at all"),
 ])  # fmt: skip
 def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
     receives = Witness.receives
@@ -91,6 +92,20 @@ def test_a_write_outside_every_buffer_is_found(monkeypatch):
 def test_datagrams_from_a_wrong_source_are_found(monkeypatch):
     tampered_poll(monkeypatch, lambda found: [one._replace(src_qp=one.src_qp ^ 1) for one in found])
     assert rules("ud-mix", [1]) == {"datagrams from their source to their destination"}
+
+
+@pytest.mark.parametrize(("field", "bit"), [("slid", 2), ("src_qp", 1)])
+def test_raw_datagrams_from_a_wrong_port_or_of_a_wrong_service_are_found(monkeypatch, field, bit):
+    def changed(one):
+        return one._replace(**{field: getattr(one, field) ^ bit})
+
+    tampered_poll(monkeypatch, lambda found: [changed(one) for one in found])
+    assert rules("raw-mix", [1]) == {"datagrams from their source to their destination"}
+
+
+def test_a_raw_datagram_that_is_lost_without_cause_is_found(monkeypatch):
+    tampered_poll(monkeypatch, lambda found: [one for one in found if not is_good_receive(one)])
+    assert "nothing is lost without cause" in rules("raw-mix", [1])
 
 
 def test_a_success_after_an_error_and_a_flush_without_one_are_found():

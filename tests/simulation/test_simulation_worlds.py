@@ -15,6 +15,8 @@ from softhca.simulation.campaign import run_campaign
 from softhca.simulation.runner import ScenarioError, run_world
 from softhca.simulation.scenarios import SCENARIOS
 from softhca.simulation.trace import Trace
+from softhca.wire.raw import RAW_IPV6
+from softhca.wire.raw_packet import decode_raw
 
 GOLDEN = {
     "rc-chaos": "b7f3ec7a8afec362df1cc682c051abab",
@@ -71,6 +73,19 @@ def test_the_trace_tells_every_packet_and_what_became_of_it():
     assert {line["reason"] for line in lost} <= {"loss", "burst"}
     assert all({"time_ns", "adapter", "qp", "opcode", "psn", "length_bytes"} <= set(line) for line in sent)
     assert [line["time_ns"] for line in lines] == sorted(line["time_ns"] for line in lines)
+
+
+def test_raw_datagrams_go_with_every_service_and_their_lines_name_no_queue_pair():
+    outcome, lines = lines_of("raw-loss", 2)
+    sent = [line for line in lines if line["event"] == "sent"]
+    assert len(sent) == outcome.packets > 100
+    assert not any({"qp", "opcode", "psn"} & set(line) for line in sent)
+    assert {line["reason"] for line in lines if line["event"] == "lost"} == {"loss"}
+    packets = []
+    run_world("raw-mix", 2, tap=lambda now, event, source, target, data: packets.append((event, data)))
+    found = [decode_raw(data) for event, data in packets if event == "sent"]
+    assert {RAW_IPV6, 0x86DD, 0x9000, 0xFFFF, 0x9003} == {packet.service for packet in found}
+    assert all(packet.vcrc_ok for packet in found)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

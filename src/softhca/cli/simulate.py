@@ -141,7 +141,7 @@ class Capture:
 
     def __init__(self, stream: Any, link: str) -> None:
         self._writer = PcapngWriter(stream)
-        self._linktype = LINKTYPE_INFINIBAND if link == "native" else LINKTYPE_RAW
+        self._linktype = LINKTYPE_INFINIBAND if link in ("native", "raw") else LINKTYPE_RAW
         self._interfaces: dict[str, int] = {}
 
     def __call__(self, time_ns: int, event: str, source: int, destination: int, packet: bytes) -> None:

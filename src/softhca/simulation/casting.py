@@ -10,7 +10,7 @@ from softhca.simulation.conditions import GIVE_UP_NS, RETRIES, Conditions
 from softhca.simulation.endpoint import DEPTH, Endpoint, Oracles, Receives
 from softhca.simulation.frames import GRH_BYTES
 from softhca.simulation.host import Host
-from softhca.simulation.kinds import BOARD_WRITE, MESSAGES, RC, UC, UD
+from softhca.simulation.kinds import BOARD_WRITE, MESSAGES, RAW, RC, UC, UD
 from softhca.simulation.operations import ELEMENTS, Operation, operations_of, uses_receive
 from softhca.simulation.oracle import CompletionOrder
 from softhca.simulation.oracle_rc import ReliableOracle
@@ -19,6 +19,7 @@ from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.program import Pair, Program
 from softhca.simulation.targets import local_elements
 from softhca.simulation.trespass import RECEIVE
+from softhca.simulation.witness import WORD_BYTES
 from softhca.simulation.world import World
 
 
@@ -125,6 +126,7 @@ class Casting:
         count = sum(uses_receive(operation) for operation in incoming)
         length = max((len(operation.data) for operation in incoming if operation.kind in MESSAGES), default=0)
         length += GRH_BYTES if scenario.service == UD else 0
+        length += -length % WORD_BYTES if scenario.service == RAW else 0
         count *= 1 if scenario.service == RC else 2
         few = not conditions.needs_all_receives and dice.random() < 0.5
         if conditions.faults.receives:
@@ -132,7 +134,7 @@ class Casting:
         room = dice.randint(2, DEPTH) if few else max(count, 1)
         buffers = [host.arena.scatter(length, 1 + at % ELEMENTS) for at in range(count)]
         receives = Receives(buffers, room)
-        if scenario.service == UD and not conditions.lossless:
+        if scenario.service in (UD, RAW) and not conditions.lossless:
             # what does not fit is dropped, and its receive waits for something shorter
             few_of_them = [at for at in range(count) if dice.random() < 0.1]
             receives.short = {at: dice.randrange(length) for at in few_of_them}

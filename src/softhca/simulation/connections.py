@@ -9,15 +9,19 @@ from softhca.driver import services
 from softhca.simulation.conditions import RETRIES, TIMEOUT, Conditions
 from softhca.simulation.endpoint import DEPTH, QKEY, Endpoint
 from softhca.simulation.host import Host
-from softhca.simulation.kinds import ADD, RC, READ, SWAP, UD, WRITE, WRITE_IMM
+from softhca.simulation.kinds import ADD, RAW, RC, READ, SWAP, UD, WRITE, WRITE_IMM
 from softhca.simulation.operations import ELEMENTS, INLINE_BYTES, MTU_BYTES
 from softhca.simulation.oracle_wire_packets import Terms
 from softhca.simulation.poller import Poller
 from softhca.simulation.program import Pair, Program
 from softhca.simulation.trespass import QUEUE_PAIR
 from softhca.simulation.world import World
+from softhca.transport.states import INIT, RTR, RTS
+from softhca.wire.ip import ETHERTYPE_IPV6
+from softhca.wire.raw import ALL_RAW, RAW_IPV6
 
 ALL_RIGHTS = 15
+FIRST_ETHERTYPE = 0x9000
 RIGHT_FOR = {WRITE: 2, WRITE_IMM: 2, READ: 4, ADD: 8, SWAP: 8}
 """ibv_access_flags that the responder's queue pair must give."""
 
@@ -31,6 +35,7 @@ class Connections:
         self._scenario = conditions.scenario
         self._faults = conditions.faults
         self._dice = dice
+        self._raw_receivers: dict[int, int] = {}
 
     # queues
 
@@ -93,6 +98,9 @@ class Connections:
             poller.add(program)
 
     def _connect(self, program: Endpoint, path: services.Path, psn: int, peer_psn: int, atomics: int) -> None:
+        if self._scenario.service == RAW:
+            self._connect_raw(program, path)
+            return
         rnr_timer = self._dice.randint(1, 5) if self._scenario.service != UD else 0
         self._watch(program, path, psn, peer_psn, atomics, rnr_timer)
         if self._scenario.service == UD:
@@ -119,6 +127,20 @@ class Connections:
         if program.oracles.ud is not None:
             program.oracles.ud.join((program.node.gid, program.qp.number))
         return path
+
+    def _connect_raw(self, program: Endpoint, path: services.Path) -> None:
+        """The first queue pair of a host receives IPv6, the second what no other does, each other its own
+        EtherType.
+        """
+        host, qp = program.host, program.qp
+        for state in (INIT, RTR, RTS):
+            qp.modify({"qp_state": state, **({"port_num": 1} if state == INIT else {})})
+        at = self._raw_receivers[host.node.number] = self._raw_receivers.get(host.node.number, 0) + 1
+        attached = {1: RAW_IPV6, 2: ALL_RAW}.get(at, FIRST_ETHERTYPE + at)
+        host.device.attach_raw(qp.number, attached)
+        unknown = (FIRST_ETHERTYPE, 0xFFFF)
+        program.raw_services = {1: (RAW_IPV6, ETHERTYPE_IPV6), 2: unknown}.get(at, (attached,))
+        program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
 
     def _watch(
         self, program: Endpoint, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int

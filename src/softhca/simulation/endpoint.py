@@ -82,8 +82,8 @@ class Oracles:
 class Endpoint:
     """A queue pair with its requests and receives; `prepare` reserves memory for them.
 
-    ``oracles`` judge what it sends.  Its peer, its queues (and for datagrams its address handles) come when
-    memory is laid out.
+    ``oracles`` judge what it sends; ``raw_services`` are those that it receives.  Its peer, its queues (and
+    for datagrams its address handles) come when memory is laid out.
     """
 
     host: Host
@@ -100,6 +100,7 @@ class Endpoint:
     ah: int = 0
     foreign_ah: int = 0
     destroyed: bool = False
+    raw_services: tuple[int, ...] = ()
 
     @property
     def node(self) -> Node:
@@ -120,6 +121,11 @@ class Endpoint:
     def internal(self) -> bool:
         """Whether its peer is on the same host, so that its packets pass no wire."""
         return self.peer.host is self.host
+
+    def target(self, operation: Operation) -> int:
+        """What a request names at its peer: the queue pair, or one of its raw services."""
+        services = self.peer.raw_services
+        return services[operation.index % len(services)] if services else self.destination_qp
 
     def prepare(self) -> None:
         """Reserve the buffers of every request, here and at the peer."""

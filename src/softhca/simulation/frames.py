@@ -9,6 +9,7 @@ writes and reads the whole packet LRH … VCRC itself.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from softhca.adapter.config import NATIVE as NATIVE_PORT
@@ -47,6 +48,8 @@ class Frames:
 
     linked = False
     """Whether adapters see whole packets."""
+    raw = False
+    """Whether packets are raw datagrams."""
 
     def __init__(self, framing: int) -> None:
         self.framing = framing
@@ -176,14 +179,29 @@ class NativeFrames(Frames):
         return packet + vcrc.compute(packet).to_bytes(2, "little"), None
 
 
+class RawFrames(NativeFrames):
+    """Native links with raw datagrams on them; ``transport`` is all that is behind the LRH."""
+
+    raw = True
+
+    def paths(self, left: int, right: int, mtu: int, dice: random.Random) -> tuple[Path, Path]:
+        there, back = super().paths(left, right, mtu, dice)
+        return replace(there, dgid=None), replace(back, dgid=None)
+
+    def transport(self, data: bytes) -> bytes:
+        return data[LRH_BYTES : -vcrc.LENGTH_BYTES]
+
+
 def _start(data: bytes) -> int:
     """Where the BTH of a native packet is."""
     return LRH_BYTES + GRH_BYTES if len(data) > 1 and data[1] & 3 == LNH_GLOBAL else LRH_BYTES
 
 
 def frames_of(link: str) -> Frames:
-    """What links of a kind carry: ``ipv4``, ``ipv6`` or ``native``."""
-    return NativeFrames() if link == "native" else Frames(ROCE_V4 if link == "ipv4" else ROCE_V6)
+    """What links of a kind carry: ``ipv4``, ``ipv6``, ``native`` or ``raw``."""
+    if link in ("native", "raw"):
+        return NativeFrames() if link == "native" else RawFrames()
+    return Frames(ROCE_V4 if link == "ipv4" else ROCE_V6)
 
 
 def header_bytes(framing: int) -> int:

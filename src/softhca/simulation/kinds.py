@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-RC, UC, UD = 2, 3, 4
+RC, UC, UD, RAW = 2, 3, 4, 8
 """ibv_qp_type"""
 
 SEND, SEND_IMM, WRITE, WRITE_IMM, READ, ADD, SWAP = (

@@ -14,6 +14,7 @@ from softhca.simulation.kinds import (
     NEEDS_READ,
     NEEDS_WRITE,
     OVERWRITE,
+    RAW,
     RC,
     READ,
     READ_BACK,
@@ -31,6 +32,9 @@ from softhca.simulation.trespass import DATAGRAM, QUEUE_PAIR, RECEIVE, RELIABLE,
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 IMMEDIATE_BASE = 0x5A000000
 INLINE_BYTES = 128
+IPV6_BYTES, NO_NEXT_HEADER = 40, 59
+BEYOND_MTU_BYTES = 112
+"""How much longer than the MTU a raw payload behind LRH and RWH may be."""
 ELEMENTS = 4
 SIGNALED_EVERY = 4
 _NEEDED = {OVERWRITE: WRITE, READ_BACK: WRITE, RELAY: READ}
@@ -134,6 +138,8 @@ def _operation(
         data = dice.randbytes(length) if kind == OVERWRITE else _last(found, kind, earlier)
     else:
         data = dice.randbytes(_length(scenario, dice, mtu))
+        if scenario.service == RAW:
+            data = _as_ipv6(data)
     chained = dice.random() < 0.2
     inline = kind in (SEND, SEND_IMM, WRITE, WRITE_IMM) and len(data) <= INLINE_BYTES and dice.random() < 0.5
     return Operation(
@@ -172,11 +178,22 @@ def _last(found: list[Operation], kind: str, earlier: int) -> bytes:
 def _length(scenario: Scenario, dice: random.Random, mtu: int) -> int:
     """Mostly the lengths at which something changes: nothing, one packet, one byte more or less."""
     mtu_bytes = MTU_BYTES[mtu]
-    smallest = 0 if scenario.service == RC else 8
-    largest = mtu_bytes if scenario.service == UD else scenario.largest_bytes
+    smallest, largest = 8, scenario.largest_bytes
+    if scenario.service == RC:
+        smallest = 0
+    elif scenario.service == UD:
+        largest = mtu_bytes
+    elif scenario.service == RAW:
+        smallest, largest = IPV6_BYTES + 8, mtu_bytes + BEYOND_MTU_BYTES
     edges = [smallest, smallest + 1, 64, mtu_bytes - 1, mtu_bytes, mtu_bytes + 1, 2 * mtu_bytes, largest]
     drawn = dice.choice((dice.choice(edges), dice.randint(smallest, largest)))
     return min(drawn, largest)
+
+
+def _as_ipv6(data: bytes) -> bytes:
+    """An IPv6 packet with nothing that is known behind its header; its addresses stay as they are."""
+    length = len(data) - IPV6_BYTES
+    return bytes((0x60, 0, 0, 0)) + length.to_bytes(2, "big") + bytes((NO_NEXT_HEADER, 64)) + data[8:]
 
 
 def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int, turn: int) -> Operation:

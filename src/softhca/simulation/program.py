@@ -108,7 +108,7 @@ class Program(Endpoint):
         ah = self.foreign_ah if trespass is not None and trespass.side == HANDLE else self.ah
         self.qp.post_send(
             OPCODES[operation.kind], flags, operation.immediate or 0, operation.index, target.va, target.rkey,
-            compare, swap, ah, self.destination_qp, QKEY, *self._payload(operation),
+            compare, swap, ah, self.target(operation), QKEY, *self._payload(operation),
         )  # fmt: skip
 
     def _payload(self, operation: Operation) -> tuple[list[tuple[int, int, int]], bytes | None]:

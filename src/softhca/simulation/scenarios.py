@@ -14,6 +14,7 @@ from softhca.simulation.kinds import (
     BOARD_WRITE,
     LOCAL_LENGTH,
     OVERWRITE,
+    RAW,
     RC,
     READ,
     READ_BACK,
@@ -43,13 +44,13 @@ class Scenario:
     ``receive_every_ns``, if it is not 0.  ``shared``: receives come from one shared receive queue a host.
     ``legal``: statuses with which requests may fail in this world; where packets vanish they may time out.
     ``first_psn``: −1 is drawn from the seed.
-    ``link``: ``ipv4``, ``ipv6`` or ``native``.  ``partition``: the seed cuts one direction, sometimes for
-    ever.  ``forged``: behind so many packets a stranger sends one of his.  ``tampered``: so many requests are
-    replaced by malformed ones.  ``trespass``: in each pair one side asks once for what it may not have.
-    ``crash``: the second adapter dies, and starts again, when the seed says.  ``quit``: one program of each
-    pair closes its queue pair in the middle; ``drain``: it lets its send queue drain (state SQD), and goes
-    on.  ``revoke``: a region is deregistered while it is used.  ``group``: every datagram goes to one
-    multicast group, in which all queue pairs are.
+    ``link``: ``ipv4``, ``ipv6``, ``native``, or ``raw`` (native, for raw datagrams alone).
+    ``partition``: the seed cuts one direction, sometimes for ever.  ``forged``: behind so many packets a
+    stranger sends one of his.  ``tampered``: so many requests are replaced by malformed ones.  ``trespass``:
+    in each pair one side asks once for what it may not have.  ``crash``: the second adapter dies, and starts
+    again, when the seed says.  ``quit``: one program of each pair closes its queue pair in the middle;
+    ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a region is deregistered
+    while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     """
 
     name: str
@@ -211,6 +212,14 @@ SCENARIOS = {
         Scenario(
             "ud-forged", "UD beside a stranger, between four adapters", UD, _UD_KINDS,
             adapters=4, pairs=1, forged=0.2,
+        ),
+        Scenario(
+            "raw-mix", "raw datagrams over a clean link: IPv6 in both encodings, EtherTypes", RAW, (SEND,),
+            pairs=3, link="raw",
+        ),
+        Scenario(
+            "raw-loss", "raw datagrams over a link that loses, reorders and duplicates", RAW, (SEND,),
+            Faults(loss=0.05, reordering=0.05, duplication=0.05, jitter_ns=1_000), pairs=3, link="raw",
         ),
         Scenario(
             "rnr", "RC to a receiver that posts its receives late", RC, (SEND, SEND_IMM, WRITE_IMM, READ),

@@ -24,11 +24,13 @@ class Trace:
 
     Every line is an object with ``time_ns`` (virtual), ``event`` and ``adapter`` first; packets have their
     ``number`` (counted as they are sent, from 1), ``qp`` (destination), ``source_qp`` (of datagrams),
-    ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them, ``reason``.
+    ``opcode``, ``psn``, ``length_bytes`` and, where something happened to them, ``reason``.  Of ``raw``
+    datagrams there is their length alone.
     The digest is the same whether lines are written or not.
     """
 
     def __init__(self, write: Callable[[str], object] | None = None) -> None:
+        self.raw = False
         self._write = write
         self._hash = hashlib.blake2b(digest_size=16)
         self._pending = bytearray()
@@ -81,7 +83,7 @@ class Trace:
             self._hash.update(pending)
             pending.clear()
         if self._write is not None:
-            self._write(_line(time_ns, event, adapter, data, reason, number))
+            self._write(_line(time_ns, event, adapter, data, reason, number, self.raw))
 
     @property
     def digest(self) -> str:
@@ -91,12 +93,12 @@ class Trace:
         return self._hash.hexdigest()
 
 
-def _line(time_ns: int, event: str, adapter: int, data: bytes, reason: str, number: int) -> str:
+def _line(time_ns: int, event: str, adapter: int, data: bytes, reason: str, number: int, raw: bool) -> str:
     """A packet's event as a line."""
     head = f'{{"time_ns":{time_ns},"event":"{event}","adapter":{adapter}'
     if number > 0:
         head += f',"number":{number}'
-    if len(data) >= _SHORTEST_BYTES:
+    if len(data) >= _SHORTEST_BYTES and not raw:
         name = _NAMES.get(data[0], f"{data[0]:#04x}")
         qp, psn = int.from_bytes(data[5:8], "big"), int.from_bytes(data[9:12], "big")
         head += f',"qp":{qp},"opcode":"{name}","psn":{psn}'

@@ -24,6 +24,7 @@ from softhca.simulation.kinds import (
 from softhca.simulation.operations import Operation
 from softhca.simulation.oracle import check_constant
 
+WORD_BYTES = 4
 WITH_GRH = 1
 WITH_IMMEDIATE = 2
 """ibv_wc_flags"""
@@ -58,8 +59,11 @@ class Witness:
         if trespass is not None:
             return
         if oracles.ud is not None:
-            source = (self.end.qp.number, self.end.node.gid)
-            oracles.ud.post(operation.data, *source, self.end.destination_qp, operation.immediate)
+            data, named = operation.data, self.end.qp.number
+            if self.end.peer.raw_services:
+                # it fills whole words, and says what it is instead of who sent it
+                data, named = data + bytes(-len(data) % WORD_BYTES), self.end.target(operation)
+            oracles.ud.post(data, named, self.end.node.gid, self.end.destination_qp, operation.immediate)
         message = b"" if kind == kinds.WRITE_IMM and oracles.rc is not None else operation.data
         if kind in MESSAGES:
             if oracles.rc is not None:
@@ -147,8 +151,8 @@ class Witness:
         if direction.ud is not None:
             frames, with_grh = self.end.node.world.frames, bool(completion.wc_flags & WITH_GRH)
             gid = frames.sender(data[:GRH_BYTES], completion.slid, with_grh)
-            body, source = data[GRH_BYTES:], completion.src_qp
-            member = self.end.node.gid, completion.qp_num
+            body = data if self.end.raw_services else data[GRH_BYTES:]
+            source, member = completion.src_qp, (self.end.node.gid, completion.qp_num)
             direction.ud.deliver(body, member, source, gid, immediate)
         if direction.rc is not None:
             request = direction.rc.deliver(data, immediate, arena.untouched_from(buffer, length))

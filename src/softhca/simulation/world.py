@@ -83,6 +83,7 @@ class World:
         self.report = Report()
         self.frames = frames_of(link)
         self.framing = self.frames.framing
+        trace.raw = self.frames.raw
         self.nodes: dict[int, Node] = {}
         self.losses: dict[tuple[int, int], list[int]] = {}
         self.wire = WireOracle(self.report, self.losses)
@@ -152,7 +153,8 @@ class World:
             data = bytes(buffer[offset : min(offset + stride, length)])
             transport = frames.transport(data)
             trace.packet(now, "sent", source.number, transport)
-            self.wire.sent(now, source.number, node.number, transport, route, data)
+            if not frames.raw:
+                self.wire.sent(now, source.number, node.number, transport, route, data)
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
