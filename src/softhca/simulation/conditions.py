@@ -65,8 +65,8 @@ class Conditions:
     def breaking(self) -> bool:
         """Queue pairs may break with no packet lost and nothing wrong in what programs ask for."""
         scenario, faults = self.scenario, self.faults
-        causes = (scenario.quit, faults.crashes, faults.cq_entries, scenario.revoke, scenario.tampered)
-        return any(causes)
+        causes = (scenario.quit, scenario.greedy, scenario.revoke, scenario.tampered)
+        return any(causes) or bool(faults.crashes or faults.cq_entries)
 
     @property
     def needs_all_receives(self) -> bool:

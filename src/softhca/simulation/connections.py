@@ -22,6 +22,8 @@ from softhca.wire.raw import ALL_RAW, RAW_IPV6
 
 ALL_RIGHTS = 15
 FIRST_ETHERTYPE = 0x9000
+GREED = 8
+"""max_rd_atomic of those who ask for more than is agreed."""
 RIGHT_FOR = {WRITE: 2, WRITE_IMM: 2, READ: 4, ADD: 8, SWAP: 8}
 """ibv_access_flags that the responder's queue pair must give."""
 
@@ -110,8 +112,9 @@ class Connections:
                 path = self._join_group(program, path.mtu)
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
+        greed = GREED if self._scenario.greedy else atomics
         how = services.Reliability(
-            TIMEOUT, RETRIES, self._conditions.rnr_retry, rnr_timer, atomics, atomics
+            TIMEOUT, RETRIES, self._conditions.rnr_retry, rnr_timer, greed, atomics
         )  # fmt: skip
         reliable = how if self._scenario.service == RC else None
         rights = ALL_RIGHTS
@@ -151,7 +154,8 @@ class Connections:
         conditions = self._conditions
         terms = Terms(
             program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, conditions.rnr_retry,
-            rnr_timer, atomics, self._scenario.shared, conditions.quiet, conditions.strict,
+            rnr_timer, GREED if self._scenario.greedy else atomics, self._scenario.shared,
+            conditions.quiet, conditions.strict,
             conditions.steady, self._faults.skew_ppm,
         )  # fmt: skip
         self._world.wire.connect(program.address, program.peer.address, self._scenario.service, terms, QKEY)

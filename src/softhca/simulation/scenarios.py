@@ -49,7 +49,8 @@ class Scenario:
     stranger sends one of his.  ``tampered``: so many requests are replaced by malformed ones.  ``trespass``:
     in each pair one side asks once for what it may not have.  ``crash``: the second adapter dies, and starts
     again, when the seed says.  ``quit``: one program of each pair closes its queue pair in the middle;
-    ``drain``: it lets its send queue drain (state SQD), and goes on.  ``revoke``: a region is deregistered
+    ``drain``: it lets its send queue drain (state SQD), and goes on.  ``greedy``: requesters
+    read more at once than was agreed.  ``revoke``: a region is deregistered
     while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     """
 
@@ -74,6 +75,7 @@ class Scenario:
     trespass: bool = False
     crash: bool = False
     quit: bool = False
+    greedy: bool = False
     drain: bool = False
     revoke: bool = False
     tampered: float = 0.0
@@ -173,6 +175,11 @@ SCENARIOS = {
         Scenario(
             "native-ud", "UD over native links, beside a stranger", UD, _UD_KINDS,
             adapters=3, pairs=1, inside=1, forged=0.1, link="native",
+        ),
+        Scenario(
+            "rc-greedy", "RC to peers that take fewer reads at once than they are sent", RC,
+            (READ, READ, READ, ADD, WRITE, SEND), pairs=4, operations=12, greedy=True,
+            legal=frozenset({REMOTE_INVALID}),
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario(
