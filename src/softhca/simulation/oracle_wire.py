@@ -237,6 +237,12 @@ class WireOracle:
         if len(data) >= SHORTEST_BYTES and self._checksums.is_right(data, route):
             self.received(now, destination, data)
 
+    def malformed(self, destination: int, data: bytes) -> None:
+        """What arrives next has been given a shape that cannot be."""
+        end = self._ends.get((destination, be(data, 5, 8)))
+        if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
+            end.responder.malformed(data[0] & 0x1F, data)
+
     def forged(self, destination: int, data: bytes) -> None:
         """A packet that nobody sent arrives.  Where only its PSN is wrong its receiver may miss what seems to
         be before it.

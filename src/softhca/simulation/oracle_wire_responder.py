@@ -27,6 +27,7 @@ from softhca.simulation.oracle_wire_packets import (
     READ_REQUEST,
     RNR_NAK,
     TAKES,
+    WRITE_FIRST,
     Terms,
     be,
     packets_of,
@@ -63,6 +64,8 @@ class Responder:
         self._due_ns = -1
         self._refusal = -1
         self._msn = 0
+        self._malformed = -1
+        self._doomed = False
 
     def fail(self, rule: str, text: str) -> None:
         """A rule is broken."""
@@ -112,6 +115,8 @@ class Responder:
             self._taken.append(at)
         if code in ENDS:
             self._ends.append(at)
+            if self._doomed:
+                self._doomed, self._malformed = False, at
         if data[8] & 0x80 or code not in MESSAGES:
             self._expect_answer(now, end - 1)
         self.front = end
@@ -140,6 +145,16 @@ class Responder:
             if self.strict and self._told != self.front:
                 self.fail("a gap is told", f"PSN {self.front & 0xFFFFFF} is missing, and there was no NAK")
             self._gap_ns = -1
+
+    def malformed(self, code: int, data: bytes) -> None:
+        """What arrives now has its turn and cannot be: it must be refused (9.7.4.1), or the end of the WRITE
+        that it begins.
+        """
+        if not self.over and self._malformed < 0 and position_of(data, self.front) == self.front:
+            if code == WRITE_FIRST:
+                self._doomed = True
+            else:
+                self._malformed = self.front
 
     def forged(self, data: bytes) -> None:
         """A packet that nobody sent arrives; it may look as if others were missing before it."""
@@ -171,6 +186,8 @@ class Responder:
             self._look_at_refusal(at, kind, data)
         if kind == ACK and code != READ_MIDDLE:
             self._look_at_credits(data)
+            if 0 <= self._malformed <= at:
+                self.fail("what cannot be is refused", f"PSN {self._malformed & 0xFFFFFF} was acknowledged")
             if at >= self._due and self._refusal < 0:
                 self._due_ns = -1
 
@@ -189,6 +206,8 @@ class Responder:
         """A NAK: a gap is told once (9.7.5.2.8); all others take back that a request was executed."""
         code = data[12] & 31
         place = f"PSN {at & 0xFFFFFF}"
+        if at <= self._malformed:
+            self._malformed = -1
         if kind == RNR_NAK:
             self._look_at_rnr(at, code, place)
         elif code == 0:

@@ -234,6 +234,8 @@ class World:
             if number < 0:
                 self.wire.forged(node.number, transport)
             elif flight.what not in DAMAGED:
+                if flight.what == TAMPERED:
+                    self.wire.malformed(node.number, transport)
                 self.wire.received(self.now, node.number, transport)
             elif not self.frames.linked:
                 self.wire.damaged(self.now, node.number, transport, flight)
