@@ -55,6 +55,9 @@ CODES = {
 Key = tuple[int, int]
 """(adapter, queue pair)"""
 
+SAMPLED_BYTES = 128
+"""Shorter packets have their ICRC looked at, of longer ones a quarter."""
+
 
 class Unreliable:
     """What a queue pair of UC or UD sends: PSNs one after the other, messages whole (9.8.2, 9.8.3)."""
@@ -176,7 +179,8 @@ class WireOracle:
         if len(data) < SHORTEST_BYTES:
             self.report.fail("packets as long as they should be", f"from adapter {source}: {data.hex()}")
             return
-        if not (
+        # of long packets every fourth: they are made in one way
+        if (len(data) < SAMPLED_BYTES or not data[11] & 3) and not (
             self._checksums.is_right(data, route)
             if whole is data
             else is_right_native(data, whole[: len(whole) - len(data) - VCRC_BYTES])

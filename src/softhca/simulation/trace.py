@@ -14,6 +14,7 @@ _NAMES = {code: opcode.name for code, opcode in OPCODES.items()}
 _SHORTEST_BYTES = 12
 _DATAGRAM_BYTES = 20
 _RECORD = struct.Struct("<QBBIIQ")
+_ARRIVALS = struct.Struct("<QBI")
 _EVENTS = {"sent": 1, "received": 2, "lost": 3}
 _CHUNK_BYTES = 1 << 16
 _MASK64 = (1 << 64) - 1
@@ -72,18 +73,21 @@ class Trace:
             self.packets += 1
         number = number or self.packets
         pending += _RECORD.pack(time_ns, _EVENTS[event], adapter, len(data), len(reason), number & _MASK64)
-        if event == "sent":
-            pending += data
-        elif reason:
-            pending += data
-            pending += reason.encode()
-        else:  # it was sent with these bytes
-            pending += data[:_SHORTEST_BYTES]
+        pending += data
+        pending += reason.encode()
         if len(pending) > _CHUNK_BYTES:
             self._hash.update(pending)
             pending.clear()
         if self._write is not None:
             self._write(_line(time_ns, event, adapter, data, reason, number, self.raw))
+
+    def arrivals(self, time_ns: int, adapter: int, packets: list[bytes], numbers: list[int]) -> None:
+        """Packets arrive together, all as they were sent: their bytes have counted already."""
+        self._pending += _ARRIVALS.pack(time_ns, adapter, len(numbers))
+        self._pending += struct.pack(f"<{len(numbers)}q", *numbers)
+        if self._write is not None:
+            for number, data in zip(numbers, packets, strict=True):
+                self._write(_line(time_ns, "received", adapter, data, "", number, self.raw))
 
     @property
     def digest(self) -> str:

@@ -227,23 +227,19 @@ class World:
             return
         if flight.what in DAMAGED and not self.frames.linked and not self._mend(flight):
             return
-        arrival, at, reason = self._arrival, 0, "" if flight.what == PASSED else flight.what
-        for number, data in zip(flight.numbers, flight.packets, strict=True):
-            transport = self.frames.transport(data)
-            self.trace.packet(self.now, "received", node.number, transport, reason, number)
-            if number < 0:
-                self.wire.forged(node.number, transport)
-            elif flight.what not in DAMAGED:
-                if flight.what == TAMPERED:
-                    self.wire.malformed(node.number, transport)
+        if flight.what == PASSED:
+            transports = [self.frames.transport(data) for data in flight.packets]
+            self.trace.arrivals(self.now, node.number, transports, flight.numbers)
+            for transport in transports:
                 self.wire.received(self.now, node.number, transport)
-            elif not self.frames.linked:
-                self.wire.damaged(self.now, node.number, transport, flight)
-            if self._tap is not None:
+        else:
+            self._note_arrival(flight)
+        if self._tap is not None:
+            for data in flight.packets:
                 self._tap_arrival(flight, data)
-            arrival.buffer[at : at + len(data)] = data
-            at += len(data)
-        arrival.length = at
+        arrival, together = self._arrival, b"".join(flight.packets)
+        arrival.buffer[: len(together)] = together
+        arrival.length = len(together)
         arrival.stride = len(flight.packets[0])
         arrival.framing = self.framing
         arrival.source = flight.source
@@ -252,6 +248,20 @@ class World:
         arrival.traffic_class = flight.traffic_class
         node.engine.receive(PORT_NUMBER, arrival, node.clock())
         node.turn()
+
+    def _note_arrival(self, flight: Flight) -> None:
+        """A packet that something happened to is about to be taken."""
+        number, node = flight.numbers[0], flight.node
+        transport = self.frames.transport(flight.packets[0])
+        self.trace.packet(self.now, "received", node.number, transport, flight.what, number)
+        if number < 0:
+            self.wire.forged(node.number, transport)
+        elif flight.what not in DAMAGED:
+            if flight.what == TAMPERED:
+                self.wire.malformed(node.number, transport)
+            self.wire.received(self.now, node.number, transport)
+        elif not self.frames.linked:
+            self.wire.damaged(self.now, node.number, transport, flight)
 
     def _mend(self, flight: Flight) -> bool:
         """Let the receiving host's IP layer look at a damaged packet; whether its adapter is given it."""
