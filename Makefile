@@ -5,7 +5,7 @@ PLAIN := .venv-plain
 SOURCES := pyproject.toml setup.py setup.cfg $(shell find src -name '*.py' -o -name '*.pxd' 2>/dev/null)
 PIP := -m pip install -q --disable-pip-version-check
 
-.PHONY: demo test check test-compiled test-interpreted test-tools bench mutants campaign clean
+.PHONY: demo test check test-compiled test-interpreted test-tools bench interop mutants campaign clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/python examples/demo.py
@@ -41,10 +41,14 @@ test-interpreted: $(PLAIN)/.installed test-tools
 	@mkdir -p build
 	SOFTHCA_EXPECT=interpreted timeout -k 10 1800 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
 
-# Tools that only tests use.  Without root, tests that need an absent one say so and are skipped.
+# Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
+TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2
 test-tools:
-	@if ! command -v tshark >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends tshark >/dev/null; \
+	@absent=; for tool in $(TEST_TOOLS); do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${tool%%:*} >/dev/null || absent="$$absent $${tool##*:}"; \
+	done; \
+	if [ -n "$$absent" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$absent >/dev/null; \
 	fi
 
 bench: $(VENV)/.installed $(PLAIN)/.installed
@@ -55,6 +59,10 @@ CAMPAIGN_SEEDS ?= 10000
 campaign: $(VENV)/.installed
 	@mkdir -p build
 	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
+
+# The matrix against Linux's SoftRoCE in guests.  INTEROP="--kernel 6.1 WORD" …; status 2: no guest can be had here.
+interop: $(VENV)/.installed test-tools
+	$(VENV)/bin/python tests/interop/run_interop.py $(INTEROP)
 
 # Breaks copies of the source, one bug at a time, and shows which world finds it.  MUTANTS="--seeds 1..10 NAME" …
 mutants: $(PLAIN)/.installed

@@ -1,0 +1,89 @@
+"""A network namespace of the test's own, in which a bridge joins our adapter and the guests' taps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from interop_packages import Unavailable
+
+MTU_BYTES = 9000
+BRIDGE = "guests"
+PREFIX_V4, PREFIX_V6 = "10.77.0", "fd00:77:"
+
+
+def address(host: int, version: int) -> str:
+    """The address of a host: 1 is this machine's end, guests have 2, 3 …"""
+    return f"{PREFIX_V4}.{host}" if version == 4 else f"{PREFIX_V6}:{host}"
+
+
+def unavailable() -> str:
+    """Why there can be no namespace with taps here; empty when there can."""
+    if os.geteuid() != 0:
+        return "network namespaces and taps take root"
+    if shutil.which("ip") is None:
+        return "there is no ip (iproute2)"
+    if not Path("/dev/net/tun").exists():
+        return "there is no /dev/net/tun"
+    return ""
+
+
+class Network:
+    """The namespace; everything in it goes when it is closed."""
+
+    def __init__(self) -> None:
+        reason = unavailable()
+        if reason:
+            raise Unavailable(reason)
+        self.name = f"softhca-interop-{os.getpid()}"
+        self._ip("netns", "add", self.name)
+        try:
+            self._inside("link", "set", "lo", "up")
+            self._inside("link", "add", BRIDGE, "type", "bridge", "forward_delay", "0", "mcast_snooping", "0")
+            self._inside("link", "set", BRIDGE, "mtu", str(MTU_BYTES), "up")
+            self._inside("address", "add", f"{address(1, 4)}/24", "dev", BRIDGE)
+            self._inside("address", "add", f"{address(1, 6)}/64", "dev", BRIDGE, "nodad")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def prefix(self) -> list[str]:
+        """Put in front of a command, runs it in the namespace."""
+        return ["ip", "netns", "exec", self.name]
+
+    def tap(self, host: int) -> list[str]:
+        """A tap for guest ``host``, joined to the bridge; qemu's options for it."""
+        name = f"guest{host}"
+        self._inside("tuntap", "add", "dev", name, "mode", "tap")
+        self._inside("link", "set", name, "mtu", str(MTU_BYTES), "master", BRIDGE, "up")
+        return [
+            "-netdev", f"tap,id=net,ifname={name},script=no,downscript=no",
+            "-device", f"virtio-net-pci,netdev=net,mac=02:00:00:00:77:{host:02x},host_mtu={MTU_BYTES},romfile=",
+        ]  # fmt: skip
+
+    def cut(self, host: int, connected: bool = False) -> None:
+        """Cut the link of guest ``host``, or join it again."""
+        self._inside("link", "set", f"guest{host}", "up" if connected else "down")
+
+    def close(self) -> None:
+        """Remove the namespace; may be called again."""
+        if Path("/run/netns", self.name).exists():
+            self._ip("netns", "delete", self.name)
+
+    def _inside(self, *words: str) -> None:
+        self._ip("-n", self.name, *words)
+
+    @staticmethod
+    def _ip(*words: str) -> None:
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

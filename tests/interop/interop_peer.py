@@ -1,0 +1,146 @@
+"""The two sides of a test from where the test stands: each obeys the same words (`guest/peer.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from interop_guest import Guest, GuestError
+
+PROGRAM = Path(__file__).parent / "guest" / "peer.py"
+START_S = 60.0
+ANSWER_S = 120.0
+
+
+class PeerError(Exception):
+    """A side refused what it was asked, or is gone."""
+
+
+class _Channel(Protocol):
+    def write(self, text: str) -> None: ...
+
+    def line(self, timeout_s: float) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class GuestChannel:
+    """The program in a guest."""
+
+    def __init__(self, guest: Guest, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self.session = guest.start(*argv, env=env)
+
+    def write(self, text: str) -> None:
+        """Give ``text`` to the program."""
+        self.session.write(text)
+
+    def line(self, timeout_s: float) -> str:
+        """Its next line."""
+        said: list[str] = []
+        while True:
+            try:
+                taken = self.session.take(timeout_s)
+            except GuestError as error:
+                raise PeerError("\n".join([str(error), *said])) from None
+            if taken is None:
+                raise PeerError("\n".join(["the program in the guest ended", *said]))
+            if taken[0] == "out":
+                return taken[1]
+            said.append(taken[1])
+
+    def close(self) -> None:
+        """End the program."""
+        if self.session.status is None:
+            self.session.kill()
+
+
+class ProcessChannel:
+    """The program in a process of this machine."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            argv, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self._waiting = b""
+
+    def write(self, text: str) -> None:
+        """Give ``text`` to the program."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(text.encode())
+        except BrokenPipeError:
+            raise PeerError("our program ended") from None
+
+    def line(self, timeout_s: float) -> str:
+        """Its next line."""
+        assert self.process.stdout is not None
+        while b"\n" not in self._waiting:
+            if not select.select([self.process.stdout], [], [], timeout_s)[0]:
+                raise PeerError(f"our program said nothing for {timeout_s:g} s")
+            part = self.process.stdout.read(65536)
+            if not part:
+                raise PeerError(f"our program ended with status {self.process.wait()}")
+            self._waiting += part
+        line, _, self._waiting = self._waiting.partition(b"\n")
+        return line.decode()
+
+    def close(self) -> None:
+        """End the program."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Peer:
+    """One side.  Every word of the program is a method; ``gids`` are its GIDs with their indexes."""
+
+    def __init__(self, name: str, channel: _Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self._answer(START_S)
+        self.gids: dict[str, int] = self.ask("gids")["gids"]
+
+    def ask(self, what: str, timeout_s: float = ANSWER_S, **words: Any) -> Any:
+        """Have the program do something.  Raises :class:`PeerError` when it refuses."""
+        self.begin(what, **words)
+        return self._answer(timeout_s)
+
+    def begin(self, what: str, **words: Any) -> None:
+        """Have the program do something and do not wait; `end` brings the answer."""
+        self.channel.write(json.dumps({"do": what} | words) + "\n")
+
+    def end(self, timeout_s: float = ANSWER_S) -> Any:
+        """The answer to what was begun."""
+        return self._answer(timeout_s)
+
+    def _answer(self, timeout_s: float) -> Any:
+        answer = json.loads(self.channel.line(timeout_s))
+        if "error" in answer:
+            raise PeerError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End the program."""
+        self.channel.close()
+
+
+def our_environment(devices: str) -> dict[str, str]:
+    """The environment of a process with our devices."""
+    environment = dict(os.environ)
+    for name in ("SOFTHCA_CAPTURE", "SOFTHCA_FAULTS", "SOFTHCA_ADAPTER"):
+        environment.pop(name, None)
+    return environment | {"SOFTHCA_DEVICES": devices}
+
+
+def our_command(program: Path) -> list[str]:
+    """Runs a pyverbs program on softhca with this interpreter."""
+    return [sys.executable, "-m", "softhca.pyverbs_alias", str(program)]

@@ -1,0 +1,108 @@
+"""``python tests/interop/run_interop.py``: the matrix against Linux's SoftRoCE, in guests, as a table.
+
+Exit status 0 when every cell passed, 1 when one failed, 2 when no guest can be had here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import interop_cells_rc  # noqa: F401    (registers its cells)
+from interop_image import Bootable, Images, images
+from interop_matrix import CELLS, DIRECTIONS, SETTINGS, Cell, Outcome, Setting, run
+from interop_network import unavailable
+from interop_packages import KERNELS, Unavailable
+from interop_world import World
+from rich.console import Console
+from rich.table import Table
+
+CONSOLE = Console(width=None if sys.stdout.isatty() else 160)
+PASSED, FAILED, ABSENT = "[green]✓[/]", "[bold red]✗[/]", "–"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernel", choices=(*KERNELS, "all"), default="all", help="series (default all)")
+    parser.add_argument("--core", action="store_true", help="only the cells of the short run")
+    parser.add_argument("--refresh", action="store_true", help="ask the archive for newer packages now")
+    parser.add_argument(
+        "cells", nargs="*", metavar="WORD", help="only cells whose name has one of these words"
+    )
+    args = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminated)  # so that everything is taken down
+    start_s = time.monotonic()
+    try:
+        if unavailable():
+            raise Unavailable(unavailable())
+        found = images(CONSOLE.print, args.refresh)
+        chosen = list(KERNELS) if args.kernel == "all" else [args.kernel]
+        cells = [each for each in CELLS.values() if _wanted(each, args)]
+        outcomes = [outcome for series in chosen for outcome in _kernel(found, series, cells)]
+    except Unavailable as error:
+        CONSOLE.print(f"interop: skipped: {error}", style="yellow")
+        return 2
+    failed = [outcome for outcome in outcomes if outcome.reason]
+    CONSOLE.print(
+        f"{len(outcomes) - len(failed)} passed, {len(failed)} failed, {time.monotonic() - start_s:.0f} s"
+    )
+    return 1 if failed or not outcomes else 0
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _wanted(each: Cell, args: argparse.Namespace) -> bool:
+    return (each.core or not args.core) and (not args.cells or any(word in each.name for word in args.cells))
+
+
+def _kernel(found: Images, series: str, cells: Sequence[Cell]) -> list[Outcome]:
+    """The matrix with one kernel, printed."""
+    kernel: Bootable | None = found.kernels.get(series)
+    if kernel is None:
+        CONSOLE.print(
+            f"Linux {series}: skipped: {found.missing.get(series, 'not in the archive')}", style="yellow"
+        )
+        return []
+    with CONSOLE.status(f"booting Linux {kernel.version}") as status, World(found, kernel) as world:
+        outcomes = []
+        for outcome in run(world.sides, cells):
+            outcomes.append(outcome)
+            status.update(f"Linux {kernel.version}: {outcome.cell} {outcome.setting} {outcome.direction}")
+    CONSOLE.print(table(kernel.version, outcomes))
+    for outcome in outcomes:
+        if outcome.reason:
+            CONSOLE.print(
+                f"{outcome.cell}, {outcome.setting}, {outcome.direction}: {outcome.reason}", style="red"
+            )
+    return outcomes
+
+
+def table(version: str, outcomes: Sequence[Outcome]) -> Table:
+    """Cells in rows; settings and directions in columns."""
+    columns = [(setting, direction) for setting in SETTINGS for direction in DIRECTIONS]
+    drawn = Table("cell", title=f"softhca and Linux {version} rdma_rxe")
+    for setting, direction in columns:
+        drawn.add_column(_heading(setting, direction), justify="center")
+    drawn.add_column("seconds", justify="right")
+    for name in dict.fromkeys(outcome.cell for outcome in outcomes):
+        of = {(o.setting, o.direction): o for o in outcomes if o.cell == name}
+        marks = []
+        for setting, direction in columns:
+            outcome = of.get((setting.name, direction))
+            marks.append(ABSENT if outcome is None else FAILED if outcome.reason else PASSED)
+        drawn.add_row(name, *marks, f"{sum(o.elapsed_s for o in of.values()):.1f}")
+    return drawn
+
+
+def _heading(setting: Setting, direction: str) -> str:
+    return f"IPv{setting.version}\n{setting.mtu_bytes}\n{direction}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
