@@ -3,6 +3,7 @@
 import pytest
 
 from softhca.machine.primitives import address_of
+from softhca.simulation import world
 from softhca.simulation.kinds import RC, UC, UD
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire import WireOracle
@@ -139,6 +140,29 @@ def test_the_icrc_of_native_packets(with_grh):
 def test_the_tables_are_the_standards():
     assert CREDIT_COUNTS == CREDITS
     assert [us * 1_000 for us in RNR_TIMERS_US] == list(RNR_TIMER_NS)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_long_packets_have_their_icrc_whatever_their_psn(number):
+    wire = Wire()
+    for before in range(number):
+        wire.send(before)
+    data = packet(THERE, SEND_ONLY, 20, FIRST_PSN + number, b"", bytes(1024), True)
+    broken = data[:-1] + bytes([data[-1] ^ 1])
+    wire.oracle.sent(wire.now, 1, 2, broken, THERE, broken)
+    assert wire.rules == ["every packet has its ICRC"]
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 15])
+def test_packets_too_short_for_their_headers_are_told_and_go_nowhere(length):
+    wire = Wire()
+    short = packet(THERE, SEND_ONLY, 20, FIRST_PSN)[:length]
+    wire.oracle.sent(wire.now, 1, 2, short, THERE, short)
+    wire.oracle.received(wire.now, 2, short)
+    wire.oracle.damaged(wire.now, 2, short, THERE)
+    wire.oracle.forged(2, short)
+    wire.oracle.malformed(2, short)
+    assert wire.rules == ["packets as long as they should be"]
 
 
 def test_a_wrong_icrc_is_found_and_damage_is_a_loss():
@@ -649,8 +673,15 @@ def test_a_datagram_to_a_group_is_one():
 
 def test_worlds_tell_the_oracle(monkeypatch):
     told = []
-    for name in ("connect", "posted", "sent", "received", "finish"):
-        monkeypatch.setattr(WireOracle, name, lambda *_, name=name: told.append(name))
+
+    class Listener:
+        def __init__(self, *_):
+            pass
+
+        def __getattr__(self, name):
+            return lambda *_: told.append(name)
+
+    monkeypatch.setattr(world, "WireOracle", Listener)
     run_world("rc-mix", 1)
     assert set(told) == {"connect", "posted", "sent", "received", "finish"}
     assert told.count("sent") == told.count("received") > 100

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The oracle of the wire: who looks at packets alone must see the standard kept.
 
 It is told of every packet that adapters send and receive, and follows each queue pair by the standard's
@@ -11,16 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import cython
+
 from softhca.simulation.kinds import RC, UC, UD
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire_packets import (
     ANSWERS,
     BTH_BYTES,
-    CONTINUATIONS,
     DATAGRAM_CODES,
     LASTS,
     MAY_BE_SOLICITED,
-    MIDDLES,
+    NOTHING,
     REQUESTS,
     UNRELIABLE_CODES,
     WRITE_FIRST,
@@ -30,7 +32,9 @@ from softhca.simulation.oracle_wire_packets import (
     Links,
     Terms,
     be,
+    follows,
     is_right_native,
+    mask_of,
     payload_bytes,
     wrong_length,
 )
@@ -39,7 +43,7 @@ from softhca.simulation.oracle_wire_responder import Responder
 
 SHORTEST_BYTES = 16
 VCRC_BYTES = 2
-FOREVER_NS = 1 << 63
+FOREVER_NS = (1 << 63) - 1
 DETH_BYTES = 8
 MIGREQ = 0x40
 CLEAN = b"\xff\xff\x00"
@@ -55,8 +59,14 @@ CODES = {
 Key = tuple[int, int]
 """(adapter, queue pair)"""
 
-SAMPLED_BYTES = 128
-"""Shorter packets have their ICRC looked at, of longer ones a quarter."""
+_ALLOWED = {service: bytes(code in codes for code in range(256)) for service, codes in CODES.items()}
+_ANSWERS = cython.declare(cython.uint, mask_of(ANSWERS))
+_WRITES = cython.declare(cython.uint, mask_of(WRITES))
+_WITH_RETH = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1}))
+_WRITE_ENDS = cython.declare(cython.uint, mask_of(WRITES & LASTS | {WRITE_ONLY, WRITE_ONLY + 1}))
+_SHORTEST_BYTES = cython.declare(cython.Py_ssize_t, SHORTEST_BYTES)
+_MIGREQ = cython.declare(cython.int, MIGREQ)
+_UD = cython.declare(cython.int, UD)
 
 
 class Unreliable:
@@ -67,7 +77,8 @@ class Unreliable:
         self.report = report
         self._service = service
         self._psn = terms.psn
-        self._before = -1
+        self._before = NOTHING
+        self._mtu_bytes = terms.mtu_bytes
         self._left_bytes = 0
 
     def fail(self, rule: str, text: str) -> None:
@@ -80,35 +91,35 @@ class Unreliable:
         if psn != self._psn:
             self.fail("PSNs without gaps", f"PSN {psn} instead of {self._psn}")
         self._psn = (psn + 1) & 0xFFFFFF
-        expected = CONTINUATIONS.get(self._before)
-        if (code not in expected) if expected is not None else (code in MIDDLES or code in LASTS):
+        if not follows(code, self._before):
             self.fail("opcodes in sequence", f"{code:#04x} after {self._before:#04x}")
         self._before = code
         packet = data
-        if self._service == UD:
+        if self._service == _UD:
             packet = data[:BTH_BYTES] + data[BTH_BYTES + DETH_BYTES :]
-        wrong = wrong_length(packet, code, self.terms.mtu_bytes)
-        if code in WRITES:
-            if code == WRITE_FIRST or code >= WRITE_ONLY:
+        wrong = wrong_length(packet, code, self._mtu_bytes)
+        if _WRITES >> code & 1:
+            if _WITH_RETH >> code & 1:
                 self._left_bytes = be(data, 24, 28)
             self._left_bytes -= payload_bytes(data, code)
-            if self._left_bytes < 0 or (code in LASTS or code >= WRITE_ONLY) == (self._left_bytes > 0):
+            if self._left_bytes < 0 or (_WRITE_ENDS >> code & 1 == 1) == (self._left_bytes > 0):
                 wrong = f"{self._left_bytes} bytes of the message are left"
         if wrong:
             self.fail("packets as long as they should be", f"PSN {psn}: {wrong}")
 
 
+def _number_of(key: Key) -> int:
+    """One number for adapter and queue pair."""
+    return key[0] << 24 | key[1]
+
+
 class End:
     """One queue pair: its service, its peer, and who follows it."""
 
-    __slots__ = (
-        "codes", "key", "name", "other", "peer", "qkey", "requester", "responder", "service", "unreliable",
-    )  # fmt: skip
-
     def __init__(self, key: Key, service: int, peer: Key, name: str, qkey: int) -> None:
-        self.key = key
         self.service = service
-        self.codes = CODES[service]
+        self.adapter = key[0]
+        self.allowed = _ALLOWED[service]
         self.peer = peer
         self.other: End | None = None
         self.name = name
@@ -127,13 +138,14 @@ class WireOracle:
     def __init__(self, report: Report, losses: dict[Key, list[int]]) -> None:
         self.report = report
         self._links = Links(losses)
-        self._ends: dict[Key, End] = {}
+        self._ends: dict[int, End] = {}
         self._checksums = Checksums()
-        self._last: tuple[int, bytes] = (-1, b"")
+        self._last_destination = -1
+        self._last_data = b""
 
     def connect(self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0) -> None:
         """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself."""
-        end = self._ends[one] = End(one, service, other, terms.name, qkey)
+        end = self._ends[_number_of(one)] = End(one, service, other, terms.name, qkey)
         for known in self._ends.values():
             known.other = None
         if service != RC:
@@ -143,26 +155,26 @@ class WireOracle:
         end.responder = Responder(terms, self.report)
         requesters = [
             found.requester
-            for key, found in self._ends.items()
-            if found.requester is not None and key[0] == one[0] and found.peer[0] == other[0]
+            for found in self._ends.values()
+            if found.requester is not None and found.adapter == one[0] and found.peer[0] == other[0]
         ]
         for requester in requesters:
             requester.sharers = len(requesters)
 
     def posted(self, one: Key, count: int) -> None:
         """A program posts so many receives to its queue pair's own queue."""
-        end = self._ends.get(one)
+        end = self._ends.get(_number_of(one))
         if end is not None and end.responder is not None:
             end.responder.posted = max(end.responder.posted, 0) + count
 
     def failed(self, one: Key, status: int) -> None:
         """A program was told that a request, or a receive, of its queue pair ended with an error."""
-        end = self._ends.get(one)
+        end = self._ends.get(_number_of(one))
         if end is None or end.requester is None or end.responder is None:
             return
         end.requester.failed(status)
         end.responder.strict = False
-        peer = self._ends.get(end.peer)
+        peer = self._ends.get(_number_of(end.peer))
         if peer is not None and peer.requester is not None:
             peer.requester.strict = False
 
@@ -176,46 +188,52 @@ class WireOracle:
         """Adapter ``source`` sent a packet to adapter ``destination``: between the GIDs of ``route``, or
         natively as it is ``whole``, LRH … VCRC.
         """
-        if len(data) < SHORTEST_BYTES:
+        if len(data) < _SHORTEST_BYTES:
             self.report.fail("packets as long as they should be", f"from adapter {source}: {data.hex()}")
             return
-        # of long packets every fourth: they are made in one way
-        if (len(data) < SAMPLED_BYTES or not data[11] & 3) and not (
+        if not (
             self._checksums.is_right(data, route)
             if whole is data
             else is_right_native(data, whole[: len(whole) - len(data) - VCRC_BYTES])
         ):
             self.report.fail("every packet has its ICRC", f"from adapter {source}: {data[:12].hex()} …")
-        there = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
+        there = self._end_of(destination, data)
         if there is None:
             self._unknown(source, data)
             return
         here = there.other
-        if there.service == UD:
-            if data == self._last[1] and destination != self._last[0]:
+        if there.service == _UD:
+            if data == self._last_data and destination != self._last_destination:
                 return  # one datagram to a group
-            self._last = destination, data
-            here = self._ends.get((source, be(data, 17, 20)))
+            self._last_destination, self._last_data = destination, data
+            here = self._ends.get(source << 24 | be(data, 17, 20))
         elif here is None:
-            here = there.other = self._ends.get(there.peer)
-        if here is None or here.key[0] != source:
+            here = there.other = self._ends.get(_number_of(there.peer))
+        if here is None or here.adapter != source:
             self._fail(there, "packets go to the peer", f"{data[:12].hex()} … from adapter {source}")
             return
-        if data[0] not in here.codes:
+        if not here.allowed[data[0]]:
             self._fail(here, "opcodes of the service", f"{data[0]:#04x}")
             return
         code = data[0] & 0x1F
-        if data[1] & 0xCF != MIGREQ or data[2:5] != CLEAN or data[8] & 0x7F or there.service == UD:
+        if (
+            data[1] & 0xCF != _MIGREQ or data[2] & data[3] != 0xFF or data[4] or data[8] & 0x7F
+            or there.service == _UD
+        ):  # fmt: skip
             self._look_at_fields(here, there, code, data)
         if here.unreliable is not None:
             here.unreliable.sent(code, data)
         elif here.requester is not None and here.responder is not None:
-            if code in ANSWERS:
+            if _ANSWERS >> code & 1:
                 here.responder.sent(now, code, data)
                 if here.responder.over:
                     here.requester.over = True
             else:
                 here.requester.sent(now, code, data)
+
+    def _end_of(self, adapter: int, data: bytes) -> End | None:
+        """The queue pair of an adapter to which a packet goes."""
+        return self._ends.get(adapter << 24 | data[5] << 16 | data[6] << 8 | data[7])
 
     def _unknown(self, source: int, data: bytes) -> None:
         """A packet goes to a queue pair that nobody told of."""
@@ -225,11 +243,13 @@ class WireOracle:
 
     def received(self, now: int, destination: int, data: bytes) -> None:
         """A packet that an adapter sent arrives as it was, or with another shape that passes for its own."""
-        end = self._ends.get((destination, data[5] << 16 | data[6] << 8 | data[7]))
+        if len(data) < _SHORTEST_BYTES:
+            return  # that it was sent so has been said
+        end = self._end_of(destination, data)
         if end is None or end.requester is None or end.responder is None:
             return
         code = data[0] & 0x1F
-        if code in ANSWERS:
+        if _ANSWERS >> code & 1:
             end.requester.received(now, code, data)
             if end.requester.over:
                 end.responder.over = True
@@ -243,7 +263,7 @@ class WireOracle:
 
     def malformed(self, destination: int, data: bytes) -> None:
         """What arrives next has been given a shape that cannot be."""
-        end = self._ends.get((destination, be(data, 5, 8)))
+        end = self._end_of(destination, data) if len(data) >= _SHORTEST_BYTES else None
         if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
             end.responder.malformed(data[0] & 0x1F, data)
 
@@ -251,7 +271,7 @@ class WireOracle:
         """A packet that nobody sent arrives.  Where only its PSN is wrong its receiver may miss what seems to
         be before it.
         """
-        end = self._ends.get((destination, be(data, 5, 8)))
+        end = self._end_of(destination, data) if len(data) >= _SHORTEST_BYTES else None
         if end is not None and end.responder is not None:
             end.responder.forged(data)
 

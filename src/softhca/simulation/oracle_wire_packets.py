@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What the wire's oracle reads in packets: fields, lengths, tables of the standard, the ICRC.
 
 Written from the standard alone, with slices of bytes: nothing here is shared with what makes the packets.
@@ -6,10 +7,18 @@ A *packet* is BTH … ICRC.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import cython
 from isal import isal_zlib
+
+
+def mask_of(codes: Iterable[int]) -> int:
+    """A set of opcodes below 32 as bits: ``mask >> code & 1`` says whether one is in it."""
+    return sum(1 << code for code in set(codes))
+
 
 # the low five bits of opcodes (IBTA vol. 1, table 38)
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0x00, 0x01, 0x02, 0x04
@@ -48,11 +57,8 @@ LENGTHS = {
     for code in (READ_REQUEST, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPARE_SWAP, FETCH_ADD)
 }
 """Of packets without payload."""
-CONTINUATIONS = {
-    SEND_FIRST: frozenset({0x01, 0x02, 0x03, 0x16}), SEND_MIDDLE: frozenset({0x01, 0x02, 0x03, 0x16}),
-    WRITE_FIRST: frozenset({0x07, 0x08, 0x09}), WRITE_MIDDLE: frozenset({0x07, 0x08, 0x09}),
-}  # fmt: skip
-"""What may follow inside a message; elsewhere only what begins one (tables 39, 40)."""
+NOTHING = 0x1F
+"""In place of an opcode: none was sent."""
 
 ACK, RNR_NAK, NAK = 0, 1, 3
 NO_LIMIT = 31
@@ -68,6 +74,16 @@ RESIDUE = 0x2144DF1C
 """The CRC-32 of whatever ends in its own CRC-32."""
 TIMEOUT_UNIT_NS = 4_096
 RNR_RETRY_INFINITE = 7
+
+_EXTENSION_BYTES: bytes = cython.declare(bytes, bytes(EXTENSIONS.get(code, 0) for code in range(256)))
+_BEHIND_EXTENSION_BYTES: int = cython.declare(cython.int, BTH_BYTES + ICRC_BYTES)
+_FULL: int = cython.declare(cython.uint, mask_of(FIRSTS | MIDDLES))
+_LASTS: int = cython.declare(cython.uint, mask_of(LASTS))
+_INNER: int = cython.declare(cython.uint, mask_of(MIDDLES | LASTS))
+_OPEN_SENDS: int = cython.declare(cython.uint, mask_of({SEND_FIRST, SEND_MIDDLE}))
+_OPEN_WRITES: int = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_MIDDLE}))
+_SEND_PARTS: int = cython.declare(cython.uint, mask_of({0x01, 0x02, 0x03, 0x16}))
+_WRITE_PARTS: int = cython.declare(cython.uint, mask_of({0x07, 0x08, 0x09}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +125,7 @@ class Links:
 
 
 def position_of(data: bytes, near: int) -> int:
-    """A packet's PSN without its wrap: the one nearest to ``near``."""
+    """The PSN of a packet, which has at least its BTH, without its wrap: the one nearest to ``near``."""
     return near_to(data[9] << 16 | data[10] << 8 | data[11], near)
 
 
@@ -121,17 +137,35 @@ def near_to(value: int, near: int) -> int:
 
 def packets_of(length_bytes: int, mtu_bytes: int) -> int:
     """How many packets carry a message of a length; none is one, too."""
-    return -(-length_bytes // mtu_bytes) or 1
+    return (length_bytes + mtu_bytes - 1) // mtu_bytes or 1
 
 
 def be(data: bytes, first: int, end: int) -> int:
-    """A field."""
-    return int.from_bytes(data[first:end], "big")
+    """A field of at most eight bytes; those behind the packet's end do not count."""
+    value = 0
+    for at in range(first, min(end, len(data))):
+        value = value << 8 | data[at]
+    return value
 
 
 def payload_bytes(data: bytes, code: int) -> int:
     """Bytes of payload without pad; negative where the packet is too short."""
-    return len(data) - BTH_BYTES - EXTENSIONS.get(code, 0) - (data[1] >> 4 & 3) - ICRC_BYTES
+    return len(data) - _BEHIND_EXTENSION_BYTES - _EXTENSION_BYTES[code] - (data[1] >> 4 & 3)
+
+
+def inside(before: int) -> bool:
+    """Whether a message goes on behind a packet of this opcode."""
+    return (_OPEN_SENDS | _OPEN_WRITES) >> before & 1 == 1
+
+
+def follows(code: int, before: int) -> bool:
+    """Whether an opcode may come behind another: inside a message its parts, elsewhere what begins one
+    (tables 39, 40)."""
+    if _OPEN_SENDS >> before & 1:
+        return _SEND_PARTS >> code & 1 == 1
+    if _OPEN_WRITES >> before & 1:
+        return _WRITE_PARTS >> code & 1 == 1
+    return _INNER >> code & 1 == 0
 
 
 def wrong_length(data: bytes, code: int, mtu_bytes: int) -> str:
@@ -142,30 +176,46 @@ def wrong_length(data: bytes, code: int, mtu_bytes: int) -> str:
     count = payload_bytes(data, code)
     if count < 0 or len(data) & 3:
         return f"{len(data)} bytes with {data[1] >> 4 & 3} of pad"
-    if code in FIRSTS or code in MIDDLES:
+    if _FULL >> code & 1:
         return "" if count == mtu_bytes else f"{count} bytes, the path MTU is {mtu_bytes}"
     if count > mtu_bytes:
         return f"{count} bytes, the path MTU is {mtu_bytes}"
-    return "a last packet without payload" if code in LASTS and not count else ""
+    return "a last packet without payload" if not count and _LASTS >> code & 1 else ""
 
 
 class Checksums:
-    """The ICRC, with what it covers of the headers in front kept for each route and length."""
+    """The ICRC, with what it covers of the headers in front kept for each route and length.
+
+    It takes byte 4 of the BTH as ones (7.8.1).  That byte is zero nearly always; so the CRC is made over the
+    packet as it is, and the residue that is right for that, by length, is kept too: a CRC is linear.
+    """
 
     KEPT = 4_096
 
     def __init__(self) -> None:
-        self._starts: dict[tuple[bytes, bytes, int, int], int] = {}
+        self._known: dict[tuple[bytes, bytes, int, int], tuple[int, int]] = {}
 
     def is_right(self, data: bytes, route: Any) -> bool:
-        """Whether a packet between two GIDs (``route``) has its ICRC."""
+        """Whether a packet of at least a BTH between two GIDs (``route``) has its ICRC."""
         key = (route.source, route.destination, route.source_port, len(data))
-        start = self._starts.get(key)
-        if start is None:
-            if len(self._starts) >= self.KEPT:
-                self._starts.clear()
-            start = self._starts[key] = isal_zlib.crc32(_front(*key))
-        return isal_zlib.crc32(data[:4] + b"\xff" + data[5:], start) == RESIDUE
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= self.KEPT:
+                self._known.clear()
+            known = self._known[key] = isal_zlib.crc32(_front(*key)), RESIDUE ^ _ones(len(data))
+        start, residue = known
+        if data[4]:
+            data = data[:4] + b"\0" + data[5:]
+        found: int = isal_zlib.crc32(data, start)
+        return found == residue
+
+
+def _ones(packet_bytes: int) -> int:
+    """What the CRC of a packet changes by when byte 4 of the BTH becomes ones."""
+    zeros = bytes(packet_bytes)
+    changed: int = isal_zlib.crc32(zeros[:4] + b"\xff" + zeros[5:])
+    unchanged: int = isal_zlib.crc32(zeros)
+    return changed ^ unchanged
 
 
 def is_right_native(data: bytes, front: bytes) -> bool:

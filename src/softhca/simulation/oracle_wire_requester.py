@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What the requests of a reliable queue pair may look like on the wire (IBTA vol. 1, 9.7.2 to 9.7.7).
 
 A `Requester` sees what one queue pair sends as a requester and what of its peer's answers arrives; from
@@ -7,20 +8,20 @@ Positions are PSNs without their wrap.
 
 from __future__ import annotations
 
+import cython
+
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire_packets import (
     ACK,
     ACKNOWLEDGE,
     ATOMICS,
-    CONTINUATIONS,
     CREDIT_COUNTS,
     ENDS,
-    LASTS,
     LENGTHS,
     MESSAGES,
-    MIDDLES,
     NAK,
     NO_LIMIT,
+    NOTHING,
     READ_MIDDLE,
     READ_REQUEST,
     RNR_NAK,
@@ -35,6 +36,9 @@ from softhca.simulation.oracle_wire_packets import (
     Links,
     Terms,
     be,
+    follows,
+    inside,
+    mask_of,
     near_to,
     packets_of,
     payload_bytes,
@@ -46,6 +50,19 @@ LATE_NS = 200_000
 """So much later than it could a queue pair goes on after an RNR NAK in a world without losses."""
 RETRY_EXCEEDED, RNR_EXCEEDED = 12, 13
 """ibv_wc_status"""
+_ACK = cython.declare(cython.int, ACK)
+_ACKNOWLEDGE = cython.declare(cython.int, ACKNOWLEDGE)
+_ENDS = cython.declare(cython.uint, mask_of(ENDS))
+_MESSAGES = cython.declare(cython.uint, mask_of(MESSAGES))
+_NO_LIMIT = cython.declare(cython.int, NO_LIMIT)
+_READ_MIDDLE = cython.declare(cython.int, READ_MIDDLE)
+_READ_REQUEST = cython.declare(cython.int, READ_REQUEST)
+_SENDS = cython.declare(cython.uint, mask_of(SENDS))
+_TAKING = cython.declare(cython.uint, mask_of(SENDS | WITH_IMMEDIATE_WRITES))
+_ATOMICS = cython.declare(cython.uint, mask_of(ATOMICS))
+_WITH_RETH = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1}))
+_OPEN_WRITES = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_MIDDLE}))
+
 Range = tuple[int, int, int, int]
 """What an RDMA READ asks for: its end (position), address, key and bytes."""
 
@@ -62,6 +79,8 @@ class Requester:
         self.links = links
         self.sharers = 1
         self.high = self.una = self.cursor = terms.psn
+        self._first_psn = terms.psn
+        self._mtu_bytes = terms.mtu_bytes
         self.timeout_ns = TIMEOUT_UNIT_NS << terms.timeout if terms.timeout else 0
         self.over = False
         self.strict = terms.strict
@@ -71,7 +90,7 @@ class Requester:
         self._sent_ns: dict[int, int] = {}
         self._awaited: list[tuple[int, int]] = []
         self._open: list[tuple[int, int]] = []
-        self._before = -1
+        self._before = NOTHING
         self._first = terms.psn
         self._left_bytes = -1
         self._messages = 0
@@ -99,12 +118,13 @@ class Requester:
             self.fail("nothing is sent after the end", f"PSN {be(data, 9, 12)}")
             return
         at = position_of(data, self.high)
-        if at > self.high or at < self.terms.psn or (at > self.cursor and at > self.una):
+        if at > self.high or at < self._first_psn or (at > self.cursor and at > self.una):
             self.fail("PSNs without gaps", f"PSN {at & 0xFFFFFF} after {self.cursor - 1 & 0xFFFFFF}")
             return
         refused = self._rnr
         if refused is not None:
-            self._look_at_delay(now, at < self.cursor and self._progress_ns <= refused[0], *refused)
+            since_ns, delay_ns = refused
+            self._look_at_delay(now, at < self.cursor and self._progress_ns <= since_ns, since_ns, delay_ns)
             self._rnr = None
         if at < self.cursor:
             self._go_back(now, at, refused is not None)
@@ -116,15 +136,15 @@ class Requester:
             self.fail("what is asked for goes again", f"PSN {at & 0xFFFFFF} goes instead")
         self._owed = False
         end = at + 1
-        if code == READ_REQUEST:
-            end = at + packets_of(be(data, 24, 28), self.terms.mtu_bytes)
+        if code == _READ_REQUEST:
+            end = at + packets_of(be(data, 24, 28), self._mtu_bytes)
         if at == self.high:
             self._look_at_new(at, end, code, data)
-        elif code == READ_REQUEST:
+        elif code == _READ_REQUEST:
             self._look_at_part(at, end, data)
         else:
             self._look_at_copy(at, data)
-        if code == READ_REQUEST or code in ATOMICS:
+        if code == _READ_REQUEST or _ATOMICS >> code & 1:
             self._open = [one for one in self._open if one[1] > self.una]
             self._open.append((at, end))
             if len(self._open) > self.terms.reads:
@@ -136,39 +156,38 @@ class Requester:
 
     def _look_at_new(self, at: int, end: int, code: int, data: bytes) -> None:
         """A packet that was never sent before: opcode, lengths, credits."""
-        expected = CONTINUATIONS.get(self._before)
-        if (code not in expected) if expected is not None else (code in MIDDLES or code in LASTS):
+        if not follows(code, self._before):
             self.fail("opcodes in sequence", f"{code:#04x} after {self._before:#04x}")
+        if not inside(self._before):
+            self._first = at
         self._before = code
-        if code in MESSAGES:
-            wrong = wrong_length(data, code, self.terms.mtu_bytes) or self._wrong_total(code, data)
+        if _MESSAGES >> code & 1:
+            wrong = wrong_length(data, code, self._mtu_bytes) or self._wrong_total(code, data)
             if wrong:
                 self.fail("packets as long as they should be", f"PSN {at & 0xFFFFFF}: {wrong}")
         elif len(data) != LENGTHS[code]:
             self.fail("packets as long as they should be", f"PSN {at & 0xFFFFFF}: {len(data)} bytes")
-        if expected is None:
-            self._first = at
         if self._limit >= 0:
             self._look_at_credits(at, code)
-        if code in ENDS:
+        if _ENDS >> code & 1:
             self._messages += 1
-        if code == READ_REQUEST:
+        if code == _READ_REQUEST:
             self._reads[at] = (end, be(data, 12, 20), be(data, 20, 24), be(data, 24, 28))
             self._awaited.append((at, end))
         else:
             self._packets[at] = data
-            if code in ATOMICS:
+            if _ATOMICS >> code & 1:
                 self._awaited.append((at, end))
 
     def _wrong_total(self, code: int, data: bytes) -> str:
         """An RDMA WRITE brings as many bytes as its RETH says (9.7.4.1.6)."""
-        if code in SENDS:
+        if _SENDS >> code & 1:
             return ""
-        if code == WRITE_FIRST or code >= WRITE_ONLY:
+        if _WITH_RETH >> code & 1:
             self._left_bytes = be(data, 24, 28)
         self._left_bytes -= payload_bytes(data, code)
-        ends = code not in (WRITE_FIRST, WRITE_MIDDLE)
-        if self._left_bytes < 0 or (ends and self._left_bytes) or not (ends or self._left_bytes):
+        ends = not _OPEN_WRITES >> code & 1
+        if self._left_bytes < 0 or ends == (self._left_bytes > 0):
             return f"{self._left_bytes} bytes of the message are left"
         return ""
 
@@ -177,7 +196,7 @@ class Requester:
 
         Once that is acknowledged its message has a receive, and the rest may follow.
         """
-        if self._messages < self._limit or not (code in SENDS or code in WITH_IMMEDIATE_WRITES):
+        if self._messages < self._limit or not _TAKING >> code & 1:
             return
         if self.una <= self._first and at > self.una:
             text = f"PSN {at & 0xFFFFFF} of message {self._messages + 1}, {self._limit} may go"
@@ -209,7 +228,7 @@ class Requester:
         if before is None:
             if at >= self.una:
                 self.fail("packets are repeated as they were", f"PSN {at & 0xFFFFFF} is another request")
-        elif before[:8] != data[:8] or before[9:-4] != data[9:-4]:
+        elif before[:8] != data[:8] or before[9 : len(before) - 4] != data[9 : len(data) - 4]:
             self.fail("packets are repeated as they were", f"PSN {at & 0xFFFFFF} has changed")
 
     # going back
@@ -263,8 +282,10 @@ class Requester:
             self.fail("time-outs come", f"{place} after {waited_ns} ns, T is {self.timeout_ns} ns")
         elif self.strict and self.terms.steady and not self.links.disorderly:
             since = min(self._progress_ns, self._last_ns) - self.timeout_ns
-            if not any(times and times[-1] >= since for times in self.links.losses.values()):
-                self.fail("nothing is sent again without cause", f"{place}: nothing was lost")
+            for times in self.links.losses.values():
+                if times and times[len(times) - 1] >= since:
+                    return
+            self.fail("nothing is sent again without cause", f"{place}: nothing was lost")
 
     # what comes back
 
@@ -273,15 +294,15 @@ class Requester:
         if self.over:
             return
         at = position_of(data, self.una)
-        kind = ACK
-        if code != READ_MIDDLE:
+        kind = _ACK
+        if code != _READ_MIDDLE:
             kind = data[12] >> 5 & 3
         if at < self.una or at >= self.high:
-            if at == self.una - 1 and code == ACKNOWLEDGE and kind == ACK:
+            if at == self.una - 1 and code == _ACKNOWLEDGE and kind == _ACK:
                 self._take_credits(data)
             return
-        if code == ACKNOWLEDGE:
-            if kind == ACK:
+        if code == _ACKNOWLEDGE:
+            if kind == _ACK:
                 self._take_credits(data)
                 self._advance(now, at + 1)
             elif kind == RNR_NAK:
@@ -297,12 +318,13 @@ class Requester:
         if at != self.una:
             self._ask()
             return
-        if not self._awaited or not self._awaited[0][0] <= at < self._awaited[0][1]:
+        first, last = self._awaited[0] if self._awaited else (at + 1, at)
+        if not first <= at < last:
             self.over = True
             return
-        if code != READ_MIDDLE:
+        if code != _READ_MIDDLE:
             self._take_credits(data)
-        if at + 1 == self._awaited[0][1]:
+        if at + 1 == last:
             del self._awaited[0]
         self._move(now, at + 1)
 
@@ -327,12 +349,13 @@ class Requester:
     def _advance(self, now: int, end: int) -> None:
         """All before ``end`` is answered, but for READs and atomics whose answers have not come: those are
         lost (implied NAK, 9.7.5.2.6)."""
-        if self._awaited and self._awaited[0][0] < end:
-            missing = self._awaited[0][1] <= end
-            self._move(now, max(self.una, self._awaited[0][0]))
-            if missing:
-                self._ask()
-            return
+        if self._awaited:
+            first, last = self._awaited[0]
+            if first < end:
+                self._move(now, max(self.una, first))
+                if last <= end:
+                    self._ask()
+                return
         self._move(now, end)
 
     def _ask(self) -> None:
@@ -366,7 +389,7 @@ class Requester:
     def _take_credits(self, data: bytes) -> None:
         """So many messages may be sent (9.7.7.2.4)."""
         code = data[12] & 31
-        if code == NO_LIMIT:
+        if code == _NO_LIMIT:
             self._limit = -1
         else:
             known = self._limit if self._limit >= 0 else 0

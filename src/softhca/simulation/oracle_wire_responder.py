@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What the answers of a reliable queue pair may look like on the wire (IBTA vol. 1, 9.7.4, 9.7.5).
 
 A `Responder` sees which requests reach one queue pair undamaged and what it answers.  It executes nothing:
@@ -8,6 +9,8 @@ Positions are PSNs without their wrap.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+
+import cython
 
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire_packets import (
@@ -30,10 +33,25 @@ from softhca.simulation.oracle_wire_packets import (
     WRITE_FIRST,
     Terms,
     be,
+    mask_of,
     packets_of,
     payload_bytes,
     position_of,
 )
+
+_ACK = cython.declare(cython.int, ACK)
+_ACKNOWLEDGE = cython.declare(cython.int, ACKNOWLEDGE)
+_ATOMIC_ACKNOWLEDGE = cython.declare(cython.int, ATOMIC_ACKNOWLEDGE)
+_ATOMICS = cython.declare(cython.uint, mask_of(ATOMICS))
+_ENDS = cython.declare(cython.uint, mask_of(ENDS))
+_MESSAGES = cython.declare(cython.uint, mask_of(MESSAGES))
+_NO_LIMIT = cython.declare(cython.int, NO_LIMIT)
+_READ_BEGINS = cython.declare(cython.uint, mask_of({READ_FIRST, READ_ONLY}))
+_READ_ENDS = cython.declare(cython.uint, mask_of({READ_LAST, READ_ONLY}))
+_READ_MIDDLE = cython.declare(cython.int, READ_MIDDLE)
+_READ_REQUEST = cython.declare(cython.int, READ_REQUEST)
+_TAKES = cython.declare(cython.uint, mask_of(TAKES))
+_NOWHERE = cython.declare(cython.longlong, -1 << 48)
 
 KEPT_ANSWERS = 256
 """READs and atomics that are remembered; no queue pair may answer so old ones again."""
@@ -49,6 +67,7 @@ class Responder:
         self.terms = terms
         self.report = report
         self.front = terms.peer_psn
+        self._mtu_bytes = terms.mtu_bytes
         self.strict = terms.strict
         self.over = False
         self.posted = -1
@@ -56,14 +75,14 @@ class Responder:
         self._taken: list[int] = []
         self._reads: dict[int, tuple[int, int]] = {}
         self._values: dict[int, bytes | None] = {}
-        self._answering: tuple[int, int, int] | None = None
+        self._next = _NOWHERE
+        self._next_end = self._left_bytes = 0
         self._beyond = -1
         self._gap_ns = -1
         self._told = -1
         self._due = -1
         self._due_ns = -1
         self._refusal = -1
-        self._msn = 0
         self._malformed = -1
         self._doomed = False
 
@@ -91,33 +110,34 @@ class Responder:
 
     def _again(self, now: int, at: int, code: int, data: bytes) -> None:
         """A duplicate: SEND and RDMA WRITE are acknowledged again (9.7.5.1), READs answered in part."""
-        if code in MESSAGES:
+        if _MESSAGES >> code & 1:
             if data[8] & 0x80:
                 self._expect_answer(now, at)
-        elif code == READ_REQUEST:
+        elif code == _READ_REQUEST:
             length = be(data, 24, 28)
-            self._reads[at] = (at + packets_of(length, self.terms.mtu_bytes), length)
+            self._reads[at] = (at + packets_of(length, self._mtu_bytes), length)
             self._forget_oldest()
 
     def _execute(self, now: int, at: int, code: int, data: bytes) -> None:
         end = at + 1
-        if code == READ_REQUEST:
+        if code == _READ_REQUEST:
             length = be(data, 24, 28)
-            end = at + packets_of(length, self.terms.mtu_bytes)
+            end = at + packets_of(length, self._mtu_bytes)
             self._reads[at] = (end, length)
-        elif code in ATOMICS:
+            self._forget_oldest()
+        elif _ATOMICS >> code & 1:
             self._values[at] = None
-        self._forget_oldest()
-        if code in TAKES:
+            self._forget_oldest()
+        if _TAKES >> code & 1:
             if len(self._taken) >= self.posted >= 0 and self._refusal < 0:
                 self._refusal = at
                 self._expect_answer(now, at)
             self._taken.append(at)
-        if code in ENDS:
+        if _ENDS >> code & 1:
             self._ends.append(at)
             if self._doomed:
                 self._doomed, self._malformed = False, at
-        if data[8] & 0x80 or code not in MESSAGES:
+        if data[8] & 0x80 or not _MESSAGES >> code & 1:
             self._expect_answer(now, end - 1)
         self.front = end
         if self._gap_ns != now or self._beyond < end:
@@ -170,23 +190,23 @@ class Responder:
             self.fail("nothing is sent after the end", f"answer {code:#04x} for PSN {be(data, 9, 12)}")
             return
         at = position_of(data, self.front)
-        kind = data[12] >> 5 & 3 if code != READ_MIDDLE else ACK
-        if code != ACKNOWLEDGE:
-            if code == ATOMIC_ACKNOWLEDGE:
+        kind = data[12] >> 5 & 3 if code != _READ_MIDDLE else _ACK
+        if code != _ACKNOWLEDGE:
+            if code == _ATOMIC_ACKNOWLEDGE:
                 self._look_at_atomic(at, data)
             else:
                 self._look_at_read(at, code, data)
-            if kind != ACK:
+            if kind != _ACK:
                 self.fail("answers only to what came", f"a NAK in {code:#04x}")
         elif len(data) != LENGTHS[ACKNOWLEDGE]:
             self.fail("packets as long as they should be", f"an ACK of {len(data)} bytes")
-        elif kind == ACK:
+        elif kind == _ACK:
             self._look_at_acknowledgement(at, data)
         else:
             self._look_at_refusal(at, kind, data)
-        if kind == ACK and code != READ_MIDDLE:
+        if kind == _ACK and code != _READ_MIDDLE:
             self._look_at_credits(data)
-            if 0 <= self._malformed <= at:
+            if self._malformed >= 0 and self._malformed <= at:
                 self.fail("what cannot be is refused", f"PSN {self._malformed & 0xFFFFFF} was acknowledged")
             if at >= self._due and self._refusal < 0:
                 self._due_ns = -1
@@ -249,7 +269,7 @@ class Responder:
     def _look_at_credits(self, data: bytes) -> None:
         """An AETH gives no more credits than there are receives (9.7.7.2)."""
         code = data[12] & 31
-        if code == NO_LIMIT or self.posted < 0:
+        if code == _NO_LIMIT or self.posted < 0:
             return
         left = max(self.posted - len(self._taken), 0)
         if CREDIT_COUNTS[code] > left:
@@ -258,26 +278,27 @@ class Responder:
     def _look_at_read(self, at: int, code: int, data: bytes) -> None:
         """The packets of one READ's answer follow each other: full ones, the last as long as is left
         (9.7.5.1)."""
-        place = f"PSN {at & 0xFFFFFF}"
-        if code in (READ_FIRST, READ_ONLY):
+        if _READ_BEGINS >> code & 1:
             asked = self._reads.get(at)
             if asked is None:
-                self.fail("answers only to what came", f"READ response {place}")
+                self.fail("answers only to what came", f"READ response PSN {at & 0xFFFFFF}")
                 return
             end, left = asked
-        elif self._answering is None or self._answering[0] != at:
-            self.fail("READ responses in order", f"{place} after {self._answering}")
-            self._answering = None
+        elif self._next != at:
+            awaited = "none" if self._next == _NOWHERE else str(self._next & 0xFFFFFF)
+            self.fail("READ responses in order", f"PSN {at & 0xFFFFFF}, expected {awaited}")
+            self._next = _NOWHERE
             return
         else:
-            _, end, left = self._answering
-        last = code in (READ_LAST, READ_ONLY)
+            end, left = self._next_end, self._left_bytes
+        last = _READ_ENDS >> code & 1 == 1
         count = payload_bytes(data, code)
-        expected = left if last else self.terms.mtu_bytes
+        expected = left if last else self._mtu_bytes
         if last != (at + 1 == end) or count != expected:
-            self.fail("READ responses in order", f"{place}: {code:#04x} of {count} bytes, {left} are left")
-        self._answering = None if last else (at + 1, end, left - count)
-        if code != READ_MIDDLE:
+            text = f"PSN {at & 0xFFFFFF}: {code:#04x} of {count} bytes, {left} are left"
+            self.fail("READ responses in order", text)
+        self._next, self._next_end, self._left_bytes = _NOWHERE if last else at + 1, end, left - count
+        if code != _READ_MIDDLE:
             self._look_at_count(data, bisect_right(self._ends, at), len(self._ends))
 
     def _look_at_atomic(self, at: int, data: bytes) -> None:
