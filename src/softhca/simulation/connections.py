@@ -37,8 +37,6 @@ class Connections:
         self._scenario = conditions.scenario
         self._faults = conditions.faults
         self._dice = dice
-        every = conditions.scenario.watched_every
-        self._watched = every == 1 or dice.randrange(every) == 0
         self._raw_receivers: dict[int, int] = {}
 
     # queues
@@ -151,7 +149,7 @@ class Connections:
         self, program: Endpoint, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int
     ) -> None:
         """Let the wire's oracle follow a queue pair, if its packets pass a wire."""
-        if not self._watched or program.internal or (self._scenario.drain and self._faults.receives):
+        if program.internal or (self._scenario.drain and self._faults.receives):
             return  # a drained send queue begins to count its RNR retries anew
         conditions = self._conditions
         terms = Terms(

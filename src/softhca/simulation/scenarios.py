@@ -43,8 +43,7 @@ class Scenario:
     ``receives_first``: receives posted before the traffic begins (0: all); then one more each
     ``receive_every_ns``, if it is not 0.  ``shared``: receives come from one shared receive queue a host.
     ``legal``: statuses with which requests may fail in this world; where packets vanish they may time out.
-    ``first_psn``: −1 is drawn from the seed.  ``watched_every``: the wire's oracle follows one world in so
-    many.
+    ``first_psn``: −1 is drawn from the seed.
     ``link``: ``ipv4``, ``ipv6``, ``native``, or ``raw`` (native, for raw datagrams alone).
     ``partition``: the seed cuts one direction, sometimes for ever.  ``forged``: behind so many packets a
     stranger sends one of his.  ``tampered``: so many requests are replaced by malformed ones.  ``trespass``:
@@ -76,7 +75,6 @@ class Scenario:
     trespass: bool = False
     crash: bool = False
     quit: bool = False
-    watched_every: int = 1
     greedy: bool = False
     drain: bool = False
     revoke: bool = False
@@ -121,7 +119,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rc-bulk", "long RC messages, many packets each", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
-            Faults(loss=0.002, delay_ns=3_000), pairs=3, operations=6, largest_bytes=300_000, watched_every=3,
+            Faults(loss=0.002, delay_ns=3_000), pairs=3, operations=6, largest_bytes=300_000,
         ),
         Scenario(
             "fabric", "RC between four adapters, and inside each", RC, _RC_KINDS,
@@ -186,7 +184,7 @@ SCENARIOS = {
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario(
             "uc-bulk", "long UC messages, many packets each", UC, _UC_KINDS, pairs=1, operations=8,
-            largest_bytes=300_000, watched_every=3,
+            largest_bytes=300_000,
         ),
         Scenario(
             "rc-drain", "RC while programs let their send queues drain, and go on", RC, _RC_KINDS,
