@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import importlib.util
+import mmap
 import os
 import random
 import select
@@ -332,6 +333,48 @@ def test_a_full_socket_gives_eagain_instead_of_blocking(body: Any) -> None:
     assert results[0] == 1000
     assert results[-1] == -errno.EAGAIN
     assert set(results) == {1000, -errno.EAGAIN}
+
+
+def page_state(address: int) -> str:
+    """The rights of what is mapped at an address, as the system tells them."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, high = (int(end, 16) for end in line.split()[0].split("-"))
+        if low <= address < high:
+            return line.split()[1]
+    return ""
+
+
+@every_body
+def test_a_page_of_a_file_is_put_over_a_reserved_range_and_taken_away_again(body: Any) -> None:
+    file = os.memfd_create("test")
+    os.ftruncate(file, 4 * mmap.PAGESIZE)
+    for page in range(4):
+        os.pwrite(file, bytes([page + 1]) * mmap.PAGESIZE, page * mmap.PAGESIZE)
+    reserved = mmap.mmap(-1, 3 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    a = body.address_of(reserved)
+    assert body.map_pages(a + mmap.PAGESIZE, mmap.PAGESIZE, file, 3 * mmap.PAGESIZE) == 0
+    assert reserved[mmap.PAGESIZE - 1 : mmap.PAGESIZE + 1] == b"\0\4", "the page, and nothing in front of it"
+    assert reserved[2 * mmap.PAGESIZE - 1 : 2 * mmap.PAGESIZE + 1] == b"\4\0", "… nor behind it"
+    reserved[mmap.PAGESIZE] = 9
+    assert os.pread(file, 1, 3 * mmap.PAGESIZE) == b"\x09", "it is shared, and may be written"
+    assert page_state(a + mmap.PAGESIZE) == "rw-s"
+    assert body.hide_pages(a + mmap.PAGESIZE, mmap.PAGESIZE) == 0
+    assert [page_state(a + page * mmap.PAGESIZE) for page in range(3)] == ["rw-p", "---p", "rw-p"]
+    os.close(file)
+    reserved.close()
+
+
+@every_body
+def test_what_cannot_be_mapped_gives_its_errno_and_changes_nothing(body: Any) -> None:
+    reserved = mmap.mmap(-1, 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    reserved[0] = 7
+    a = body.address_of(reserved)
+    assert body.map_pages(a, mmap.PAGESIZE, -1, 0) == -errno.EBADF
+    assert body.map_pages(a, 0, 0, 0) == -errno.EINVAL
+    assert body.hide_pages(a, 0) == -errno.EINVAL
+    assert body.hide_pages(a + 1, mmap.PAGESIZE) == -errno.EINVAL
+    assert reserved[0] == 7
+    reserved.close()
 
 
 @differential

@@ -86,6 +86,18 @@ def fill(dst, byte, n):
     memset(cython.cast(cython.p_void, dst), byte & 0xFF, n)
 
 
+def map_pages(a, n, fd, offset):
+    place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_FIXED, fd, offset)
+    return 0 if place == cython.cast(cython.p_void, a) else -errno
+
+
+def hide_pages(a, n):
+    place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_NONE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0)
+    return 0 if place == cython.cast(cython.p_void, a) else -errno
+
+
 def load64(a):
     return atomic_load64(cython.cast(cython.p_ulonglong, a), ATOMIC_ACQUIRE)
 

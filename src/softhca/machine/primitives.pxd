@@ -22,6 +22,17 @@ cdef extern from "<endian.h>" nogil:
     unsigned int be32toh(unsigned int value)
     unsigned short be16toh(unsigned short value)
 
+cdef extern from "<sys/mman.h>" nogil:
+    int PROT_NONE
+    int PROT_READ
+    int PROT_WRITE
+    int MAP_SHARED
+    int MAP_PRIVATE
+    int MAP_ANONYMOUS
+    int MAP_FIXED
+    int MAP_NORESERVE
+    void* map_memory "mmap"(void* address, size_t n, int protection, int flags, int fd, long long offset)
+
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
         void* iov_base
@@ -70,6 +81,9 @@ cpdef Py_ssize_t length_of(object buffer) except -1
 
 cpdef void copy(unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
 cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n) noexcept
+
+cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
+cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept
 
 cpdef unsigned long long load64(unsigned long long a) noexcept
 cpdef void store64(unsigned long long a, unsigned long long v) noexcept

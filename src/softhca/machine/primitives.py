@@ -12,6 +12,7 @@ run time).  Where that library is missing, a lock makes them atomic between the 
 """
 
 import ctypes
+import mmap
 import platform
 import socket
 import sys
@@ -30,6 +31,10 @@ _PYBUF_SIMPLE, _PYBUF_WRITABLE = 0, 1
 # Linux's numbers; the socket module of older interpreters does not name them all.
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO, _IP_TOS, _IPV6_TCLASS = 17, 103, 104, 1, 67
 _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+# Numbers of mmap that its module does not name in every version.
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000
+_SHARE = mmap.MAP_SHARED | _MAP_FIXED
+_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
 _CONTROL_BYTES, _NAME_BYTES, _HEADER_BYTES = 128, 32, 16  # a cmsghdr is 16 bytes where size_t is 8
 
 
@@ -89,6 +94,9 @@ _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_in
 _release_buffer = _libc.PyBuffer_Release
 _release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
+_libc.mmap.argtypes = (
+    ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.mmap.restype = ctypes.c_uint64
 _move = _libc.memmove
 _move.argtypes, _move.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64), None
 _set = _libc.memset
@@ -152,6 +160,26 @@ def copy(dst: int, src: int, n: int) -> None:
 def fill(dst: int, byte: int, n: int) -> None:
     """Set ``n`` bytes to ``byte``."""
     _set(dst, byte & 0xFF, n)
+
+
+def map_pages(a: int, n: int, fd: int, offset: int) -> int:
+    """Put ``n`` bytes of a file from ``offset`` on at address ``a``, shared and writable, in place of what
+    is mapped there; 0 or −errno, and then what was there is still there.
+
+    Everything in whole pages, inside a range that the caller has reserved by a mapping of its own.
+    """
+    return _map(a, n, mmap.PROT_READ | mmap.PROT_WRITE, _SHARE, fd, offset)
+
+
+def hide_pages(a: int, n: int) -> int:
+    """Let nothing be at ``n`` bytes from ``a`` on, but keep the range reserved; 0 or −errno, otherwise as
+    ``map_pages``.  Who touches it afterwards is ended by the system (SIGSEGV).
+    """
+    return _map(a, n, _PROT_NONE, _RESERVE, -1, 0)
+
+
+def _map(a: int, n: int, protection: int, flags: int, fd: int, offset: int) -> int:
+    return 0 if _libc.mmap(a, n, protection, flags, fd, offset) == a else -ctypes.get_errno()
 
 
 def _atomic(name: str, width: int, *types: Any) -> Callable[..., int] | None:
