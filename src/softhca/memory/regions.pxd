@@ -7,7 +7,7 @@ from softhca.memory.tpt cimport TranslationTable
 cdef class Region:
     cdef public unsigned int key, pd, access, slot, generation, bound_windows
     cdef public unsigned long long va, length
-    cdef public bint valid, zero_based
+    cdef public bint valid, zero_based, paged
     cdef public unsigned int page_offset, first_entry, entry_count
     cdef public unsigned long long direct_address
     cdef public unsigned int direct_pid

@@ -71,6 +71,11 @@ class Region:
         self.generation = self.bound_windows = 0
         self.direct_address = self.direct_pid = 0
         self.fault = 0
+        self.paged = False
+
+    def dispose(self):
+        """Give back what the region stands on; its key is dead already."""
+        self.tpt.release(self.first_entry, self.entry_count)
 
     def covers(self, va, n):
         """Whether ``n`` bytes from ``va`` lie in the region (no sum that could wrap)."""
@@ -288,6 +293,12 @@ class RegionTable:
         if region is None or region.key != key or not region.valid:
             self.refusal = _KEY
             return None
+        if region.paged:
+            # what a pageable memory grants is its owner's, who may be another process
+            region.refresh()
+            if not region.valid:
+                self.refusal = _KEY
+                return None
         if region.pd != pd:
             self.refusal = _PD
             return None
@@ -301,6 +312,27 @@ class RegionTable:
         self.refusal = _NONE
         return region
 
+    def enter(self, region, key):
+        """Let a region or window made for the slot that `take_slot` gave have its place, with ``key``."""
+        region.key = key
+        self.slots[region.slot] = region
+        self._last_keys[region.slot] = key
+        self.live += 1
+
+    def give_slot(self, slot):
+        """Give a slot back that nothing has entered."""
+        self._freed.append(slot)
+
+    def leave(self, region):
+        """Give the slot of a region or window back: its key is dead at once."""
+        region.valid = False
+        region.direct_address = 0
+        region.generation += 1
+        self.slots[region.slot] = None
+        self._last_keys[region.slot] = region.key
+        self._freed.append(region.slot)
+        self.live -= 1
+
     def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False,
                  low_byte=None):
         """Register ``length`` bytes that begin ``page_offset`` bytes into the first of ``frames``.
@@ -312,32 +344,24 @@ class RegionTable:
         EFAULT for a frame that is not mapped here; ENOMEM where table entries or slots are used up.
         """
         runs = _checked(self.tpt.capacity, address_map, pd, va, length, access, frames, page_offset)
-        slot, key = self._take_slot(low_byte)
+        slot, key = self.take_slot(low_byte)
         try:
             first = self._translate(runs, access, pd)
         except OSError:
-            self._freed.append(slot)
+            self.give_slot(slot)
             raise
         region = Region(self, slot)
-        region.key = key
         self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
         region.valid = True
-        self.slots[slot] = region
-        self._last_keys[slot] = key
-        self.live += 1
+        self.enter(region, key)
         return region
 
     def deregister(self, region):
         """End a registration: its key is dead at once.  OSError EINVAL where it is dead already, EBUSY
         while memory windows are bound to it (nothing changes then)."""
         self._must_be_free(region)
-        region.valid = False
-        region.direct_address = 0
-        region.generation += 1
-        self.slots[region.slot] = None
-        self._freed.append(region.slot)
-        self.live -= 1
-        self.tpt.release(region.first_entry, region.entry_count)
+        self.leave(region)
+        region.dispose()
 
     def reregister(self, region, pd=None, access=None, translation=None):
         """Change a region's domain, access or ``translation = (address_map, va, length, frames,
@@ -349,10 +373,12 @@ class RegionTable:
         ``deregister``; nothing changes then, and the old registration stays in force.
         """
         self._must_be_free(region)
+        if region.paged:
+            raise OSError(errno.EINVAL, "what a pageable memory's region grants is its owner's to change")
         pd = region.pd if pd is None else pd
         access = region.access if access is None else access
         if translation is None:
-            _check_rights(pd, access)
+            check_rights(pd, access)
             if access & ZERO_BASED != region.access & ZERO_BASED:
                 raise OSError(errno.EINVAL, "ZERO_BASED changes with the translation only")
             self.tpt.protect_run(region.first_entry, region.entry_count, access, pd)
@@ -399,7 +425,7 @@ class RegionTable:
         if region.bound_windows:
             raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
 
-    def _take_slot(self, low_byte):
+    def take_slot(self, low_byte=None):
         """A free slot and its new key: unused slots first, then the one that has been free for longest."""
         if low_byte is not None and not 0 <= low_byte <= 0xFF:
             raise OSError(errno.EINVAL, f"{low_byte} is not a key's low byte")
@@ -433,7 +459,7 @@ class RegionTable:
                 return key
 
 
-def _check_rights(pd, access):
+def check_rights(pd, access):
     """EINVAL for a domain or access bits that cannot be (remote change of memory needs local write)."""
     if not 0 < pd < PD_LIMIT:
         raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
@@ -445,7 +471,7 @@ def _check_rights(pd, access):
 
 def _checked(capacity, address_map, pd, va, length, access, frames, page_offset):
     """Check a registration whole before anything is changed; its frames as runs."""
-    _check_rights(pd, access)
+    check_rights(pd, access)
     if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:
         raise OSError(errno.EINVAL, f"no region of {length} bytes at {va:#x}, {page_offset} into its page")
     runs = [frame if isinstance(frame, tuple) else (frame, 1) for frame in frames]

@@ -24,12 +24,16 @@ _VALID_AND_FRAME = cython.declare(cython.ulonglong, 1 << 63 | 0xFFFFFFFF)
 
 
 class TranslationTable:
-    """Entries, handed out in consecutive runs.  ``address`` is the table's own, for who shares it."""
+    """Entries, handed out in consecutive runs.  ``address`` is the table's own, for who shares it.
+
+    ``stopped`` is the adapter's mode bit: while it is set, no byte of registered memory is read or written.
+    """
 
     def __init__(self, capacity=MAX_ENTRIES):
         if not 0 < capacity <= MAX_ENTRIES:
             raise OSError(errno.EINVAL, f"a translation table of {capacity} entries cannot be")
         self.capacity = capacity
+        self.stopped = False
         self.entries = memoryview(mmap.mmap(-1, capacity * 8)).cast("Q")
         self.address = address_of(self.entries)
         self._free = FreeRuns(0, capacity)

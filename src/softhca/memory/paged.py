@@ -1,0 +1,331 @@
+"""Regions of a pageable memory: an adapter's copies by a table that it shares with others.
+
+Every copy is bracketed by the attachment's I/O word, in which the arbitrator has the quiesce bit and this
+side the count of copies under way; as one word it has one order of changes, so that either the arbitrator
+sees the copy or the copy sees the bit.  x86-64 keeps loads and stores in order; the primitives' atomics and
+acquire and release accesses are what the protocol needs anywhere.
+
+What stands in the memory is another process's word, and is checked at each use: a page that is not there
+holds an operation (−EAGAIN), a frame that cannot be ends it (−EFAULT).
+"""
+
+import errno
+
+import cython
+
+from softhca.machine.primitives import (
+    atomic_add64,
+    atomic_cas64,
+    copy,
+    load64,
+    store64,
+)
+from softhca.memory import paged_layout as layout
+from softhca.memory.regions import (
+    LOCAL_WRITE,
+    MW_BIND,
+    ON_DEMAND,
+    ZERO_BASED,
+    Region,
+    check_rights,
+)
+
+MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+EAGAIN = cython.declare(cython.int, errno.EAGAIN)
+EACCES = cython.declare(cython.int, errno.EACCES)
+EFAULT = cython.declare(cython.int, errno.EFAULT)
+_RIGHTS = cython.declare(cython.uint, layout.RIGHTS)
+_FAULTS = cython.declare(cython.uint, layout.FAULTS)
+_WANTED = cython.declare(cython.uint, layout.WANTED)
+_ACCESS_BITS = cython.declare(cython.uint, layout.ACCESS_BITS)
+_FRAME_BITS = cython.declare(cython.ulonglong, layout.FRAME_BITS)
+_VALID = cython.declare(cython.ulonglong, layout.VALID)
+_LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
+_OWN_BITS = cython.declare(cython.uint, ZERO_BASED | ON_DEMAND)
+
+
+class PagedAccess:
+    """One attachment's way to the bytes of a memory that ``mapping`` has mapped here.
+
+    ``line`` is the address of its I/O word; ``header``, ``table`` and ``frames`` are addresses too.
+    ``on_fault``, when set, is called without arguments as a page is asked for that nobody had asked for
+    through this attachment; it must not raise, nor come back here.
+    """
+
+    def __init__(self, mapping, number, header, line, table, frames, pages, frame_count):
+        self.mapping = mapping
+        self.number = number
+        self.header = header
+        self.line = line
+        self.table = table
+        self.frames = frames
+        self.pages = pages
+        self.frame_count = frame_count
+        self.on_fault = None
+
+    def enter(self):
+        """Begin an access; whether it may go on.  `leave` ends it, also where it may not."""
+        return not atomic_add64(self.line, 1) >> 63
+
+    def leave(self):
+        """End an access."""
+        atomic_add64(self.line, MASK64)
+
+    def rights(self):
+        """The rights word."""
+        return load64(self.header + _RIGHTS)
+
+    def ready(self, offset, n):
+        """Whether the pages of ``n`` bytes from ``offset`` on are there, inside a bracket: 0; −EAGAIN: one is
+        not, and is asked for; −EFAULT: its frame cannot be.  The caller has checked the range.
+        """
+        page: cython.ulonglong = offset >> 12
+        last: cython.ulonglong = (offset + n - 1) >> 12
+        entry: cython.ulonglong
+        if n == 0:
+            return 0
+        while page <= last:
+            if page >= self.pages:
+                return -EFAULT
+            entry = load64(self.table + page * 8)
+            if not entry >> 63:
+                self.ask(page, last - page + 1)
+                return -EAGAIN
+            if (entry & _FRAME_BITS) >= self.frame_count:
+                return -EFAULT
+            page += 1
+        return 0
+
+    def ask(self, page, count):
+        """Note that pages are waited for, unless others are already."""
+        if load64(self.line + _WANTED) == 0:
+            store64(self.line + _WANTED, (count << 32) | (page + 1))
+            atomic_add64(self.header + _FAULTS, 1)
+            if self.on_fault is not None:
+                self.on_fault()
+
+    def place(self, offset):
+        """Address of a byte, inside a bracket; 0 where its page is not there or cannot be."""
+        entry: cython.ulonglong = load64(self.table + (offset >> 12) * 8)
+        if not entry >> 63 or (entry & _FRAME_BITS) >= self.frame_count:
+            return 0
+        return self.frames + (entry & _FRAME_BITS) * 4096 + (offset & 0xFFF)
+
+    def move(self, offset, local, n, writing):
+        """Copy ``n`` bytes between the memory and an address of this process, inside a bracket; as `ready`,
+        and nothing is copied where a page is not there.
+        """
+        piece: cython.ulonglong
+        address: cython.ulonglong
+        result: cython.int = self.ready(offset, n)
+        if result:
+            return result
+        while n:
+            piece = 4096 - (offset & 0xFFF)
+            if piece > n:
+                piece = n
+            address = self.place(offset)
+            if not address:
+                return -EFAULT
+            if writing:
+                copy(address, local, piece)
+            else:
+                copy(local, address, piece)
+            local += piece
+            offset += piece
+            n -= piece
+        return 0
+
+
+class PagedRegion(Region):
+    """A registration of a whole pageable memory.  Made by `register_paged` alone.
+
+    ``access`` is what the registration gives and the memory's rights allow.  Copies and atomics answer
+    −EAGAIN (*held*: try again) while the memory is quiesced, the adapter's data access is stopped, or a
+    page is not there; −EACCES once after the memory's rights have changed, with a new ``generation``.
+    """
+
+    def __init__(self, table, slot, memory, granted):
+        Region.__init__(self, table, slot)
+        self.memory = memory
+        self.granted = granted
+        self.seen = 0
+        self.paged = True
+        self.first_entry = self.entry_count = self.page_offset = 0
+
+    def refresh(self):
+        """Take over the memory's present rights; what was resolved by others before is void."""
+        seen: cython.ulonglong = self.memory.rights()
+        if seen == self.seen:
+            return
+        self.seen = seen
+        self.generation += 1
+        self.access = self.granted & ((seen & _ACCESS_BITS) | _OWN_BITS)
+        if not seen & _VALID:
+            self.valid = False
+
+    def read(self, va, dst_address, n):
+        """As ``Region.read``, or −EAGAIN."""
+        return self.move(va, dst_address, n, False)
+
+    def write(self, va, src_address, n):
+        """As ``Region.write``, or −EAGAIN."""
+        return self.move(va, src_address, n, True)
+
+    def move(self, va, local, n, writing):
+        """Copy in a bracket; 0 or −errno."""
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        result: cython.int = self.begin(offset, n)
+        if result:
+            return result
+        if writing and not self.access & _LOCAL_WRITE:
+            result = -EACCES
+        else:
+            result = self.memory.move(offset, local, n, writing)
+        self.memory.leave()
+        return result
+
+    def begin(self, offset, n):
+        """Open a bracket: 0, and then `PagedAccess.leave` must close it; or −errno, and it is not open."""
+        if not self.valid:
+            return -EACCES
+        if offset > self.length or n > self.length - offset:
+            return -EFAULT
+        if self.tpt.stopped:
+            return -EAGAIN
+        if not self.memory.enter():
+            self.memory.leave()
+            return -EAGAIN
+        if self.memory.rights() != self.seen:
+            self.memory.leave()
+            self.refresh()
+            return -EACCES
+        return 0
+
+    def compare_swap(self, va, compare, swap):
+        """As ``Region.compare_swap``; ``fault`` may be −EAGAIN.  Aligned, it is one instruction, hence atomic
+        for all processes and adapters that share the memory.
+        """
+        return self.atomic(va, compare, swap, True)
+
+    def fetch_add(self, va, add):
+        """As ``Region.fetch_add``, otherwise as `compare_swap`."""
+        return self.atomic(va, 0, add, False)
+
+    def atomic(self, va, compare, operand, swapping):
+        """Both atomics; the old value, ``fault`` set."""
+        old: cython.ulonglong = 0
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        self.fault = self.begin(offset, 8)
+        if self.fault:
+            return 0
+        if not self.access & _LOCAL_WRITE:
+            self.fault = -EACCES
+        else:
+            self.fault = self.memory.ready(offset, 8)
+        if self.fault == 0 and offset & 7:
+            old = self.unaligned(offset, compare, operand, swapping)
+        elif self.fault == 0:
+            old = self.aligned(offset, compare, operand, swapping)
+        self.memory.leave()
+        return 0 if self.fault else old
+
+    def aligned(self, offset, compare, operand, swapping):
+        """By the machine; the old value."""
+        place: cython.ulonglong = self.memory.place(offset)
+        if not place:
+            self.fault = -EFAULT
+            return 0
+        if swapping:
+            return atomic_cas64(place, compare, operand)
+        return atomic_add64(place, operand)
+
+    def unaligned(self, offset, compare, operand, swapping):
+        """Read and written, so that it is atomic among this adapter's own operations; the old value."""
+        old: cython.ulonglong
+        self.fault = self.memory.move(offset, self.scratch, 8, False)
+        old = load64(self.scratch)
+        if self.fault == 0 and (not swapping or old == compare):
+            store64(self.scratch, operand if swapping else (old + operand) & MASK64)
+            self.fault = self.memory.move(offset, self.scratch, 8, True)
+        return old
+
+    def dispose(self):
+        """Leave the memory."""
+        self.memory.mapping.detach(self.memory)
+
+
+def register_paged(table, mapping, pd, va, access):
+    """Register the whole memory of ``mapping`` (`PagedMapping`) in a region table: a new attachment, key and
+    region.
+
+    Raises OSError, and changes nothing: EINVAL for a domain or rights that cannot be, or a range past 2^64;
+    EOPNOTSUPP for MW_BIND (windows cover pinned memory only); EACCES for a memory that its owner has closed;
+    ENOMEM where attachments or slots are used up.
+    """
+    if access & MW_BIND:
+        raise OSError(errno.EOPNOTSUPP, "memory windows cannot be bound to pageable memory")
+    check_rights(pd, access)
+    if va < 0 or va + mapping.length > 1 << 64:
+        raise OSError(errno.EINVAL, f"no region of {mapping.length} bytes at {va:#x}")
+    slot, key = table.take_slot()
+    memory = None
+    try:
+        memory = mapping.attach()
+        if not memory.rights() & layout.VALID:
+            raise OSError(errno.EACCES, "the owner has closed this memory")
+    except OSError:
+        table.give_slot(slot)
+        if memory is not None:
+            mapping.detach(memory)
+        raise
+    region = PagedRegion(table, slot, memory, access)
+    region.zero_based = bool(access & ZERO_BASED)
+    region.pd = pd
+    region.va = 0 if region.zero_based else va
+    region.length = mapping.length
+    region.valid = True
+    region.refresh()
+    table.enter(region, key)
+    return region
+
+
+def scan_entries(table, first, count):
+    """``(page, frame, pages)`` for each run of valid entries among ``count`` from ``first`` on, in one piece
+    here as there.
+    """
+    runs = []
+    i: cython.ulonglong
+    begin: cython.ulonglong = 0
+    length: cython.ulonglong = 0
+    frame: cython.ulonglong = 0
+    entry: cython.ulonglong
+    for i in range(first, first + count):
+        entry = load64(table + i * 8)
+        if length and entry >> 63 and (entry & _FRAME_BITS) == frame + length:
+            length += 1
+            continue
+        if length:
+            runs.append((begin, frame, length))
+        length = 0
+        if entry >> 63:
+            begin = i
+            frame = entry & _FRAME_BITS
+            length = 1
+    if length:
+        runs.append((begin, frame, length))
+    return runs
+
+
+def put_entries(table, page, frame, count):
+    """Make the entries of ``count`` pages valid, at consecutive frames; their bytes stand there already."""
+    i: cython.ulonglong
+    for i in range(count):
+        store64(table + (page + i) * 8, _VALID | (frame + i))
+
+
+def clear_entries(table, page, count):
+    """Make the entries of ``count`` pages invalid, for when no access is under way."""
+    i: cython.ulonglong
+    for i in range(count):
+        store64(table + (page + i) * 8, 0)
