@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What one direction of a link does to its packets: each arrives so often, then and in what shape, or not."""
 
 from __future__ import annotations

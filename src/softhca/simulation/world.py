@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """A world: hosts with adapters, the simulated links between them, and virtual time.
 
 Single-threaded; everything that happens is an entry of one heap, ordered by (time, sequence), and all dice
@@ -40,11 +41,6 @@ class Flight:
     ``numbers`` are the packets' in the trace, −1 for one that no adapter sent.  ``source`` is what the
     receiving host sees of their sender.
     """
-
-    __slots__ = (
-        "destination", "from_node", "node", "numbers", "packets", "source", "source_port", "traffic_class",
-        "what",
-    )  # fmt: skip
 
     def __init__(
         self, from_node: Node, node: Node, packets: list[bytes], number: int, what: str,
@@ -146,21 +142,23 @@ class World:
         """All packets of a burst; those that arrive together, untouched, do so as one run."""
         route, now, trace, frames = burst.route, self.now, self.trace, self.frames
         link = self._link(source.number, node.number)
-        buffer, length, stride = burst.buffer, burst.length, burst.stride
+        length, stride = burst.length, burst.stride
+        linked, raw = frames.linked, frames.raw
+        packets = memoryview(burst.buffer)
         run: Flight | None = None
         run_ns = 0
         for offset in range(0, length, stride):
-            data = bytes(buffer[offset : min(offset + stride, length)])
-            transport = frames.transport(data)
+            data = packets[offset : min(offset + stride, length)].tobytes()
+            transport = frames.transport(data) if linked else data
             trace.packet(now, "sent", source.number, transport)
-            if not frames.raw:
+            if not raw:
                 self.wire.sent(now, source.number, node.number, transport, route, data)
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
             copies = link.send(frame, now)
             if not copies:
-                trace.packet(now, "lost", source.number, frames.transport(data), link.lost_because)
+                trace.packet(now, "lost", source.number, transport, link.lost_because)
                 self._lost(node, data)
             wrong = self._tamperer.instead(route, data) if self._tamperer is not None else None
             if wrong is not None:
@@ -228,7 +226,9 @@ class World:
         if flight.what in DAMAGED and not self.frames.linked and not self._mend(flight):
             return
         if flight.what == PASSED:
-            transports = [self.frames.transport(data) for data in flight.packets]
+            transports = flight.packets
+            if self.frames.linked:
+                transports = [self.frames.transport(data) for data in flight.packets]
             self.trace.arrivals(self.now, node.number, transports, flight.numbers)
             for transport in transports:
                 self.wire.received(self.now, node.number, transport)

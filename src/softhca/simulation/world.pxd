@@ -1,0 +1,56 @@
+cimport cython
+
+from softhca.links.impairment cimport Impairment
+from softhca.simulation.trace cimport Trace
+from softhca.wire.burst cimport Arrival
+
+
+cdef class Flight:
+    cdef public object from_node
+    cdef public object node
+    cdef public list packets
+    cdef public list numbers
+    cdef public str what
+    cdef public object source
+    cdef public object source_port
+    cdef public object traffic_class
+    cdef public object destination
+
+
+cdef class World:
+    cdef public str seed
+    cdef public object faults
+    cdef public Trace trace
+    cdef public object report
+    cdef public object frames
+    cdef public int framing
+    cdef public dict nodes
+    cdef public dict losses
+    cdef public object wire
+    cdef public object now
+    cdef object _tap
+    cdef object _script
+    cdef bint _whole
+    cdef list _heap
+    cdef long long _sequence
+    cdef dict _links
+    cdef Arrival _arrival
+    cdef object _forger
+    cdef object _tamperer
+
+    cpdef at(self, object time_ns, object action, object argument=*)
+    cpdef carry(self, object source, object burst)
+    @cython.locals(
+        length=cython.Py_ssize_t, stride=cython.Py_ssize_t, offset=cython.Py_ssize_t, linked=cython.bint, raw=cython.bint,
+        data=bytes, transport=bytes, run=Flight, flight=Flight, link=Impairment, trace=Trace)
+    cdef _send(self, object source, object node, object burst)
+    cdef Flight _flight(self, object source, object node, object route, str what, bytes frame, bytes data)
+    cdef _forge(self, object source, object node, object route, bytes data)
+    cdef _lost(self, object node, bytes data)
+    cdef Impairment _link(self, object source, object destination)
+    @cython.locals(arrival=Arrival, together=bytes, transport=bytes, transports=list)
+    cpdef _arrive(self, Flight flight)
+    @cython.locals(transport=bytes)
+    cdef _note_arrival(self, Flight flight)
+    cdef bint _mend(self, Flight flight) except -1
+    cdef _tap_arrival(self, Flight flight, bytes data)
