@@ -52,6 +52,7 @@ _RANGE = cython.declare(cython.int, REFUSED_RANGE)
 _NONE = cython.declare(cython.int, 0)
 EFAULT = cython.declare(cython.int, errno.EFAULT)
 EACCES = cython.declare(cython.int, errno.EACCES)
+EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 
 
 class Region:
@@ -86,13 +87,16 @@ class Region:
         """Copy ``n`` bytes from the region to an address of this process; 0 or −errno.
 
         EACCES: the region is dead, or a page's entry belongs to another domain.  EFAULT: out of range, or a
-        page that is not there.  Rights are ``find``'s matter.
+        page that is not there.  EAGAIN: the memory is *held*, nothing was copied, and the same may be asked
+        again.  Rights are ``find``'s matter.
         """
         offset: cython.ulonglong = (va - self.va) & MASK64
         if not self.valid:
             return -EACCES
         if offset > self.length or n > self.length - offset:
             return -EFAULT
+        if self.tpt.stopped:
+            return -EAGAIN
         if self.direct_address and self.direct_pid == 0:
             copy(dst_address, self.direct_address + offset, n)
             return 0
@@ -108,6 +112,8 @@ class Region:
             return -EACCES
         if offset > self.length or n > self.length - offset:
             return -EFAULT
+        if self.tpt.stopped:
+            return -EAGAIN
         if self.direct_address and self.direct_pid == 0:
             copy(self.direct_address + offset, src_address, n)
             return 0
@@ -196,6 +202,8 @@ class Region:
             self.fault = -EACCES
         elif offset > self.length or self.length - offset < 8:
             self.fault = -EFAULT
+        elif self.tpt.stopped:
+            self.fault = -EAGAIN
         elif self.direct_address and self.direct_pid == 0:
             place = self.direct_address + offset
             if place & 7 == 0:
