@@ -16,7 +16,7 @@ from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
-from softhca.transport.environment import AddressHandle, Environment
+from softhca.transport.environment import HELD_RETRY_NS, AddressHandle, Environment
 from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
@@ -88,6 +88,8 @@ class Node(Environment):
         self.gid = gid(address)
         self.queue = deque()
         self.deadlines = {}
+        self.held = {}
+        self.now = 0
         self.events = []
         self.handles = {}
         self.windows = {}
@@ -103,6 +105,17 @@ class Node(Environment):
 
     def arm(self, queue_pair, deadline_ns):
         self.deadlines[queue_pair.number] = (deadline_ns, queue_pair)
+
+    def hold(self, queue_pair):
+        self.held.setdefault(queue_pair.number, (self.now + HELD_RETRY_NS, queue_pair))
+
+    def data_access(self, allowed):
+        """The adapter's mode bit; lifting it lets all that wait try at once."""
+        self.regions.tpt.stopped = not allowed
+        if allowed:
+            held, self.held = self.held, {}
+            for _, queue_pair in held.values():
+                queue_pair.resume(self.now)
 
     def event(self, kind, number):
         self.events.append((kind, number))
@@ -337,6 +350,7 @@ class Pair:
         self.arrival = Arrival()
         self.view = PacketView()
         self.flying = deque()
+        self.plans = []
         self.log = []
         self.bursts = []
         if connect:
@@ -508,8 +522,11 @@ class Pair:
         if busy:
             return True
         moments = [self.flying[0][0]] if self.flying else []
+        moments.extend(moment for moment, _ in self.plans)
         for node in (self.a, self.b):
             moments.extend(deadline for deadline, _ in node.deadlines.values())
+            moments.extend(deadline for deadline, _ in node.held.values())
+            moments.extend(moment for moment, _ in self.plans)
         if not moments:
             return False
         self.now = max(self.now, min(moments))
@@ -519,7 +536,18 @@ class Pair:
                 if deadline <= self.now:
                     del node.deadlines[number]
                     qp.expire(self.now)
+            for number, (deadline, qp) in list(node.held.items()):
+                if deadline <= self.now:
+                    del node.held[number]
+                    qp.resume(self.now)
+        for planned in [planned for planned in self.plans if planned[0] <= self.now]:
+            self.plans.remove(planned)
+            planned[1]()
         return True
+
+    def after(self, delay_ns, action):
+        """Have ``action()`` called so much later."""
+        self.plans.append((self.now + delay_ns, action))
 
     def run(self, steps=SETTLED_STEPS):
         """Until nothing moves any more."""

@@ -24,7 +24,9 @@ from softhca.queues.cqe import (
 from softhca.transport.credits import CREDITS, INVALID
 from softhca.transport.observation import (
     GHOST_RESPONSE,
+    HELD_RESULT,
     IMPLIED_NAK,
+    MEMORY_HELD,
     NAK_NAMES,
     NAK_RECEIVED,
     RETRANSMISSION,
@@ -37,7 +39,7 @@ from softhca.transport.observation import (
     WAIT_NS,
 )
 from softhca.transport.request import ATOMIC, LOCAL, READ, Request
-from softhca.transport.requester import ReliableSendQueue
+from softhca.transport.requester import MEMORY, ReliableSendQueue
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
@@ -59,6 +61,8 @@ NAK_STATUS: dict[int, int] = {
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
+_MEMORY = cython.declare(cython.int, MEMORY)
+_EAGAIN = cython.declare(cython.int, 11)
 _ACK = cython.declare(cython.uint, ACK)
 _RNR_NAK = cython.declare(cython.uint, RNR_NAK)
 _NAK = cython.declare(cython.uint, NAK)
@@ -252,6 +256,7 @@ class Requester(ReliableSendQueue):
         request: Request
         index: cython.uint
         n: cython.ulonglong
+        result: cython.int = 0
         if not self.advance(view.psn):
             self.implied_nak()
             return
@@ -272,10 +277,14 @@ class Requester(ReliableSendQueue):
             self.fail_head(_BAD_RESPONSE)
             return
         n = view.payload_bytes
-        if n and request.buffers.scatter(
-            index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes), n, arrival.address + view.payload
-        ):
-            self.fail_head(_PROTECTION_ERROR)
+        if n:
+            result = request.buffers.scatter(
+                index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes),
+                n,
+                arrival.address + view.payload,
+            )
+        if result:
+            self.misplaced(result)
             return
         if view.has_aeth:
             self.take_credits(view)
@@ -300,6 +309,7 @@ class Requester(ReliableSendQueue):
     def atomic_response(self, view):
         """The original value of a compare-and-swap or fetch-and-add, placed in host byte order."""
         request: Request
+        result: cython.int
         if not self.advance(view.psn):
             self.implied_nak()
             return
@@ -310,11 +320,25 @@ class Requester(ReliableSendQueue):
             self.fail_head(_BAD_RESPONSE)
             return
         store64(self.result_address, view.atomic_original)
-        if request.buffers.scatter(0, 8, self.result_address):
-            self.fail_head(_PROTECTION_ERROR)
+        result = request.buffers.scatter(0, 8, self.result_address)
+        if result:
+            self.misplaced(result)
             return
         self.take_credits(view)
         self.answered(request, 0)
+
+    def misplaced(self, result):
+        """An answer cannot be placed, for −errno ``result``.  Where the memory is held it is dropped and
+        asked for again; no retry is spent, and all are there again, for the peer has answered."""
+        if result != -_EAGAIN:
+            self.fail_head(_PROTECTION_ERROR)
+            return
+        self.qp.observe(MEMORY_HELD, self.una_psn, HELD_RESULT)
+        if not self.retry.rnr_waiting:
+            self.retry.progress()
+            self.rewind(False)
+            self.retry.wait_memory()
+            self.qp.environment.hold(self.qp)
 
     def answered(self, request, index):
         """Response packet ``index`` of the oldest request is in place."""
@@ -341,6 +365,10 @@ class Requester(ReliableSendQueue):
             self.retry.stop()
             self.qp.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
+            return
+        if self.blocked == _MEMORY and distance(self.una_psn, self.asked_psn) <= 0:
+            # nothing in flight asks for an answer, and the packet that would is held: this tells of no loss
+            self.rewind(False)
             return
         self.qp.count("timeouts")
         self.rewound = False

@@ -70,6 +70,7 @@ cdef class QueuePair:
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)
+    cpdef object resume(self, unsigned long long now)
     cpdef object expire(self, unsigned long long now)
     cpdef bint has_work(self)
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)

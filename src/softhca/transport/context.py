@@ -5,7 +5,7 @@ How an adapter uses it
 * *Commands*: `modify`, `query`, `close`.  They change everything or, with an errno, nothing.
 * *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state),
   `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline
-  asked by ``environment.arm`` comes.
+  asked by ``environment.arm`` comes, `resume` when memory may be there that ``environment.hold`` told of.
 * *Outputs*: `produce` writes one burst; call it when ``environment.schedule`` asked for a turn, and again
   as long as `has_work` says so.  Completions go to the completion queues, events to ``environment.event``.
 
@@ -283,6 +283,11 @@ class QueuePair:
     def expire(self, now):
         """A deadline that was asked for may have come."""
         self.requester.expire(now)
+
+    def resume(self, now):
+        """Memory that was held may be there again (`Environment.hold`)."""
+        self.requester.resume(now)
+        self.responder.resume(now)
 
     # outputs
 

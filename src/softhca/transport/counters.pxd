@@ -28,3 +28,4 @@ cdef class TransportCounters:
     cdef public unsigned long long drops_protection
     cdef public unsigned long long drops_resources
     cdef public unsigned long long drops_unexpected_response
+    cdef public unsigned long long drops_held

@@ -7,7 +7,7 @@ NAMES = (
     "implied_naks", "out_of_sequence", "duplicates", "ghost_acks", "send_errors", "receive_errors",
     "drops_state", "drops_service", "drops_opcode", "drops_length", "drops_sequence", "drops_qkey",
     "drops_no_receive", "drops_receive_length", "drops_protection", "drops_resources",
-    "drops_unexpected_response",
+    "drops_unexpected_response", "drops_held",
 )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ _ONLY_IMMEDIATE = cython.declare(cython.uint, opcodes.UD_SEND_ONLY_WITH_IMMEDIAT
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_EAGAIN = cython.declare(cython.int, 11)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _GRH = cython.declare(cython.uint, WC_GRH)
@@ -87,6 +88,7 @@ class DatagramSender(UnreliableQueue):
     def put(self, request, burst):
         """Write the packet; False when it does not fit, or when the work request has failed."""
         o: cython.Py_ssize_t
+        result: cython.int
         n: cython.uint = request.length_bytes
         pad: cython.uint = (4 - (n & 3)) & 3
         immediate: cython.bint = request.work.opcode == _SEND_IMM
@@ -107,9 +109,11 @@ class DatagramSender(UnreliableQueue):
         o = put_deth(burst.data, o, qkey, self.qp.number)
         if immediate:
             o = put_immdt(burst.data, o, request.work.imm_or_key)
-        if n and request.payload(0, n, burst.address + o):
-            self.fail_head(_PROTECTION_ERROR)
-            return False
+        if n:
+            result = request.payload(0, n, burst.address + o)
+            if result:
+                self.unreadable(result)
+                return False
         self.writer.close(put_pad(burst.data, o + n, pad))
         self.next_psn = (self.next_psn + 1) & 0xFFFFFF
         return True
@@ -154,6 +158,10 @@ class DatagramReceiver(ReceiveQueue):
                 self.qp.drop("drops_receive_length", view.psn)
                 return
             status = self.place(view, arrival)
+        if status == -_EAGAIN:
+            # the receive waits for the next datagram
+            self.qp.drop("drops_held", view.psn)
+            return
         if status:
             self.finish(status, _RECV, 0, 0, 0, view.source_qp, False)
             self.qp.fail()
@@ -171,19 +179,18 @@ class DatagramReceiver(ReceiveQueue):
         )
 
     def place(self, view, arrival):
-        """Deliver GRH and payload; 0 or the completion status with which the receive must end."""
+        """Deliver GRH and payload; 0, −EAGAIN where the memory is held, or the completion status with which
+        the receive must end."""
+        result: cython.int = 0
         if arrival.framing == _NATIVE:
-            if arrival.grh >= 0 and self.buffers.scatter(0, _GRH_BYTES, arrival.address + arrival.grh):
-                return _PROTECTION_ERROR
+            if arrival.grh >= 0:
+                result = self.buffers.scatter(0, _GRH_BYTES, arrival.address + arrival.grh)
         else:
             self.fill_grh(arrival, 12 + 8 + (4 if view.has_immdt else 0) + view.payload_bytes + view.pad + 4)
-            if self.buffers.scatter(0, _GRH_BYTES, self.grh_address):
-                return _PROTECTION_ERROR
-        if view.payload_bytes and self.buffers.scatter(
-            _GRH_BYTES, view.payload_bytes, arrival.address + view.payload
-        ):
-            return _PROTECTION_ERROR
-        return 0
+            result = self.buffers.scatter(0, _GRH_BYTES, self.grh_address)
+        if result == 0 and view.payload_bytes:
+            result = self.buffers.scatter(_GRH_BYTES, view.payload_bytes, arrival.address + view.payload)
+        return result if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR
 
     def fill_grh(self, arrival, transport_bytes):
         """What stands for the GRH of a RoCE packet whose BTH … ICRC is ``transport_bytes`` long.

@@ -21,6 +21,7 @@ cdef class Environment:
 
     cpdef object schedule(self, object queue_pair)
     cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)
+    cpdef object hold(self, object queue_pair)
     cpdef object event(self, int kind, unsigned int number)
     cpdef AddressHandle address_handle(self, unsigned int number)
     cpdef object window_for(self, object route)

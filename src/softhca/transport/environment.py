@@ -6,6 +6,9 @@ clock.
 
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
+# How soon memory that was held is tried again: well within the shortest usual time-out (timeout 8 is 2 ms)
+HELD_RETRY_NS = 200_000
+
 
 class AddressHandle:
     """A destination for datagrams, resolved once when the handle is made (IBTA 11.2.2.1).
@@ -61,6 +64,14 @@ class Environment:
 
         An earlier call may come and is ignored by the queue pair, which keeps its real deadline itself;
         asking again with a later deadline costs O(1).
+        """
+
+    def hold(self, queue_pair):
+        """Registered memory that ``queue_pair`` needs is held (its answer was −EAGAIN): call
+        ``queue_pair.resume(now)`` after ``HELD_RETRY_NS`` or soon after, and at once when the hold is known
+        to be over.
+
+        Asking again before that is free.
         """
 
     def event(self, kind, number):

@@ -29,6 +29,7 @@ ACCESS = 3  # key, right, domain or range of the remote address
 OPERATIONAL = 4  # the receiver's own trouble
 LENGTH = 5  # more than the receive can hold
 INVALIDATION = 6  # the key that a SEND with Invalidate names cannot be invalidated
+HELD = 7  # the memory cannot be touched now; the message stands where it stood before the packet
 
 NOTHING = -1  # no message is under way
 
@@ -39,6 +40,7 @@ _ACCESS = cython.declare(cython.int, ACCESS)
 _OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
 _LENGTH = cython.declare(cython.int, LENGTH)
 _INVALIDATION = cython.declare(cython.int, INVALIDATION)
+_HELD = cython.declare(cython.int, HELD)
 _NOTHING = cython.declare(cython.int, NOTHING)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _SEND = cython.declare(cython.uint, opcodes.SEND)
@@ -50,6 +52,7 @@ _ONLY = cython.declare(cython.uint, opcodes.ONLY)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _EACCES = cython.declare(cython.int, 13)
+_EAGAIN = cython.declare(cython.int, 11)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
@@ -122,11 +125,15 @@ class MessageReceiver(ReceiveQueue):
         if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:
             self.failure = _LENGTH_ERROR
             return _LENGTH
-        if view.payload_bytes and self.buffers.scatter(
-            self.received_bytes, view.payload_bytes, arrival.address + view.payload
-        ):
-            self.failure = _PROTECTION_ERROR
-            return _OPERATIONAL
+        if view.payload_bytes:
+            status = self.buffers.scatter(
+                self.received_bytes, view.payload_bytes, arrival.address + view.payload
+            )
+            if status == -_EAGAIN:
+                return _HELD
+            if status:
+                self.failure = _PROTECTION_ERROR
+                return _OPERATIONAL
         self.received_bytes += view.payload_bytes
         if view.has_ieth:
             # Only memory windows and fast-registered regions may be invalidated by a peer; there are none
@@ -165,6 +172,8 @@ class MessageReceiver(ReceiveQueue):
                 arrival.address + view.payload,
                 view.payload_bytes,
             )
+            if result == -_EAGAIN:
+                return _HELD
             if result:
                 return _ACCESS if result == -_EACCES else _OPERATIONAL
         self.received_bytes += view.payload_bytes

@@ -7,6 +7,7 @@ cdef class Half:
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object expire(self, unsigned long long now)
+    cpdef object resume(self, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)
     cpdef object begin(self, unsigned int psn)
     cpdef object start(self, unsigned long long now)

@@ -15,6 +15,9 @@ class Half:
     def expire(self, now):
         """A deadline asked of the environment may have come; an early call does no harm."""
 
+    def resume(self, now):
+        """Memory for which this half has asked `Environment.hold` may be there again."""
+
     def doorbell(self, now):
         """There may be new work requests in the ring."""
 

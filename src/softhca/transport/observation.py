@@ -23,6 +23,8 @@ RNR_NAK_SENT = "rnr_nak_sent"
 RNR_NAK_RECEIVED = "rnr_nak_received"
 RNR_WAIT_OVER = "rnr_wait_over"
 RNR_RETRY_EXHAUSTED = "rnr_retry_exhausted"
+MEMORY_HELD = "memory_held"
+MEMORY_TRIED = "memory_tried"
 DUPLICATE_ANSWERED = "duplicate_answered"
 GHOST_RESPONSE = "ghost_response"
 MESSAGE_DROPPED = "message_dropped"
@@ -51,10 +53,25 @@ EVENTS: dict[str, tuple[str, str, str]] = {
     GAP: ("a responder misses packets", "of the first packet beyond them", "`expected` and the PSN missed"),
     NAK_SENT: ("a NAK is written", "of the NAK", "its code"),
     NAK_RECEIVED: ("a NAK is taken", "of the NAK", "its code"),
-    RNR_NAK_SENT: ("no receive is posted", "of the NAK", "`wait_ns` and the delay asked for"),
+    RNR_NAK_SENT: (
+        "no receive is posted, or memory is held",
+        "of the NAK",
+        "`wait_ns` and the delay asked for",
+    ),
     RNR_NAK_RECEIVED: ("an RNR NAK is taken", "of the NAK", "`wait_ns` and the delay asked for"),
     RNR_WAIT_OVER: ("a requester goes on after an RNR NAK", "where it sends again from", ""),
     RNR_RETRY_EXHAUSTED: ("a requester gives up after an RNR NAK", "of the NAK", ""),
+    MEMORY_HELD: (
+        "registered memory cannot be touched now",
+        "of the packet that has to wait",
+        "`request` (from the peer), `answer` (to its RDMA READ), `source` (of what is to be sent) or "
+        "`result` (of an own READ or atomic)",
+    ),
+    MEMORY_TRIED: (
+        "what waited for held memory is tried again",
+        "as above",
+        "`answer`, `source` or `result`",
+    ),
     DUPLICATE_ANSWERED: (
         "a request that was executed before is answered again",
         "of the request",
@@ -86,6 +103,10 @@ SEQUENCE_ERROR = "sequence_error"
 IMPLIED_NAK = "implied_nak"
 EXPECTED = "expected"
 WAIT_NS = "wait_ns"
+HELD_REQUEST = "request"
+HELD_ANSWER = "answer"
+HELD_SOURCE = "source"
+HELD_RESULT = "result"
 ACKNOWLEDGED = "acknowledged"
 READ_AGAIN = "read"
 ATOMIC_AGAIN = "atomic"

@@ -29,6 +29,7 @@ _RAW_IPV6 = cython.declare(cython.uint, RAW_IPV6)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_EAGAIN = cython.declare(cython.int, 11)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _RECV = cython.declare(cython.uint, WC_RECV)
 
@@ -66,15 +67,18 @@ class RawSender(DatagramSender):
         n: cython.uint = request.length_bytes
         size: cython.uint = packet_bytes(service, n)
         o: cython.uint = front_bytes(service)
+        result: cython.int
         if burst.packets:
             return False
         # the writer counts LRH and VCRC itself
         if not self.writer.fits(size - _LRH_BYTES):
             self.blocked = True
             return False
-        if n and request.payload(0, n, burst.address + o):
-            self.fail_head(_PROTECTION_ERROR)
-            return False
+        if n:
+            result = request.payload(0, n, burst.address + o)
+            if result:
+                self.unreadable(result)
+                return False
         if is_ipv6(service) and check_ipv6(burst.data, o, n):
             self.fail_head(_OPERATION_ERROR)
             return False
@@ -98,6 +102,7 @@ class RawReceiver(ReceiveQueue):
 
     def receive_raw(self, view, arrival, now):
         status: cython.int
+        result: cython.int
         n: cython.uint = view.payload_bytes
         self.now = now
         self.slid = arrival.slid
@@ -114,7 +119,11 @@ class RawReceiver(ReceiveQueue):
                 # the receive waits for the next datagram, as one of an unreliable datagram does
                 self.qp.drop("drops_receive_length", -1)
                 return
-            if self.buffers.scatter(0, n, arrival.address + view.payload):
+            result = self.buffers.scatter(0, n, arrival.address + view.payload)
+            if result == -_EAGAIN:
+                self.qp.drop("drops_held", -1)
+                return
+            if result:
                 status = _PROTECTION_ERROR
         if status:
             self.finish(status, _RECV, 0, 0, 0, 0, False)

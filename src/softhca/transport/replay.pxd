@@ -32,6 +32,7 @@ cdef class ReplayRing:
     cdef public unsigned int pending
     cdef public Resource current
 
+    cpdef bint has_place(self)
     @cython.locals(place=cython.uint, resource=Resource)
     cpdef Resource add(self, unsigned int psn, unsigned int packets)
     @cython.locals(i=cython.uint, gap=cython.int, resource=Resource)

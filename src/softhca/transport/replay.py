@@ -83,15 +83,17 @@ class ReplayRing:
         for resource in self.resources:
             resource.forget()
 
+    def has_place(self):
+        """Whether one more request may come: the oldest one has been answered."""
+        return self.capacity != 0 and not self.resources[(self.newest + 1) % self.capacity].pending
+
     def add(self, psn, packets):
         """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None:
         too many."""
-        if self.capacity == 0:
+        if not self.has_place():
             return None
         place = (self.newest + 1) % self.capacity
         resource = self.resources[place]
-        if resource.pending:
-            return None
         self.newest = place
         if self.count < self.capacity:
             self.count += 1

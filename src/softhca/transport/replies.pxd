@@ -18,6 +18,8 @@ cdef class ReplyingReceiver(MessageReceiver):
     cdef public unsigned int gap_psn
     cdef public bint nak_sent
     cdef public bint dying
+    cdef public bint held
+    cdef unsigned int held_psn
 
     cdef unsigned int credit_code(self)
     cdef int answer(self, Resource resource)

@@ -12,7 +12,15 @@ from softhca.memory.regions import REMOTE_READ
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
 from softhca.transport.credits import INVALID, encode
 from softhca.transport.execution import MessageReceiver
-from softhca.transport.observation import NAK_NAMES, NAK_SENT, RNR_NAK_SENT, WAIT_NS
+from softhca.transport.observation import (
+    HELD_ANSWER,
+    MEMORY_HELD,
+    MEMORY_TRIED,
+    NAK_NAMES,
+    NAK_SENT,
+    RNR_NAK_SENT,
+    WAIT_NS,
+)
 from softhca.transport.replay import ReplayRing, Resource
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
@@ -39,6 +47,7 @@ _RESPONSE_MIDDLE = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_MID
 _RESPONSE_LAST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_LAST)
 _RESPONSE_ONLY = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_ONLY)
 _EACCES = cython.declare(cython.int, 13)
+_EAGAIN = cython.declare(cython.int, 11)
 _ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
 _FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
 
@@ -48,11 +57,12 @@ class ReplyingReceiver(MessageReceiver):
 
     ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been
     told; ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told
-    so.
+    so.  ``held``: the memory that the next answer comes from is held, and what is behind it waits too.
     """
 
     def __init__(self, qp):
         super().__init__(qp)
+        self.held_psn = 0
         self.writer = PacketWriter(qp)
         self.ring = ReplayRing(0)
         self.epsn = 0
@@ -68,6 +78,7 @@ class ReplyingReceiver(MessageReceiver):
         self.gap_psn = 0
         self.nak_sent = False
         self.dying = False
+        self.held = False
         self.ring.clear()
 
     def credit_code(self):
@@ -86,7 +97,13 @@ class ReplyingReceiver(MessageReceiver):
         self.qp.environment.schedule(self.qp)
 
     def has_work(self):
-        return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
+        return not self.held and (self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0)
+
+    def resume(self, now):
+        if self.held:
+            self.held = False
+            self.qp.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
+            self.qp.environment.schedule(self.qp)
 
     def produce(self, burst, now):
         """Answers in the order of their PSNs, then the acknowledgement."""
@@ -119,8 +136,14 @@ class ReplyingReceiver(MessageReceiver):
             written = self.read_packet(resource, resource.next_index)
             if written == 0:
                 return 0
+            psn = (resource.first_psn + resource.next_index) & 0xFFFFFF
+            if written == -_EAGAIN:
+                self.held = True
+                self.held_psn = psn
+                self.qp.observe(MEMORY_HELD, psn, HELD_ANSWER)
+                self.qp.environment.hold(self.qp)
+                return 0
             if written < 0:
-                psn = (resource.first_psn + resource.next_index) & 0xFFFFFF
                 self.ring.clear()
                 self.nak_psn = psn
                 self.fatal(

@@ -15,6 +15,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef public unsigned int una_psn
     cdef public unsigned int next_psn
     cdef public unsigned int high_psn
+    cdef public unsigned int asked_psn
     cdef public unsigned int next_ssn
     cdef public unsigned int lsn
     cdef public bint limited
@@ -34,6 +35,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef int step_atomic(self, Request request, DestinationWindow window)
     cdef unsigned long long budget(self, DestinationWindow window)
     cdef int block(self, int reason)
+    cdef int wait_memory(self)
     cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)
     cdef bint must_ask(self, Request request, DestinationWindow window)
     cpdef object rewind(self, bint lost)

@@ -12,12 +12,15 @@ answered in part ``una_psn`` lies inside it, so only the missing part is request
 What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  A long
 RDMA READ goes out in slices, each charged with the response that it asks for.  When something forbids the
 next packet the reason is in ``blocked`` and the event that removes it schedules the queue pair again.
+Memory that is held (`Environment.hold`) is such a reason; what is in flight then has been asked for, as far
+as that could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
 from softhca.queues.wqe import FENCE
+from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
 from softhca.transport.segmentation import UNLIMITED
@@ -32,12 +35,15 @@ WINDOW = 1  # no room in the destination's window
 READS = 2  # max_rd_atomic reached, or a fence
 CREDITS = 3  # the peer has posted no receive for it
 ORDER = 4  # waits until everything before it has completed
+MEMORY = 5  # the memory that it comes from is held
 
 _NOT_BLOCKED = cython.declare(cython.int, NOT_BLOCKED)
 _WINDOW = cython.declare(cython.int, WINDOW)
 _READS = cython.declare(cython.int, READS)
 _CREDITS = cython.declare(cython.int, CREDITS)
 _ORDER = cython.declare(cython.int, ORDER)
+_MEMORY = cython.declare(cython.int, MEMORY)
+_EAGAIN = cython.declare(cython.int, 11)
 _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
@@ -70,6 +76,7 @@ class ReliableSendQueue(SendQueue):
         self.una_psn = psn
         self.next_psn = psn
         self.high_psn = psn
+        self.asked_psn = psn
         self.next_ssn = 1
         self.lsn = 0
         self.limited = False
@@ -95,6 +102,16 @@ class ReliableSendQueue(SendQueue):
         if _START_SEND[self.qp.state] and self.blocked == _NOT_BLOCKED:
             self.ready = True
             self.qp.environment.schedule(self.qp)
+
+    def resume(self, now):
+        self.now = now
+        if self.retry.unplaced:
+            self.retry.stop()
+            self.qp.observe(MEMORY_TRIED, self.una_psn, HELD_RESULT)
+            self.unblock()
+        elif self.blocked == _MEMORY:
+            self.qp.observe(MEMORY_TRIED, self.cursor_psn(), HELD_SOURCE)
+            self.unblock()
 
     def has_work(self):
         if self.qp.window is not None and self.qp.window.turn is self.qp:
@@ -168,6 +185,12 @@ class ReliableSendQueue(SendQueue):
         self.blocked = reason
         return 0
 
+    def wait_memory(self):
+        """The memory that the packet at the cursor comes from is held."""
+        self.qp.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
+        self.qp.environment.hold(self.qp)
+        return self.block(_MEMORY)
+
     def step(self, request, window):
         """Send what is possible of the request at the cursor and move the cursor; 0 when the burst ends
         here."""
@@ -216,6 +239,8 @@ class ReliableSendQueue(SendQueue):
         self.writer.budget_bytes = self.budget(window)
         asking = probing or self.must_ask(request, window)
         written = self.writer.message(request, self.cursor_packet, limit, asking)
+        if written == -_EAGAIN:
+            return self.wait_memory()
         if written < 0:
             request.status = _PROTECTION_ERROR
             return self.block(_ORDER) if self.head != self.cursor else self.step(request, window)
@@ -224,8 +249,9 @@ class ReliableSendQueue(SendQueue):
                 return self.block(_WINDOW)
             return 0
         self.cursor_packet += written
-        if asking or self.cursor_packet == request.packets:
+        if asking or self.writer.held or self.cursor_packet == request.packets:
             self.unrequested_bytes = 0
+            self.asked_psn = (request.first_psn + self.cursor_packet) & 0xFFFFFF
         else:
             self.unrequested_bytes += self.writer.burst.length - before
         self.sent(
@@ -235,6 +261,8 @@ class ReliableSendQueue(SendQueue):
             + written * window.packet_overhead_bytes
             + (_BURST_OVERHEAD if first else 0),
         )
+        if self.writer.held:
+            return self.wait_memory()
         if self.cursor_packet < request.packets and not probing:
             return 0
         return 1
@@ -285,6 +313,7 @@ class ReliableSendQueue(SendQueue):
         if not self.writer.read_request(request, index, end):
             return 0
         self.cursor_packet = end
+        self.asked_psn = (request.first_psn + end) & 0xFFFFFF
         self.rd_outstanding += 1
         self.sent(end - index, cost)
         return 1
@@ -302,6 +331,7 @@ class ReliableSendQueue(SendQueue):
         if not self.writer.atomic_request(request):
             return 0
         self.cursor_packet = 1
+        self.asked_psn = (request.first_psn + 1) & 0xFFFFFF
         self.rd_outstanding += 1
         self.sent(1, _ACK_COST + _BURST_OVERHEAD)
         return 1

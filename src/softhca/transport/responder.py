@@ -7,17 +7,22 @@ apart, not executed again; or one beyond a gap, of which the requester is told o
 Checks of an expected packet: opcode sequence, operation allowed, length, resources (receive, READ
 resources), key and range; the first that fails decides the answer.  All but "no receive" (RNR NAK) end the
 connection.
+
+A packet whose memory is held is refused with an RNR NAK too, wherever in a message it stands: a receive "or
+other resource" is not there now (resources not ready, a fault of class B: 9.9.3, 9.7.5.2.8).  Nothing of it
+counts; the message goes on with its repetition.
 """
 
 import cython
 
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, Region
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
 from softhca.queues.cqe import WC_RECV, WC_REM_INV_REQ_ERR
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.execution import (
     ACCESS,
     DONE,
+    HELD,
     INVALID,
     INVALIDATION,
     LENGTH,
@@ -31,6 +36,8 @@ from softhca.transport.observation import (
     DUPLICATE_ANSWERED,
     EXPECTED,
     GAP,
+    HELD_REQUEST,
+    MEMORY_HELD,
     READ_AGAIN,
 )
 from softhca.transport.replay import Resource
@@ -62,6 +69,7 @@ _EVENTS: dict[int, int] = {
 _DONE = cython.declare(cython.int, DONE)
 _NOT_READY = cython.declare(cython.int, NOT_READY)
 _INVALIDATION = cython.declare(cython.int, INVALIDATION)
+_HELD = cython.declare(cython.int, HELD)
 _NOTHING = cython.declare(cython.int, NOTHING)
 _RNR = cython.declare(cython.uint, RNR)
 _SEQUENCE = cython.declare(cython.uint, SEQUENCE)
@@ -82,6 +90,7 @@ _RECV = cython.declare(cython.uint, WC_RECV)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
 _ERR = cython.declare(cython.int, ERR)
 _EACCES = cython.declare(cython.int, 13)
+_EAGAIN = cython.declare(cython.int, 11)
 
 
 class Responder(ReplyingReceiver):
@@ -174,11 +183,10 @@ class Responder(ReplyingReceiver):
     def message_failed(self, view, outcome):
         """Answer a SEND or RDMA WRITE packet that could not be executed."""
         if outcome == _NOT_READY:
-            self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)
-            self.nak_psn = view.psn
-            self.nak_sent = True
-            self.ack_pending = False
-            self.qp.environment.schedule(self.qp)
+            self.not_ready(view.psn)
+            return
+        if outcome == _HELD:
+            self.held_request(view.psn)
             return
         code, event = ANSWERS[outcome]
         if self.holding:
@@ -186,6 +194,19 @@ class Responder(ReplyingReceiver):
             event = -1
         self.nak_psn = view.psn
         self.fatal(code, event)
+
+    def not_ready(self, psn):
+        """An RNR NAK for the expected packet: nothing is executed before it has come again (9.7.5.2.8)."""
+        self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)
+        self.nak_psn = psn
+        self.nak_sent = True
+        self.ack_pending = False
+        self.qp.environment.schedule(self.qp)
+
+    def held_request(self, psn):
+        """The memory of the expected packet is held: it is to come again."""
+        self.qp.observe(MEMORY_HELD, psn, HELD_REQUEST)
+        self.not_ready(psn)
 
     def advance(self, packets):
         """The expected packet has been executed: the next one is ``packets`` further on, and there is no
@@ -248,7 +269,8 @@ class Responder(ReplyingReceiver):
     def atomic_request(self, view):
         """Compare-and-swap or fetch-and-add: check it, execute it once, keep the result for a replay."""
         resource: Resource
-        code: cython.int
+        region: Region
+        result: cython.ulonglong
         if not self.qp.access & _REMOTE_ATOMIC or view.atomic_va & 7:
             self.refuse(_INVALID_REQUEST)
             return
@@ -258,29 +280,29 @@ class Responder(ReplyingReceiver):
         if region is None:
             self.refuse(_REMOTE_ACCESS)
             return
-        resource = self.ring.add(self.epsn, 1)
-        if resource is None:
+        if not self.ring.has_place():
             self.refuse(_INVALID_REQUEST)
             return
+        if view.operation == _COMPARE_SWAP:
+            result = region.compare_swap(view.atomic_va, view.compare, view.swap_add)
+        else:
+            result = region.fetch_add(view.atomic_va, view.swap_add)
+        if region.fault == -_EAGAIN:
+            # before the oldest resource, which may still be asked for again, makes room for it
+            self.held_request(view.psn)
+            return
+        if region.fault:
+            self.refuse(_REMOTE_ACCESS if region.fault == -_EACCES else _REMOTE_OPERATIONAL)
+            return
+        resource = self.ring.add(self.epsn, 1)
         resource.atomic = True
         resource.va = view.atomic_va
         resource.length_bytes = 8
         resource.rkey = view.atomic_rkey
         resource.region = region
         resource.generation = region.generation
-        code = self.run_atomic(resource, view)
-        if code:
-            self.refuse(_REMOTE_ACCESS if code == -_EACCES else _REMOTE_OPERATIONAL)
-            return
+        resource.result = result
         self.answered_later(resource, 1)
-
-    def run_atomic(self, resource, view):
-        """Execute it on host memory; 0 or −errno."""
-        if view.operation == _COMPARE_SWAP:
-            resource.result = resource.region.compare_swap(view.atomic_va, view.compare, view.swap_add)
-        else:
-            resource.result = resource.region.fetch_add(view.atomic_va, view.swap_add)
-        return resource.region.fault
 
     def duplicate(self, view):
         """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others

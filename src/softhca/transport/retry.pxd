@@ -10,6 +10,7 @@ cdef class RetryState:
     cdef public unsigned int retries_left
     cdef public unsigned int rnr_retries_left
     cdef public bint rnr_waiting
+    cdef public bint unplaced
 
     cpdef object configure(self, unsigned int timeout, unsigned int retry_count, unsigned int rnr_retry)
     cpdef object restart(self, unsigned long long now)
@@ -18,6 +19,7 @@ cdef class RetryState:
     cpdef bint spend_retry(self) except? -1
     cpdef bint spend_rnr_retry(self) except? -1
     cpdef object wait_rnr(self, unsigned int timer, unsigned long long now)
+    cpdef object wait_memory(self)
 
 cdef class Flights:
     cdef unsigned int[::1] last_psn

@@ -5,6 +5,7 @@
 * ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after
   progress; 7 is 7.
 * RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
+* An answer that finds its place in memory held is dropped, and asked for again without a retry being spent.
 """
 
 from array import array
@@ -31,7 +32,11 @@ def interval_ns(timeout):
 
 
 class RetryState:
-    """The timer and the two retry counters of a requester.  ``deadline_ns`` is 0 while nothing is awaited."""
+    """The timer and the two retry counters of a requester.  ``deadline_ns`` is 0 while nothing is awaited.
+
+    ``rnr_waiting``: nothing may be sent, because of an RNR NAK or, with ``unplaced``, because an answer could
+    not be placed.
+    """
 
     def __init__(self):
         self.interval_ns = 0
@@ -41,6 +46,7 @@ class RetryState:
         self.retries_left = 0
         self.rnr_retries_left = 0
         self.rnr_waiting = False
+        self.unplaced = False
 
     def configure(self, timeout, retry_count, rnr_retry):
         """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew."""
@@ -62,6 +68,7 @@ class RetryState:
         """Nothing is awaited any more."""
         self.deadline_ns = 0
         self.rnr_waiting = False
+        self.unplaced = False
 
     def spend_retry(self):
         """True when one more retry was left."""
@@ -83,6 +90,12 @@ class RetryState:
         """Send nothing until the delay of the RNR NAK's ``timer`` field is over."""
         self.rnr_waiting = True
         self.deadline_ns = now + RNR_TIMER_NS[timer & 31]
+
+    def wait_memory(self):
+        """Send nothing until there is a chance that an answer can be placed; `stop` ends it."""
+        self.rnr_waiting = True
+        self.unplaced = True
+        self.deadline_ns = 0
 
 
 class Flights:

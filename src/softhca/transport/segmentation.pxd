@@ -19,6 +19,7 @@ cdef class PacketWriter:
     cdef unsigned int prefix_bytes
     cdef unsigned int frame_bytes
     cdef bint closed
+    cdef public bint held
 
     cpdef object begin(self, Burst burst, Route route, unsigned long long budget_bytes,
                        unsigned int packet_overhead_bytes=*)
@@ -31,8 +32,9 @@ cdef class PacketWriter:
     cdef object frame(self, unsigned int n)
     cdef unsigned int opcode_of(self, Request request, unsigned int index)
     cdef unsigned int size_of(self, Request request, unsigned int index)
-    cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except -2
-    cdef int data_packet(self, Request request, unsigned int index, bint ack_request) except -2
+    cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1
+    cdef int data_packet(self, Request request, unsigned int index, bint ack_request) except? -1
+    cdef object ask_last(self)
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
     cpdef bint atomic_request(self, Request request) except *
     cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *

@@ -22,7 +22,7 @@ from softhca.transport.services import (
     WR_SEND_WITH_IMM,
     WR_SEND_WITH_INV,
 )
-from softhca.wire import opcodes
+from softhca.wire import bth, opcodes
 from softhca.wire.build import (
     put_aeth,
     put_atomicacketh,
@@ -45,6 +45,9 @@ UNLIMITED = 1 << 62
 _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
+_ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
+_ACK_REQUEST_BIT = cython.declare(cython.uint, bth.ACK_REQUEST_BIT)
+_EAGAIN = cython.declare(cython.int, 11)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
 _RDMA_WRITE = cython.declare(cython.uint, WR_RDMA_WRITE)
 _RDMA_WRITE_IMM = cython.declare(cython.uint, WR_RDMA_WRITE_WITH_IMM)
@@ -104,7 +107,7 @@ _ADD_REQUEST = cython.declare(cython.uint, opcodes.RC_FETCH_ADD)
 
 class PacketWriter:
     """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may
-    cost."""
+    cost.  ``held``: the burst ends because the memory that the next packet comes from is held."""
 
     def __init__(self, qp):
         self.qp = qp
@@ -117,6 +120,7 @@ class PacketWriter:
         self.prefix_bytes = 0
         self.frame_bytes = 0
         self.closed = False
+        self.held = False
 
     def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
         """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet
@@ -125,6 +129,7 @@ class PacketWriter:
         self.budget_bytes = budget_bytes
         self.packet_overhead_bytes = packet_overhead_bytes
         self.closed = False
+        self.held = False
         burst.reset()
         self.aim(route)
 
@@ -226,13 +231,14 @@ class PacketWriter:
         return _HEADERS[self.opcode_of(request, index)] + ((n + 3) & ~3) + _ICRC_BYTES
 
     def message(self, request, index, limit, ack_at_end):
-        """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −1 when
-        local memory could not be read.
+        """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −errno when
+        local memory could not be read for the first one.
 
         The last packet of a message asks for an acknowledgement, with ``ack_at_end`` also the last one
-        written.
+        written, and in any case one behind which the memory is held.
         """
         written: cython.int = 0
+        result: cython.int
         size: cython.uint
         last: cython.bint
         ends: cython.bint
@@ -242,15 +248,20 @@ class PacketWriter:
                 break
             last = index + 1 == request.packets
             ends = last or written + 1 == limit or not self.fits_after(size, self.size_of(request, index + 1))
-            if self.data_packet(request, index, self.acknowledged and (last or (ends and ack_at_end))):
-                return written if written else -1
+            result = self.data_packet(request, index, self.acknowledged and (last or (ends and ack_at_end)))
+            if result:
+                self.held = result == -_EAGAIN
+                if written and self.held and self.acknowledged:
+                    self.ask_last()
+                return written if written else result
             index += 1
             written += 1
         return written
 
     def data_packet(self, request, index, ack_request):
-        """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −1 when local memory could not be read."""
+        """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −errno when memory could not be read."""
         o: cython.Py_ssize_t
+        result: cython.int
         pmtu: cython.ulonglong = self.qp.path_mtu_bytes
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = request.length_bytes - offset
@@ -271,10 +282,23 @@ class PacketWriter:
                 o = put_immdt(self.burst.data, o, request.work.imm_or_key)
             elif kind == _SEND_INV:
                 o = put_ieth(self.burst.data, o, request.work.imm_or_key)
-        if n and request.payload(offset, n, self.burst.address + o):
-            return -1
+        if n:
+            result = request.payload(offset, n, self.burst.address + o)
+            if result:
+                return result
         self.close(put_pad(self.burst.data, o + n, pad))
         return 0
+
+    def ask_last(self):
+        """Let the last packet of the burst, which is closed already, ask for an acknowledgement."""
+        begin: cython.uint = (self.burst.packets - 1) * self.burst.stride
+        n: cython.uint = self.burst.length - begin - self.frame_bytes - _ICRC_BYTES
+        start: cython.uint = begin + self.prefix_bytes
+        self.burst.data[start + _ACK_REQUEST] |= _ACK_REQUEST_BIT
+        put_icrc(self.burst.data, start + n, compute(self.route, self.burst.address + start, n))
+        if self.frame_bytes:
+            n += self.prefix_bytes + _ICRC_BYTES
+            put_vcrc(self.burst.data, begin + n, variant_crc(self.burst.data, begin, n))
 
     def read_request(self, request, index, end):
         """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does

@@ -10,6 +10,7 @@ cdef class UnreliableQueue(SendQueue):
     cdef Request request
     cdef public DestinationWindow window
     cdef public bint blocked
+    cdef public bint held
     cdef public object holds
     cdef unsigned long long armed_ns
 
@@ -19,6 +20,8 @@ cdef class UnreliableQueue(SendQueue):
     cdef object release(self, unsigned long long now)
     cdef object leave(self)
     cdef object forget(self)
+    cdef object wait_memory(self)
+    cdef object unreadable(self, int result)
     cdef bint write(self, Request request, Burst burst)
     cdef Request current(self)
     cdef object fail_head(self, int status)

@@ -9,6 +9,7 @@ from collections import deque
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR
+from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
@@ -27,6 +28,7 @@ _LOCAL = cython.declare(cython.int, LOCAL)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
+_EAGAIN = cython.declare(cython.int, 11)
 _MOST = cython.declare(cython.uint, MAX_BURST_PACKETS)
 
 
@@ -34,8 +36,9 @@ class UnreliableQueue(SendQueue):
     """A send side that keeps nothing: one request at a time, ``index`` its next packet, ``next_psn`` that
     one's PSN.
 
-    ``window`` is that of the present burst's destination, ``blocked``: there is no room in it.  ``holds``
-    are the bursts charged, oldest first: (until when, to which window, how much).
+    ``window`` is that of the present burst's destination, ``blocked``: there is no room in it; ``held``: the
+    memory that the next packet comes from is held.  ``holds`` are the bursts charged, oldest first: (until
+    when, to which window, how much).
     """
 
     def __init__(self, qp):
@@ -45,6 +48,7 @@ class UnreliableQueue(SendQueue):
         self.request = None
         self.window = None
         self.blocked = False
+        self.held = False
         self.holds = deque()
         self.armed_ns = 0
 
@@ -56,14 +60,14 @@ class UnreliableQueue(SendQueue):
 
     def doorbell(self, now):
         self.now = now
-        if _START_SEND[self.qp.state] and not self.blocked:
+        if _START_SEND[self.qp.state] and not self.blocked and not self.held:
             self.ready = True
             self.qp.environment.schedule(self.qp)
 
     def has_work(self):
         if self.window is not None and self.window.turn is self.qp:
             return True
-        return self.ready and not self.blocked
+        return self.ready and not self.blocked and not self.held
 
     def current(self):
         """The request under way, or the next one; None for none."""
@@ -79,6 +83,7 @@ class UnreliableQueue(SendQueue):
         self.now = now
         self.release(now)
         self.blocked = False
+        self.held = False
         if not _TRANSMIT[self.qp.state]:
             self.ready = False
             self.leave()
@@ -164,6 +169,7 @@ class UnreliableQueue(SendQueue):
         """Nothing is under way any more; the windows get back what is held."""
         self.request = None
         self.blocked = False
+        self.held = False
         self.leave()
         while self.holds:
             _, window, cost = self.holds.popleft()
@@ -176,12 +182,34 @@ class UnreliableQueue(SendQueue):
             self.aim(burst, self.qp.route, self.qp.window)
         written = self.writer.message(request, self.index, _MOST, False)
         if written < 0:
-            self.fail_head(_PROTECTION_ERROR)
+            self.unreadable(written)
             return False
         self.blocked = written == 0 and burst.packets == 0
         self.index += written
         self.next_psn = (self.next_psn + written) & 0xFFFFFF
+        if self.writer.held:
+            self.wait_memory()
         return self.index == request.packets
+
+    def wait_memory(self):
+        """The memory that the next packet comes from is held: it is tried again later."""
+        self.held = True
+        self.qp.observe(MEMORY_HELD, self.next_psn, HELD_SOURCE)
+        self.qp.environment.hold(self.qp)
+
+    def resume(self, now):
+        if self.held:
+            self.held = False
+            self.qp.observe(MEMORY_TRIED, self.next_psn, HELD_SOURCE)
+            self.qp.environment.schedule(self.qp)
+
+    def unreadable(self, result):
+        """The packet's bytes could not be read, for −errno ``result``: the request fails, or waits where they
+        are held."""
+        if result == -_EAGAIN:
+            self.wait_memory()
+        else:
+            self.fail_head(_PROTECTION_ERROR)
 
     def fail_head(self, status):
         """The request under way ends with ``status``; the send queue stops (SQE)."""

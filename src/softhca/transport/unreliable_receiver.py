@@ -16,6 +16,7 @@ from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.execution import (
     ACCESS,
     DONE,
+    HELD,
     LENGTH,
     NOT_READY,
     NOTHING,
@@ -43,6 +44,7 @@ DROPS: dict[int, str] = {
     NOT_READY: "drops_no_receive",
     ACCESS: "drops_protection",
     LENGTH: "drops_receive_length",
+    HELD: "drops_held",
 }
 
 _SEQUENCE = cython.declare(tuple, tuple(verdict for row in SEQUENCE for verdict in row))
@@ -53,6 +55,7 @@ _BREAK = cython.declare(cython.int, BREAK)
 _REFUSE = cython.declare(cython.int, REFUSE)
 _DONE = cython.declare(cython.int, DONE)
 _ACCESS = cython.declare(cython.int, ACCESS)
+_HELD = cython.declare(cython.int, HELD)
 _OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
 _NOTHING = cython.declare(cython.int, NOTHING)
 _FIRST = cython.declare(cython.uint, opcodes.FIRST)
@@ -65,6 +68,7 @@ _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EACCES = cython.declare(cython.int, 13)
+_EAGAIN = cython.declare(cython.int, 11)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
 _LOST = cython.declare(cython.int, EVENT_MESSAGES_LOST)
@@ -213,6 +217,8 @@ class UnreliableReceiver(MessageReceiver):
             result = self.region.write(
                 (self.va + self.received_bytes) & _MASK64, arrival.address + view.payload, view.payload_bytes
             )
+            if result == -_EAGAIN:
+                return _HELD
             if result:
                 return _ACCESS if result == -_EACCES else _OPERATIONAL
         self.received_bytes += view.payload_bytes
