@@ -1,3 +1,4 @@
+from softhca.adapter.held cimport HeldQueuePairs
 from softhca.adapter.port cimport Port, Source, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
@@ -21,6 +22,7 @@ cdef class Adapter(Environment):
     cdef public object resources
     cdef public Scheduler scheduler
     cdef public Timers timers
+    cdef public HeldQueuePairs held
     cdef public dict queue_pairs
     cdef public dict handles
     cdef public dict hosts
@@ -35,6 +37,8 @@ cdef class Adapter(Environment):
     cpdef int attach_host(self, object side) except -1
     cpdef object _told(self)
     cpdef object detach_host(self, int number)
+    cpdef object set_data_access(self, bint allowed)
+    cpdef object release_held(self)
     cpdef bint kick(self, unsigned long long now) except -1
     cdef bint _serve_commands(self, object host, unsigned long long now) except -1
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)

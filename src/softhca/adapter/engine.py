@@ -10,6 +10,7 @@ import cython
 from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
+from softhca.adapter.held import HeldQueuePairs
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paths import PORT_NUMBER, default_source_port
@@ -77,8 +78,9 @@ class Adapter(Environment):
 
     Commands
         ``attach_host`` joins a host (its rings, in shared memory) and ``detach_host`` frees all that it
-        owned. ``set_port_info`` is a subnet manager's. Everything else is asked through the host's command
-        ring and done, and answered there, by ``kick``.
+        owned. ``set_port_info`` is a subnet manager's.  ``set_data_access(False)`` sets the mode bit that
+        stops every copy to and from registered memory, while all else goes on; True clears it.  Everything
+        else is asked through the host's command ring and done, and answered there, by ``kick``.
     Inputs
         ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: a
         link has a run of packets; the buffer is the link's again when the call returns.  ``expire(now)``:
@@ -137,6 +139,7 @@ class Adapter(Environment):
         )
         self.scheduler = Scheduler()
         self.timers = Timers(now)
+        self.held = HeldQueuePairs()
         self.queue_pairs = {}
         self.handles = {}
         self.hosts = {}
@@ -188,6 +191,21 @@ class Adapter(Environment):
         those that are given (see ``Port.set_info``).  ValueError, and no change, for what cannot be.
         """
         set_port_info(self, port_number, **values)
+
+    def set_data_access(self, allowed):
+        """Let the adapter touch registered memory, or not: then every such access is *held*, and what waits
+        for it goes on when it is allowed again.  Commands, queues, completions and events do not mind.
+
+        The engine does one thing at a time: when this returns nothing is being copied.
+        """
+        self.regions.tpt.stopped = not allowed
+        if allowed:
+            self.release_held()
+
+    def release_held(self):
+        """Memory is there again: let all queue pairs that wait for any try at once."""
+        for queue_pair in self.held.all():
+            queue_pair.resume(self.now)
 
     # inputs
 
@@ -388,6 +406,9 @@ class Adapter(Environment):
         if now >= self.timers.next_ns:
             for queue_pair in self.timers.expire(now):
                 queue_pair.expire(now)
+        if now >= self.held.next_ns:
+            for queue_pair in self.held.due(now):
+                queue_pair.resume(now)
         for host in self.hosts.values():
             if not host.failed and not host.doorbells.empty():
                 host.ring(now)
@@ -459,7 +480,8 @@ class Adapter(Environment):
         """When ``transmit`` and ``expire`` are due; 0: now, ``NEVER``: nothing is waited for."""
         if self.scheduler.length:
             return 0
-        return self.timers.next_deadline()
+        deadline: cython.ulonglong = self.timers.next_deadline()
+        return deadline if deadline < self.held.next_ns else self.held.next_ns
 
     # what the transport asks
 
@@ -470,6 +492,10 @@ class Adapter(Environment):
     def arm(self, queue_pair, deadline_ns):
         """Call a queue pair at ``deadline_ns`` or soon after (`Environment.arm`)."""
         self.timers.arm(queue_pair, deadline_ns)
+
+    def hold(self, queue_pair):
+        """Try again when memory may be there (`Environment.hold`)."""
+        self.held.put(queue_pair, self.now)
 
     def event(self, kind, number):
         """Tell the host that owns the element (`Environment.event`)."""

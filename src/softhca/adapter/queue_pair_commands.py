@@ -201,6 +201,7 @@ def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
     del adapter.queue_pairs[queue_pair.number]
     queue_pair.close()
     adapter.timers.disarm(queue_pair)
+    adapter.held.remove(queue_pair)
     adapter.groups.forget(queue_pair)
     adapter.raw_services.forget(queue_pair)
     host.give_slot(queue_pair.owner)

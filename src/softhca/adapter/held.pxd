@@ -1,0 +1,9 @@
+cdef class HeldQueuePairs:
+    cdef public object waiting
+    cdef public unsigned long long next_ns
+
+    cpdef object put(self, object queue_pair, unsigned long long now)
+    cpdef object remove(self, object queue_pair)
+    cpdef list due(self, unsigned long long now)
+    cpdef list all(self)
+    cdef object _first(self)
