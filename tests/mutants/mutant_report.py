@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mutant_trials import BROKEN, FOUND, Result
+from mutant_trials import BROKEN, EQUIVALENT, FOUND, Result
 
 
 def markdown(results: Iterable[Result]) -> str:
@@ -24,27 +24,34 @@ def markdown(results: Iterable[Result]) -> str:
 
 
 def modules_table(results: Iterable[Result]) -> str:
-    """Killed per module.  A module's mutants that do not load are not counted."""
+    """What became of each module's mutants; those that do not compile are not counted."""
     counts: dict[str, list[int]] = {}
     for result in results:
-        killed, judged, broken = counts.setdefault(result.file, [0, 0, 0])
-        killed += result.verdict == FOUND
-        judged += result.verdict != BROKEN
-        counts[result.file] = [killed, judged, broken + (result.verdict == BROKEN)]
-    lines = [f"{'module':34} {'killed':>6} {'of':>5} {'share':>6} {'not loadable':>13}"]
+        if result.verdict == BROKEN:
+            continue
+        row = counts.setdefault(result.file, [0] * 5)
+        row[0] += 1
+        if result.verdict == FOUND:
+            row[1 if result.by == "tests" else 2] += 1
+        else:
+            row[3 if result.verdict == EQUIVALENT else 4] += 1
+    lines = [
+        "| module | mutants | found by tests | by worlds | equivalent | not found |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     total = [sum(column) for column in zip(*counts.values(), strict=True)]
-    for file, (killed, judged, broken) in [*sorted(counts.items()), ("all", total)]:
-        share = f"{killed / judged:.0%}" if judged else "-"
-        lines.append(f"{file:34} {killed:6} {judged:5} {share:>6} {broken:13}")
-    return "\n".join(lines)
+    rows = [(f"`{file}`", row) for file, row in sorted(counts.items())]
+    for name, row in [*rows, ("all", total)]:
+        lines.append(f"| {name} | {' | '.join(map(str, row))} |")
+    return "\n".join(lines) + "\n"
 
 
 def survivors_text(results: Iterable[Result]) -> str:
     """The mutants that nothing found, with their lines."""
     lines = [
         f"  {result.file}:{result.line} {result.name}: {result.why} "
-        f"({result.verdict} after {result.worlds} worlds)\n"
+        f"({result.verdict} after {result.tests} tests, {result.worlds} worlds)\n"
         for result in results
-        if result.verdict not in (FOUND, BROKEN)
+        if result.verdict not in (FOUND, BROKEN, EQUIVALENT)
     ]
     return f"not found: {len(lines)}\n{''.join(lines)}" if lines else ""

@@ -143,6 +143,8 @@ def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
         seen.add(id(node))
         yield node
         children = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Call):  # zip(…, strict=True) is an assertion
+            children = [child for child in children if getattr(child, "arg", "") != "strict"]
         if isinstance(node, ast.AnnAssign):
             children = [node.value] if node.value is not None else []
         pending += children

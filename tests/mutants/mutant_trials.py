@@ -20,14 +20,16 @@ from mutant_edits import Mutant, MutantError, Source
 PROGRAM = Path(__file__).with_name("mutant_worlds.py")
 WORLD_CPU_S = 10.0
 FOUND, SURVIVED, STOPPED, BROKEN = "found", "survived", "stopped", "broken"
+EQUIVALENT = "equivalent"
 
 
 @dataclass
 class Result:
     """What became of a mutant.
 
-    ``verdict``: FOUND; SURVIVED, all worlds; STOPPED, by the time limit; BROKEN, it cannot be judged (its
-    text is gone, or the package does not load).  ``rule`` in ``scenario`` with ``seed`` is what found it.
+    ``verdict``: FOUND; SURVIVED, all worlds; STOPPED, by the time limit; EQUIVALENT, not run; BROKEN, it
+    cannot be judged (its text is gone, or the package does not load).  ``rule`` in ``scenario`` with ``seed``
+    is what found it.  Mutants by rule: ``by`` is "tests" or "worlds"; a test stands in ``scenario``.
     """
 
     name: str
@@ -43,12 +45,16 @@ class Result:
     worlds: int = 0
     packets: int = 0
     seconds: float = 0.0
+    by: str = ""
+    tests: int = 0
 
     @property
     def found_by(self) -> str:
         """Scenario, seed and rule in one."""
         if self.verdict != FOUND:
             return self.verdict if self.verdict != BROKEN else f"broken: {self.text}"
+        if self.by == "tests":
+            return f"{self.scenario}: {self.rule}"
         return f"{self.scenario} {self.seed}: {self.rule}"
 
     def document(self) -> dict[str, Any]:

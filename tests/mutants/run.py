@@ -16,12 +16,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from mutant_auto import ROOMS, Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_report import markdown, modules_table, survivors_text
 from mutant_rules import mutants_of, sample
-from mutant_trials import BROKEN, FOUND, Laboratory, Result
+from mutant_trials import BROKEN, EQUIVALENT, FOUND, Laboratory, Result
 
+AUTO_LIMIT_S = 20.0
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "softhca"
 
 
@@ -35,10 +37,13 @@ def parser_of() -> argparse.ArgumentParser:
     parser.add_argument("--auto", nargs="+", default=[], metavar="MODULE", help="transport/retry, a folder")
     parser.add_argument("--sample", type=int, default=20, metavar="N", help="--auto: a module's (0: all)")
     parser.add_argument("--sample-seed", type=int, default=1, metavar="S", help="--auto: which ones")
-    parser.add_argument("--seeds", type=seeds, metavar="A..B", help="1..1000; with --auto 1..20")
+    parser.add_argument("--seeds", type=seeds, metavar="A..B", help="1..1000; with --auto 1..3")
     parser.add_argument("--scenario", nargs="+", default=[], metavar="NAME", help="only these (all)")
+    parser.add_argument("--tests", nargs="+", default=ROOMS, metavar="FOLDER", help="--auto: try these tests")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
-    parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one mutant (none)")
+    parser.add_argument(
+        "--limit", type=float, default=0, metavar="SECONDS", help="a mutant (none; --auto: 20)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all results there")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there")
     parser.add_argument("--source", type=Path, default=PACKAGE, metavar="DIR", help="the package to break")
@@ -73,7 +78,7 @@ def chosen(args: argparse.Namespace, source: Source) -> list[Mutant]:
 def show(result: Result) -> None:
     """One line as it is known."""
     place = f"{result.file}:{result.line}"
-    amount = f"{result.worlds} worlds, {result.packets} packets, {result.seconds:.1f} s"
+    amount = f"{result.tests} tests, {result.worlds} worlds, {result.seconds:.1f} s"
     print(f"{result.name:36} {place:34} {result.found_by}  [{amount}]", flush=True)
 
 
@@ -81,30 +86,46 @@ def campaign(args: argparse.Namespace, folder: Path) -> int:
     """Run what was asked for."""
     source = Source(args.source, folder)
     mutants = chosen(args, source)
-    first, last = args.seeds or ((1, 20) if args.auto else (1, 1000))
+    start = time.monotonic()
+    results = by_rule(args, source, mutants) if args.auto else by_worlds(args, source, mutants)
+    print(survivors_text(results), end="")
+    found = sum(result.verdict == FOUND for result in results)
+    broken = sum(result.verdict == BROKEN for result in results)
+    judged = sum(result.verdict not in (BROKEN, EQUIVALENT) for result in results)
+    seconds = time.monotonic() - start
+    print(f"{found} of {judged} mutants found, {broken} broken, {seconds:.0f} s")
+    if args.json:
+        document = {"mutants": [result.document() for result in results]}
+        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+    if args.markdown:
+        Path(args.markdown).write_text(modules_table(results) if args.auto else markdown(results))
+    return 0 if found == judged and not broken else 1
+
+
+def by_rule(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
+    """Mutants by rule: the rooms' own tests, then worlds."""
+    first, last = args.seeds or (1, 3)
+    auto = Auto(source, first, last, args.limit or AUTO_LIMIT_S, args.jobs, args.scenario, args.tests)
+    results = auto.run(mutants, show)
+    if auto.tests_left_out:
+        print(f"tests left out, for they fail alone or are skipped: {', '.join(auto.tests_left_out)}")
+    print(modules_table(results), end="")
+    return results
+
+
+def by_worlds(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
+    """The catalogue's, and those from outside: worlds alone, which the original must pass."""
+    first, last = args.seeds or (1, 1000)
     laboratory = Laboratory(source, first, last, args.limit, args.jobs, args.scenario)
     control = laboratory.control()
     print(f"control: the unchanged source passes {control['worlds']} worlds", flush=True)
-    start = time.monotonic()
     results = laboratory.run(mutants, show)
     witnesses = dict.fromkeys((found.scenario, found.seed) for found in results if found.verdict == FOUND)
     if witnesses:
         control = laboratory.control(witnesses)
         print(f"control: the unchanged source passes the {len(witnesses)} worlds that found mutants")
-    if args.auto:
-        print(modules_table(results))
-    print(survivors_text(results), end="")
-    found = sum(result.verdict == FOUND for result in results)
-    judged = sum(result.verdict != BROKEN for result in results)
-    seconds = time.monotonic() - start
-    broken = len(results) - judged
-    print(f"{found} of {judged} mutants found, {broken} broken, seeds {first}..{last}, {seconds:.0f} s")
-    if args.json:
-        document = {"seeds": [first, last], "mutants": [result.document() for result in results]}
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
-    if args.markdown:
-        Path(args.markdown).write_text(markdown(results))
-    return 0 if found == len(results) else 1
+    print(f"seeds {first}..{last}")
+    return results
 
 
 def main(words: list[str] | None = None) -> int:

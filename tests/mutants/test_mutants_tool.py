@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutant_auto import Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING, QUICK, UNSEEN
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
+from mutant_equivalents import EQUIVALENT
+from mutant_report import modules_table
 from mutant_rules import mutants_of, sample
+from mutant_swap import function_at
 from mutant_trials import BROKEN, FOUND, STOPPED, SURVIVED, Laboratory
 
 import softhca
@@ -208,3 +212,52 @@ def test_the_command_refuses_what_it_does_not_know():
     ended = subprocess.run([sys.executable, RUN, "nobody"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "no mutant 'nobody'" in ended.stderr
+
+
+def test_every_mutant_called_equivalent_is_one_that_the_rules_make(source):
+    made = set()
+    for file in {file for file, _, _ in EQUIVALENT}:
+        text = source.text(file)
+        made |= {
+            (file, function_at(text, found.edits[0].line), found.why) for found in mutants_of(file, text)
+        }
+    assert not EQUIVALENT.keys() - made
+
+
+GAP = "gap: cython.int = (b - a) & 0xFFFFFF"
+BY_RULE = {
+    "tests find it": (Edit("wire/psn.py", "return gap - 0x1000000 if", "return gap + 0x1000000 if"), "tests"),
+    "a hang in a test": (Edit("wire/psn.py", GAP, "gap = 0\n    while True: pass"), "tests"),
+    "worlds alone run it": (
+        Edit("transport/replies.py", "        self.ack_pending = True\n", "        pass\n"),
+        "worlds",
+    ),
+    "it runs at import": (
+        Edit("wire/opcodes.py", "code = service << 5 | low", "code = service << 4 | low"),
+        "tests",
+    ),
+    "nothing finds it": (Edit("wire/psn.py", "return gap - 0x1000000 if", "return gap - (1 << 24) if"), ""),
+}
+
+
+def test_mutants_by_rule_meet_the_rooms_own_tests_first_and_then_worlds(source):
+    rooms = ["wire/test_wire_psn.py", "wire/test_wire_opcodes.py"]
+    auto = Auto(source, 1, 1, 10, 1, ["rc-mix"], rooms)
+    told = []
+    mutants = [Mutant(name, (edit,), "why") for name, (edit, _) in BY_RULE.items()]
+    results = auto.run(mutants, told.append)
+    assert {result.name: result.by for result in results} == {name: by for name, (_, by) in BY_RULE.items()}
+    assert [result.verdict for result in results] == [FOUND] * 4 + [SURVIVED]
+    assert results[0].scenario.startswith("tests/wire/test_wire_psn.py::")
+    assert (results[1].rule, results[2].scenario, results[2].seed) == ("hang", "rc-mix", 1)
+    assert results[4].tests
+    assert results[4].worlds == 1
+    assert len(told) == len(results)
+    assert modules_table(results).splitlines()[-1] == "| all | 5 | 3 | 1 | 0 | 1 |"
+
+
+def test_a_session_that_cannot_begin_is_an_error(source):
+    auto = Auto(source, 1, 1, 10, 1, ["rc-mix"], ["wire/no_such_test.py"])
+    edit, _ = BY_RULE["tests find it"]
+    with pytest.raises(MutantError, match="the session ended"):
+        auto.run([Mutant("one", (edit,), "why")], lambda result: None)
