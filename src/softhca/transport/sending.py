@@ -138,8 +138,5 @@ class SendQueue(Half):
         self.head = self.tail
         self.broken = self.qp.send_ring.broken
 
-    def has_work(self):
-        return self.ready
-
     def drained(self):
         return self.head == self.tail
