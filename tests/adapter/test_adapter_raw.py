@@ -106,6 +106,22 @@ def test_a_payload_may_exceed_the_mtu_up_to_the_longest_packet_o9_148(mtu, servi
     world.close()
 
 
+def test_a_datagram_waits_for_room_in_its_destinations_window_and_then_goes(two):
+    world, left, qp, right, receiver = two
+    ah = handle(left)
+    (window,) = left.node.adapter.port.windows.values()
+    receiver.post_recv(1, [right.sge(0, 1500)])
+    window.charge(window.limit_bytes)  # of another queue pair
+    send_raw(left, qp, ah, b"wait", ETHERTYPE)
+    assert left.poll(1) == []
+    assert world.packets == []
+    assert len(window.waiters) == 1
+    window.give_up(window.limit_bytes)
+    assert [c.status for c in left.poll(1)] == [0]
+    assert [c.status for c in right.poll(1)] == [0]
+    assert right.memory[:4] == b"wait"
+
+
 def test_the_bytes_of_a_packet_are_literally_these(two):
     world, left, qp, _, _ = two
     send_raw(left, qp, handle(left, sl=3), b"words and", ETHERTYPE)

@@ -46,6 +46,13 @@ def test_the_last_slot_is_reached():
     assert where.address(0xFFFFFFFF) == BASE + 0xFFF * PAGE_BYTES
 
 
+def test_slots_that_cannot_be_hold_no_pages_and_the_first_and_last_can_be():
+    where = AddressMap()
+    where.attach(0, 4, BASE)
+    where.attach(SLOTS - 1, 5, BASE)
+    assert [where.pages_of(slot) for slot in (-1, 0, SLOTS - 1, SLOTS, 1 << 40)] == [0, 4, 5, 0, 0]
+
+
 def test_a_taken_slot_is_refused_whole():
     where = AddressMap()
     where.attach(8, 1, BASE)

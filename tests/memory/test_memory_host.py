@@ -156,6 +156,45 @@ def test_an_integer_address_is_attached_by_the_pages_that_it_touches(host):
     assert (offset, host.attached(first)[1]) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("address", "length"), [(4096, 0), (4096, -1), (0, 1), (-1, 1), (1, 1 << 64), ((1 << 64) - 4096, 4097)]
+)
+def test_a_range_that_cannot_be_is_refused(host, address, length):
+    with pytest.raises(OSError, match="bytes at address"):
+        host.attach_address(address, length)
+
+
+def limited(monkeypatch, slots):
+    """The sizes that are asked for where the process may have no more than so many slots."""
+    asked = []
+    resize = os.ftruncate
+
+    def truncate(fd, size):
+        asked.append(size // SLOT_BYTES)
+        if size > slots * SLOT_BYTES:
+            raise OSError(errno.EFBIG, "too large")
+        resize(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    return asked
+
+
+def test_a_capacity_that_the_process_may_not_have_is_halved_to_whole_slots(monkeypatch):
+    asked = limited(monkeypatch, 4)
+    memory = HostMemory(17 * SLOT_BYTES)
+    assert asked == [17, 8, 4]
+    assert memory.capacity_pages == 4 * SLOT_PAGES
+    assert len(memory.allocate(memory.free_pages)) == 4 * SLOT_PAGES - 1
+    memory.close()
+
+
+def test_less_than_the_smallest_capacity_is_not_tried(monkeypatch):
+    asked = limited(monkeypatch, 3)
+    with fails(errno.EFBIG):
+        HostMemory(9 * SLOT_BYTES)
+    assert asked == [9, 4]
+
+
 def test_read_only_and_empty_and_scattered_buffers_are_refused(host):
     with fails(errno.EACCES):
         host.attach_buffer(b"constant")

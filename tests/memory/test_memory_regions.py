@@ -337,6 +337,19 @@ def test_atomics_return_the_old_value_and_wrap(world, make):
     assert out == bytes(8) + (0x1122334455667788).to_bytes(8, "little") + bytes(8)
 
 
+def test_the_machine_does_atomics_where_it_can(world):
+    """Only there are they atomic with respect to the program that owns the memory."""
+    buffer = bytearray(64)
+    region = world.over(buffer)
+    first = -address(buffer) % 8
+    for offset in range(57):
+        aligned = offset % 8 == first
+        assert region.atomic_place(region.va + offset) == (address(buffer) + offset if aligned else 0)
+        assert region.fault == 0
+    scattered, _ = world.scattered(2)
+    assert scattered.atomic_place(scattered.va) == 0
+
+
 def test_atomics_check_rights_and_range_into_fault(world):
     for region in (world.over(bytearray(64)), world.scattered(1, length=64)[0]):
         for place in (region.va + 57, region.va + 64, (region.va - 1) % TOP, (region.va - 8) % TOP):

@@ -103,6 +103,13 @@ def test_a_broken_ring_is_told_once_and_gives_nothing(shared):
     assert shared.told == ["error"]
 
 
+def test_a_ring_that_is_found_broken_when_the_limit_is_set_is_told(shared):
+    shared.post(1)
+    primitives.store64(shared.layout.control, 100)
+    shared.queue.set_limit(1)
+    assert shared.told == ["error"]
+
+
 def test_an_empty_queue_is_no_error(shared):
     assert shared.take() is None
     assert shared.told == []

@@ -77,6 +77,12 @@ def test_inline_payload_stays_in_the_work(payload):
     assert work.address == primitives.address_of(work.buffer)
 
 
+def test_the_greatest_opcode_and_flags_are_written_as_they_are():
+    out = memoryview(bytearray(100))
+    assert encode_send(out, 255, 255, 0, 1, 0, 0, 0, 0, 0, 0, 0, [], b"") == 64
+    assert bytes(out[:2]) == b"\xff\xff"
+
+
 def test_without_inline_payload_the_inline_flag_is_not_sent():
     out = memoryview(bytearray(100))
     encode_send(out, wqe.SEND, 15, 0, 1, 0, 0, 0, 0, 0, 0, 0, [])

@@ -296,6 +296,14 @@ def test_an_unreliable_message_that_is_malformed_is_dropped(uc):
     ]
 
 
+def test_an_unreliable_message_longer_than_its_receive_is_dropped_whole(uc):
+    p, rows = uc
+    for i in range(4):
+        p.forge(op.UC_SEND_MIDDLE if i else op.UC_SEND_FIRST, 50 + i, FULL)
+    p.forge(op.UC_SEND_LAST, 54, b"beyond")
+    assert rows == [("b", "message_dropped", 54, "RTS", "receive_length")]
+
+
 def test_an_unreliable_request_that_fails_stops_the_send_side(pair):
     p = pair(service=UC, left_psn=50)
     rows = watch(p)

@@ -2,7 +2,7 @@
 flush."""
 
 import pytest
-from transport_pair import ALL_ACCESS, ERR, INIT, RESET, RTR, RTS, Faults
+from transport_pair import ALL_ACCESS, ERR, HOST, INIT, RESET, RTR, RTS, Faults
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import (
@@ -234,7 +234,8 @@ def test_broken_send_ring_is_an_operation_error_once(pair):
     p.run()
     p.left.post(wqe.RDMA_WRITE, inline=b"x")
     p.run()
-    assert statuses(p.left.sent()) == [cqe.WC_LOC_QP_OP_ERR]
+    (failed,) = p.left.sent()
+    assert (failed.status, failed.wr_id, failed.byte_len) == (cqe.WC_LOC_QP_OP_ERR, 0, 0)
     assert p.left.qp.state == ERR
 
 
@@ -289,6 +290,24 @@ def test_region_that_dies_inside_a_read_response_is_not_read_any_more(pair):
 
 
 # receiver not ready
+
+
+def test_page_that_is_gone_inside_a_read_response_is_a_remote_operational_error(pair):
+    """The host has taken the memory away from under its region."""
+    p = pair()
+    target, source = p.right.region(4000, fill=DATA[:4000]), p.left.region(4000)
+    p.left.post(wqe.RDMA_READ, [source.sge()], remote=target)
+    until(p, lambda: p.right.qp.responder.ring.pending)
+    p.b.owned.remove(target)
+    HOST.detach(target.first)
+    target.region.refresh()
+    p.run()
+    assert statuses(p.left.sent()) == [cqe.WC_REM_OP_ERR]
+    nak = p.decoded("ba")[-1]
+    assert (nak["psn"], nak["syndrome"]) == (2, 0x63)
+    assert (EVENT_QP_FATAL, p.right.number) in p.b.events
+    assert not any(source.data[2048:])  # two packets had gone
+    target.deregister()
 
 
 @pytest.mark.parametrize("size", [5, 1000])
@@ -493,9 +512,10 @@ def test_error_state_flushes_everything_in_order_also_what_is_posted_later(pair)
     p.left.post_receive([target.sge()], wr_id=13)
     p.left.post(wqe.SEND, inline=b"late", wr_id=3)
     assert [(c.wr_id, c.status) for c in p.left.sent()] == [(i, cqe.WC_WR_FLUSH_ERR) for i in range(4)]
-    assert [(c.wr_id, c.status) for c in p.left.received()] == [
-        (i, cqe.WC_WR_FLUSH_ERR) for i in range(10, 14)
-    ]
+    flushed = p.left.received()
+    assert [(c.wr_id, c.status) for c in flushed] == [(i, cqe.WC_WR_FLUSH_ERR) for i in range(10, 14)]
+    for name in ("wc_flags", "byte_len", "imm_or_key", "src_qp"):
+        assert not any(completion[name] for completion in flushed)
     p.run()
     p.at_rest()
 

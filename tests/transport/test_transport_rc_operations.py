@@ -365,7 +365,7 @@ def test_send_with_invalidate_of_a_plain_region_ends_the_receiver(pair):
     p.left.post(wqe.SEND_WITH_INV, inline=b"bye", imm=region.key)
     p.run()
     assert p.left.sent()[0].status == 0
-    assert [c.status for c in p.right.received()] == [cqe.WC_REM_INV_REQ_ERR]
+    assert [(c.status, c.byte_len) for c in p.right.received()] == [(cqe.WC_REM_INV_REQ_ERR, 3)]
     assert p.right.qp.state == ERR
     assert region.region.valid
 

@@ -217,6 +217,15 @@ def test_response_into_memory_that_is_gone_is_a_protection_error(lone):
     assert not any(lone.local.data)
 
 
+def test_last_response_into_memory_that_is_gone_ends_the_read_once(lone):
+    read(lone, 88)
+    lone.local.deregister()
+    response(lone, op.RC_RDMA_READ_RESPONSE_ONLY, 10, b"a" * 88)
+    assert done(lone) == [(1, cqe.WC_LOC_PROT_ERR)]
+    assert lone.left.qp.requester.head == lone.left.qp.requester.tail
+    lone.at_rest()
+
+
 def test_acknowledgement_inside_a_read_is_not_a_loss(lone):
     read(lone)
     psns(lone)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from transport_pair import ERR, RC, SQD, SQE, UC
+from transport_pair import ERR, RC, RESET, RTS, SQD, SQE, UC
 
 from softhca.queues import cqe, wqe
 from softhca.queues.completion import CompletionQueue
@@ -51,6 +51,42 @@ def test_new_path_while_waiting_for_the_old_window_goes_on_in_the_new_one(pair):
     p.run()
     assert [c.status for c in p.left.sent()] == [0]
     assert new.in_flight_bytes == 0
+
+
+def test_unreliable_send_queue_tells_that_it_is_drained_when_the_message_has_gone(pair):
+    p = pair(service=UC, pmtu=1024)
+    source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target, wr_id=1)
+    p.left.post(wqe.RDMA_WRITE, inline=b"y", remote=target, wr_id=2)
+    p.step()
+    assert p.left.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1}, p.now) == 0
+    assert (p.a.events, p.left.qp.query()["sq_draining"]) == ([], 1)
+    p.run()
+    assert [(c.wr_id, c.status) for c in p.left.sent()] == [(1, 0)]
+    assert p.a.events == [(EVENT_SQ_DRAINED, p.left.number)]
+    assert p.left.qp.query()["sq_draining"] == 0
+    assert p.left.qp.modify({"qp_state": RTS}, p.now) == 0
+    p.run()
+    assert [(c.wr_id, c.status) for c in p.left.sent()] == [(2, 0)]
+    assert target.data == b"y" + PATTERN[1:]
+
+
+def test_unreliable_queue_pair_that_was_reset_while_it_waited_sends_again(pair):
+    p = pair(service=UC)
+    target = p.right.region(64)
+    window = p.left.qp.window
+    window.charge(window.limit_bytes)  # of another queue pair
+    p.left.post(wqe.RDMA_WRITE, inline=b"lost", remote=target)
+    p.run()
+    assert p.left.qp.waiting
+    assert p.left.qp.modify({"qp_state": RESET}, p.now) == 0
+    window.give_up(window.limit_bytes)
+    p.connect(p.left, p.right, 0, 0)
+    p.left.post(wqe.RDMA_WRITE, inline=b"again", remote=target, wr_id=2)
+    p.run()
+    assert [(c.wr_id, c.status) for c in p.left.sent()] == [(2, 0)]
+    assert target.data[:5] == b"again"
+    p.at_rest()
 
 
 @pytest.mark.parametrize("resources", [1, 2, 4, 8])
@@ -175,6 +211,17 @@ def test_send_queue_is_flushed_at_most_a_ring_a_turn(pair, service, state):
     assert {c.status for c in p.left.sent()} == {cqe.WC_WR_FLUSH_ERR}
     assert queue.left == qp.send_ring.count() == 0
     assert not qp.scheduled
+
+
+@pytest.mark.parametrize("posted", [1, ENTRIES // 2 + 1, ENTRIES])
+def test_reset_drops_all_receives_however_many_there_are(pair, posted):
+    p = pair(entries=ENTRIES)
+    inbox = p.right.region(64)
+    for wr_id in range(posted):
+        assert p.right.post_receive([inbox.sge()], wr_id=wr_id)
+    assert p.right.qp.modify({"qp_state": RESET}, p.now) == 0
+    assert p.right.qp.receive_ring.count() == 0
+    assert p.right.received() == []
 
 
 def test_receive_queue_is_flushed_at_most_a_ring_a_turn(pair):

@@ -94,8 +94,22 @@ def test_holder_of_the_turn_that_finds_too_little_stays_first():
     window.wait(second)
     window.credit(ONE)
     window.wait(first)
+    assert first.waiting
     window.credit(ONE)
     assert (first.turns, second.turns) == (2, 0)
+
+
+def test_holder_of_the_turn_that_waits_again_and_leaves_is_forgotten():
+    window, first, second = DestinationWindow(2 * ONE, 2 * ONE), Waiter(), Waiter()
+    window.charge(2 * ONE)
+    window.wait(first)
+    window.wait(second)
+    window.credit(ONE)
+    window.wait(first)
+    window.leave(first)
+    assert list(window.waiters) == []
+    assert window.turn is second
+    assert (first.waiting, first.turns, second.turns) == (False, 1, 1)
 
 
 def test_no_turn_is_given_for_less_than_half_a_burst():
@@ -144,7 +158,9 @@ def test_limit_grows_by_one_burst_after_many_confirmed_windows_and_never_above_t
     assert window.limit_bytes == 2 * ONE
     confirm(1)
     assert window.limit_bytes == 3 * ONE
-    confirm(20)
+    confirm(2)
+    assert window.limit_bytes == 3 * ONE  # each step asks for as many windows anew
+    confirm(18)
     assert window.limit_bytes == 4 * ONE
 
 
@@ -183,6 +199,20 @@ def test_flights_give_back_exactly_what_was_pushed(start, steps, settle_every):
             assert flights.total >= sum(c for last, c in entries if distance(last, una) <= 0)
     given_back += flights.settle(psn)
     assert given_back == pushed
+    assert flights.total == flights.count == 0
+
+
+def test_flights_beyond_the_most_that_are_kept_are_answered_for_with_the_newest():
+    flights = Flights()
+    for i in range(FLIGHTS + 3):
+        flights.push(10 * i, 100 + i)
+    newest = sum(range(100 + FLIGHTS - 1, 100 + FLIGHTS + 3))
+    older = sum(range(100, 100 + FLIGHTS - 1))
+    assert (flights.count, flights.total) == (FLIGHTS, older + newest)
+    assert flights.settle(10 * (FLIGHTS - 2) + 1) == older
+    assert (flights.count, flights.total) == (1, newest)
+    assert flights.settle(10 * (FLIGHTS + 2)) == 0  # one packet of the newest is still out
+    assert flights.settle(10 * (FLIGHTS + 2) + 1) == newest
     assert flights.total == flights.count == 0
 
 
