@@ -1,11 +1,51 @@
 """Mutants by rule that nothing can find, each with the reason: they mean the same, or cost only time.
 
-The key is the file, the function, and the changed line as the table of survivors shows it.
+The key is the file, the function, and the line before and after, as the list of survivors shows them.
 """
 
 from __future__ import annotations
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "transport/datagram.py", "DatagramReceiver.fill_grh", "self.grh_key = key → pass",
+    ): "the last header is kept to save time",
+    (
+        "transport/halves.py", "Half.produce", "return 0 → return 1",
+    ): "only asked of a half that has work, and each such half has its own",
+    (
+        "transport/halves.py", "Half.has_work", "return False → return True",
+    ): "costs a turn in which nothing is sent",
+    ("transport/halves.py", "Half.drained", "return True → return False"): "every send side has its own",
+    ("transport/halves.py", "Half.drained", "return True → return 0"): "every send side has its own",
+    (
+        "transport/raw.py", "RawSender.put",
+        "burst.data[1] = burst.data[1] & 0xF0 | (_LNH_IPV6 if service == _RAW_IPV6 else _LNH_RAW) → "
+        "burst.data[1] = burst.data[1] & 241 | (_LNH_IPV6 if service == _RAW_IPV6 else _LNH_RAW)",
+    ): "a route without GRH has written an even LNH there",
+    (
+        "transport/replies.py", "ReplyingReceiver.read_packet",
+        "if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4): → "
+        "if not self.writer.fits(12 + (4 if first or last else 1) + n + pad + 4):",
+    ): "a burst that is full to the last byte ends one packet earlier",
+    (
+        "transport/replies.py", "ReplyingReceiver.acknowledge", "self.dying = False → pass",
+    ): "once the last answer has gone, flush() finds nothing to take away",
+    (
+        "transport/responder.py", "Responder.message",
+        "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False → "
+        "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, True",
+    ): "a completion with an error is an event for a solicited request, too",
+    (
+        "transport/unreliable.py", "UnreliableQueue.leave_window",
+        "self.blocked = False → self.blocked = True",
+    ): "the turn that is asked for clears it",
+    (
+        "transport/unreliable.py", "UnreliableQueue.reset", "self.window = None → pass",
+    ): "it has been left, and the next burst aims anew",
+    (
+        "transport/unreliable_receiver.py", "UnreliableReceiver.carry_out", "self.abandon() → pass",
+    ): "in ERR nothing comes any more, and reset() abandons",
+}  # fmt: skip
 
 
 def reason(file: str, function: str, changed: str) -> str:

@@ -58,6 +58,10 @@ class Request:
     recorded: str
     applied: bool = False
 
+    def files(self) -> set[str]:
+        """The files that are changed."""
+        return {str(words[0]) for words in self.edits}
+
 
 @dataclass
 class Recorded:
@@ -211,7 +215,7 @@ class Rooms:
         """Run the original, traced."""
         from softhca.simulation.runner import run_world
 
-        recorded, tracer = Recorded(imports=IMPORTS), Tracer(self.home)
+        recorded, tracer = Recorded(imports=IMPORTS), Tracer(self.home, self.request.files())
         for name in self.items:
             say(descriptor, at=name)
             start = time.process_time()
@@ -309,7 +313,7 @@ def main(words: list[str]) -> int:
     """See above."""
     home = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]) / "softhca"
     request = Request(**json.loads(Path(words[0]).read_text()))
-    tracer = Tracer(home)
+    tracer = Tracer(home, request.files())
     tracer.start()
     import mutant_worlds
 

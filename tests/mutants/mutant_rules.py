@@ -30,6 +30,8 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.Mult: "+", ast.FloorDiv: "*", ast.Mod: "//",
 }  # fmt: skip
 IGNORED_CALLS = ("declare", "super", "__init__")
+SHOWN = 120
+"""Characters of the old and the new line that are shown, and tell equivalent mutants."""
 
 
 class _Finder:
@@ -64,7 +66,7 @@ class _Finder:
         changed = self.data[self.starts[first] : begin] + new.encode() + self.data[end:stop]
         name = f"{self.file.removesuffix('.py')}:{first + 1}:{begin - self.starts[first]} {what}"
         edit = Edit(self.file, old.decode(), changed.decode(), first + 1)
-        shown = " ".join(changed.decode().split())[:100]
+        shown = " → ".join(" ".join(text.decode().split())[:SHOWN] for text in (old, changed))
         self.found.append(Mutant(name, (edit,), shown))
 
     def swap(self, node: ast.AST, new: str, what: str) -> None:

@@ -19,10 +19,10 @@ def mask(lines: Iterable[int]) -> int:
 
 
 class Tracer:
-    """Collects the lines that run, of modules in ``home`` (the folder ``softhca``)."""
+    """Collects the lines that run of ``files`` below ``home`` (the folder ``softhca``)."""
 
-    def __init__(self, home: Path) -> None:
-        self.prefix = f"{home}/"
+    def __init__(self, home: Path, files: Iterable[str]) -> None:
+        self.files = {f"{home}/{file}": file for file in files}
         self.lines: dict[str, set[int]] = {}
         self.locals: dict[CodeType, Callable[..., Any] | None] = {}
 
@@ -47,9 +47,10 @@ class Tracer:
         return self.locals[code]
 
     def _local(self, code: CodeType) -> Callable[..., Any] | None:
-        if not code.co_filename.startswith(self.prefix):
+        file = self.files.get(code.co_filename)
+        if file is None:
             return None
-        lines = self.lines.setdefault(code.co_filename.removeprefix(self.prefix), set())
+        lines = self.lines.setdefault(file, set())
 
         def local(frame: FrameType, event: str, value: object) -> Callable[..., Any]:
             if event == "line":
