@@ -1,0 +1,33 @@
+"""Messages by RDMA WRITE that prove themselves: each carries its hash, and what verifies is whole.
+
+`Mailbox` is one end of a pair; docs/mailbox.md is the contract.
+"""
+
+from softhca.mailbox.box import Mailbox
+from softhca.mailbox.conditions import Condition, all_of, always, any_of, field, own, reached
+from softhca.mailbox.errors import MailboxError, MailboxTimeout, OfferError, TermsError
+from softhca.mailbox.journal import Journal
+from softhca.mailbox.meeting import meet
+from softhca.mailbox.requests import Outcome
+from softhca.mailbox.statistics import Statistics
+from softhca.mailbox.terms import Terms
+
+__all__ = [
+    "Condition",
+    "Journal",
+    "Mailbox",
+    "MailboxError",
+    "MailboxTimeout",
+    "OfferError",
+    "Outcome",
+    "Statistics",
+    "Terms",
+    "TermsError",
+    "all_of",
+    "always",
+    "any_of",
+    "field",
+    "meet",
+    "own",
+    "reached",
+]

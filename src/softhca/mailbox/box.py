@@ -1,0 +1,364 @@
+"""`Mailbox`: one end of a pair of rings, over verbs."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from softhca.mailbox.blocks import DATA, EMPTY, OUTCOME, REQUEST, TAKEN
+from softhca.mailbox.conditions import Condition
+from softhca.mailbox.errors import MailboxError, MailboxTimeout
+from softhca.mailbox.journal import Journal
+from softhca.mailbox.offer import Offer
+from softhca.mailbox.remote_reader import RemoteReader
+from softhca.mailbox.requests import Action, Outcome, Request, Requests, decode_outcome
+from softhca.mailbox.rings import Inbox, Outbox
+from softhca.mailbox.statistics import Statistics
+from softhca.mailbox.terms import Terms
+from softhca.mailbox.wiring import Wiring
+from softhca.verbs.device import Context
+
+IDLE_LOOKS = 64
+"""So many looks in vain, and owed credit is written, completions are taken."""
+MAX_TICKETS = 1024
+"""Requests whose outcomes are waited for, or not fetched yet."""
+_LOOKS_A_CLOCK = 64
+_MANY = 256
+
+
+class Mailbox:
+    """One end of a pair: messages go out with `send`, and come in with `receive`.
+
+    ``key`` is the secret of a keyed hash.  ``journal`` keeps the peer's requests (default: in memory), and
+    ``actions`` are what it may ask for.  ``clock`` gives nanoseconds and never goes back.  A mailbox belongs
+    to one thread at a time.  TermsError, PyverbsError.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        terms: Terms | None = None,
+        key: bytes = b"",
+        *,
+        journal: Journal | None = None,
+        actions: dict[str, Action] | None = None,
+        port: int = 1,
+        gid_index: int = 0,
+        service_level: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.terms = terms = terms if terms is not None else Terms()
+        self._clock = clock
+        self._key = key
+        self._wiring = wiring = Wiring(context, terms, port, gid_index, service_level)
+        self.context = context
+        self._progress = context.progress
+        self._reads = terms.mode == "read"
+        try:
+            digest = terms.digest(wiring.nonce, key)
+        except BaseException:
+            wiring.close()
+            raise
+        opener, credits = terms.opener(digest), terms.credit_sealer(digest)
+        self._inbox: Inbox | RemoteReader
+        if self._reads:
+            self._inbox = RemoteReader(
+                terms.slots, terms.slot_bytes, opener, wiring.inbox.buf, credits, wiring
+            )
+        else:
+            self._inbox = Inbox(terms.slots, terms.slot_bytes, opener, wiring.inbox.buf, credits)
+        self._opener, self._credits = opener, credits
+        self._outbox: Outbox | None = None
+        self.actions: dict[str, Action] = actions if actions is not None else {}
+        self._requests = Requests(journal or Journal(io.BytesIO()), self.actions, terms.largest_bytes)
+        self._tickets: dict[int, Outcome | None] = {}
+        self._in_hand: deque[tuple[int, bytes]] = deque()
+        self._statistics = Statistics()
+        self._idle = 0
+        self._credit_every = max(1, terms.slots // 4)
+
+    # set-up
+
+    @property
+    def offer(self) -> bytes:
+        """What the peer must be given, by a channel of the application's own."""
+        return self._wiring.offer().encode()
+
+    def join(self, offer: bytes) -> None:
+        """Connect to the peer that made ``offer``; once.  OfferError when the two do not fit.
+
+        The peer may send at once, and its first messages arrive when it has joined, too.
+        """
+        if self._outbox is not None:
+            raise MailboxError("the mailbox has joined a peer already")
+        peer = Offer.decode(offer)
+        peer.require_same_terms(self.terms)
+        terms, wiring = self.terms, self._wiring
+        digest = terms.digest(peer.nonce, self._key)
+        wiring.connect(peer)
+        self._outbox = Outbox(
+            terms.slots, terms.slot_bytes, terms.sealer(digest), wiring.outbox.buf, wiring.cell.buf,
+            terms.credit_opener(digest),
+        )  # fmt: skip
+
+    # sending
+
+    def try_send(self, *parts: Any) -> int:
+        """Send one message, the concatenation of ``parts``: its sequence number, or 0 without room.
+
+        Parts are bytes-like.  ValueError when they are longer than the terms allow; MailboxError.
+        """
+        return self._put(DATA, parts)
+
+    def send(self, *parts: Any, timeout_s: float | None = None) -> int:
+        """As `try_send`, but wait for room.  MailboxTimeout after ``timeout_s``."""
+        return self._put(DATA, parts) or self._wait(lambda: self._put(DATA, parts), timeout_s, "no room")
+
+    def try_send_many(self, messages: Sequence[Any], start: int = 0) -> int:
+        """Send messages from ``messages[start]`` on as far as there is room, under one doorbell: how many.
+
+        ValueError, and none is sent, when one is longer than the terms allow.
+        """
+        outbox = self._joined()
+        if outbox.free() < len(messages) - start:
+            outbox.take_credit()
+        count = int(outbox.put_all(DATA, messages, start))
+        self._carry(outbox)
+        self._statistics.sent += count
+        self._statistics.full += count < len(messages) - start
+        return count
+
+    def send_many(self, messages: Sequence[Any], timeout_s: float | None = None) -> None:
+        """Send them all, waiting for room.  MailboxTimeout says how many went."""
+        done = self.try_send_many(messages)
+        while done < len(messages):
+            attempt = functools.partial(self.try_send_many, messages, done)
+            try:
+                done += self._wait(attempt, timeout_s, "no room")
+            except MailboxTimeout as error:
+                raise MailboxTimeout(f"{error}: {done} of {len(messages)} messages went") from None
+
+    def _put(self, kind: int, parts: tuple[Any, ...]) -> int:
+        outbox = self._joined()
+        sequence = outbox.put(kind, parts)
+        if not sequence and outbox.take_credit():
+            sequence = outbox.put(kind, parts)
+        self._carry(outbox)
+        if sequence:
+            self._statistics.sent += 1
+        else:
+            self._statistics.full += 1
+        return int(sequence)
+
+    def _carry(self, outbox: Outbox) -> None:
+        ranges = outbox.ranges()
+        if ranges and not self._reads:
+            self._wiring.carry(ranges)
+
+    # receiving
+
+    def try_receive(self) -> bytes | None:
+        """The next message, or None when there is none yet; drives the adapter once."""
+        self._progress()
+        self._settle()
+        if self._look() != TAKEN:
+            return None
+        return bytes(self._opener.message)
+
+    def receive(self, timeout_s: float | None = None) -> bytes:
+        """The next message.  MailboxTimeout after ``timeout_s``."""
+        for _ in range(_LOOKS_A_CLOCK):
+            message = self.try_receive()
+            if message is not None:
+                return message
+        found: list[bytes] = []
+
+        def look() -> int:
+            message = self.try_receive()
+            if message is None:
+                return 0
+            found.append(message)
+            return 1
+
+        self._wait(look, timeout_s, "no message")
+        return found[0]
+
+    def receive_many(self, limit: int = _MANY) -> list[bytes]:
+        """All messages that are there, at most ``limit``; none: an empty list.  Drives the adapter once."""
+        self._progress()
+        self._settle()
+        messages: list[bytes] = []
+        while len(messages) < limit and self._look() == TAKEN:
+            messages.append(bytes(self._opener.message))
+        return messages
+
+    def poll(self) -> None:
+        """Drive the adapter, and what requests and their outcomes need, without receiving.
+
+        What was received last counts as processed.
+        """
+        self._progress()
+        self._settle()
+        self._wiring.look()
+        if self._outbox is not None:
+            self._outbox.take_credit()
+
+    def _look(self) -> int:
+        """Look for a message of kind DATA, and deal with others on the way."""
+        inbox = self._inbox
+        self._joined()
+        if self._reads:
+            self._wiring.look()
+        while not self._requests.choked:
+            verdict = inbox.look()
+            if verdict != TAKEN:
+                self._rest()
+                return int(verdict)
+            self._idle = 0
+            kind = self._opener.kind
+            if kind == DATA:
+                self._statistics.received += 1
+                if inbox.owed() >= self._credit_every:
+                    self._give_credit()
+                if self._requests.pending:
+                    self._in_hand.append((inbox.taken_sequence, self._opener.message))
+                return TAKEN
+            self._take_other(kind)
+        self._rest()
+        return EMPTY
+
+    def _take_other(self, kind: int) -> None:
+        message = bytes(self._opener.message)
+        if kind == REQUEST:
+            self._requests.accept(self._inbox.taken_sequence, message, self._reached(), self._clock())
+        elif kind == OUTCOME:
+            outcome = decode_outcome(message)
+            if outcome is not None and self._tickets.get(outcome.number, outcome) is None:
+                self._tickets[outcome.number] = outcome
+            else:
+                self._statistics.outcomes_unknown += 1
+        if self._inbox.owed() >= self._credit_every:
+            self._give_credit()
+
+    def _reached(self) -> int:
+        """The last sequence number that is processed: received, and not in hand."""
+        if self._in_hand:
+            return self._in_hand[0][0] - 1
+        return int(self._inbox.next_sequence) - 1
+
+    def _settle(self) -> None:
+        """The application came back: what it had in hand is processed."""
+        if not self._requests.pending:
+            return
+        while self._in_hand:
+            reached, message = self._in_hand.popleft()
+            self._requests.processed(reached, message, self._clock())
+        self._requests.processed(self._reached(), None, self._clock())
+        self._tell()
+
+    def _tell(self) -> None:
+        """Send outcomes, as far as there is room."""
+        while self._outbox is not None and (outcome := self._requests.next_outcome()) is not None:
+            if not self._put(OUTCOME, (outcome[1],)):
+                return
+            self._requests.told(outcome[0])
+
+    def _rest(self) -> None:
+        """Nothing was there: now and then write owed credit and take completions."""
+        self._idle += 1
+        if self._idle >= IDLE_LOOKS:
+            self._idle = 0
+            if self._inbox.owed():
+                self._give_credit()
+            self._wiring.look()
+
+    def _give_credit(self) -> None:
+        if not self._wiring.has_room:
+            self._wiring.look()
+        if self._wiring.has_room:
+            self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))
+            self._statistics.credits_sent += 1
+
+    # requests
+
+    def request(
+        self,
+        action: str,
+        argument: bytes,
+        condition: Condition,
+        deadline_s: float = 0.0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Ask the peer to perform ``action`` once when ``condition`` holds, unless ``deadline_s`` (0: never)
+        has passed by its clock: the number by which `outcome` finds what became of it.
+
+        Waits for room; MailboxTimeout after ``timeout_s``.
+        """
+        if len(self._tickets) >= MAX_TICKETS:
+            raise MailboxError(f"{MAX_TICKETS} requests are open")
+        message = Request(action, argument, condition, round(deadline_s * 1e9)).encode()
+        number = self._put(REQUEST, (message,)) or self._wait(
+            lambda: self._put(REQUEST, (message,)), timeout_s, "no room"
+        )
+        self._tickets[number] = None
+        return number
+
+    def outcome(self, number: int) -> Outcome | None:
+        """What became of request ``number``, once; None: not known yet.  KeyError for an unknown number.
+
+        Outcomes stand in the ring among messages: whoever receives those finds them.
+        """
+        outcome = self._tickets[number]
+        if outcome is not None:
+            del self._tickets[number]
+        return outcome
+
+    # the rest
+
+    def _joined(self) -> Outbox:
+        if self._outbox is None:
+            raise MailboxError("the mailbox has not joined a peer yet")
+        return self._outbox
+
+    def _wait(self, attempt: Callable[[], int], timeout_s: float | None, what: str) -> int:
+        """Drive the adapter until ``attempt`` gives something."""
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
+        while True:
+            for _ in range(_LOOKS_A_CLOCK):
+                self._progress()
+                if done := attempt():
+                    return done
+            self._wiring.look()
+            if deadline_ns is not None and time.monotonic_ns() > deadline_ns:
+                raise MailboxTimeout(f"{what} for {timeout_s:g} s")
+            os.sched_yield()
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was counted so far."""
+        counted = self._statistics
+        counted.add_looks(self._opener.looks)
+        counted.writes = self._wiring.writes
+        if isinstance(self._inbox, RemoteReader):
+            counted.reads = self._inbox.reads
+        if self._outbox is not None:
+            counted.credits_refused = self._outbox.refused
+        return counted
+
+    def close(self) -> None:
+        """Close the queue pair and the memory; messages under way are dropped."""
+        self._wiring.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

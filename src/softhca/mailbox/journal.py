@@ -1,0 +1,140 @@
+"""What must outlive a polling loop: accepted requests, how far they came, and their outcomes.
+
+Records are appended to a binary file, each with its hash; what a crash has torn at the end is cut off when
+the journal is opened.  When the file has grown and no request is pending it begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+ACCEPTED, HELD, BEGUN, ENDED, TOLD = range(1, 6)
+"""Kinds of records."""
+_FORM = struct.Struct("<BQI")
+_HASH_BYTES = 16
+MAX_RECORD_BYTES = 1 << 26
+REWRITE_BYTES = 1 << 16
+
+
+@dataclass
+class Entry:
+    """One request: its sequence number, its message, when it was accepted; the leaves of its condition that
+    have ``held``, whether its action was ``begun``, and its ``outcome`` once it has ended.
+    """
+
+    number: int
+    message: bytes
+    accepted_ns: int
+    held: set[int] = field(default_factory=set)
+    begun: bool = False
+    outcome: bytes | None = None
+
+
+class Journal:
+    """The journal in ``file``, a seekable binary file of its own; ``entries`` are the requests that are not
+    over, by number.
+
+    A record is in the file (flushed, and with ``durable`` synchronised) when the method returns.
+    """
+
+    def __init__(self, file: BinaryIO, durable: bool = False) -> None:
+        self._file = file
+        self._durable = durable
+        self.entries: dict[int, Entry] = {}
+        self.last_number = 0
+        self._bytes = 0
+        self._load()
+
+    def _load(self) -> None:
+        self._file.seek(0)
+        for kind, number, body in _records(self._file):
+            self._apply(kind, number, body)
+            self._bytes += _FORM.size + len(body) + _HASH_BYTES
+        self._file.seek(self._bytes)
+        self._file.truncate()
+
+    def _apply(self, kind: int, number: int, body: bytes) -> None:
+        if kind == ACCEPTED:
+            self.entries[number] = Entry(number, body[8:], int.from_bytes(body[:8], "little"))
+            self.last_number = max(self.last_number, number)
+            return
+        if kind == TOLD:
+            self.entries.pop(number, None)
+            self.last_number = max(self.last_number, number)
+            return
+        entry = self.entries.get(number)
+        if entry is None:
+            return
+        if kind == HELD:
+            entry.held |= set(body)
+        elif kind == BEGUN:
+            entry.begun = True
+        elif kind == ENDED:
+            entry.outcome = body
+
+    def _note(self, kind: int, number: int, body: bytes = b"") -> None:
+        record = _record(kind, number, body)
+        self._file.write(record)
+        self._sync()
+        self._bytes += len(record)
+        self._apply(kind, number, body)
+
+    def _sync(self) -> None:
+        self._file.flush()
+        if self._durable:
+            os.fsync(self._file.fileno())
+
+    def accept(self, number: int, message: bytes, now_ns: int) -> bool:
+        """Note a request; False: it was accepted before."""
+        if number <= self.last_number:
+            return False
+        self._note(ACCEPTED, number, now_ns.to_bytes(8, "little") + message)
+        return True
+
+    def hold(self, number: int, leaves: set[int]) -> None:
+        """Note that these leaves of its condition have held."""
+        self._note(HELD, number, bytes(sorted(leaves)))
+
+    def begin(self, number: int) -> None:
+        """Note that its action begins."""
+        self._note(BEGUN, number)
+
+    def end(self, number: int, outcome: bytes) -> None:
+        """Note its outcome."""
+        self._note(ENDED, number, outcome)
+
+    def told(self, number: int) -> None:
+        """Note that the peer was told of its outcome: the request is over."""
+        self._note(TOLD, number)
+        if self._bytes > REWRITE_BYTES and not self.entries:
+            self._restart()
+
+    def _restart(self) -> None:
+        """Nothing is pending: begin anew, but remember the last number."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._bytes = 0
+        self._note(TOLD, self.last_number)
+
+
+def _record(kind: int, number: int, body: bytes) -> bytes:
+    head = _FORM.pack(kind, number, len(body))
+    return head + body + hashlib.blake2b(head + body, digest_size=_HASH_BYTES).digest()
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """The records up to the first that is not whole."""
+    while len(head := file.read(_FORM.size)) == _FORM.size:
+        kind, number, length = _FORM.unpack(head)
+        if length > MAX_RECORD_BYTES:
+            return
+        body = file.read(length)
+        proof = file.read(_HASH_BYTES)
+        if hashlib.blake2b(head + body, digest_size=_HASH_BYTES).digest() != proof:
+            return
+        yield kind, number, body

@@ -1,0 +1,243 @@
+"""Requests: performed once, whatever happens to the loop that performs them."""
+
+import io
+
+import pytest
+
+from softhca.mailbox.conditions import all_of, always, any_of, field, own, reached
+from softhca.mailbox.journal import Journal
+from softhca.mailbox.requests import MAX_PENDING, Outcome, Request, Requests, decode_outcome
+
+SECOND_NS = 10**9
+
+
+class Ended(BaseException):
+    """What ends a loop in the middle of an action."""
+
+
+class Desk:
+    """A receiver's requests over a journal; `again` is a loop that takes over."""
+
+    def __init__(self, file=None, largest_bytes=200):
+        self.file = file or io.BytesIO()
+        self.performed = []
+        self.actions = {"note": self.note, "fail": self.fail, "end": self.end}
+        self.largest_bytes = largest_bytes
+        self.again()
+
+    def again(self):
+        self.journal = Journal(self.file)
+        self.requests = Requests(self.journal, self.actions, self.largest_bytes)
+
+    def note(self, argument):
+        self.performed.append(argument)
+        return b"noted " + argument
+
+    def fail(self, argument):
+        self.performed.append(argument)
+        raise RuntimeError("as asked")
+
+    def end(self, argument):
+        self.performed.append(argument)
+        raise Ended
+
+    def accept(self, number, condition, action="note", argument=b"x", deadline_ns=0, now_ns=0, up_to=None):
+        message = Request(action, argument, condition, deadline_ns).encode()
+        self.requests.accept(number, message, number if up_to is None else up_to, now_ns)
+
+    def outcomes(self):
+        found = []
+        while (outcome := self.requests.next_outcome()) is not None:
+            self.requests.told(outcome[0])
+            found.append(decode_outcome(outcome[1]))
+        return found
+
+
+def test_an_action_is_performed_when_its_number_is_reached_and_once():
+    desk = Desk()
+    desk.accept(3, reached(6))
+    for number in range(4, 10):
+        desk.requests.processed(number, b"message", 0)
+        assert desk.performed == ([b"x"] if number >= 6 else [])
+    assert desk.outcomes() == [Outcome(3, "done", b"noted x")]
+    assert not desk.requests.pending
+
+
+def test_an_action_whose_condition_holds_already_is_performed_at_once():
+    desk = Desk()
+    desk.accept(3, always())
+    desk.accept(4, own(0, "u8", "==", ord("x")))
+    desk.accept(5, reached(5))
+    assert desk.performed == [b"x"] * 3
+
+
+def test_a_condition_over_the_messages_that_follow():
+    desk = Desk()
+    desk.accept(1, all_of(field(0, "u8", "==", 1), any_of(field(1, "u8", ">", 100), reached(50))))
+    desk.requests.processed(2, b"\0\xff", 0)
+    assert desk.performed == []
+    desk.requests.processed(3, b"\1\0", 0)
+    assert desk.performed == [b"x"]
+
+
+@pytest.mark.parametrize("late_ns", [0, 1])
+def test_behind_the_deadline_nothing_is_performed(late_ns):
+    desk = Desk()
+    desk.accept(1, reached(5), deadline_ns=SECOND_NS, now_ns=7)
+    desk.requests.processed(5, b"", 7 + SECOND_NS - 1 + late_ns)
+    assert desk.outcomes() == [Outcome(1, "expired", b"") if late_ns else Outcome(1, "done", b"noted x")]
+
+
+def test_a_deadline_passes_without_any_message():
+    desk = Desk()
+    desk.accept(1, reached(5), deadline_ns=SECOND_NS)
+    desk.requests.processed(1, None, SECOND_NS)
+    assert [outcome.status for outcome in desk.outcomes()] == ["expired"]
+
+
+def test_an_action_that_fails_says_so():
+    desk = Desk()
+    desk.accept(1, always(), "fail")
+    assert desk.outcomes() == [Outcome(1, "failed", b"RuntimeError: as asked")]
+
+
+def test_unknown_actions_and_malformed_requests_are_refused():
+    desk = Desk()
+    desk.accept(1, always(), "format disk")
+    desk.requests.accept(2, b"", 2, 0)
+    desk.requests.accept(3, Request("note", b"", always()).encode()[:-1], 3, 0)
+    desk.requests.accept(4, b"\0" * 8 + b"\1\1\0" + b"\xff\0", 4, 0)
+    desk.requests.accept(5, b"\0" * 8 + b"\0\1\0" + b"\0", 5, 0)
+    assert [outcome.status for outcome in desk.outcomes()] == ["refused"] * 5
+    assert desk.performed == []
+
+
+def test_too_many_requests_are_refused():
+    desk = Desk()
+    for number in range(1, MAX_PENDING + 3):
+        desk.accept(number, reached(1000))
+    assert [outcome.number for outcome in desk.outcomes()] == [MAX_PENDING + 1, MAX_PENDING + 2]
+    desk.requests.processed(1000, b"", 0)
+    assert len(desk.performed) == MAX_PENDING
+
+
+def test_a_peer_that_takes_no_outcomes_is_not_read_any_more():
+    desk = Desk()
+    for number in range(1, MAX_PENDING + 2):
+        assert not desk.requests.choked
+        desk.accept(number, always())
+    assert desk.requests.choked
+    desk.outcomes()
+    assert not desk.requests.choked
+
+
+def test_a_request_that_comes_twice_is_one():
+    desk = Desk()
+    desk.accept(1, always())
+    desk.accept(1, always())
+    assert len(desk.outcomes()) == 1
+    desk.accept(1, always())
+    assert desk.performed == [b"x"]
+    assert not desk.requests.pending
+
+
+def test_results_are_cut_to_what_fits():
+    desk = Desk(largest_bytes=12)
+    desk.accept(1, always(), argument=b"abcdef")
+    assert desk.outcomes() == [Outcome(1, "done", b"not")]
+
+
+def test_another_loop_goes_on_where_the_first_was():
+    desk = Desk()
+    desk.accept(1, all_of(field(0, "u8", "==", 1), field(0, "u8", "==", 2)))
+    desk.accept(2, reached(9))
+    desk.requests.processed(3, b"\2", 0)
+    desk.again()
+    desk.requests.processed(4, b"\1", 0)
+    assert desk.performed == [b"x"]
+    desk.again()
+    assert desk.outcomes() == [Outcome(1, "done", b"noted x")]
+    desk.again()
+    assert desk.outcomes() == []
+    desk.requests.processed(9, b"", 0)
+    assert desk.performed == [b"x", b"x"]
+
+
+def test_a_deadline_outlives_the_loop():
+    desk = Desk()
+    desk.accept(1, reached(9), deadline_ns=SECOND_NS, now_ns=5)
+    desk.again()
+    desk.requests.processed(1, None, SECOND_NS + 4)
+    assert desk.requests.pending
+    desk.requests.processed(1, None, SECOND_NS + 5)
+    assert [outcome.status for outcome in desk.outcomes()] == ["expired"]
+
+
+def test_an_action_in_which_the_loop_ended_is_not_repeated():
+    desk = Desk()
+    with pytest.raises(Ended):
+        desk.accept(1, always(), "end")
+    desk.requests.processed(2, b"", 0)
+    assert desk.outcomes()[0].status == "interrupted"
+    assert desk.performed == [b"x"]
+
+
+def every_prefix(file):
+    """What a crash may leave of the file: every beginning of it."""
+    content = file.getvalue()
+    return [io.BytesIO(content[:length]) for length in range(len(content) + 1)]
+
+
+def test_a_process_that_died_anywhere_performs_at_most_once():
+    """The file ends at every byte: the action runs again only where it says that it had not begun."""
+    desk = Desk()
+    begun = []
+    desk.actions["note"] = lambda _: begun.append(len(desk.file.getvalue()))
+    desk.accept(1, reached(2))
+    desk.requests.processed(2, b"", 0)
+    statuses = set()
+    for file in every_prefix(desk.file):
+        length = len(file.getvalue())
+        other = Desk(file)
+        other.accept(1, reached(2))  # whoever reads the ring again meets the request again
+        other.requests.processed(2, b"", 0)
+        (outcome,) = other.outcomes()
+        statuses.add(outcome.status)
+        assert other.performed == ([b"x"] if length < begun[0] else [])
+    assert statuses == {"done", "interrupted"}
+
+
+def test_a_journal_that_has_grown_begins_anew_when_nothing_is_pending():
+    desk = Desk()
+    for number in range(1, 400):
+        desk.accept(number, always(), argument=bytes(100))
+        desk.outcomes()
+    assert len(desk.file.getvalue()) < 70_000
+    desk.again()
+    desk.accept(399, always())
+    assert desk.outcomes() == []
+    desk.accept(400, always())
+    assert len(desk.outcomes()) == 1
+
+
+def test_a_journal_in_a_file_is_synchronised(tmp_path):
+    with (tmp_path / "journal").open("w+b") as file:
+        journal = Journal(file, durable=True)
+        assert journal.accept(1, b"message", 5)
+        assert not journal.accept(1, b"message", 6)
+        with (tmp_path / "journal").open("r+b") as other:
+            entry = Journal(other).entries[1]
+            assert (entry.message, entry.accepted_ns) == (b"message", 5)
+
+
+@pytest.mark.parametrize("message", [b"", bytes(8), bytes(9), bytes(8) + b"\6"])
+def test_what_is_no_outcome(message):
+    assert decode_outcome(message) is None
+
+
+@pytest.mark.parametrize("request_", [
+    Request("", b"", always()), Request("x" * 256, b"", always()), Request("x", b"", always(), -1),
+])  # fmt: skip
+def test_requests_that_cannot_be_are_refused_to_their_sender(request_):
+    with pytest.raises(ValueError, match=r"has|deadline"):
+        request_.encode()
