@@ -11,6 +11,8 @@ import random
 import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 from importlib.machinery import SourceFileLoader
@@ -375,6 +377,47 @@ def test_what_cannot_be_mapped_gives_its_errno_and_changes_nothing(body: Any) ->
     assert body.hide_pages(a + 1, mmap.PAGESIZE) == -errno.EINVAL
     assert reserved[0] == 7
     reserved.close()
+
+
+@every_body
+def test_who_waits_at_a_word_is_woken_and_the_interpreter_goes_on_meanwhile(body: Any) -> None:
+    shared = mmap.mmap(-1, mmap.PAGESIZE)
+    a = body.address_of(shared)
+    assert body.wait_word(a, 1, 10**12) == -errno.EAGAIN, "it has another value already"
+    assert body.wait_word(a, 0, 1) == -errno.ETIMEDOUT
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(body.wait_word(a, 0, 100 * 10**9)))
+    thread.start()
+    while thread.is_alive():  # also if it has not come to its sleep yet
+        body.store32(a, 5)
+        body.wake_word(a)
+    thread.join()
+    assert results in ([0], [-errno.EAGAIN])
+    shared.close()
+
+
+WAKES = """
+import mmap, sys
+from softhca.machine import primitives
+shared = mmap.mmap(int(sys.argv[1]), 4096)
+a = primitives.address_of(shared)
+while primitives.load32(a + 8) == 0:
+    primitives.wake_word(a)
+"""
+
+
+@every_body
+def test_another_process_wakes_who_waits_in_shared_memory(body: Any) -> None:
+    file = os.memfd_create("test")
+    os.ftruncate(file, mmap.PAGESIZE)
+    shared = mmap.mmap(file, mmap.PAGESIZE)
+    a = body.address_of(shared)
+    child = subprocess.Popen([sys.executable, "-c", WAKES, str(file)], pass_fds=[file])
+    assert body.wait_word(a, 0, 100 * 10**9) == 0
+    body.store32(a + 8, 1)
+    assert child.wait() == 0
+    os.close(file)
+    shared.close()
 
 
 @differential

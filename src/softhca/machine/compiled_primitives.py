@@ -98,6 +98,20 @@ def hide_pages(a, n):
     return 0 if place == cython.cast(cython.p_void, a) else -errno
 
 
+def wait_word(a, expected, timeout_ns):
+    limit: timespec
+    result: cython.long
+    limit.tv_sec = timeout_ns // 1_000_000_000
+    limit.tv_nsec = timeout_ns % 1_000_000_000
+    with cython.nogil:
+        result = syscall(SYS_futex, a, 0, expected, cython.address(limit), cython.NULL, 0)
+    return 0 if result == 0 else -errno
+
+
+def wake_word(a):
+    syscall(SYS_futex, a, 1, 0x7FFFFFFF, cython.NULL, cython.NULL, 0)
+
+
 def load64(a):
     return atomic_load64(cython.cast(cython.p_ulonglong, a), ATOMIC_ACQUIRE)
 

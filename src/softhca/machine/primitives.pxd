@@ -33,6 +33,17 @@ cdef extern from "<sys/mman.h>" nogil:
     int MAP_NORESERVE
     void* map_memory "mmap"(void* address, size_t n, int protection, int flags, int fd, long long offset)
 
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_futex
+
+cdef extern from "<unistd.h>" nogil:
+    long syscall(long number, ...)
+
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
         void* iov_base
@@ -84,6 +95,9 @@ cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n)
 
 cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept
+
+cpdef int wait_word(unsigned long long a, unsigned int expected, long long timeout_ns) noexcept
+cpdef void wake_word(unsigned long long a) noexcept
 
 cpdef unsigned long long load64(unsigned long long a) noexcept
 cpdef void store64(unsigned long long a, unsigned long long v) noexcept

@@ -5,7 +5,7 @@ results.  Everything above this room handles raw addresses as integers and deref
 
 All addresses are trusted: the caller has checked key, range and right, and keeps the memory alive. A call
 made here never blocks, and a system call never gives the interpreter lock away: another thread that spins
-in Python would keep it for a whole switch interval.
+in Python would keep it for a whole switch interval.  ``wait_word`` alone does both.
 
 Atomics between processes need the processor's instructions, which come from ``libatomic`` (part of every GCC
 run time).  Where that library is missing, a lock makes them atomic between the threads of this process only.
@@ -73,6 +73,7 @@ class _Scratch(threading.local):
         self.remote = _Vector()
         self.message = _Message()
         self.control = (ctypes.c_uint64 * (_CONTROL_BYTES // 8))()
+        self.limit = (ctypes.c_int64 * 2)()  # struct timespec
         self.name = (ctypes.c_uint64 * (_NAME_BYTES // 8))()
         self.vector_address = ctypes.addressof(self.vector)
         self.control_address = ctypes.addressof(self.control)
@@ -94,6 +95,9 @@ _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_in
 _release_buffer = _libc.PyBuffer_Release
 _release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
+_waiting_libc = ctypes.CDLL(None, use_errno=True)  # gives the interpreter lock away
+_libc.syscall.restype = _waiting_libc.syscall.restype = ctypes.c_long
+_FUTEX = ctypes.c_long(202 if platform.machine() in ("x86_64", "AMD64") else 98)  # 98: the generic table
 _libc.mmap.argtypes = (
     ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _libc.mmap.restype = ctypes.c_uint64
@@ -180,6 +184,23 @@ def hide_pages(a: int, n: int) -> int:
 
 def _map(a: int, n: int, protection: int, flags: int, fd: int, offset: int) -> int:
     return 0 if _libc.mmap(a, n, protection, flags, fd, offset) == a else -ctypes.get_errno()
+
+
+def wait_word(a: int, expected: int, timeout_ns: int) -> int:
+    """Sleep while the 32-bit word at ``a``, in memory that processes share, is ``expected``, until
+    ``wake_word`` or for ``timeout_ns``; 0 or −errno (−EAGAIN: it is another value, −ETIMEDOUT, −EINTR).  May
+    wake early.
+    """
+    _scratch.limit[0], _scratch.limit[1] = divmod(timeout_ns, 1_000_000_000)
+    limit = ctypes.c_uint64(ctypes.addressof(_scratch.limit))
+    result: int = _waiting_libc.syscall(
+        _FUTEX, ctypes.c_uint64(a), ctypes.c_int(0), ctypes.c_uint32(expected), limit, None, 0)
+    return 0 if result == 0 else -ctypes.get_errno()
+
+
+def wake_word(a: int) -> None:
+    """Wake whoever sleeps in ``wait_word`` at ``a``, in any process."""
+    _libc.syscall(_FUTEX, ctypes.c_uint64(a), ctypes.c_int(1), ctypes.c_uint32(0x7FFFFFFF), None, None, 0)
 
 
 def _atomic(name: str, width: int, *types: Any) -> Callable[..., int] | None:

@@ -19,6 +19,7 @@ from softhca.machine.primitives import (
     copy,
     load64,
     store64,
+    wake_word,
 )
 from softhca.memory import paged_layout as layout
 from softhca.memory.regions import (
@@ -101,6 +102,7 @@ class PagedAccess:
         if load64(self.line + _WANTED) == 0:
             store64(self.line + _WANTED, (count << 32) | (page + 1))
             atomic_add64(self.header + _FAULTS, 1)
+            wake_word(self.header + _FAULTS)
             if self.on_fault is not None:
                 self.on_fault()
 

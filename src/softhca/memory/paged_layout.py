@@ -25,7 +25,7 @@ LENGTH = 8
 PAGES = 16
 RIGHTS = 24
 FAULTS = 32
-"""How often an attachment has asked for pages that are not there."""
+"""How often an attachment has asked for pages that are not there; the owner may sleep at its lower half."""
 
 LINES = 64
 LINE_BYTES = 64

@@ -16,7 +16,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from softhca.machine.primitives import load64, store64
+from softhca.machine.primitives import atomic_add64, load32, load64, store64, wait_word, wake_word
 from softhca.memory import paged_layout as layout
 from softhca.memory.paged import clear_entries, put_entries, scan_entries
 from softhca.memory.paged_frames import Frames, Piece, View
@@ -228,6 +228,19 @@ class PagedMemory:
         self._bring(absent)
         return sum(number for _, number in absent)
 
+    def require(self, first: int, count: int) -> None:
+        """See to it that the owner can touch these pages in the view.  OSError EBUSY while they are out, else
+        as `fetch`.
+        """
+        run = self._range(first, count)
+        self._must_own()
+        if self.state == OUT:
+            raise OSError(errno.EBUSY, "the memory is swapped out")
+        absent = self._absent(*run)
+        if absent:
+            self._must_run()
+            self._bring(absent)
+
     def service(self) -> int:
         """Bring the pages that attachments ask for, a bounded number; how many.  Nothing while accesses are
         stopped.  OSError as `swap_in`; what was asked for stays so then.
@@ -248,6 +261,21 @@ class PagedMemory:
             store64(place, 0)
         self._served = asked
         return brought
+
+    def requests(self) -> int:
+        """How often pages have been asked for, modulo 2^32."""
+        return int(load32(self.mapping.base + layout.FAULTS))
+
+    def wait_request(self, requests: int, timeout_ns: int) -> None:
+        """Sleep until `requests` is no longer so many, or for that long; another thread may do all else
+        meanwhile.
+        """
+        wait_word(self.mapping.base + layout.FAULTS, requests, timeout_ns)
+
+    def wake(self) -> None:
+        """Wake who sleeps in `wait_request`, or is about to."""
+        atomic_add64(self.mapping.base + layout.FAULTS, 1)
+        wake_word(self.mapping.base + layout.FAULTS)
 
     # Parts of these
 
