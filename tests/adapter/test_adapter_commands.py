@@ -351,6 +351,9 @@ class Side:
             self.memory.allocate(HostFrames.CONTROL_PAGES), self.memory.allocate(HostFrames.DOORBELL_PAGES)
         )
 
+    def take_descriptor(self, number):
+        raise OSError(errno.EBADF, "none was passed")
+
     def attach(self, adapter, **fields):
         """The errno of ATTACH_ARENA."""
         host = adapter.hosts[adapter.attach_host(self)]

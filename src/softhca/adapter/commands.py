@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import attributes, queue_pair_commands
+from softhca.adapter import attributes, paged_commands, queue_pair_commands
 from softhca.adapter.paths import PORT_NUMBER, check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
@@ -230,6 +230,7 @@ def _dereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
     adapter.regions.deregister(resource.element)
     adapter.resources.remove(resource)
+    host.forget(control.MR_EVENTS, fields["lkey"])
     return {}
 
 
@@ -393,6 +394,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.REG_MR: _reg_mr,
     control.REREG_MR: _rereg_mr,
     control.DEREG_MR: _dereg_mr,
+    control.REG_PAGED: paged_commands.reg_paged,
+    control.SET_DATA_ACCESS: paged_commands.set_data_access,
     control.CREATE_CQ: _create_cq,
     control.RESIZE_CQ: _resize_cq,
     control.DESTROY_CQ: _destroy_cq,

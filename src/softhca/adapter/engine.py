@@ -13,6 +13,7 @@ from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.held import HeldQueuePairs
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
+from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.paths import PORT_NUMBER, default_source_port
 from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
@@ -185,6 +186,7 @@ class Adapter(Environment):
         for resource in self.resources.owned(number):
             release(self, host, resource)
         del self.hosts[number]
+        settle_data_access(self)
 
     def set_port_info(self, port_number, **values):
         """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``,

@@ -59,6 +59,11 @@ class HostSide(Protocol):
     def foreign(self) -> bool:
         """Whether who attaches this host knows that ``pid`` is the host, and may be reached."""
 
+    def take_descriptor(self, number: int) -> int:
+        """The descriptor that the host has passed as ``number``: from now on the caller's.  OSError EBADF
+        where it has passed none.
+        """
+
 
 class Host:
     """One attached host, number ``number``.  OSError when its frames do not hold what they should."""
@@ -80,6 +85,8 @@ class Host:
         self.events = rings.events
         self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
         self.queue_pairs: list[QueuePair | None] = []
+        self.take_descriptor = side.take_descriptor
+        self.stops_data_access = False
         self.arenas: dict[int, Resource] = {}
         self._free_slots: list[int] = []
         self._notify = notify

@@ -6,6 +6,7 @@ differs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from softhca.adapter.hosts import DOORBELL_SLOTS, HostFrames
@@ -45,6 +46,16 @@ class HostChannel:
     def alive(self) -> bool:
         """Whether the adapter is still there."""
         return True
+
+    def pass_descriptor(self, descriptor: int) -> int:
+        """The number by which a command can name this process's ``descriptor`` once, soon.  OSError where
+        it cannot be passed.
+        """
+        return descriptor
+
+    def take_descriptor(self, number: int) -> int:
+        """For an adapter in this process: a descriptor of its own of what was passed."""
+        return os.dup(number)
 
     @property
     def foreign(self) -> bool:

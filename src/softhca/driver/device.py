@@ -16,6 +16,7 @@ from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.errors import DriverError
 from softhca.driver.events import EventRouter
 from softhca.driver.memory import HostBuffer, MemoryKey, Registrar
+from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
 from softhca.driver.session import Session
 from softhca.driver.srq import SrqHandle
@@ -136,6 +137,30 @@ class DeviceDriver:
         """
         return self._registrar.register(pd, address, length, access, iova, buffer)
 
+    def reg_paged(
+        self, pd: int, memory: PageableMemory | AttachedMemory, access: int, iova: int | None = None
+    ) -> MemoryKey:
+        """Register the whole of a pageable memory.
+
+        ``iova`` names the first byte in requests; by default it is the view's address where this process owns
+        the memory, else 0.  EINVAL, ENOMEM (regions, attachments), EOPNOTSUPP (``MW_BIND``), EACCES (its
+        owner has closed it).
+        """
+        va = memory.address if iova is None else iova
+        key = self._registrar.register_paged(pd, memory.fd, va, access)
+        memory.used_by(self, key.handle)
+        if memory.owned:
+            self.events.silence(control.EVENT_PAGE_FAULT, key.lkey)
+        return key
+
+    def set_data_access(self, allowed: bool) -> bool:
+        """Allow the adapter to touch registered memory, or not; whether this device allowed it before.
+
+        Not allowed, whatever needs memory waits; commands, queues, completions and events go on.  With
+        several devices open on the adapter, all must allow it.
+        """
+        return bool(self.session.call(control.SET_DATA_ACCESS, allowed=int(allowed))["was_allowed"])
+
     def rereg_mr(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
     ) -> MemoryKey:
@@ -144,7 +169,10 @@ class DeviceDriver:
 
     def dereg_mr(self, handle: int) -> None:
         """End a registration.  Keys are dead at once; then the buffer is let go."""
+        lkey = self._registrar.key_of(handle)
         self._registrar.deregister(handle)
+        self.events.sort()
+        self.events.forget(control.MR_EVENTS, lkey)
 
     # queues
 

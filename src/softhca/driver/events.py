@@ -33,6 +33,7 @@ class EventRouter:
         self._queues: dict[int, CqHandle] = {}
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
+        self._silent: set[tuple[int, int]] = set()
         self.told_death = False
 
     def add(self, cq: CqHandle) -> None:
@@ -50,11 +51,18 @@ class EventRouter:
                 if not fired:
                     del self._fired[cq.channel]
 
+    def silence(self, kind: int, element: int) -> None:
+        """Let nobody be told of this event until it is forgotten: it is seen to without being told."""
+        with self._lock:
+            self._silent.add((kind, element))
+            self._events.pop((kind, element), None)
+
     def forget(self, kinds: frozenset[int], element: int) -> None:
         """An element is destroyed: drop its events (``kinds``) that nobody has asked for."""
         with self._lock:
             for kind in kinds:
                 self._events.pop((kind, element), None)
+                self._silent.discard((kind, element))
 
     def sort(self) -> None:
         """Take everything out of the ring."""
@@ -66,7 +74,8 @@ class EventRouter:
                 if event.kind != EVENT_COMPLETION:
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
-                    self._events[event.kind, event.element] = None
+                    if (event.kind, event.element) not in self._silent:
+                        self._events[event.kind, event.element] = None
                     continue
                 cq = self._queues.get(event.element)
                 if cq is None:

@@ -93,6 +93,16 @@ class Registrar:
             raise
         return self._enter(next(self._handles), reply, placed, access)
 
+    def register_paged(self, pd: int, descriptor: int, va: int, access: int) -> MemoryKey:
+        """Register a pageable memory; see `DeviceDriver.reg_paged`."""
+        self._session.check()
+        try:
+            number = self._session.channel.pass_descriptor(descriptor)
+        except OSError as error:
+            raise refusal(error, "passing the memory to the adapter") from None
+        reply = self._session.call(control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va)
+        return self._enter(next(self._handles), reply, _Placed(0, 0, 0, 0), access)
+
     def reregister(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
     ) -> MemoryKey:
@@ -130,6 +140,10 @@ class Registrar:
         self._session.call(control.DEREG_MR, lkey=lkey)
         del self._regions[handle]
         self._release(placed)
+
+    def key_of(self, handle: int) -> int:
+        """The local key of a registration; DriverError EINVAL where there is none."""
+        return self._find(handle)[0]
 
     def _find(self, handle: int) -> tuple[int, _Placed, int]:
         try:

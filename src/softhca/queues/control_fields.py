@@ -38,6 +38,8 @@ DETACH_MCAST = 26
 QUERY_COUNTERS = 27
 ATTACH_RAW = 28
 DETACH_RAW = 29
+REG_PAGED = 34
+SET_DATA_ACCESS = 35
 
 # ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
 MEMORY_SHARED = 0
@@ -70,9 +72,12 @@ EVENT_GID_CHANGE = 18
 EVENT_COMPLETION = 256
 # softhca's own: a UC responder missed packets (o9-131).
 EVENT_MESSAGES_LOST = 257
+# softhca's own: pages of the pageable memory behind a key are not there, and somebody waits for them.
+EVENT_PAGE_FAULT = 258
 
 # What is told of one kind of element, and forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
+MR_EVENTS = frozenset({EVENT_PAGE_FAULT})
 SRQ_EVENTS = frozenset({EVENT_SRQ_ERR, EVENT_SRQ_LIMIT_REACHED})
 QP_EVENTS = frozenset({
     EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_COMM_EST, EVENT_SQ_DRAINED,
@@ -191,5 +196,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DETACH_MCAST: ("DETACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
     ATTACH_RAW: ("ATTACH_RAW", _all("u32", "qp_num service"), ()),
     DETACH_RAW: ("DETACH_RAW", _all("u32", "qp_num service"), ()),
+    REG_PAGED: ("REG_PAGED", (*_all("u32", "pd access descriptor"), ("va", "u64")), _all("u32", "lkey rkey")),
+    SET_DATA_ACCESS: ("SET_DATA_ACCESS", _all("u8", "allowed"), _all("u8", "was_allowed")),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

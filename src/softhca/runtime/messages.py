@@ -1,13 +1,14 @@
 """What an application and an adapter process say to each other: one JSON object a packet of a Unix socket.
 
-Only attaching, asking after resources and leaving go this way; all else crosses in shared rings.
-Descriptors (host memory, kick, notify) ride along as ancillary data.  Every packet is bounded, and checked
-by who reads it.  Requests (field ``request``):
+Only attaching, passing descriptors, asking after resources and leaving go this way; all else crosses in
+shared rings.  Descriptors (host memory, kick, notify; pageable memory) ride along as ancillary data.  Every
+packet is bounded, and checked by who reads it.  Requests (field ``request``):
 
 * ``attach``: ``control`` and ``doorbells`` (page frames), ``flag`` (frame of the sleep flag), ``probe`` and
   ``probe_bytes`` (an address in the application's own memory and what stands there, in hexadecimal digits),
   and the descriptors of memory, kick and notify → ``host`` (its number), ``foreign`` (errno of reaching the
   application's own memory, 0: it can be reached), ``path`` (address of the listening socket) and ``pid``.
+* ``descriptor``: one descriptor → ``number``, by which one command can name it.
 * ``detach`` → nothing; all that the application owned has been freed.  A closed socket detaches too.
 * ``resources`` → ``hosts`` and ``counts`` (resources by kind), of all hosts together, ``sleeps`` (how often
   the adapter has blocked) and ``pid``.

@@ -43,6 +43,7 @@ class ProcessChannel(HostChannel):
         self.closed = False
         self._polls = 0
         self._seat = threading.Lock()
+        self._asking = threading.Lock()
         self._news = threading.Condition()
         self._flag_frame = self.memory.allocate(1)[0]
         self._flag_address = self.address_map.address(self._flag_frame)
@@ -108,6 +109,14 @@ class ProcessChannel(HostChannel):
         """What all hosts of this adapter own, by kind; for tests and tools."""
         assert self._control is not None
         return adapter_process.ask(self._control, {"request": "resources"})
+
+    def pass_descriptor(self, descriptor: int) -> int:
+        """`HostChannel.pass_descriptor`, over the control socket."""
+        with self._asking:
+            if self._control is None:
+                raise OSError(errno.EIO, "the adapter process has ended")
+            reply = adapter_process.ask(self._control, {"request": "descriptor"}, (descriptor,))
+        return int(reply["number"])
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
         """`HostChannel.wait`: False also when the adapter process has died."""

@@ -21,6 +21,7 @@ import fcntl
 import os
 import select
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ CONTENDED_NS = 50_000
 CONTENTION_MEMORY_NS = 20_000_000
 CONTROL_EVERY_TURNS = 32
 MAX_APPLICATIONS = 64
+MAX_PASSED = 16
 PROBE_BYTES = 16
 
 
@@ -60,6 +62,14 @@ class Application:
     host: int = -1
     flag_address: int = 0
     descriptors: list[int] = field(default_factory=list)
+    passed: dict[int, int] = field(default_factory=dict)
+    next_passed: int = 1
+
+    def take_descriptor(self, number: int) -> int:
+        """See ``adapter.hosts.HostSide``."""
+        if number not in self.passed:
+            raise OSError(errno.EBADF, f"no descriptor was passed as {number}")
+        return self.passed.pop(number)
 
     @property
     def kick(self) -> int:
@@ -90,6 +100,7 @@ class ApplicationSide:
     pid: int
     foreign: bool
     """Whether the application's memory outside ``address_map`` is reached by ``pid``."""
+    take_descriptor: Callable[[int], int]
 
 
 class AdapterServer:
@@ -268,6 +279,8 @@ class AdapterServer:
             raise OSError(errno.EPERM, application.refusal)
         if request == "attach":
             return self._attach(application, message, descriptors)
+        if request == "descriptor":
+            return self._pass(application, descriptors)
         messages.close_all(descriptors)
         if request == "detach":
             self._detach(application)
@@ -293,7 +306,8 @@ class AdapterServer:
             if not flag_address:
                 raise OSError(errno.EFAULT, "the sleep flag is outside the host memory")
             foreign = self._probe(application.pid, message)
-            side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0)
+            side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0,
+                                   application.take_descriptor)
             host = self.adapter.attach_host(side)
         except (OSError, ValueError, OverflowError) as error:
             memory.close()
@@ -304,6 +318,17 @@ class AdapterServer:
         self._kicks[application.kick] = application
         self._epoll.register(application.kick, select.EPOLLIN)
         return {"host": host, "foreign": foreign, "path": self.path, "pid": os.getpid()}
+
+    def _pass(self, application: Application, descriptors: list[int]) -> Message:
+        """Keep a descriptor for the command that will name it."""
+        if application.memory is None or len(descriptors) != 1:
+            raise OSError(errno.EPROTO, "an attached application passes one descriptor")
+        if len(application.passed) >= MAX_PASSED:
+            raise OSError(errno.EMFILE, f"{MAX_PASSED} descriptors wait for their commands already")
+        number = application.next_passed
+        application.next_passed += 1
+        application.passed[number] = descriptors[0]
+        return {"number": number}
 
     def _probe(self, pid: int, message: Message) -> int:
         """0 when the application's own memory can be reached from here, else the errno that says why not."""
@@ -336,6 +361,8 @@ class AdapterServer:
         if not self.loop.dead:  # an engine that has failed is not asked for anything any more
             self.adapter.detach_host(application.host)
         messages.close_all(application.descriptors)
+        messages.close_all(application.passed.values())
+        application.passed.clear()
         application.memory.close()
         application.memory = None
 

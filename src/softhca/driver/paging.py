@@ -1,0 +1,331 @@
+"""Pageable memory for the programs of a process: what its owner does with it, and who only attached it.
+
+The owner's arbitrator (`PageableMemory`) knows which devices of this process use the memory: it drives them
+while it waits for accesses to end, and stops their data access for a migration.  Those of other processes
+see the quiesce bit.  A thread of its own brings pages of memory on demand; without it `service` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from softhca.driver.errors import DriverError, refusal
+from softhca.machine.primitives import address_of, load64
+from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.paged import PagedAccess
+from softhca.memory.paged_layout import ACCESS_BITS, QUIESCED, VALID
+from softhca.memory.paged_mapping import PagedMapping
+from softhca.memory.paged_memory import CLOSED, RUNNING, PagedMemory
+from softhca.memory.regions import LOCAL_WRITE, ON_DEMAND
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+DEFAULT_PATIENCE_S = 5.0
+LOOK_NS = 1_000_000_000
+FAILED_WAIT_S = 0.01
+_log = logging.getLogger("softhca.driver")
+_Result = TypeVar("_Result")
+
+
+class AttachedMemory:
+    """Pageable memory that another process owns, by its descriptor, which stays the caller's.
+
+    ``address`` is 0: there is no view here.  DriverError EINVAL for a descriptor that is no such memory.
+    """
+
+    owned = False
+    address = 0
+
+    def __init__(self, fd: int) -> None:
+        try:
+            self.fd = os.dup(fd)
+            try:
+                self._mapping = PagedMapping(self.fd)
+            except BaseException:
+                os.close(self.fd)
+                raise
+        except OSError as error:
+            raise refusal(error, "attaching pageable memory") from None
+        self.length = self._mapping.length
+        self._access: PagedAccess | None = None
+
+    def used_by(self, device: DeviceDriver, handle: int) -> None:
+        """A device of this process uses the memory."""
+
+    @property
+    def rights(self) -> int:
+        """The rights that the memory gives at present; DriverError EACCES when its owner has closed it."""
+        word = self._mapping.rights()
+        if not word & VALID:
+            raise DriverError(errno.EACCES, "the owner has closed this memory")
+        return word & ACCESS_BITS
+
+    @property
+    def quiesced(self) -> bool:
+        """Whether what would be posted now had to wait."""
+        return bool(load64(self._mapping.line(0)) & QUIESCED)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of bytes.  DriverError EAGAIN while they are held (on demand: asked for now), EINVAL outside
+        the memory, EACCES as `rights`.
+        """
+        room = bytearray(length)
+        self._move(offset, address_of(room), length, False)
+        return bytes(room)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes there.  Errors as `read`; EACCES also without LOCAL_WRITE."""
+        self._move(offset, address_of(data, writable=False), len(data), True)
+
+    def _move(self, offset: int, local: int, length: int, writing: bool) -> None:
+        if offset < 0 or offset + length > self.length:
+            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
+        access = self._entered()
+        try:
+            result = -errno.EAGAIN
+            if access.enter():
+                rights = self.rights
+                if writing and not rights & LOCAL_WRITE:
+                    raise DriverError(errno.EACCES, "the memory may not be written")
+                result = access.move(offset, local, length, writing)
+        finally:
+            access.leave()
+        if result:
+            raise DriverError(-result, "the pages are not there" if result == -errno.EAGAIN else "a bad page")
+
+    def _entered(self) -> PagedAccess:
+        """This process's own attachment, made at its first use."""
+        if self._access is None:
+            try:
+                self._access = self._mapping.attach()
+            except OSError as error:
+                raise refusal(error, "attaching pageable memory") from None
+        return self._access
+
+    def close(self) -> None:
+        """Leave; regions that stand on the memory stay."""
+        access, self._access = self._access, None
+        if access is not None:
+            self._mapping.detach(access)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class PageableMemory:
+    """Pageable memory that this process owns, and its arbitrator; any thread may call any method.
+
+    ``rights`` are the verbs' access bits; with ``ON_DEMAND`` pages are absent until they are asked for, and
+    brought by a thread, or, without ``pager``, by `service`.  Steps are those of
+    `softhca.memory.paged_memory.PagedMemory`, with the same errno, as DriverError.  ``patience_s``: how long
+    accesses under way are waited for (ETIMEDOUT).
+    """
+
+    owned = True
+
+    def __init__(
+        self,
+        length: int,
+        rights: int,
+        swap_directory: str | None = None,
+        pager: bool = True,
+        patience_s: float = DEFAULT_PATIENCE_S,
+    ) -> None:
+        try:
+            self._memory = PagedMemory(length, rights, swap_directory)
+        except OSError as error:
+            raise refusal(error, f"making {length} bytes of pageable memory") from None
+        self.patience_s = patience_s
+        self.length = length
+        self.fd = self._memory.fd
+        self.address = self._memory.address
+        self._lock = threading.RLock()
+        self._devices: weakref.WeakSet[DeviceDriver] = weakref.WeakSet()
+        self.closing = False
+        self._pager: threading.Thread | None = None
+        if pager and rights & ON_DEMAND:
+            self._pager = threading.Thread(
+                target=_serve, args=(weakref.ref(self), self._memory), name="softhca-pager", daemon=True
+            )
+            self._pager.start()
+
+    def used_by(self, device: DeviceDriver, handle: int) -> None:
+        """A device of this process uses the memory."""
+        self._devices.add(device)
+
+    @property
+    def rights(self) -> int:
+        """The rights that the memory gives at present."""
+        return self._memory.rights
+
+    @property
+    def state(self) -> str:
+        """``running``, ``quiesced``, ``swapped out`` or ``closed``."""
+        return self._memory.state
+
+    @property
+    def quiesced(self) -> bool:
+        """Whether what would be posted now had to wait."""
+        return self._memory.state != RUNNING
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that it takes at present."""
+        return self._memory.resident_bytes
+
+    @property
+    def swapped_bytes(self) -> int:
+        """Bytes that the swap file holds."""
+        return self._memory.swap.held * PAGE_BYTES
+
+    def quiesce(self) -> None:
+        """Stop all access until `resume`."""
+        self._do("quiescing", lambda: self._memory.quiesce(self._pause()))
+
+    def resume(self) -> None:
+        """Let accesses go on."""
+        self._do("resuming", self._memory.resume)
+        self._go_on()
+
+    def set_rights(self, rights: int) -> None:
+        """Change what the memory allows; every adapter keeps it when this returns."""
+        self._do("changing rights", lambda: self._memory.set_rights(rights, self._pause()))
+        self._go_on()
+
+    def swap_out(self, offset: int = 0, length: int | None = None) -> None:
+        """Take the memory of all pages away; with ``ON_DEMAND`` of those that the range touches."""
+        self._do("swapping out", lambda: self._memory.swap_out(self._pause(), *self._pages(offset, length)))
+        self._go_on()
+
+    def swap_in(self) -> None:
+        """Bring all pages back, to other frames."""
+        self._do("swapping in", self._memory.swap_in)
+
+    def fetch(self, offset: int = 0, length: int | None = None) -> int:
+        """Bring the absent pages of a range; how many there were."""
+        return self._do("fetching", lambda: self._memory.fetch(*self._pages(offset, length)))
+
+    def service(self) -> int:
+        """Bring the pages that adapters have asked for; how many."""
+        return self._do("fetching", self._memory.service)
+
+    def migrate(self) -> int:
+        """Move every page to another frame, with data access of this process's devices off; how many."""
+        with self._lock, self._stopped():
+            moved = self._do("moving pages", lambda: self._memory.migrate(self._pause()))
+        self._go_on()
+        return moved
+
+    @contextlib.contextmanager
+    def _stopped(self) -> Iterator[None]:
+        """Data access of this process's devices is off inside."""
+        stopped: list[DeviceDriver] = []
+        try:
+            for device in list(self._devices):
+                if device.alive and device.set_data_access(False):
+                    stopped.append(device)
+            yield
+        finally:
+            for device in stopped:
+                if device.alive:
+                    device.set_data_access(True)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of bytes; absent pages are brought.  DriverError EBUSY while they are swapped out, EINVAL
+        outside the memory.
+        """
+        with self._lock, self._there(offset, length) as view:
+            return bytes(view)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes there; errors as `read`."""
+        with self._lock, self._there(offset, len(data)) as view:
+            view[:] = data
+
+    @contextlib.contextmanager
+    def _there(self, offset: int, length: int) -> Iterator[memoryview]:
+        """The view of a range whose pages are there."""
+        if offset < 0 or length < 0 or offset + length > self.length:
+            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
+        if length:
+            self._do("looking", lambda: self._memory.require(*self._pages(offset, length)))
+        with memoryview(self._memory.view.mmap) as whole, whole[offset : offset + length] as part:
+            yield part
+
+    def _pages(self, offset: int, length: int | None) -> tuple[int, int]:
+        """First page and number of pages of a range."""
+        length = self.length - offset if length is None else length
+        if offset < 0 or length <= 0 or offset + length > self.length:
+            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
+        first = offset // PAGE_BYTES
+        return first, -(-(offset + length) // PAGE_BYTES) - first
+
+    def _do(self, what: str, step: Callable[[], _Result]) -> _Result:
+        if os.getpid() != self._memory.pid:  # before the lock: a forked child may have inherited it locked
+            raise DriverError(errno.EPERM, "the memory belongs to the parent of this process")
+        with self._lock:
+            try:
+                return step()
+            except OSError as error:
+                raise refusal(error, what) from None
+
+    def _go_on(self) -> None:
+        """Accesses may have gone on: let the pager see to what was asked for while they were stopped."""
+        if self._pager is not None:
+            self._memory.wake()
+
+    def _pause(self) -> Callable[[], bool]:
+        """What is done while an access under way is waited for: drive the devices, let others run."""
+        end = time.monotonic() + self.patience_s
+
+        def pause() -> bool:
+            for device in list(self._devices):
+                with contextlib.suppress(DriverError):
+                    device.progress()
+            os.sched_yield()
+            return time.monotonic() < end
+
+        return pause
+
+    def close(self) -> None:
+        """End the memory: its regions are dead, here and elsewhere.  May be called again."""
+        if os.getpid() != self._memory.pid or self.closing:
+            return
+        self.closing = True
+        if self._pager is not None:
+            self._memory.wake()
+            if self._pager is not threading.current_thread():
+                self._pager.join()  # it looks at what is unmapped now
+        with self._lock:
+            self._memory.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self.close()
+
+
+def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
+    """The pager: bring pages whenever some are asked for, until the memory is closed or forgotten."""
+    while memory.state != CLOSED:
+        held = owner()
+        if held is None or held.closing:
+            return
+        requests = memory.requests()
+        try:
+            held.service()
+        except DriverError as error:
+            _log.warning("pages could not be brought: %s", error.message)
+            time.sleep(FAILED_WAIT_S)
+            continue
+        del held
+        if memory.state != CLOSED:
+            memory.wait_request(requests, LOOK_NS)

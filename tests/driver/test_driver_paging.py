@@ -1,0 +1,497 @@
+"""Pageable memory between drivers and engines in virtual time: swap, faults, moves, rights."""
+
+import contextlib
+import errno
+import os
+import socket
+
+import pytest
+from adapter_world import (
+    ALL_RIGHTS,
+    COMPARE_SWAP,
+    FETCH_ADD,
+    QKEY,
+    READ,
+    SEND,
+    UC,
+    UD,
+    WRITE,
+    End,
+    World,
+    join,
+    post,
+)
+
+from softhca.driver import services
+from softhca.driver.errors import DriverError
+from softhca.driver.paging import AttachedMemory, PageableMemory
+from softhca.machine.primitives import address_of, load64
+from softhca.memory import paged_layout as layout
+from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.regions import LOCAL_WRITE, MW_BIND, ON_DEMAND, REMOTE_READ, REMOTE_WRITE
+from softhca.queues import control_fields as control
+
+LENGTH = 8 * PAGE_BYTES
+PATTERN = bytes(i * 7 % 251 for i in range(LENGTH))
+VA = 0x50_0000
+RNR = {"min_rnr_timer": 1, "rnr_retry": 7, "timeout": 14, "retry_cnt": 7}
+
+
+@contextlib.contextmanager
+def fails(code):
+    with pytest.raises(DriverError) as caught:
+        yield
+    assert caught.value.errno == code
+
+
+class Pair:
+    """Two ends; the right one's peer memory is pageable, and registered with its adapter."""
+
+    def __init__(self, kind=2, rights=ALL_RIGHTS):
+        self.world = World()
+        self.left, self.right = End(self.world.add(1)), End(self.world.add(2))
+        self.qps = self.left.qp(kind), self.right.qp(kind)
+        if kind == UD:
+            for qp in self.qps:
+                services.start_datagrams(qp, QKEY)
+        else:
+            join((self.left, self.qps[0]), (self.right, self.qps[1]), kind, **(RNR if kind == 2 else {}))
+        self.left.memory[:LENGTH] = PATTERN
+        self.memory = PageableMemory(LENGTH, rights, pager=False)
+        self.key = self.register(self.right)
+        self.sent = 0
+
+    def register(self, end, access=ALL_RIGHTS):
+        return end.device.reg_paged(end.pd, self.memory, access, VA)
+
+    def write(self, length=LENGTH, to=0):
+        """Post a write of the pattern from left to the pageable memory."""
+        self.sent += 1
+        post(self.qps[0], WRITE, [self.left.sge(0, length)], wr_id=self.sent, va=VA + to, rkey=self.key.rkey)
+
+    def statuses(self, count=1):
+        return [completion.status for completion in self.left.poll(count)]
+
+    def word(self, place):
+        """A word of the header or the table."""
+        return load64(self.memory._memory.mapping.base + place)
+
+    def some_rounds(self, ns=3_000_000):
+        """Let time pass, whatever happens."""
+        self.world.run(lambda: False, ns)
+
+    def close(self):
+        self.world.close()
+        self.memory.close()
+
+
+@pytest.fixture
+def pair():
+    made = Pair()
+    yield made
+    made.close()
+
+
+# Registration
+
+
+def test_peers_write_read_and_change_atomically_what_the_owner_sees(pair):
+    pair.write()
+    assert pair.statuses() == [0]
+    assert pair.memory.read(0, LENGTH) == PATTERN
+    pair.memory.write(PAGE_BYTES, (40).to_bytes(8, "little"))
+    qp, left = pair.qps[0], pair.left
+    post(qp, READ, [left.sge(40_000, 5000)], va=VA + 100, rkey=pair.key.rkey)
+    post(qp, FETCH_ADD, [left.sge(50_000, 8)], va=VA + PAGE_BYTES, rkey=pair.key.rkey, compare=2)
+    post(qp, COMPARE_SWAP, [left.sge(50_008, 8)], va=VA + PAGE_BYTES, rkey=pair.key.rkey, compare=42, swap=7)
+    assert pair.statuses(3) == [0, 0, 0]
+    assert left.memory[40_000:43_000] == PATTERN[100:3100]
+    assert left.memory[50_000:50_016] == (40).to_bytes(8, "little") + (42).to_bytes(8, "little")
+    assert pair.memory.read(PAGE_BYTES, 8) == (7).to_bytes(8, "little")
+
+
+def test_its_own_device_sends_and_receives_from_it(pair):
+    right, qp = pair.right, pair.qps[1]
+    pair.memory.write(0, PATTERN)
+    post(qp, WRITE, [(VA + 5, 9000, pair.key.lkey)], va=pair.left.va + 20_000, rkey=pair.left.key.rkey)
+    assert [c.status for c in right.poll(1)] == [0]
+    assert pair.left.memory[20_000:29_000] == PATTERN[5:9005]
+    qp.post_recv(1, [(VA + 3 * PAGE_BYTES - 7, 6000, pair.key.lkey)])
+    post(pair.qps[0], SEND, [pair.left.sge(0, 6000)])
+    assert [c.status for c in right.poll(1)] == [0]
+    assert pair.memory.read(3 * PAGE_BYTES - 7, 6000) == PATTERN[:6000]
+
+
+@pytest.mark.parametrize(("access", "code"), [
+    (REMOTE_WRITE, errno.EINVAL), (ALL_RIGHTS | MW_BIND, errno.EOPNOTSUPP), (1 << 9, errno.EINVAL)])
+def test_a_registration_that_cannot_be_changes_nothing(pair, access, code):
+    with fails(code):
+        pair.register(pair.right, access)
+    with fails(errno.EINVAL):
+        pair.right.device.reg_paged(pair.right.pd + 99, pair.memory, ALL_RIGHTS)
+    pair.write(100)
+    assert pair.statuses() == [0]
+
+
+def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):
+    session = pair.right.device.session
+    read, write = os.pipe()
+    for number, code in ((read, errno.EINVAL), (write, errno.EINVAL), (0x7FFFFFFF, errno.EBADF),
+                         (0xFFFFFFFF, errno.EINVAL), (pair.right.device._channel.memory.fd, errno.EINVAL)):
+        with fails(code):
+            session.call(control.REG_PAGED, pd=pair.right.pd, access=1, descriptor=number, va=0)
+    os.close(read)
+    os.close(write)
+
+
+def test_registering_takes_no_descriptor_for_good(pair):
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with fails(errno.EINVAL):
+            pair.register(pair.right, REMOTE_WRITE)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_deregistering_frees_the_attachment_and_kills_the_key(pair):
+    for _ in range(100):
+        handle = pair.register(pair.right).handle
+        pair.right.device.dereg_mr(handle)
+    pair.right.device.dereg_mr(pair.key.handle)
+    pair.write(100)
+    assert pair.statuses() == [10]
+
+
+def test_registering_again_otherwise_is_refused_and_changes_nothing(pair):
+    device = pair.right.device
+    for flags in (control.REREG_ACCESS, control.REREG_PD, control.REREG_TRANSLATION):
+        with fails(errno.EINVAL):
+            device.rereg_mr(pair.key.handle, flags, pair.right.pd, address_of(pair.right.memory), 64,
+                            REMOTE_READ, pair.right.memory)
+    pair.write()
+    assert pair.statuses() == [0]
+
+
+def test_a_host_that_goes_leaves_its_attachments(pair):
+    device = pair.right.node.open()
+    pd = device.alloc_pd()
+    device.reg_paged(pd, pair.memory, ALL_RIGHTS, VA)
+    device.close()
+    assert [bool(pair.word(at) & layout.ATTACHED) for at in (64, 128)] == [True, False]
+
+
+# Held by the arbitrator
+
+
+STEPS = {
+    "quiesce": (lambda memory: memory.quiesce(), lambda memory: memory.resume()),
+    "swap": (lambda memory: memory.swap_out(), lambda memory: memory.swap_in()),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("opcode", [WRITE, READ, SEND, FETCH_ADD])
+def test_rc_waits_while_the_memory_is_held_and_loses_nothing(pair, step, opcode):
+    stop, go_on = STEPS[step]
+    pair.memory.write(0, PATTERN[::-1])
+    stop(pair.memory)
+    length = 8 if opcode == FETCH_ADD else LENGTH
+    if opcode == SEND:
+        pair.qps[1].post_recv(1, [(VA, LENGTH, pair.key.lkey)])
+    source = 0 if opcode != READ else 1 << 15
+    post(pair.qps[0], opcode, [pair.left.sge(source, length)], va=VA, rkey=pair.key.rkey, compare=1)
+    pair.some_rounds()
+    assert pair.left.cq.poll(1) == []
+    go_on(pair.memory)
+    assert pair.statuses() == [0]
+    if opcode == READ:
+        assert pair.left.memory[source : source + LENGTH] == PATTERN[::-1]
+    elif opcode == FETCH_ADD:
+        total = int.from_bytes(PATTERN[::-1][:8], "little") + 1
+        assert pair.memory.read(0, 8) == total.to_bytes(8, "little")
+    else:
+        assert pair.memory.read(0, LENGTH) == PATTERN
+
+
+@pytest.mark.parametrize("kind", [UC, UD])
+def test_uc_and_ud_drop_what_is_held(kind):
+    pair = Pair(kind)
+    pair.qps[1].post_recv(1, [(VA, 1000, pair.key.lkey)])
+    pair.memory.quiesce()
+    vector = services.Path(pair.right.node.gid).vector()
+    ah = pair.left.device.create_ah(pair.left.pd, vector) if kind == UD else 0
+
+    def send():
+        post(pair.qps[0], SEND, [pair.left.sge(0, 500)], ah=ah, qpn=pair.qps[1].number, qkey=QKEY)
+        assert pair.statuses() == [0]
+        pair.some_rounds()
+
+    send()
+    assert pair.right.cq.poll(1) == []
+    pair.memory.resume()
+    send()
+    assert [c.status for c in pair.right.poll(1)] == [0]
+    skipped = 40 if kind == UD else 0
+    assert pair.memory.read(skipped, 500) == PATTERN[:500]
+    pair.close()
+
+
+def steps_under_traffic(pair, step, count=12):
+    """Writes of changing bytes at every page, with a step at moments that fall into the middle of them."""
+    for number in range(count):
+        data = bytes((number + i) & 0xFF for i in range(LENGTH))
+        pair.left.memory[:LENGTH] = data
+        pair.write()
+        for _ in range(number):
+            if not pair.world.step():
+                pair.world.advance(1_000_000)
+        step(number)
+        assert pair.statuses() == [0]
+        assert pair.memory.read(0, LENGTH) == data
+
+
+def test_swap_and_migration_under_traffic_lose_and_change_nothing(pair):
+    frames = set()
+
+    def step(number):
+        if number % 3 == 0:
+            pair.memory.swap_out()
+            pair.some_rounds(400_000)
+            pair.memory.swap_in()
+        else:
+            assert pair.memory.migrate() == 8
+        frames.add(tuple(pair.word(layout.TABLE + 8 * page) for page in range(8)))
+
+    steps_under_traffic(pair, step)
+    assert len(frames) > 1
+
+
+def test_the_mode_bit_stops_data_and_nothing_else(pair):
+    device = pair.right.device
+    assert device.set_data_access(False) is True
+    assert device.set_data_access(False) is False
+    pair.write(1000)
+    pair.some_rounds()
+    assert pair.left.cq.poll(1) == []
+    assert pair.qps[1].query()["qp_state"] == 3, "commands go on"
+    device.create_cq(4).destroy()
+    other = pair.right.node.open()
+    assert other.set_data_access(True) is True, "another device never stopped it, and cannot allow it either"
+    pair.some_rounds(400_000)
+    assert pair.left.cq.poll(1) == []
+    assert device.set_data_access(True) is False
+    assert pair.statuses() == [0]
+    assert pair.memory.read(0, 1000) == PATTERN[:1000]
+
+
+def test_a_device_that_goes_stops_data_access_no_longer(pair):
+    other = pair.right.node.open()
+    other.set_data_access(False)
+    pair.write(1000)
+    pair.some_rounds(400_000)
+    assert pair.left.cq.poll(1) == []
+    other.close()
+    assert pair.statuses() == [0]
+
+
+def test_data_access_is_allowed_or_not(pair):
+    with fails(errno.EINVAL):
+        pair.right.device.session.call(control.SET_DATA_ACCESS, allowed=2)
+
+
+def test_a_migration_leaves_a_mode_bit_that_was_off_before(pair):
+    pair.right.device.set_data_access(False)
+    pair.memory.migrate()
+    assert pair.right.device.set_data_access(True) is False
+
+
+def test_a_migration_that_fails_allows_data_access_again(pair, monkeypatch):
+    def refuses(*_):
+        raise OSError(errno.ENOMEM, "no memory")
+
+    pair.memory.write(0, b"data")
+    monkeypatch.setattr(pair.memory._memory.frames, "reserve", refuses)
+    with fails(errno.ENOMEM):
+        pair.memory.migrate()
+    pair.write(1000)
+    assert pair.statuses() == [0]
+
+
+# Rights
+
+
+def test_both_adapters_keep_a_change_of_rights_when_it_is_reported(pair):
+    other = pair.register(pair.left)
+    pair.memory.set_rights(REMOTE_READ | LOCAL_WRITE)
+    pair.write(1000)
+    assert pair.statuses() == [10]
+    qps = pair.right.qp(), pair.left.qp()
+    join((pair.right, qps[0]), (pair.left, qps[1]))
+    post(qps[0], WRITE, [pair.right.sge(0, 100)], va=VA, rkey=other.rkey)
+    assert [c.status for c in pair.right.poll(1)] == [10]
+    assert pair.memory.read(0, 1000) == bytes(1000)
+
+
+def test_a_message_under_way_ends_with_an_access_error(pair, monkeypatch):
+    inject, seen = pair.world.inject, []
+
+    def in_the_middle(node, data, *arguments):
+        if node is pair.right.node and len(seen) < 4:
+            seen.append(pair.memory.read(0, LENGTH))
+            if len(seen) == 4:
+                pair.memory.set_rights(LOCAL_WRITE)
+        inject(node, data, *arguments)
+
+    monkeypatch.setattr(pair.world, "inject", in_the_middle)
+    pair.write()
+    assert pair.statuses() == [10]
+    assert seen[3] == PATTERN[: 3 * 1024] + bytes(LENGTH - 3 * 1024)
+    assert pair.memory.read(0, LENGTH) == seen[3], "no byte changes afterwards"
+
+
+def test_closing_the_memory_kills_its_keys(pair):
+    pair.memory.close()
+    pair.write(100)
+    assert pair.statuses() == [10]
+    pair.right.device.dereg_mr(pair.key.handle)
+
+
+# On demand
+
+
+@pytest.fixture
+def lazy():
+    made = Pair(rights=ALL_RIGHTS | ON_DEMAND)
+    yield made
+    made.close()
+
+
+def test_absent_pages_are_told_to_the_host_and_come_with_the_owner_s_service(lazy):
+    told = lazy.right.node.notices
+    lazy.write()
+    lazy.some_rounds(400_000)
+    assert lazy.left.cq.poll(1) == []
+    assert lazy.right.node.notices > told
+    assert lazy.right.device.next_event(0) is None, "its own memory's faults are no event for a program"
+
+    def served():
+        lazy.memory.service()
+        return lazy.left.cq.waiting() > 0
+
+    assert lazy.world.run(served)
+    assert lazy.statuses() == [0]
+    assert lazy.memory.read(0, LENGTH) == PATTERN
+
+
+def test_a_program_that_does_not_own_the_memory_is_told_of_faults(lazy):
+    attached = AttachedMemory(lazy.memory.fd)
+    device = lazy.right.device
+    key = device.reg_paged(lazy.right.pd, attached, ALL_RIGHTS)
+    post(lazy.qps[0], WRITE, [lazy.left.sge(0, 100)], va=5, rkey=key.rkey)
+    assert device.next_event(1) == (control.EVENT_PAGE_FAULT, key.lkey)
+    lazy.memory.service()
+    assert lazy.statuses() == [0]
+    assert attached.read(5, 100) == PATTERN[:100]
+    device.dereg_mr(key.handle)
+    attached.close()
+
+
+def test_every_operation_brings_its_pages(lazy):
+    qp, left, key = lazy.qps[0], lazy.left, lazy.key.rkey
+    lazy.qps[1].post_recv(1, [(VA + 6 * PAGE_BYTES, 100, lazy.key.lkey)])
+    post(qp, READ, [left.sge(40_000, 5000)], va=VA, rkey=key)
+    post(qp, FETCH_ADD, [left.sge(50_000, 8)], va=VA + 4 * PAGE_BYTES, rkey=key, compare=9)
+    post(qp, SEND, [left.sge(0, 100)])
+    assert lazy.world.run(lambda: lazy.memory.service() < 0 or left.cq.waiting() >= 3)
+    assert [c.status for c in left.poll(3)] == [0, 0, 0]
+    assert lazy.memory.read(4 * PAGE_BYTES, 8) == (9).to_bytes(8, "little")
+    assert lazy.memory.read(6 * PAGE_BYTES, 100) == PATTERN[:100]
+
+
+def test_parts_swapped_out_under_traffic_come_back(lazy):
+    lazy.memory.fetch()
+
+    def step(number):
+        lazy.memory.swap_out((number % 8) * PAGE_BYTES, 1)
+
+    for number in range(8):
+        data = bytes((number + i) & 0xFF for i in range(LENGTH))
+        lazy.left.memory[:LENGTH] = data
+        lazy.write()
+        lazy.world.step()
+        step(number)
+        assert lazy.world.run(lambda: lazy.memory.service() < 0 or lazy.left.cq.waiting() > 0)
+        assert lazy.statuses() == [0]
+        assert lazy.memory.read(0, LENGTH) == data
+
+
+def test_the_pager_brings_pages_by_itself():
+    pair = Pair(rights=ALL_RIGHTS | ON_DEMAND)
+    memory = PageableMemory(LENGTH, ALL_RIGHTS | ON_DEMAND)
+    key = pair.right.device.reg_paged(pair.right.pd, memory, ALL_RIGHTS, VA)
+    post(pair.qps[0], WRITE, [pair.left.sge(0, LENGTH)], va=VA, rkey=key.rkey)
+    # Virtual time goes on as fast as it can, so that the requester's budget may end before the thread's turn:
+    # each page is waited for before time goes on.
+    done = []
+    while not done:
+        while load64(memory._memory.mapping.line(0) + layout.WANTED):
+            os.sched_yield()
+        if not pair.world.step():
+            pair.world.advance()
+        done = pair.left.cq.poll(1)
+    assert done[0].status == 0
+    assert memory.read(0, LENGTH) == PATTERN
+    memory.close()
+    assert memory._pager is not None
+    assert not memory._pager.is_alive()
+    pair.close()
+
+
+# By programs
+
+
+def test_the_owner_s_reads_and_writes_bring_pages_or_are_refused():
+    memory = PageableMemory(3 * PAGE_BYTES, ALL_RIGHTS | ON_DEMAND, pager=False)
+    memory.write(PAGE_BYTES - 2, b"four")
+    assert memory.read(PAGE_BYTES - 3, 6) == b"\0four\0"
+    assert memory.fetch() == 1
+    memory.quiesce()
+    assert memory.read(PAGE_BYTES - 2, 4) == b"four"
+    with fails(errno.EBUSY):
+        memory.fetch()
+    memory.close()
+    memory = PageableMemory(PAGE_BYTES, ALL_RIGHTS)
+    memory.swap_out()
+    for step in (lambda: memory.read(0, 1), lambda: memory.write(0, b"x")):
+        with fails(errno.EBUSY):
+            step()
+    for step in (lambda: memory.read(PAGE_BYTES, 1), lambda: memory.read(-1, 1), lambda: memory.read(0, -1),
+                 lambda: memory.write(PAGE_BYTES - 1, b"xx"), lambda: memory.swap_out(1, PAGE_BYTES)):
+        with fails(errno.EINVAL):
+            step()
+    assert memory.read(PAGE_BYTES, 0) == b""
+    memory.close()
+
+
+def test_who_attached_reads_and_writes_by_the_table_and_owns_nothing():
+    memory = PageableMemory(2 * PAGE_BYTES, ALL_RIGHTS)
+    attached = AttachedMemory(memory.fd)
+    attached.write(PAGE_BYTES - 2, b"four")
+    assert memory.read(PAGE_BYTES - 2, 4) == b"four"
+    assert (attached.rights, attached.length, attached.quiesced) == (ALL_RIGHTS, 2 * PAGE_BYTES, False)
+    memory.swap_out()
+    assert attached.quiesced
+    with fails(errno.EAGAIN):
+        attached.read(0, 1)
+    memory.swap_in()
+    memory.set_rights(REMOTE_READ)
+    assert attached.read(PAGE_BYTES - 2, 4) == b"four"
+    with fails(errno.EACCES):
+        attached.write(0, b"x")
+    with fails(errno.EINVAL):
+        attached.read(2 * PAGE_BYTES - 1, 2)
+    memory.close()
+    with fails(errno.EACCES):
+        attached.read(0, 1)
+    attached.close()
+    with socket.socket(socket.AF_UNIX) as other, fails(errno.EINVAL):
+        AttachedMemory(other.fileno())
