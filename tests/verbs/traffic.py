@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.verbs import enums as e
-from softhca.verbs.addr import AH, AHAttr, GlobalRoute
+from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ, WC, CompChannel
 from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
@@ -109,11 +109,19 @@ def vector_to(end: End, context: Context) -> AHAttr:
 
 def attributes(own: End, peer: End, sq_psn: int, rq_psn: int, **changes: int) -> QPAttr:
     """All attributes that take a QP of any service to RTS; ``changes`` replace some."""
-    attr = QPAttr(port_num=1, path_mtu=own.context.query_port(1).active_mtu)
+    gid = str(peer.context.query_gid(1, 0))
+    return attributes_of(own.context, gid, peer.qp.qp_num, sq_psn, rq_psn, **changes)
+
+
+def attributes_of(
+    context: Context, gid: str, qpn: int, sq_psn: int, rq_psn: int, **changes: int
+) -> QPAttr:
+    """The same, towards a peer that may be another process's."""
+    attr = QPAttr(port_num=1, path_mtu=context.query_port(1).active_mtu)
     attr.qkey = QKEY
     attr.qp_access_flags = ALL_ACCESS
-    attr.ah_attr = vector_to(peer, own.context)
-    attr.dest_qp_num, attr.sq_psn, attr.rq_psn = peer.qp.qp_num, sq_psn, rq_psn
+    attr.ah_attr = AHAttr(is_global=1, port_num=1, gr=GlobalRoute(dgid=GID(gid), sgid_index=0, hop_limit=64))
+    attr.dest_qp_num, attr.sq_psn, attr.rq_psn = qpn, sq_psn, rq_psn
     attr.max_rd_atomic = attr.max_dest_rd_atomic = 4
     attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, 14, 7, 7
     for name, value in changes.items():

@@ -8,7 +8,7 @@ from softhca.verbs.device_enums import (
     ibv_port_cap_flags,
     ibv_port_cap_flags2,
 )
-from softhca.verbs.extensions import SOFTHCA_EVENT_MESSAGES_LOST
+from softhca.verbs.extensions import SOFTHCA_EVENT_MESSAGES_LOST, SOFTHCA_EVENT_PAGE_FAULT
 from softhca.verbs.utils import be64toh, mtu_to_str
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}
@@ -123,6 +123,8 @@ def translate_event_type(event_type: int) -> str:
     """Name of an ``ibv_event_type``."""
     if event_type == SOFTHCA_EVENT_MESSAGES_LOST:
         return "SOFTHCA_EVENT_MESSAGES_LOST"
+    if event_type == SOFTHCA_EVENT_PAGE_FAULT:
+        return "SOFTHCA_EVENT_PAGE_FAULT"
     try:
         return ibv_event_type(event_type).name
     except ValueError:
