@@ -62,7 +62,7 @@ def test_devices_that_cannot_be_are_one_line_and_status_2():
     ("write-bw", "RC", 65536), ("write-bw", "UC", 4096), ("read-bw", "RC", 8192), ("send-bw", "RC", 5000),
     ("send-bw", "UD", 512), ("atomic-bw", "RC", 8), ("write-lat", "RC", 8), ("write-lat", "UC", 300),
     ("read-lat", "RC", 8), ("send-lat", "RC", 64), ("send-lat", "UC", 65), ("send-lat", "UD", 100),
-    ("atomic-lat", "RC", 8),
+    ("atomic-lat", "RC", 8), ("mailbox-bw", "RC", 100), ("mailbox-lat", "RC", 64),
 ])  # fmt: skip
 def test_perf_prints_exactly_the_fixed_fields(test, service, size):
     result = perf(test, "--qp-type", service, "--size", str(size))
@@ -83,10 +83,17 @@ def test_perf_counts_the_operations_of_all_queue_pairs():
     assert perf("write-bw", "--qps", "3", "--size", "100")["iterations"] == 150
 
 
-@pytest.mark.parametrize("test", ["write-bw", "send-bw", "write-lat", "send-lat", "read-lat"])
+@pytest.mark.parametrize("test", [
+    "write-bw", "send-bw", "write-lat", "send-lat", "read-lat", "mailbox-bw", "mailbox-lat",
+])  # fmt: skip
 def test_perf_for_a_time_ends(test):
     result = document("perf", test, "--seconds", "0.3", "--size", "64")
     assert result["iterations"] > 0
+
+
+@pytest.mark.parametrize("name", ["blake2b", "blake3"])
+def test_perf_measures_mailboxes_under_every_hash(name):
+    assert perf("mailbox-lat", "--hash", name)["size_bytes"] == 64
 
 
 @pytest.mark.parametrize("target", ["idle", "busy", "asleep"])

@@ -131,12 +131,15 @@ def test_plans_have_perftests_defaults():
         "send-lat",
         "atomic-bw",
         "atomic-lat",
+        "mailbox-bw",
+        "mailbox-lat",
     )
     chosen = {test: (plan(test).size_bytes, plan(test).iterations) for test in TESTS}
     assert chosen.pop("write-bw") == (65536, 5000)
     assert {chosen[test] for test in ("read-bw", "send-bw")} == {(65536, 1000)}
     assert {chosen[test] for test in ("write-lat", "read-lat", "send-lat")} == {(2, 1000)}
     assert {chosen[test] for test in ("atomic-bw", "atomic-lat")} == {(8, 1000)}
+    assert {chosen[test] for test in ("mailbox-bw", "mailbox-lat")} == {(64, 1000)}
     assert (plan("write-bw").depth, plan("write-bw").batch) == (128, 16)
     assert (plan("write-lat").depth, plan("write-lat").batch) == (1, 1)
 

@@ -90,9 +90,10 @@ def test_conditions_come_back_as_they_were(condition):
 
 @pytest.mark.parametrize("make", [
     lambda: reached(-1), lambda: reached(2**64), lambda: field(-1, "u8", "==", 1),
-    lambda: field(0, "u9", "==", 1), lambda: field(0, "u8", "=", 1), lambda: field(0, "u8", "==", 256), lambda: field(0, "u8", "==", b"1"),
-    lambda: field(0, "bytes", "<", b"1"), lambda: field(0, "bytes", "==", b""),
-    lambda: field(0, "bytes", "==", 1), lambda: field(0, "bytes", "==", bytes(256)), all_of, any_of, lambda: all_of(*[always()] * 64),
+    lambda: field(0, "u9", "==", 1), lambda: field(0, "u8", "=", 1), lambda: field(0, "u8", "==", 256),
+    lambda: field(0, "u8", "==", b"1"), lambda: field(0, "bytes", "<", b"1"),
+    lambda: field(0, "bytes", "==", b""), lambda: field(0, "bytes", "==", 1),
+    lambda: field(0, "bytes", "==", bytes(256)), all_of, any_of, lambda: all_of(*[always()] * 64),
 ])  # fmt: skip
 def test_conditions_that_cannot_be_are_refused(make):
     with pytest.raises(ConditionError):

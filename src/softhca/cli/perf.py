@@ -2,7 +2,7 @@
 
 Bandwidth tests keep 128 work requests posted, in chains of 16; their ``latency_us`` is the time from the
 posting of a chain to its completion.  Latency tests have one operation under way.  As in perftest the
-client measures.
+client measures.  Mailbox tests send messages through `softhca.mailbox`; no perftest program knows them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from softhca.cli.perf_latency import LatencyEnd
 from softhca.cli.perf_plan import MAX_INLINE_BYTES, READS, RECEIVE_DEPTH, TESTS, Plan, plan_of
 from softhca.cli.perftest_exchange import SCRIPTS, Keys, PerftestExchange, Report
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number, seconds
+from softhca.mailbox.hashes import ALGORITHMS
 
 if TYPE_CHECKING:
     from softhca.cli.control import ControlConnection
@@ -46,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         type=number(1, 1 << 31),
         default=None,
         metavar="BYTES",
-        help="message size (default: bw 65536, lat 2)",
+        help="message size (default: bw 65536, lat 2, mailbox 64)",
     )
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument(
@@ -68,6 +69,12 @@ def add_parser(subparsers: Any) -> None:
         default="poll",
         help="what a passive server does meanwhile: drive its adapter, wait in a system call, compute "
         "in Python, sleep (default poll)",
+    )
+    parser.add_argument(
+        "--hash",
+        choices=ALGORITHMS,
+        default="xxh3-128",
+        help="what proves the messages of mailbox tests (default %(default)s)",
     )
     add_device_options(parser)
     output.add_json_option(parser)
@@ -98,6 +105,8 @@ def peer_arguments(args: argparse.Namespace, plan: Plan) -> list[str]:
         str(plan.queue_pairs),
         "--target",
         plan.target,
+        "--hash",
+        plan.algorithm,
         "-l",
         str(args.sl),
         "--silence",
@@ -108,6 +117,10 @@ def peer_arguments(args: argparse.Namespace, plan: Plan) -> list[str]:
 def run_end(args: argparse.Namespace, plan: Plan, control: ControlConnection) -> Measured | None:
     """One end of the test; the client returns what it measured."""
     client = not args.listen
+    if plan.verb == "mailbox":
+        from softhca.cli.perf_mailbox import run_end as run_mailbox
+
+        return run_mailbox(args, plan, control)
     exchange = PerftestExchange(control, client)
     with open_endpoint(args, plan, client) as endpoint:
         mtu_code, cycle_bytes = exchange.introduce(endpoint.active_mtu_code)

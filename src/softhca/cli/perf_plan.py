@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from softhca.cli.errors import UsageError
 from softhca.wire.grh import Grh
 
-VERBS = ("write", "read", "send", "atomic")
+VERBS = ("write", "read", "send", "atomic", "mailbox")
 KINDS = ("bw", "lat")
 TESTS = tuple(f"{verb}-{kind}" for verb in VERBS for kind in KINDS)
-SERVICES = {"write": ("rc", "uc"), "read": ("rc",), "send": ("rc", "uc", "ud"), "atomic": ("rc",)}
+SERVICES = {
+    "write": ("rc", "uc"), "read": ("rc",), "send": ("rc", "uc", "ud"), "atomic": ("rc",), "mailbox": ("rc",)
+}  # fmt: skip
 DEFAULT_BANDWIDTH_BYTES = 65_536
 DEFAULT_LATENCY_BYTES = 2
 ATOMIC_BYTES = 8
+MAILBOX_BYTES = 64
 DEFAULT_ITERATIONS = 1000
 WRITE_BANDWIDTH_ITERATIONS = 5000
 TRANSMIT_DEPTH = 128
@@ -36,6 +39,7 @@ class Plan:
     seconds: float
     queue_pairs: int
     target: str = "poll"
+    algorithm: str = "xxh3-128"
 
     @property
     def test(self) -> str:
@@ -67,13 +71,15 @@ def plan_of(args: argparse.Namespace) -> Plan:
         raise UsageError(f"{args.test} runs on {allowed} only, not on {args.qp_type}")
     if args.link != "udp":
         raise UsageError(f"--link {args.link} is not supported yet; --link udp is")
-    if kind == "lat" and args.qps != 1:
-        raise UsageError("a latency test uses one queue pair")
+    if (kind == "lat" or verb == "mailbox") and args.qps != 1:
+        raise UsageError(f"{args.test} uses one queue pair")
     if verb == "atomic" and args.size not in (None, ATOMIC_BYTES):
         raise UsageError("an atomic operation moves 8 bytes")
     default = {"bw": DEFAULT_BANDWIDTH_BYTES, "lat": DEFAULT_LATENCY_BYTES}[kind]
     if service == "ud":
         default = min(default, 1024)
+    if verb == "mailbox":
+        default = MAILBOX_BYTES
     size_bytes = ATOMIC_BYTES if verb == "atomic" else args.size or default
     iterations = WRITE_BANDWIDTH_ITERATIONS if args.test == "write-bw" else DEFAULT_ITERATIONS
     return Plan(
@@ -85,4 +91,5 @@ def plan_of(args: argparse.Namespace) -> Plan:
         args.seconds or 0.0,
         args.qps,
         args.target,
+        args.hash,
     )

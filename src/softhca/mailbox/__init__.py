@@ -3,21 +3,25 @@
 `Mailbox` is one end of a pair; docs/mailbox.md is the contract.
 """
 
+from softhca.mailbox.aio import AsyncMailbox
 from softhca.mailbox.box import Mailbox
 from softhca.mailbox.conditions import Condition, all_of, always, any_of, field, own, reached
 from softhca.mailbox.errors import MailboxError, MailboxTimeout, OfferError, TermsError
 from softhca.mailbox.journal import Journal
 from softhca.mailbox.meeting import meet
 from softhca.mailbox.requests import Outcome
+from softhca.mailbox.room import Mailroom
 from softhca.mailbox.statistics import Statistics
 from softhca.mailbox.terms import Terms
 
 __all__ = [
+    "AsyncMailbox",
     "Condition",
     "Journal",
     "Mailbox",
     "MailboxError",
     "MailboxTimeout",
+    "Mailroom",
     "OfferError",
     "Outcome",
     "Statistics",

@@ -161,11 +161,23 @@ class Mailbox:
         if ranges and not self._reads:
             self._wiring.carry(ranges)
 
+    @property
+    def confirmed(self) -> int:
+        """The last sequence number that the peer has given back: its message was received there.
+
+        As far as is known here; `poll`, and sending, look for more.
+        """
+        return int(self._joined().credit)
+
     # receiving
 
     def try_receive(self) -> bytes | None:
         """The next message, or None when there is none yet; drives the adapter once."""
         self._progress()
+        return self.take()
+
+    def take(self) -> bytes | None:
+        """As `try_receive`, but leave driving the adapter to the caller, who has several mailboxes on it."""
         self._settle()
         if self._look() != TAKEN:
             return None
@@ -300,13 +312,19 @@ class Mailbox:
 
         Waits for room; MailboxTimeout after ``timeout_s``.
         """
+        attempt = functools.partial(self.try_request, action, argument, condition, deadline_s)
+        return attempt() or self._wait(attempt, timeout_s, "no room")
+
+    def try_request(self, action: str, argument: bytes, condition: Condition, deadline_s: float = 0.0) -> int:
+        """As `request`, or 0 without room.  ValueError for what no request can be; MailboxError when too
+        many are open.
+        """
         if len(self._tickets) >= MAX_TICKETS:
             raise MailboxError(f"{MAX_TICKETS} requests are open")
         message = Request(action, argument, condition, round(deadline_s * 1e9)).encode()
-        number = self._put(REQUEST, (message,)) or self._wait(
-            lambda: self._put(REQUEST, (message,)), timeout_s, "no room"
-        )
-        self._tickets[number] = None
+        number = self._put(REQUEST, (message,))
+        if number:
+            self._tickets[number] = None
         return number
 
     def outcome(self, number: int) -> Outcome | None:
