@@ -60,6 +60,8 @@ def test_limits_are_the_promised_ones():
 def test_the_guid_follows_from_the_first_gid_and_is_never_zero():
     assert attributes.guid_of(GID) == 0x0200_00FF_C000_0201
     assert attributes.guid_of(GID6) == 0x0200_0000_0000_0001
+    assert attributes.guid_of(bytes(range(0xF0, 0x100))) == 0xFAF9_FAFB_FCFD_FEFF
+    assert attributes.guid_of(bytes.fromhex("fe80") + bytes(14)) == 0x0200_0000_0000_0000
     device = attributes.device_attributes(AdapterConfig(gids=(GID,)))
     assert device["node_guid"] == device["sys_image_guid"] == attributes.guid_of(GID)
 

@@ -36,7 +36,7 @@ MEMORY_BYTES = 2 << 30
 HANG_CPU_S = 2.0
 HANG_FACTOR = 10
 """A test or world hangs when it takes more than this many times its own time, and HANG_CPU_S, of CPU time."""
-STILL_S = 60.0
+STILL_S = 180.0
 """… or when nothing went on for so long."""
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -94,6 +94,7 @@ class Child:
         status = 1
         try:
             os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             work(self.file.fileno())
@@ -174,8 +175,10 @@ class Rooms:
         place = Path(self.request.recorded)
         if not place.exists():
             child = Child(0, lambda descriptor: self.record(session, descriptor, place))
-            select.select([child.descriptor], [], [])
-            said = child.end()
+            try:
+                select.select([child.descriptor], [], [])
+            finally:
+                said = child.end()
             if "error" in said or not place.exists():
                 raise RuntimeError(f"the recording ended: {said}")
         self.recorded = pickle.loads(place.read_bytes())
@@ -192,14 +195,18 @@ class Rooms:
         """All mutants, so many at a time as was asked for."""
         waiting = list(range(len(self.request.edits)))
         children: list[Child] = []
-        while waiting or children:
-            while waiting and len(children) < self.request.jobs:
-                number = waiting.pop(0)
-                children.append(Child(number, lambda descriptor, n=number: self.judge(n, descriptor)))
-            ended, _, _ = select.select([child.descriptor for child in children], [], [], 1.0)
-            for child in [one for one in children if one.descriptor in ended or one.still()]:
-                children.remove(child)
-                self.answer({"number": child.number, **child.end()})
+        try:
+            while waiting or children:
+                while waiting and len(children) < self.request.jobs:
+                    number = waiting.pop(0)
+                    children.append(Child(number, lambda descriptor, n=number: self.judge(n, descriptor)))
+                ended, _, _ = select.select([child.descriptor for child in children], [], [], 1.0)
+                for child in [one for one in children if one.descriptor in ended or one.still()]:
+                    children.remove(child)
+                    self.answer({"number": child.number, **child.end()})
+        finally:  # who asked wants no more
+            for child in children:
+                child.end()
 
     # in forks
 
@@ -311,6 +318,7 @@ IMPORTS: Lines = {}
 
 def main(words: list[str]) -> int:
     """See above."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     home = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]) / "softhca"
     request = Request(**json.loads(Path(words[0]).read_text()))
     tracer = Tracer(home, request.files())

@@ -156,10 +156,10 @@ def test_gids_of_packets_in_turn_are_each_their_own() -> None:
     assert (reason, link.source) == (0, packets[-1][0])
 
 
-def test_a_half_gid_that_changes_alone_is_seen() -> None:
+def test_a_byte_of_a_gid_that_changes_alone_is_seen() -> None:
     packet = assemble(sample_route("native_grh"), Bth(4), (), b"")
     for field in ("sgid", "dgid"):
-        for offset in (7, 15):
+        for offset in range(16):
             grh = packet.network[1]
             assert isinstance(grh, Grh)
             gid = bytearray(getattr(grh, field))

@@ -24,6 +24,14 @@ def test_ipv4_headers_are_those_of_an_unconnected_udp_socket() -> None:
     assert internet_checksum(headers[:20]) == 0
 
 
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [("", 0xFFFF), ("1234", 0xEDCB), ("12", 0xEDFF), ("123456", 0x97CB), ("ffff0001", 0xFFFE), ("ffff", 0)],
+)
+def test_the_internet_checksum_takes_words_and_fills_up_with_zero(data: str, checksum: int) -> None:
+    assert internet_checksum(bytes.fromhex(data)) == checksum
+
+
 def test_ipv6_headers_name_udp_and_its_length() -> None:
     headers = sample_route(
         "ipv6", traffic_class=0x12, flow_label=0x34567, hop_limit=3, source_port=1
