@@ -28,9 +28,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if not self.writer.fits(12 + (4 if first or last else 1) + n + pad + 4):",
     ): "a burst that is full to the last byte ends one packet earlier",
     (
-        "transport/replies.py", "ReplyingReceiver.acknowledge", "self.dying = False → pass",
-    ): "once the last answer has gone, flush() finds nothing to take away",
-    (
         "transport/responder.py", "Responder.message",
         "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False → "
         "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, True",
