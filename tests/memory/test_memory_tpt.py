@@ -1,6 +1,8 @@
 """The translation and protection table."""
 
 import errno
+import re
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +83,14 @@ def test_releasing_what_is_not_allocated_is_refused():
     table.release(first, 4)
     with fails(errno.EINVAL):
         table.release(first, 4)
+
+
+def test_a_machine_with_less_memory_than_the_table_could_need_has_room_for_it():
+    table = TranslationTable()
+    smaps = Path("/proc/self/smaps").read_text()
+    mapping = re.search(rf"^{table.address:x}-.*?^VmFlags:(.*?)$", smaps, re.MULTILINE | re.DOTALL)
+    assert mapping is not None
+    assert "nr" in mapping[1].split()
 
 
 def test_the_whole_table_of_two_to_the_27_is_sparse():

@@ -14,6 +14,8 @@ from softhca.machine.primitives import address_of, fill
 from softhca.memory.runs import FreeRuns
 
 MAX_ENTRIES = 1 << 27
+MAP_NORESERVE = 0x4000
+"""Linux's number: the table is sparse, and a machine with less memory than it could need has room for it."""
 PD_SHIFT = 32
 RIGHTS_SHIFT = 56
 VALID = 1 << 63
@@ -34,7 +36,8 @@ class TranslationTable:
             raise OSError(errno.EINVAL, f"a translation table of {capacity} entries cannot be")
         self.capacity = capacity
         self.stopped = False
-        self.entries = memoryview(mmap.mmap(-1, capacity * 8)).cast("Q")
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        self.entries = memoryview(mmap.mmap(-1, capacity * 8, flags)).cast("Q")
         self.address = address_of(self.entries)
         self._free = FreeRuns(0, capacity)
 
