@@ -116,12 +116,21 @@ def test_senders_are_told_apart(open_link: Open) -> None:
         assert arrival.source == sender.gid
 
 
-@PAIRS
-def test_a_path_that_cuts_gets_plain_datagrams(
-    open_link: Open, addresses: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+@needs_ipv6
+def test_ipv6_bursts_stay_whole_on_any_path(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    left, right = open_link("::1"), open_link("::1")
+    route = route_between(left, right)
+    assert left.send(burst_of(route, bytes(3000), 1000)) == SENT
+    assert left.is_segmenting(route)
+    assert (left.send_calls, left.datagrams_sent) == (1, 3)
+
+
+def test_an_ipv4_path_that_cuts_gets_plain_datagrams(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
-    left, right = (open_link(address) for address in addresses)
+    left, right = (open_link(address) for address in V4)
     route = route_between(left, right)
     data = random.Random(2).randbytes(3 * 1000 + 7)
     assert left.send(burst_of(route, data, 1000)) == SENT

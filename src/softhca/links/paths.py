@@ -3,7 +3,8 @@
 A burst sent with UDP_SEGMENT is cut into datagrams by the network card or in front of it, and the cutter
 counts the IPv4 identification up from the first. The ICRC covers that field and was made with 0, so a peer
 that verifies it strictly would drop all but the first datagram. Where nothing cuts (this machine itself, a
-veth pair) the receiver gets the burst whole and every datagram has identification 0.
+veth pair) the receiver gets the burst whole and every datagram has identification 0.  IPv6 has no such field:
+its bursts may be cut anywhere.
 """
 
 from __future__ import annotations

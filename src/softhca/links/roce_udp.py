@@ -124,7 +124,7 @@ class RoceUdpLink:
     def mark_segmenting(self, destination, segmenting=True):
         """Say that bursts may (or may no more) go whole to a GID: its peer bears counted identifications.
 
-        Loopback and veth paths need no mark.
+        Loopback and veth paths need no mark, and IPv6, which has no identification, needs none anywhere.
         """
         gid = bytes(destination)
         if segmenting:
@@ -249,7 +249,8 @@ class RoceUdpLink:
         return path
 
     def _segments_to(self, route):
-        if route.destination in self._marked:
+        # A cutter counts up nothing that the ICRC covers when there is no identification: in IPv6.
+        if self.framing == ROCE_V6 or route.destination in self._marked:
             return True
         destination = route.destination[16 - len(self._packed):]
         return paths.leaves_bursts_uncut(self._packed, destination, route.scope)
