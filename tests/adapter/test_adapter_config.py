@@ -289,6 +289,16 @@ def test_windows_are_one_a_destination_and_their_number_is_bounded():
     assert port.window_for(gid(5)) is window  # what is in flight is not forgotten
 
 
+def test_a_window_is_as_large_as_the_adapter_was_told():
+    told = Port(AdapterConfig(gids=(GID,), window_bytes=1 << 20)).window_for(gid(5))
+    assert (told.limit_bytes, told.maximum_bytes) == (1 << 20, 1 << 20)
+    window = Port(AdapterConfig(gids=(GID,))).window_for(gid(5))
+    assert (window.limit_bytes, window.maximum_bytes) == (3 * 62_960, 4 * 62_960)
+    for window_bytes in (-1, 62_959, (1 << 30) + 1):
+        with pytest.raises(ValueError, match="window_bytes"):
+            AdapterConfig(gids=(GID,), window_bytes=window_bytes)
+
+
 class Waiting:
     """What a window needs of a queue pair."""
 

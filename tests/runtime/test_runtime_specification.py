@@ -57,6 +57,8 @@ REFUSED = [
     ("a=udp:127.0.0.2?buffer=131071", "'131071'"),
     ("a=udp:127.0.0.2?buffer=9999999999999", "'9999999999999'"),
     ("a=udp:127.0.0.2?mtu=256&buffer=-1", "'-1'"),
+    ("a=udp:127.0.0.2?window=62959", "'62959'"),
+    ("a=udp:127.0.0.2?window=1073741825", "'1073741825'"),
     ("a=udp:127.0.0.2?segmenting=", "''"),
     ("a=udp:127.0.0.2?segmenting=127.0.0.3+[::1]", "'[::1]'"),
     ("a=udp:127.0.0.2?check_identification=yes", "'yes'"),
@@ -96,6 +98,13 @@ def test_nothing_said_gives_one_device_on_a_free_loopback_address(text):
 
 def test_a_buffer_size_is_bytes():
     assert parse("a=udp:*?buffer=212992")[0].buffer_bytes == 212_992
+
+
+@pytest.mark.parametrize("window", [62_960, 1 << 30])
+def test_a_window_is_bytes(window):
+    device = parse_one(f"a=udp:*?window={window}")
+    assert device.window_bytes == window
+    assert parse_one(str(device)) == device
 
 
 def test_peers_that_get_whole_bursts_are_addresses_in_their_canonical_form():

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from softhca.adapter.profile import Profile
+from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 """ibv_mtu to bytes."""
@@ -22,6 +23,9 @@ LID_LAST_UNICAST = 0xBFFF
 LID_LAST_MULTICAST = 0xFFFE
 LID_PERMISSIVE = 0xFFFF
 LMC_LAST = 7
+
+MINIMUM_WINDOW_BYTES = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
+MAXIMUM_WINDOW_BYTES = 1 << 30
 
 HCA_PROFILE = Profile()
 DEFAULT_PKEY = 0xFFFF
@@ -61,6 +65,9 @@ class AdapterConfig:
     (`Port.set_info`).  With LID 0 it begins in the state INIT and sends nothing.
 
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
+
+    ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
+    takes it (`DestinationWindow`).
     """
 
     gids: tuple[bytes, ...]
@@ -90,6 +97,7 @@ class AdapterConfig:
     max_mcast_qp_attach: int = 248
     max_sources: int = 4096
     max_windows: int = 4096
+    window_bytes: int = 0
     framing: str = ROCE
     lid: int = 0
     lmc: int = 0
@@ -105,6 +113,9 @@ class AdapterConfig:
         if len(set(self.gids)) != len(self.gids):
             raise ValueError("a GID is given twice")
         self._check_framing()
+        if self.window_bytes and not MINIMUM_WINDOW_BYTES <= self.window_bytes <= MAXIMUM_WINDOW_BYTES:
+            expected = f"0 or {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}"
+            raise ValueError(f"window_bytes = {self.window_bytes}: expected {expected}")
         if not self.pkeys or len(self.pkeys) > self.pkey_table_length:
             raise ValueError(f"an adapter has 1…{self.pkey_table_length} P_Keys, not {len(self.pkeys)}")
         for pkey in self.pkeys:

@@ -16,7 +16,7 @@ from softhca.adapter.config import (
     check_prefix,
 )
 from softhca.adapter.counters import PortCounters
-from softhca.transport.window import DestinationWindow
+from softhca.transport.window import DEFAULT_LIMIT_BYTES, DEFAULT_MAXIMUM_BYTES, DestinationWindow
 from softhca.wire.drops import (
     DROP_DESTINATION,
     DROP_ICRC,
@@ -292,7 +292,10 @@ class Port:
             overhead = 0
             if self.overhead_for is not None and not self.native:
                 overhead = self.overhead_for(peer)
-            window = DestinationWindow(packet_overhead_bytes=overhead)
+            told_bytes = self.config.window_bytes
+            window = DestinationWindow(
+                told_bytes or DEFAULT_LIMIT_BYTES, told_bytes or DEFAULT_MAXIMUM_BYTES, overhead
+            )
         self.windows[peer] = window
         return window
 

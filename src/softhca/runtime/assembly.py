@@ -82,7 +82,8 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
         limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
         mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
         profile = Profile.of(specification.profile or HCA)
-        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu, profile=profile)
+        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu, profile=profile,
+                               window_bytes=specification.window_bytes)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
                           overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
         if isinstance(link, FaultyLink):

@@ -17,6 +17,8 @@ Options of ``udp``:
 ``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
 ``buffer``                bytes asked of the kernel for each socket buffer; what it gives without
                           privilege is 212,992
+``window``                bytes in flight to one peer, at most: more for peers with larger socket buffers
+                          on paths with long round trips
 ``segmenting``            addresses, joined by ``+``, of peers that are known to be softhca too: bursts
                           go to them in one system call, although the kernel counts identifications then
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
@@ -39,6 +41,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from softhca.adapter.config import MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
 from softhca.adapter.profile import Profile
 from softhca.links.interfaces import address_of_interface
 
@@ -61,7 +64,8 @@ class DeviceSpecification:
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
     loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
-    leaves them to the interface and to the link.  ``segmenting``: addresses of peers that get bursts whole;
+    leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0: what
+    a default buffer takes.  ``segmenting``: addresses of peers that get bursts whole;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     """
 
@@ -70,6 +74,7 @@ class DeviceSpecification:
     place: str
     mtu_bytes: int = 0
     buffer_bytes: int = 0
+    window_bytes: int = 0
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
     profile: str = ""
@@ -79,7 +84,7 @@ class DeviceSpecification:
         if self.kind == "udp" and ":" in place:
             place = f"[{place}]"
         options = "&".join(f"{key}={value}" for key, value in (
-            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes),
+            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
             ("profile", self.profile)) if value)
@@ -183,6 +188,13 @@ def _buffer(value: str) -> int:
     return int(value)
 
 
+def _window(value: str) -> int:
+    if not MINIMUM_WINDOW_BYTES <= _number(value) <= MAXIMUM_WINDOW_BYTES:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: window {value!r} is not {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}")
+    return int(value)
+
+
 def _peers(value: str) -> tuple[str, ...]:
     """Addresses in their canonical form; inside of an option none is in brackets."""
     found = []
@@ -210,6 +222,7 @@ def _profile(value: str) -> str:
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mtu": ("mtu_bytes", _mtu),
     "buffer": ("buffer_bytes", _buffer),
+    "window": ("window_bytes", _window),
     "segmenting": ("segmenting", _peers),
     "check_identification": ("check_identification", _switch),
     "profile": ("profile", _profile),
