@@ -64,8 +64,8 @@ class DeviceSpecification:
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
     loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
-    leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0: what
-    a default buffer takes.  ``segmenting``: addresses of peers that get bursts whole;
+    leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
+    what a default buffer takes.  ``segmenting``: addresses of peers that get bursts whole;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     """
 
