@@ -32,6 +32,8 @@ UC_RECEIVER = "transport/unreliable_receiver.py"
 UD = "transport/datagram.py"
 CONTEXT = "transport/context.py"
 REGIONS = "memory/regions.py"
+PAGED = "memory/paged.py"
+PAGED_MEMORY = "memory/paged_memory.py"
 DOMAINS = "memory/protection.py"
 RING = "queues/ring.py"
 CQ = "queues/completion.py"
@@ -382,6 +384,42 @@ UNRELIABLE = (
     m("ud-handle-of-another-domain", UD, "if handle is None or handle.pd != self.qp.pd:", "if handle is None:", "an address handle of another domain is good"),
 )  # fmt: skip
 
+HELD = (
+    m("held-write-acknowledged", EXECUTION, "            if result == -_EAGAIN:\n                return _HELD\n            if result:\n", "            if result and result != -_EAGAIN:\n",
+      "a write to held memory counts as done"),
+    m("held-send-delivered", EXECUTION, "            if status == -_EAGAIN:\n                return _HELD\n            if status:\n", "            if status and status != -_EAGAIN:\n",
+      "a send to held memory counts as delivered"),
+    Mutant("held-atomic-answered", (
+        Edit(RESPONDER, "if region.fault == -_EAGAIN:", "if False:"),
+        Edit(RESPONDER, "        if region.fault:\n            self.refuse", "        if region.fault and region.fault != -_EAGAIN:\n            self.refuse"),
+      ), "an atomic on held memory is answered without having been executed"),
+    m("held-packet-restarts-its-message", RESPONDER, "        self.qp.observe(MEMORY_HELD, psn, HELD_REQUEST)\n", "        self.qp.observe(MEMORY_HELD, psn, HELD_REQUEST)\n        self.received_bytes = 0\n",
+      "behind a held packet a message is placed from its begin"),
+    m("held-answer-forgotten", REPLIES, "                self.qp.environment.hold(self.qp)\n", "", "a READ of held memory is never answered"),
+    m("held-answer-skips-a-packet", REPLIES, "                self.held = True\n", "                self.held = True\n                resource.next_index += 1\n",
+      "the packet of an answer that was held is left out"),
+    m("held-source-forgotten", REQUESTER, "        self.qp.environment.hold(self.qp)\n", "", "who waits for his own memory waits for ever"),
+    m("held-result-repaired-by-time-out", ANSWERS, "        if not self.retry.rnr_waiting:\n            self.retry.progress()\n", "        if False:\n            self.retry.progress()\n",
+      "an answer that cannot be placed is dropped, and only a time-out asks again"),
+    m("held-result-forgotten", ANSWERS, "            self.retry.wait_memory()\n            self.qp.environment.hold(self.qp)\n", "            self.retry.wait_memory()\n",
+      "an answer that cannot be placed is never asked for again"),
+    m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.rewind(False)\n            self.retry.wait_memory()",
+      "            if not self.retry.spend_retry():\n                self.fail_head(_RETRY_EXCEEDED)\n                return\n            self.rewind(False)\n            self.retry.wait_memory()",
+      "an answer that cannot be placed costs a retry"),
+    m("held-atomic-result-kept", ANSWERS, "        result = request.buffers.scatter(0, 8, self.result_address)\n        if result:", "        result = request.buffers.scatter(0, 8, self.result_address)\n        if result and result != -_EAGAIN:",
+      "an atomic completes whose result was not placed"),
+    m("held-never-due", ENGINE, "if now >= self.held.next_ns:", "if False:", "who waits for memory is tried again only when somebody tells"),
+    m("held-deadline-not-told", ENGINE, "return deadline if deadline < self.held.next_ns else self.held.next_ns", "return deadline", "the engine does not say when memory is to be tried again"),
+    m("held-uc-message-completes", UC_RECEIVER, "            if result == -_EAGAIN:\n                return _HELD\n            if result:\n", "            if result and result != -_EAGAIN:\n",
+      "a UC write that met held memory counts as done"),
+    m("held-datagram-completes", UD, "return result if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR", "return 0 if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR",
+      "a datagram that met held memory completes"),
+    m("moved-page-not-in-the-table", PAGED_MEMORY, "        for page, frame, count in new:\n            put_entries(self.mapping.table, page, frame, count)\n", "", "a page is moved without the table"),
+    m("moved-page-not-copied", PAGED_MEMORY, "                self.frames.copy(source, target)\n", "                pass\n", "a page is moved without its bytes"),
+    m("swapped-page-not-read", PAGED_MEMORY, "                self._read_in(piece)\n", "                pass\n", "a page comes back without its bytes"),
+    m("mode-bit-ignored", PAGED, "        if self.tpt.stopped:\n            return -EAGAIN\n", "", "a stopped adapter goes on copying"),
+)  # fmt: skip
+
 UNSEEN = {
     "low-levels-starve": "costs time only: at rest everything is done",
     "window-never-narrows": "costs time only: what is lost goes again",
@@ -392,7 +430,7 @@ UNSEEN = {
 }
 """Bugs that no world shows, and why; they are run when they are named."""
 
-EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE
+EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE + HELD
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.name not in UNSEEN)
 
 QUICK = (

@@ -24,6 +24,8 @@ GOLDEN = {
     "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
     "rc-crash": "52c1620c66e3b7aa4e79387a31b83fb2",
     "ud-chaos": "c787ca7dff8791e51e3515ee209344fb",
+    "swap-under-load": "d62b998afd0e056cffd0966907298135",
+    "migrate-under-load": "5aa8521300e0bb591d2949328ba9b384",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

@@ -218,6 +218,11 @@ class PagedMemory:
 
     # Absent pages
 
+    def absent(self) -> list[Run]:
+        """Runs of pages that are not there: (first, how many)."""
+        self._must_own()
+        return self._absent(0, self.pages)
+
     def fetch(self, first: int, count: int) -> int:
         """Bring the absent ones of these pages; how many.  Needs no quiesce.  OSError as `swap_in`, EBUSY
         when accesses are stopped.

@@ -11,6 +11,7 @@ import random
 from typing import NamedTuple
 
 from softhca.simulation.oracle import GUARD, UNTOUCHED
+from softhca.simulation.pageable import Pageable
 
 PAGE_BYTES = 4096
 GAP_BYTES = 64
@@ -54,7 +55,7 @@ class Region:
 
 
 class Arena:
-    """The memory of one program's host."""
+    """The memory of one program's host.  ``pageable``, when there is one, is where the open region is."""
 
     def __init__(self, number: int, dice: random.Random) -> None:
         self.memory = bytearray()
@@ -62,6 +63,7 @@ class Arena:
             name: Region(name, BASE_VA * number + (at << 36) + dice.randrange(PAGE_BYTES // 8) * 8)
             for at, name in enumerate(RIGHTS)
         }
+        self.pageable: Pageable | None = None
         self._dice = dice
         self._buffers: list[tuple[Buffer, bytes]] = []
 
@@ -102,6 +104,20 @@ class Arena:
             at = self.at(buffer)
             self.memory[at : at + buffer.length] = content
 
+    def make_pageable(self, on_demand: bool) -> Pageable:
+        """Put the open region, as `freeze` has laid it out, into pageable memory."""
+        region = self.regions[OPEN]
+        content = bytes(self.memory[region.start : region.start + region.length])
+        self.pageable = Pageable(content, RIGHTS[OPEN], on_demand)
+        return self.pageable
+
+    def collect(self) -> None:
+        """Bring what stands in pageable memory to its place in ``memory``."""
+        if self.pageable is not None:
+            region = self.regions[OPEN]
+            content = self.pageable.read(0, region.length)
+            self.memory[region.start : region.start + region.length] = content
+
     def at(self, buffer: Buffer) -> int:
         """Where a buffer that is not scattered begins in ``memory``."""
         return self.regions[buffer.region].start + buffer.offset
@@ -114,10 +130,14 @@ class Arena:
         """What stands in a buffer, or in its first ``length`` bytes."""
         length = buffer.length if length is None else length
         if buffer.pieces:
-            start = self.regions[buffer.region].start
-            spans = (self.memory[start + at : start + at + size] for at, size in buffer.pieces)
+            spans = (self._read(buffer.region, at, size) for at, size in buffer.pieces)
             return b"".join(spans)[:length]
-        at = self.at(buffer)
+        return self._read(buffer.region, buffer.offset, length)
+
+    def _read(self, name: str, offset: int, length: int) -> bytes:
+        if name == OPEN and self.pageable is not None:
+            return self.pageable.read(offset, length)
+        at = self.regions[name].start + offset
         return bytes(self.memory[at : at + length])
 
     def untouched_from(self, buffer: Buffer, start: int) -> bool:

@@ -49,6 +49,7 @@ class Conditions:
             faults.loss or faults.burst_loss or faults.partitions or faults.flap_ns
             or faults.corruption or faults.truncation or faults.crashes or self.scenario.tampered
             or faults.receives or faults.cq_entries
+            or (self.scenario.holds and self.scenario.service != RC)
         )  # fmt: skip
 
     @property
@@ -110,10 +111,10 @@ class Conditions:
 
     @property
     def quiet(self) -> bool:
-        """And receives are posted in time, so that nothing is sent again unless the links are to blame."""
+        """And receives and memory are there in time: nothing is sent again unless the links are to blame."""
         scenario, faults = self.scenario, self.faults
-        waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged or faults.receives
-        return self.strict and not (waits or faults.stall_ns)
+        waits = scenario.receives_first or scenario.receive_every_ns or scenario.forged or scenario.holds
+        return self.strict and not (waits or faults.receives or faults.stall_ns)
 
     @property
     def steady(self) -> bool:

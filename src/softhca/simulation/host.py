@@ -6,11 +6,12 @@ import random
 import sys
 
 from softhca.driver.device import DeviceDriver, SrqHandle
-from softhca.simulation.arena import ATOMIC_BYTES, FOREIGN, LENT, REVOKED, RIGHTS, Arena
+from softhca.simulation.arena import ATOMIC_BYTES, FOREIGN, LENT, OPEN, REVOKED, RIGHTS, Arena
 from softhca.simulation.node import Node
 from softhca.simulation.operations import ELEMENTS, LONGEST_TRESPASS, board_of
 from softhca.simulation.oracle import check_constant, check_guards
 from softhca.simulation.oracle_rc import BoardOracle, CounterOracle
+from softhca.simulation.pager import Pager
 from softhca.simulation.poller import Poller
 
 
@@ -19,7 +20,7 @@ class Host:
 
     Buffers are reserved first; `open` makes memory and registers it, the other queues follow.  ``pds`` are
     the protection domain of the programs and a foreign one.  All of it goes with the adapter when that
-    crashes.
+    crashes.  A ``pager``, if there is one, has the open region.
     """
 
     def __init__(self, node: Node, name: str) -> None:
@@ -40,6 +41,7 @@ class Host:
         self.pollers: list[Poller] = []
         self.srq: SrqHandle | None = None
         self.srq_limit = 0
+        self.pager: Pager | None = None
         self._crashes = node.crashes
         self._revoked: bytes | None = None
 
@@ -52,9 +54,14 @@ class Host:
         """Make the domains, and register every region; one of them is taken back at once."""
         device, arena = self.device, self.arena
         arena.freeze()
+        if self.pager is not None:
+            self.pager.prepare()
         self.pds = [device.alloc_pd(), device.alloc_pd()]
         memory = memoryview(arena.memory)
         for region in arena.regions.values():
+            if region.name == OPEN and self.pager is not None:
+                region.lkey = region.rkey = self.pager.register(self.pds[0], region.va)
+                continue
             view = memory[region.start : region.start + region.length]
             pd = self.pds[region.name == FOREIGN]
             key = device.reg_mr(pd, 0, region.length, RIGHTS[region.name], iova=region.va, buffer=view)
@@ -97,6 +104,7 @@ class Host:
     def check_memory(self, counted: bool) -> None:
         """The world is at rest: nobody wrote where he may not; ``counted``: the counter is what it should."""
         report, name = self.node.world.report, f"adapter {self.node.number}"
+        self.arena.collect()
         if counted:
             self.counter_oracle.finish(int.from_bytes(self.arena.read(self.counter), sys.byteorder))
         check_guards(report, name, bytes(self.arena.memory), self.arena.places())
@@ -109,7 +117,11 @@ class Host:
             poller.cq.destroy()
         if self.srq is not None:
             self.srq.destroy()
+        if self.pager is not None:
+            self.pager.deregister()
         for region in self.arena.regions.values():
+            if region.name == OPEN and self.pager is not None:
+                continue
             if region.name != REVOKED and (region.name != LENT or self._revoked is None):
                 self.device.dereg_mr(region.handle)
         for pd in self.pds:

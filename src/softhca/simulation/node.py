@@ -12,9 +12,11 @@ from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
 from softhca.links.impairment import is_off, phase_ns
 from softhca.memory.host import HostMemory
+from softhca.transport.observation import MEMORY_HELD
 from softhca.wire.burst import Burst
 
 if TYPE_CHECKING:
+    from softhca.simulation.pager import Pager
     from softhca.simulation.world import World
 
 HOST_MEMORY_BYTES = 256 << 20
@@ -30,7 +32,7 @@ class Node:
 
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
     did anything.  ``crashes`` counts how often the adapter has died.  ``told`` are the asynchronous events
-    (kind, element) that the present device has had, as far as `hear` took them.
+    (kind, element) that the present device has had, as far as `hear` took them.  A ``pager`` holds memory.
     """
 
     def __init__(self, world: World, number: int, mtu: int) -> None:
@@ -44,6 +46,7 @@ class Node:
         self.crashes = 0
         self.told: set[tuple[int, int]] = set()
         self.engine: Any = None
+        self.pager: Pager | None = None
         self.devices: list[DeviceDriver] = []
         self._skew_ppm = dice.randint(-faults.skew_ppm, faults.skew_ppm) if faults.skew_ppm else 0
         self._stall_phase_ns = phase_ns(f"{world.seed}/{faults.seed}/stall/{number}", faults.stall_period_ns)
@@ -104,6 +107,9 @@ class Node:
     def _observe(self, event: str, qp: int, psn: int, state: str, reason: str) -> None:
         """Something happened inside the adapter (`softhca.transport.observation`)."""
         self.world.trace.inside(self.world.now, event, self.number, qp, psn, state, reason)
+        if event == MEMORY_HELD:
+            truly = self.pager is not None and self.pager.holding
+            self.world.wire.held(self.world.now, (self.number, qp), psn, reason, truly)
 
     def _world_time(self, local_ns: int) -> int:
         """The first moment of the world at which `clock` shows ``local_ns``."""
@@ -176,6 +182,7 @@ class Node:
         counts["queue pairs known by number"] = len(engine.queue_pairs)
         counts["address handles known"] = len(engine.handles)
         counts["timers"] = len(engine.timers.places)
+        counts["queue pairs that wait for memory"] = len(engine.held)
         counts["translations"] = self._free_entries - engine.regions.tpt.free_entries
         windows = engine.port.windows.values()
         counts["bytes in flight"] = sum(window.in_flight_bytes for window in windows)
@@ -186,3 +193,5 @@ class Node:
         """Close every device and give the memory back."""
         for device in self.devices:
             device.close()
+        if self.pager is not None:
+            self.pager.close()

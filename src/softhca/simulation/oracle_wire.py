@@ -29,6 +29,7 @@ from softhca.simulation.oracle_wire_packets import (
     WRITE_ONLY,
     WRITES,
     Checksums,
+    Hold,
     Links,
     Terms,
     be,
@@ -45,6 +46,8 @@ SHORTEST_BYTES = 16
 VCRC_BYTES = 2
 FOREVER_NS = (1 << 63) - 1
 DETH_BYTES = 8
+REQUEST, ANSWER, RESULT = "request", "answer", "result"
+"""What may find its memory held."""
 MIGREQ = 0x40
 CLEAN = b"\xff\xff\x00"
 """The default partition's key, and neither congestion nor reserved bits."""
@@ -139,6 +142,7 @@ class WireOracle:
         self.report = report
         self._links = Links(losses)
         self._ends: dict[int, End] = {}
+        self._holds: dict[int, Hold] = {}
         self._checksums = Checksums()
         self._last_destination = -1
         self._last_data = b""
@@ -151,7 +155,8 @@ class WireOracle:
         if service != RC:
             end.unreliable = Unreliable(terms, self.report, service)
             return
-        end.requester = Requester(terms, self.report, self._links)
+        holds = tuple(self._holds.setdefault(adapter, Hold()) for adapter in (one[0], other[0]))
+        end.requester = Requester(terms, self.report, self._links, holds)
         end.responder = Responder(terms, self.report)
         requesters = [
             found.requester
@@ -166,6 +171,37 @@ class WireOracle:
         end = self._ends.get(_number_of(one))
         if end is not None and end.responder is not None:
             end.responder.posted = max(end.responder.posted, 0) + count
+
+    # memory that is held
+
+    def hold(self, now: int, adapter: int) -> None:
+        """From now on registered memory of an adapter may not be touched, or not all of it."""
+        hold = self._holds.setdefault(adapter, Hold())
+        hold.held, hold.last_ns = True, now
+
+    def lifted(self, now: int, adapter: int) -> None:
+        """It may be touched again."""
+        hold = self._holds.setdefault(adapter, Hold())
+        hold.held, hold.last_ns = False, now
+        for end in self._ends.values():
+            if end.adapter == adapter and end.responder is not None:
+                end.responder.lifted(now)
+
+    def held(self, now: int, one: Key, psn: int, what: str, truly: bool) -> None:
+        """A queue pair says that it cannot touch memory for a packet; ``truly``: some of it is held."""
+        hold = self._holds.setdefault(one[0], Hold())
+        hold.last_ns = now
+        end = self._ends.get(_number_of(one))
+        if not truly:
+            self.report.fail("only what is held waits", f"adapter {one[0]}: {what} of PSN {psn}")
+        if end is None or end.requester is None or end.responder is None:
+            return
+        if what == RESULT:
+            end.requester.unplaced(now, psn)
+        elif what == REQUEST:
+            end.responder.unready(now, psn)
+        elif what == ANSWER:
+            end.responder.held(psn)
 
     def failed(self, one: Key, status: int) -> None:
         """A program was told that a request, or a receive, of its queue pair ended with an error."""
@@ -294,4 +330,5 @@ class WireOracle:
         """The world is at rest: nobody still owes an answer."""
         for end in self._ends.values():
             if end.responder is not None:
+                end.responder.lifted(0)
                 end.responder.look(FOREVER_NS)

@@ -124,6 +124,18 @@ class Links:
     disorderly: bool = False
 
 
+@dataclass(slots=True)
+class Hold:
+    """Whether one adapter's registered memory may be touched.  ``last_ns``: when it last could not."""
+
+    held: bool = False
+    last_ns: int = -1
+
+    def since(self, time_ns: int) -> bool:
+        """Whether it was held at that moment or later."""
+        return self.held or self.last_ns >= time_ns
+
+
 def position_of(data: bytes, near: int) -> int:
     """The PSN of a packet, which has at least its BTH, without its wrap: the one nearest to ``near``."""
     return near_to(data[9] << 16 | data[10] << 8 | data[11], near)

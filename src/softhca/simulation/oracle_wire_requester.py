@@ -33,6 +33,7 @@ from softhca.simulation.oracle_wire_packets import (
     WRITE_FIRST,
     WRITE_MIDDLE,
     WRITE_ONLY,
+    Hold,
     Links,
     Terms,
     be,
@@ -48,6 +49,8 @@ from softhca.simulation.oracle_wire_packets import (
 
 LATE_NS = 200_000
 """So much later than it could a queue pair goes on after an RNR NAK in a world without losses."""
+HELD_NS = 200_000
+"""So long what could not be placed waits before it is asked for again."""
 RETRY_EXCEEDED, RNR_EXCEEDED = 12, 13
 """ibv_wc_status"""
 _ACK = cython.declare(cython.int, ACK)
@@ -73,8 +76,11 @@ class Requester:
     ``sharers`` counts the queue pairs that talk to the same adapter.
     """
 
-    def __init__(self, terms: Terms, report: Report, links: Links) -> None:
+    def __init__(
+        self, terms: Terms, report: Report, links: Links, holds: tuple[Hold, ...] = ()
+    ) -> None:
         self.terms = terms
+        self._holds = holds
         self.report = report
         self.links = links
         self.sharers = 1
@@ -105,6 +111,9 @@ class Requester:
         self._rnr_vague = False
         self._refusals = 0
         self._unseen = 0
+        self._unplaced = False
+        self._unplaced_ns = -1
+        self._missing: tuple[int, int] = (-1, -1)
 
     def fail(self, rule: str, text: str) -> None:
         """A rule is broken."""
@@ -126,7 +135,9 @@ class Requester:
             since_ns, delay_ns = refused
             self._look_at_delay(now, at < self.cursor and self._progress_ns <= since_ns, since_ns, delay_ns)
             self._rnr = None
-        if at < self.cursor:
+        if self._unplaced:
+            self._ask_again(now, at)
+        elif at < self.cursor:
             self._go_back(now, at, refused is not None)
         elif self._cause and at == self.una:
             # what is asked for, where an earlier going back had come to
@@ -231,6 +242,38 @@ class Requester:
         elif before[:8] != data[:8] or before[9 : len(before) - 4] != data[9 : len(data) - 4]:
             self.fail("packets are repeated as they were", f"PSN {at & 0xFFFFFF} has changed")
 
+    # memory that is held
+
+    def unplaced(self, now: int, psn: int) -> None:
+        """The answer ``psn`` that arrives now cannot be placed: it is dropped, and what follows it too."""
+        at = near_to(psn, self.una)
+        if not self.una <= at < self.high:
+            self.fail("only what is held waits", f"PSN {psn} is not awaited")
+        self._missing = now, at
+        if not self._unplaced and self._rnr is None:
+            self._unplaced, self._unplaced_ns = True, now
+            self._cause = self._owed = self._back = False
+            self._tries = self._unseen = self._refusals = 0
+
+    def _ask_again(self, now: int, at: int) -> None:
+        """What could not be placed is asked for again, soon, before anything else and without a retry."""
+        waited_ns = now - self._unplaced_ns
+        self._unplaced = False
+        self._open.clear()
+        if at != self.una:
+            text = f"PSN {at & 0xFFFFFF} goes instead of {self.una & 0xFFFFFF}"
+            self.fail("what could not be placed is asked for again", text)
+        if self.una == self.high or not self.terms.steady:
+            return
+        disturbed = self.links.disorderly or any(self.links.losses.values())
+        alone = self.sharers == 1 or not self._held_since(self._unplaced_ns)
+        late_ns = LATE_NS if alone and not disturbed else self._latest_ns()
+        if waited_ns > HELD_NS / self._slow + late_ns:
+            self.fail("what could not be placed is asked for again", f"only after {waited_ns} ns")
+
+    def _held_since(self, time_ns: int) -> bool:
+        return any(hold.since(time_ns) for hold in self._holds)
+
     # going back
 
     def _look_at_delay(self, now: int, again: bool, since_ns: int, delay_ns: int) -> None:
@@ -239,7 +282,7 @@ class Requester:
         waited_ns = now - since_ns
         if waited_ns < delay_ns * self._slow:
             self.fail("an RNR NAK is waited for", f"{waited_ns} of {delay_ns} ns")
-        elif again and self.terms.steady and not self._rnr_vague:
+        elif again and self.terms.steady and not self._rnr_vague and not self._held_since(since_ns):
             disturbed = self.links.disorderly or any(self.links.losses.values())
             late_ns = self._latest_ns() if disturbed else LATE_NS
             if waited_ns > delay_ns / self._slow + late_ns:
@@ -278,6 +321,8 @@ class Requester:
         waited_ns = now - max(self._sent_ns.get(at, 0), self._progress_ns)
         if waited_ns < self.timeout_ns * self._slow:
             self.fail("no time-out before its time", f"{place} after {waited_ns} of {self.timeout_ns} ns")
+        elif self._held_since(min(self._progress_ns, self._last_ns)):
+            return
         elif self.terms.steady and now - max(self._last_ns, self._progress_ns) > self._latest_ns():
             self.fail("time-outs come", f"{place} after {waited_ns} ns, T is {self.timeout_ns} ns")
         elif self.strict and self.terms.steady and not self.links.disorderly:
@@ -314,6 +359,9 @@ class Requester:
                 else:
                     self.over = True
             return
+        if self._missing[0] == now and at >= self._missing[1]:
+            self._advance(now, self._missing[1])
+            return
         self._advance(now, at)
         if at != self.una:
             self._ask()
@@ -330,6 +378,8 @@ class Requester:
 
     def _refused(self, now: int, at: int, timer: int) -> None:
         """An RNR NAK: what is before it is answered, and it is waited for once (9.7.5.2.8)."""
+        if self._unplaced:
+            return
         if self._rnr is not None:
             since_ns, delay_ns = self._rnr
             if now - since_ns >= delay_ns * self._slow:
@@ -361,6 +411,8 @@ class Requester:
     def _ask(self) -> None:
         """A NAK, said or implied: where it is the first since there was progress, it must be heeded before
         anything else goes (9.7.5.2.6, 9.7.5.2.8)."""
+        if self._unplaced:
+            return
         self._cause = True
         self._owed = self._rnr is None and not self._back
 

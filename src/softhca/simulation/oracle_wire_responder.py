@@ -34,6 +34,7 @@ from softhca.simulation.oracle_wire_packets import (
     Terms,
     be,
     mask_of,
+    near_to,
     packets_of,
     payload_bytes,
     position_of,
@@ -53,6 +54,8 @@ _READ_REQUEST = cython.declare(cython.int, READ_REQUEST)
 _TAKES = cython.declare(cython.uint, mask_of(TAKES))
 _NOWHERE = cython.declare(cython.longlong, -1 << 48)
 
+HELD_NS = 300_000
+"""So long after its memory came back a READ is answered at last."""
 KEPT_ANSWERS = 256
 """READs and atomics that are remembered; no queue pair may answer so old ones again."""
 
@@ -83,12 +86,32 @@ class Responder:
         self._due = -1
         self._due_ns = -1
         self._refusal = -1
+        self._unready = _NOWHERE
+        self._held = _NOWHERE
         self._malformed = -1
         self._doomed = False
 
     def fail(self, rule: str, text: str) -> None:
         """A rule is broken."""
         self.report.fail(rule, f"{self.terms.name}: {text}")
+
+    # memory that is held
+
+    def unready(self, now: int, psn: int) -> None:
+        """The request that arrives now cannot be executed, for its memory is held: it is refused."""
+        self._unready = self._refusal = near_to(psn, self.front)
+        self._expect_answer(now, self._unready)
+
+    def held(self, psn: int) -> None:
+        """The answer to a READ has to wait, and with it all that is to be said later."""
+        self._held = near_to(psn, self.front)
+
+    def lifted(self, now: int) -> None:
+        """Memory may be touched again."""
+        if self._held != _NOWHERE:
+            self._held = _NOWHERE
+            self._due_ns = now + HELD_NS if self._due_ns >= 0 else -1
+            self._gap_ns = now + HELD_NS if self._gap_ns >= 0 else -1
 
     # what comes in
 
@@ -150,10 +173,12 @@ class Responder:
 
     def _expect_answer(self, now: int, at: int) -> None:
         self._due = max(at, self._due) if self._due_ns >= 0 else at
-        self._due_ns = now
+        self._due_ns = max(now, self._due_ns)
 
     def look(self, now: int) -> None:
         """Time goes on: what had to be said has been said.  A responder needs no longer than its turn."""
+        if self._held != _NOWHERE:
+            return
         if 0 <= self._due_ns < now:
             if self.strict:
                 rule = "what asks for an answer gets one"
@@ -190,6 +215,8 @@ class Responder:
             self.fail("nothing is sent after the end", f"answer {code:#04x} for PSN {be(data, 9, 12)}")
             return
         at = position_of(data, self.front)
+        if at >= self._held:
+            self._held = _NOWHERE
         kind = data[12] >> 5 & 3 if code != _READ_MIDDLE else _ACK
         if code != _ACKNOWLEDGE:
             if code == _ATOMIC_ACKNOWLEDGE:
@@ -253,7 +280,7 @@ class Responder:
         if code != self.terms.rnr_timer:
             self.fail("an RNR NAK asks for the delay that was set", f"{code}, not {self.terms.rnr_timer}")
         before = bisect_left(self._taken, at)
-        if before < self.posted:
+        if before < self.posted and at != self._unready:
             self.fail("who has receives does not refuse", f"{place}: {self.posted - before} are left")
 
     def _take_back(self, at: int) -> None:
@@ -271,7 +298,9 @@ class Responder:
         code = data[12] & 31
         if code == _NO_LIMIT or self.posted < 0:
             return
-        left = max(self.posted - len(self._taken), 0)
+        # what is refused takes no receive, nor does what follows it
+        taken = bisect_left(self._taken, self._refusal) if self._refusal >= 0 else len(self._taken)
+        left = max(self.posted - taken, 0)
         if CREDIT_COUNTS[code] > left:
             self.fail("no more credits than receives", f"{CREDIT_COUNTS[code]} of {left}")
 

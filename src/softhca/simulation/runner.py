@@ -93,6 +93,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.forge(scenario.forged)
     if scenario.tampered:
         world.tamper(scenario.tampered)
+    if scenario.holds:
+        world.hold()
     settings = [Setting(world, scenario, seed)]
     settings[0].start()
     for crash in world.faults.crashes:

@@ -33,6 +33,8 @@ from softhca.simulation.kinds import (
 )
 
 NO_FAULTS = Faults()
+SWAP_OUT, MIGRATE = "swap", "migrate"
+"""What a pager does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Scenario:
     ``drain``: it lets its send queue drain (state SQD), and goes on.  ``greedy``: requesters
     read more at once than was agreed.  ``revoke``: a region is deregistered
     while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
+    ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Scenario:
     revoke: bool = False
     tampered: float = 0.0
     group: bool = False
+    holds: str = ""
 
 
 _RC_KINDS = (
@@ -257,6 +261,22 @@ SCENARIOS = {
             "srq-quit", "RC to a shared receive queue while programs close their queue pairs", RC,
             (SEND, SEND_IMM, WRITE_IMM, WRITE, READ), pairs=3, shared=True, quit=True,
         ),
+        Scenario(
+            "swap-under-load", "RC while the memory in use is swapped out and in, or comes on demand",
+            RC, _RC_KINDS, inside=1, holds=SWAP_OUT,
+        ),
+        Scenario(
+            "migrate-under-load", "RC while the pages in use move under a stopped adapter", RC, _RC_KINDS,
+            inside=1, holds=MIGRATE,
+        ),
+        Scenario(
+            "uc-swap", "UC while the memory in use is swapped out and in", UC, _UC_KINDS, holds=SWAP_OUT
+        ),
+        Scenario("uc-migrate", "UC while the pages in use move", UC, _UC_KINDS, holds=MIGRATE),
+        Scenario(
+            "ud-swap", "UD while the memory in use is swapped out and in", UD, _UD_KINDS, holds=SWAP_OUT
+        ),
+        Scenario("ud-migrate", "UD while the pages in use move", UD, _UD_KINDS, holds=MIGRATE),
     )
 }  # fmt: skip
 

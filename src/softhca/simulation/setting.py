@@ -10,6 +10,7 @@ from softhca.simulation.host import Host
 from softhca.simulation.incidents import Incidents
 from softhca.simulation.kinds import RC
 from softhca.simulation.oracle import check_resources
+from softhca.simulation.pager import Pager
 from softhca.simulation.program import Program
 from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.world import World
@@ -35,6 +36,9 @@ class Setting:
         self._incidents = Incidents(world, scenario, dice)
         connections = Connections(world, conditions, dice)
         for host in self.hosts.values():
+            if scenario.holds:
+                purpose = f"pager/{generation}/{host.node.number}"
+                host.pager = Pager(host, world, scenario, dice_of(scenario, seed, purpose))
             host.open()
             programs = self._programs_of(host)
             for program in programs:
@@ -63,6 +67,8 @@ class Setting:
             world.at(world.now, program.wake)
         for host in self.hosts.values():
             host.arm_srq()
+            if host.pager is not None:
+                host.pager.plan()
         self._incidents.plan(self.hosts.values(), self.pairs)
 
     def forsake(self, number: int) -> None:

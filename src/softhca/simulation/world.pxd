@@ -35,6 +35,7 @@ cdef class World:
     cdef long long _sequence
     cdef dict _links
     cdef Arrival _arrival
+    cdef bint _holds
     cdef object _forger
     cdef object _tamperer
 
@@ -52,5 +53,7 @@ cdef class World:
     cpdef _arrive(self, Flight flight)
     @cython.locals(transport=bytes)
     cdef _note_arrival(self, Flight flight)
+    @cython.locals(data=bytes, transport=bytes)
+    cdef _judge_arrival(self, Flight flight)
     cdef bint _mend(self, Flight flight) except -1
     cdef _tap_arrival(self, Flight flight, bytes data)

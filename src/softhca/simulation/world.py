@@ -93,6 +93,8 @@ class World:
         self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
+        # In such a world adapters say first what they cannot do with what has arrived.
+        self._holds = False
         self._forger: Forger | None = None
         self._tamperer: Tamperer | None = None
 
@@ -104,6 +106,10 @@ class World:
     def forge(self, share: float) -> None:
         """Let a stranger send something of his own behind so many of the packets."""
         self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.frames)
+
+    def hold(self) -> None:
+        """Expect that registered memory is held now and then."""
+        self._holds = True
 
     def tamper(self, share: float) -> None:
         """Let so many of the requests be replaced by malformed ones."""
@@ -230,10 +236,10 @@ class World:
             if self.frames.linked:
                 transports = [self.frames.transport(data) for data in flight.packets]
             self.trace.arrivals(self.now, node.number, transports, flight.numbers)
-            for transport in transports:
-                self.wire.received(self.now, node.number, transport)
         else:
             self._note_arrival(flight)
+        if not self._holds:
+            self._judge_arrival(flight)
         if self._tap is not None:
             for data in flight.packets:
                 self._tap_arrival(flight, data)
@@ -247,7 +253,21 @@ class World:
         arrival.destination = flight.destination
         arrival.traffic_class = flight.traffic_class
         node.engine.receive(PORT_NUMBER, arrival, node.clock())
+        if self._holds:
+            self._judge_arrival(flight)
         node.turn()
+
+    def _judge_arrival(self, flight: Flight) -> None:
+        """Tell the oracle of the wire which packets an adapter takes."""
+        number = flight.node.number
+        if flight.numbers[0] < 0:
+            return
+        for data in flight.packets:
+            transport = self.frames.transport(data)
+            if flight.what not in DAMAGED:
+                self.wire.received(self.now, number, transport)
+            elif not self.frames.linked:
+                self.wire.damaged(self.now, number, transport, flight)
 
     def _note_arrival(self, flight: Flight) -> None:
         """A packet that something happened to is about to be taken."""
@@ -256,12 +276,8 @@ class World:
         self.trace.packet(self.now, "received", node.number, transport, flight.what, number)
         if number < 0:
             self.wire.forged(node.number, transport)
-        elif flight.what not in DAMAGED:
-            if flight.what == TAMPERED:
-                self.wire.malformed(node.number, transport)
-            self.wire.received(self.now, node.number, transport)
-        elif not self.frames.linked:
-            self.wire.damaged(self.now, node.number, transport, flight)
+        elif flight.what == TAMPERED:
+            self.wire.malformed(node.number, transport)
 
     def _mend(self, flight: Flight) -> bool:
         """Let the receiving host's IP layer look at a damaged packet; whether its adapter is given it."""
