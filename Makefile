@@ -55,9 +55,12 @@ bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
 
 # Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
+# First the walk over pageable memory, so many steps.
 CAMPAIGN_SEEDS ?= 10000
+WALK_STEPS ?= 1000000
 campaign: $(VENV)/.installed
 	@mkdir -p build
+	$(VENV)/bin/python tests/driver/paging_walk.py --steps $(WALK_STEPS)
 	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
 
 # The matrix against Linux's SoftRoCE in guests.  INTEROP="--kernel 6.1 WORD" …; status 2: no guest can be had here.

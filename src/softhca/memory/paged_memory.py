@@ -353,7 +353,6 @@ class PagedMemory:
     def _write_out(self, piece: Piece) -> None:
         """Copy the bytes that a piece has to the swap file; its other pages are zero."""
         page, frame, count = piece
-        self.swap.forget(page, count)
         for begin, length in self.frames.data(frame, count):
             with self.frames.bytes(begin, length) as data:
                 self.swap.write(page + begin - frame, data)
