@@ -185,6 +185,7 @@ def test_an_idle_adapter_process_sleeps(device):
 
 
 HOSTILE = [
+    {"request": "descriptor"},
     {},
     {"request": "explode"},
     {"request": ["attach"]},
