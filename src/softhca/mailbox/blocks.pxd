@@ -12,6 +12,7 @@ cdef class Sealer:
     cdef Py_ssize_t _largest_bytes
     cdef unsigned int _mark
     cpdef Py_ssize_t measure(self, tuple parts) except? -1
+    cpdef bytes block(self, Py_ssize_t length)
     cpdef Py_ssize_t seal(self, unsigned long long sequence, unsigned int kind, tuple parts) except? -1
 
 cdef class Opener:

@@ -83,6 +83,10 @@ class Sealer:
         copy(self.address + at, address_of(proof, False), self._digest_bytes)
         return at + self._digest_bytes
 
+    def block(self, length):
+        """The first ``length`` bytes of the buffer."""
+        return bytes(self._view[:length])
+
 
 class Opener:
     """Judges blocks; ``looks`` counts its verdicts.

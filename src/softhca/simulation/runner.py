@@ -7,6 +7,7 @@ from typing import Any
 
 from softhca.links.decisions import Script
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
+from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
 from softhca.simulation.setting import Setting
@@ -95,7 +96,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.tamper(scenario.tampered)
     if scenario.holds:
         world.hold()
-    settings = [Setting(world, scenario, seed)]
+    settings = [_setting(world, scenario, seed, 1)]
     settings[0].start()
     for crash in world.faults.crashes:
         _plan_crash(world, scenario, seed, settings, crash)
@@ -113,7 +114,17 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-def _plan_crash(world: World, scenario: Scenario, seed: int, settings: list[Setting], crash: Crash) -> None:
+AnySetting = Setting | MailboxSetting
+
+
+def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
+    """What a scenario's programs are."""
+    return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)
+
+
+def _plan_crash(
+    world: World, scenario: Scenario, seed: int, settings: list[AnySetting], crash: Crash
+) -> None:
     """An adapter dies while programs talk; when it has started again, all hosts start new ones."""
     node = world.nodes[crash.adapter]
 
@@ -124,7 +135,7 @@ def _plan_crash(world: World, scenario: Scenario, seed: int, settings: list[Sett
 
     def restart(_: object) -> None:
         node.restart()
-        settings.append(Setting(world, scenario, seed, len(settings) + 1))
+        settings.append(_setting(world, scenario, seed, len(settings) + 1))
         settings[-1].start()
 
     world.at(crash.start_ns, die)

@@ -55,6 +55,7 @@ class Scenario:
     read more at once than was agreed.  ``revoke``: a region is deregistered
     while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
+    ``mailbox``: programs send messages through `softhca.mailbox`.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Scenario:
     tampered: float = 0.0
     group: bool = False
     holds: str = ""
+    mailbox: bool = False
 
 
 _RC_KINDS = (
@@ -277,6 +279,11 @@ SCENARIOS = {
             "ud-swap", "UD while the memory in use is swapped out and in", UD, _UD_KINDS, holds=SWAP_OUT
         ),
         Scenario("ud-migrate", "UD while the pages in use move", UD, _UD_KINDS, holds=MIGRATE),
+        Scenario(
+            "torn-writes", "mailboxes whose blocks land, and are read, in pieces and in any order", RC,
+            (WRITE, READ), Faults(loss=0.02, reordering=0.02, duplication=0.02, jitter_ns=2_000),
+            pairs=1, operations=15, mailbox=True,
+        ),
     )
 }  # fmt: skip
 
