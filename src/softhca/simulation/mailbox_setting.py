@@ -57,7 +57,7 @@ class MailboxSetting:
         """Begin."""
         for end in self._ends:
             end.node.tasks.append(end.turn)
-            self.world.at(self.world.now, lambda _, node=end.node: node.turn())
+            self.world.at(self.world.now, end.wake)
 
     def forsake(self, number: int) -> None:
         """The adapter of a host is about to die: its ends do nothing more."""

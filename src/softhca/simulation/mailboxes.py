@@ -128,6 +128,10 @@ class End:
         self._post_waiting()
         return (not self.stopped and self.advance()) or worked
 
+    def wake(self, _: object = None) -> None:
+        """Begin, or look again."""
+        self.node.turn()
+
     def _fail(self, status: int) -> None:
         self.stopped = True
         if status not in (RETRY_EXCEEDED, FLUSHED):
