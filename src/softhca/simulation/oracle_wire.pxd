@@ -36,6 +36,7 @@ cdef class WireOracle:
     cdef public object report
     cdef object _links
     cdef dict _ends
+    cdef dict _holds
     cdef Checksums _checksums
     cdef int _last_destination
     cdef bytes _last_data

@@ -46,6 +46,10 @@ cdef class Requester:
     cdef bint _rnr_vague
     cdef long long _refusals
     cdef long long _unseen
+    cdef tuple _holds
+    cdef bint _unplaced
+    cdef long long _unplaced_ns
+    cdef tuple _missing
 
     cpdef fail(self, str rule, str text)
     @cython.locals(
@@ -72,6 +76,8 @@ cdef class Requester:
     cdef _refused(self, long long now, long long at, int timer)
     @cython.locals(first=cython.longlong, last=cython.longlong)
     cdef _advance(self, long long now, long long end)
+    @cython.locals(waited_ns=cython.longlong, late_ns=cython.longlong)
+    cdef _ask_again(self, long long now, long long at)
     cdef _ask(self)
     @cython.locals(at=cython.longlong)
     cdef _move(self, long long now, long long end)

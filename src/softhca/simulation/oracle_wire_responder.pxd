@@ -1,6 +1,6 @@
 cimport cython
 
-from softhca.simulation.oracle_wire_packets cimport be, packets_of, payload_bytes, position_of
+from softhca.simulation.oracle_wire_packets cimport be, near_to, packets_of, payload_bytes, position_of
 
 
 cdef class Responder:
@@ -24,6 +24,8 @@ cdef class Responder:
     cdef long long _due
     cdef long long _due_ns
     cdef long long _refusal
+    cdef long long _unready
+    cdef long long _held
     cdef long long _malformed
     cdef bint _doomed
 
@@ -50,7 +52,7 @@ cdef class Responder:
     @cython.locals(before=cython.longlong)
     cdef _look_at_rnr(self, long long at, int code, str place)
     cdef _take_back(self, long long at)
-    @cython.locals(code=cython.int, left=cython.longlong)
+    @cython.locals(code=cython.int, left=cython.longlong, taken=cython.longlong)
     cdef _look_at_credits(self, bytes data)
     @cython.locals(
         asked=tuple, end=cython.longlong, left=cython.longlong, last=cython.bint, count=cython.longlong,
