@@ -622,6 +622,46 @@ def test_each_attachment_has_a_request_of_its_own(lazy):
     assert lazy.read(one, 0, 4) == lazy.read(two, 7 * PAGE_BYTES, 4) == bytes(4)
 
 
+def mappings(memory):
+    """How many mappings the view is."""
+    with open("/proc/self/maps") as maps:
+        spans = [[int(end, 16) for end in line.split()[0].split("-")] for line in maps]
+    return sum(low < memory.address + memory.pages * PAGE_BYTES and high > memory.address for low, high in spans)
+
+
+def test_a_view_of_pages_that_came_in_any_order_is_one_mapping(lazy):
+    pages = list(range(8))
+    random.Random(3).shuffle(pages)
+    for page in pages:
+        lazy.memory.fetch(page, 1)
+    assert mappings(lazy.memory) == 1
+    for page in pages[:4]:
+        lazy.memory.swap_out(first=page, count=1)
+    for page in pages[:4]:
+        lazy.memory.fetch(page, 1)
+    assert mappings(lazy.memory) == 1
+    lazy.memory.migrate()
+    assert mappings(lazy.memory) == 1
+
+
+def test_pages_whose_homes_are_taken_go_anywhere(lazy):
+    region = lazy.region()
+    assert lazy.memory.frames.free.take_at(2, 1)
+    assert lazy.memory.frames.free.take_at(10, 1)
+    lazy.memory.fetch(1, 3)
+    lazy.memory.fetch(0, 8)
+    assert sorted(lazy.frames()) == [0, 1, 3, 4, 5, 6, 7, 8]
+    data = pattern(lazy.length)
+    assert lazy.write(region, 0, data) == 0
+    lazy.memory.swap_out(first=5, count=3)
+    before = lazy.frames()
+    assert lazy.memory.migrate() == 5
+    assert not set(before[:5]) & set(lazy.frames()[:5])
+    assert lazy.view(0, 5 * PAGE_BYTES) == data[: 5 * PAGE_BYTES]
+    lazy.memory.fetch(5, 3)
+    assert lazy.read(region, 0, lazy.length) == data
+
+
 def test_parts_of_memory_on_demand_go_out_and_come_back_with_their_bytes(lazy):
     region = lazy.region()
     data = pattern(lazy.length)

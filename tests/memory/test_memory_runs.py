@@ -42,6 +42,13 @@ class FreeRunsAgainstASet(RuleBasedStateMachine):
         self.free -= set(numbers)
 
     @rule(first=st.integers(0, FIRST + COUNT + 2), count=st.integers(0, 12))
+    def take_these(self, first, count):
+        numbers = set(range(first, first + count))
+        assert self.runs.take_at(first, count) == bool(numbers and numbers <= self.free)
+        if numbers <= self.free:
+            self.free -= numbers
+
+    @rule(first=st.integers(0, FIRST + COUNT + 2), count=st.integers(0, 12))
     def give(self, first, count):
         numbers = set(range(first, first + count))
         everything = set(range(FIRST, FIRST + COUNT))

@@ -9,6 +9,7 @@ from softhca.machine.primitives import address_of, copy, hide_pages, map_pages
 from softhca.memory.arenas import PAGE_BYTES
 from softhca.memory.paged_mapping import PagedMapping
 from softhca.memory.runs import FreeRuns, Run
+from softhca.memory.tpt import MAP_NORESERVE
 
 Piece = tuple[int, int, int]
 """(first page, first frame, how many)."""
@@ -28,23 +29,24 @@ class Frames:
         self.free = FreeRuns(0, mapping.frames)
 
     def take(self, pages: list[Run]) -> list[Piece]:
-        """Frames for runs of pages, wherever some are free; OSError ENOMEM, and nothing taken, where there
-        are too few.
+        """Frames for runs of pages; OSError ENOMEM, and nothing taken, where there are too few.
+
+        Each page has two homes, a frame of its own number in both halves: neighbours that are at home make
+        one mapping of the view, and a process may have so many only.  Else any free frames do.
         """
         wanted = sum(count for _, count in pages)
-        runs = self.free.take_scattered(wanted)
-        if wanted and not runs:
+        if wanted > self.free.free_count:
             raise OSError(errno.ENOMEM, f"no {wanted} free page frames")
         pieces = []
-        runs.reverse()
         for page, count in pages:
-            while count:
-                frame, length = runs.pop()
-                taken = min(count, length)
-                pieces.append((page, frame, taken))
-                if length > taken:
-                    runs.append((frame + taken, length - taken))
-                page, count = page + taken, count - taken
+            for frame in (page, page + self._mapping.pages):
+                if self.free.take_at(frame, count):
+                    pieces.append((page, frame, count))
+                    break
+            else:
+                for frame, length in self.free.take_scattered(count):
+                    pieces.append((page, frame, length))
+                    page += length
         return pieces
 
     def give(self, pieces: list[Piece]) -> None:
@@ -123,7 +125,8 @@ class View:
         self._frames = frames
         self._pages = pages
         # Reserves the range; closing it unmaps whatever has been put over it.
-        self.mmap = mmap.mmap(-1, pages * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        self.mmap = mmap.mmap(-1, pages * PAGE_BYTES, flags)
         self.address = address_of(self.mmap)
         self.hide(0, pages)
 

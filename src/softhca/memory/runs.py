@@ -4,7 +4,7 @@ A run is ``(first, count)``.  Runs are kept sorted and merged, so that what was 
 whole.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 Run = tuple[int, int]
@@ -53,6 +53,24 @@ class FreeRuns:
                 self._cut(position, count)
                 return start
         return -1
+
+    def take_at(self, first: int, count: int) -> bool:
+        """Take just these ``count`` numbers from ``first`` on; False, and nothing taken, where not all are
+        free.
+        """
+        position = bisect_right(self._starts, first) - 1
+        if position < 0 or count <= 0:
+            return False
+        start = self._starts[position]
+        before = first - start
+        if before + count > self._counts[start]:
+            return False
+        self._cut(position, before + count)
+        if before:
+            self._starts.insert(position, start)
+            self._counts[start] = before
+            self.free_count += before
+        return True
 
     def take_scattered(self, count: int) -> list[Run]:
         """Runs of together ``count`` numbers, lowest first; empty, and nothing taken, where there are too
