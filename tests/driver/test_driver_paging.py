@@ -2,8 +2,11 @@
 
 import contextlib
 import errno
+import gc
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from adapter_world import (
@@ -495,3 +498,70 @@ def test_who_attached_reads_and_writes_by_the_table_and_owns_nothing():
     attached.close()
     with socket.socket(socket.AF_UNIX) as other, fails(errno.EINVAL):
         AttachedMemory(other.fileno())
+
+
+ENDS = """
+from softhca.driver.paging import AttachedMemory, PageableMemory
+memory = PageableMemory(8192, 15 | 64)
+attached = AttachedMemory(memory.fd)
+memory.write(0, b"left behind")
+attached.read(0, 11)
+print(memory._pager.is_alive(), flush=True)
+"""
+
+
+def test_a_program_that_ends_with_its_memory_open_ends_and_leaves_it_to_others():
+    left, right = socket.socketpair(socket.AF_UNIX)
+    program = ENDS + f"""
+import socket
+with socket.socket(fileno={right.fileno()}) as channel:
+    socket.send_fds(channel, [b"x"], [memory.fd])
+"""
+    done = subprocess.run([sys.executable, "-c", program], pass_fds=[right.fileno()],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    _, (fd,), _, _ = socket.recv_fds(left, 1, 1)
+    attached = AttachedMemory(fd)
+    assert attached.read(0, 11) == b"left behind"
+    with fails(errno.EAGAIN):
+        attached.read(4096, 1)
+    attached.close()
+    os.close(fd)
+    left.close()
+    right.close()
+
+
+def test_a_forked_child_neither_ends_the_memory_nor_leaves_it_for_its_parent():
+    memory = PageableMemory(PAGE_BYTES, ALL_RIGHTS)
+    attached = AttachedMemory(memory.fd)
+    attached.write(0, b"shared")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            attached.close()
+            memory.close()
+            try:
+                memory.quiesce()
+            except DriverError as error:
+                code = 0 if error.errno == errno.EPERM else 2
+        os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert load64(memory._memory.mapping.line(0)) & layout.ATTACHED
+    assert attached.read(0, 6) == b"shared"
+    attached.close()
+    assert not load64(memory._memory.mapping.line(0)) & layout.ATTACHED
+    memory.close()
+
+
+def test_memory_that_is_dropped_is_closed_and_its_pager_ends():
+    memory = PageableMemory(PAGE_BYTES, ALL_RIGHTS | ON_DEMAND)
+    attached, pager = AttachedMemory(memory.fd), memory._pager
+    memory.write(0, b"x")
+    del memory
+    gc.collect()
+    pager.join(60)  # the last reference may have been its own for a moment
+    assert not pager.is_alive()
+    with fails(errno.EACCES):
+        attached.read(0, 1)
+    attached.close()

@@ -7,6 +7,7 @@ see the quiesce bit.  A thread of its own brings pages of memory on demand; with
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import logging
@@ -34,6 +35,7 @@ LOOK_NS = 1_000_000_000
 FAILED_WAIT_S = 0.01
 _log = logging.getLogger("softhca.driver")
 _Result = TypeVar("_Result")
+_owned: weakref.WeakSet[PageableMemory] = weakref.WeakSet()
 
 
 class AttachedMemory:
@@ -56,6 +58,7 @@ class AttachedMemory:
         except OSError as error:
             raise refusal(error, "attaching pageable memory") from None
         self.length = self._mapping.length
+        self._pid = os.getpid()
         self._access: PagedAccess | None = None
 
     def used_by(self, device: DeviceDriver, handle: int) -> None:
@@ -114,11 +117,15 @@ class AttachedMemory:
     def close(self) -> None:
         """Leave; regions that stand on the memory stay."""
         access, self._access = self._access, None
-        if access is not None:
+        if access is not None and os.getpid() == self._pid:  # in a forked child it is the parent's
             self._mapping.detach(access)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "_access"):
+            self.close()
 
 
 class PageableMemory:
@@ -157,10 +164,16 @@ class PageableMemory:
                 target=_serve, args=(weakref.ref(self), self._memory), name="softhca-pager", daemon=True
             )
             self._pager.start()
+        _owned.add(self)
 
     def used_by(self, device: DeviceDriver, handle: int) -> None:
         """A device of this process uses the memory."""
         self._devices.add(device)
+
+    @property
+    def pid(self) -> int:
+        """The process that owns the memory."""
+        return self._memory.pid
 
     @property
     def rights(self) -> int:
@@ -300,17 +313,33 @@ class PageableMemory:
         """End the memory: its regions are dead, here and elsewhere.  May be called again."""
         if os.getpid() != self._memory.pid or self.closing:
             return
+        self.stop()
+        with self._lock:
+            self._memory.close()
+
+    def stop(self) -> None:
+        """End the pager, which looks at what `close` unmaps; the memory is for others alone from now on."""
         self.closing = True
         if self._pager is not None:
             self._memory.wake()
             if self._pager is not threading.current_thread():
-                self._pager.join()  # it looks at what is unmapped now
-        with self._lock:
-            self._memory.close()
+                self._pager.join()
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
             self.close()
+
+
+def _stop_all() -> None:
+    """At the end of the process: no pager may run into the end of the interpreter.  Memory that is still open
+    is left to who has attached it, as when the process is killed.
+    """
+    for memory in list(_owned):
+        if os.getpid() == memory.pid:
+            memory.stop()
+
+
+atexit.register(_stop_all)
 
 
 def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
