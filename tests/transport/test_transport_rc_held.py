@@ -657,3 +657,21 @@ def test_holds_at_random_leave_no_trace_but_time(pair, seed):
         assert len(end.received()) == 8
     assert p.a.counters.rnr_naks_sent + p.b.counters.rnr_naks_sent > 0
     p.at_rest()
+
+
+@pytest.mark.parametrize("what", ["request", "answer", "source", "result"])
+def test_an_observer_is_told_what_waits_and_when_it_is_tried_again(pair, what):
+    p = pair(pmtu=PMTU, left_psn=70)
+    node, end = (p.b, p.right) if what in ("request", "answer") else (p.a, p.left)
+    told = []
+    node.observer = lambda event, qp, psn, state, reason: told.append((event, qp, psn, state, reason))
+    mine, theirs = p.left.region(len(DATA)), p.right.region(len(DATA))
+    node.data_access(False)
+    opcode = wqe.RDMA_READ if what in ("answer", "result") else wqe.RDMA_WRITE
+    p.left.post(opcode, [mine.sge()], remote=theirs)
+    until(p, lambda: told)
+    node.data_access(True)
+    p.run()
+    assert told[0] == ("memory_held", end.number, 70, "RTS", what)
+    rest = ("rnr_nak_sent", "wait_ns 10000") if what == "request" else ("memory_tried", what)
+    assert told[1:] == [(rest[0], end.number, 70, "RTS", rest[1])]
