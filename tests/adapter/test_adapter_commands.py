@@ -419,6 +419,8 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.AH: 0,
         Kind.SRQ: 0,
         Kind.CQ: 1,
+        Kind.MW: 0,
+        Kind.FAST_MR: 0,
         Kind.MR: 1,
         Kind.ARENA: 1,
         Kind.PD: 1,

@@ -156,7 +156,6 @@ MEMORY = (
       ), "a key without REMOTE_READ is read"),
     Mutant("right-of-remote-atomic-not-checked", (
         Edit(RESPONDER, "view.atomic_va, 8, _REMOTE_ATOMIC", "view.atomic_va, 8, 0"),
-        Edit(REGIONS, " or not self.access & _REMOTE_ATOMIC:", ":"),
       ), "a key without REMOTE_ATOMIC takes atomics"),
     Mutant("right-of-local-write-not-checked", (
         Edit(REQUEST, "_LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC else 0", "0"),

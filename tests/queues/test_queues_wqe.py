@@ -102,6 +102,9 @@ def test_a_buffer_that_is_too_short_gives_minus_1_and_stays():
 @pytest.mark.parametrize(("data", "status"), [
     (header(), wqe.WORK_OK),
     (header(opcode=10), wqe.WORK_OPCODE),
+    (header(opcode=11), wqe.WORK_OK),
+    (header(opcode=12), wqe.WORK_OPCODE),
+    (header(opcode=43), wqe.WORK_OPCODE),
     (header(opcode=255), wqe.WORK_OPCODE),
     (header(flags=16), wqe.WORK_FLAGS),
     (header()[:63], wqe.WORK_TRUNCATED),

@@ -23,7 +23,7 @@ from softhca.runtime.specification import parse_one
 
 BOUND_S = 20
 DEVICE_FATAL = 8
-NOTHING = {"QP": 0, "AH": 0, "SRQ": 0, "CQ": 0, "MR": 0, "ARENA": 0, "PD": 0}
+NOTHING = {"QP": 0, "AH": 0, "SRQ": 0, "CQ": 0, "MW": 0, "FAST_MR": 0, "MR": 0, "ARENA": 0, "PD": 0}
 
 
 @pytest.fixture

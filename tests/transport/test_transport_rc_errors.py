@@ -222,7 +222,7 @@ def test_reads_without_initiator_depth_are_refused(pair):
 )
 def test_malformed_work_request_is_an_operation_error_never_an_exception(pair, body):
     p = pair()
-    p.left.post_raw(body if body[0] else b"\x0b" + body[1:])
+    p.left.post_raw(body if body[0] else b"\x0c" + body[1:])
     p.run()
     assert statuses(p.left.sent()) == [cqe.WC_LOC_QP_OP_ERR]
     assert p.left.qp.state == ERR

@@ -158,6 +158,8 @@ class Node(Environment):
         return SharedReceiveQueue(number, PD, layout, MAX_SGE, self), RingProducer(layout)
 
     def close(self):
+        for key in sorted(self.memory_windows.members.values(), key=lambda key: not key.window):
+            self.memory_windows.deallocate(key)
         for owned in self.owned:
             owned.close()
         HOST.free(self.frames)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from softhca.adapter.config import NATIVE, AdapterConfig
+from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
 from softhca.wire.route import V4_MAPPED_PREFIX
@@ -27,12 +27,18 @@ CAP_CURR_QP_STATE_MOD = 1 << 5
 CAP_PORT_ACTIVE_EVENT = 1 << 10
 CAP_SYS_IMAGE_GUID = 1 << 11
 CAP_RC_RNR_NAK_GEN = 1 << 12
+CAP_MEM_WINDOW = 1 << 17
+CAP_MEM_MGT_EXTENSIONS = 1 << 21
+CAP_MEM_WINDOW_TYPE_2A = 1 << 23
+CAP_MEM_WINDOW_TYPE_2B = 1 << 24
 DEVICE_CAPS = (
     CAP_BAD_PKEY_CNTR
     | CAP_CURR_QP_STATE_MOD
     | CAP_PORT_ACTIVE_EVENT
     | CAP_SYS_IMAGE_GUID
     | CAP_RC_RNR_NAK_GEN
+    | CAP_MEM_WINDOW
+    | CAP_MEM_MGT_EXTENSIONS
 )
 
 # ibv_port_cap_flags
@@ -72,7 +78,8 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "hw_ver": 1,
         "max_qp": config.max_qp,
         "max_qp_wr": config.max_qp_wr,
-        "device_cap_flags": DEVICE_CAPS,
+        "device_cap_flags": DEVICE_CAPS
+        | (CAP_MEM_WINDOW_TYPE_2A if config.type_2 == TYPE_2A else CAP_MEM_WINDOW_TYPE_2B),
         "max_sge": config.max_sge,
         "max_sge_rd": config.max_sge,
         "max_cq": config.max_cq,
@@ -87,7 +94,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "atomic_cap": ATOMIC_HCA if profile.has(ATOMIC_OPTION) else ATOMIC_NONE,
         "max_ee": 0,
         "max_rdd": 0,
-        "max_mw": 0,
+        "max_mw": config.max_mw,
         "max_raw_ipv6_qp": config.max_qp if config.framing == NATIVE else 0,
         "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE else 0,
         "max_mcast_grp": config.max_mcast_grp,

@@ -2,7 +2,8 @@
 whose errno becomes the reply, and nothing has changed.
 
 Handlers take (adapter, host, the command's fields, now) and give the reply's fields.  ``HANDLERS`` is the
-table; the queue pair's commands stand in ``queue_pair_commands.py``.
+table; the queue pair's commands stand in ``queue_pair_commands.py``, those on memory windows and fast
+regions in ``key_commands.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import attributes, paged_commands, queue_pair_commands
+from softhca.adapter import attributes, key_commands, paged_commands, queue_pair_commands
 from softhca.adapter.paths import PORT_NUMBER, check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
@@ -173,10 +174,7 @@ def _reg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[s
     pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
     if fields["length"] > adapter.config.max_mr_size_bytes:
         raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
-    if adapter.resources.count(Kind.MR) >= adapter.config.max_mr:
-        raise OSError(
-            errno.ENOMEM, f"the adapter has no room for another region (limit {adapter.config.max_mr})"
-        )
+    key_commands.check_room(adapter)
     region = adapter.regions.register(
         host.address_map,
         pd.number,
@@ -372,7 +370,9 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.QP:
         queue_pair_commands.destroy(adapter, host, resource)
         return
-    if resource.kind is Kind.MR:
+    if resource.kind in (Kind.MW, Kind.FAST_MR):
+        adapter.memory_windows.deallocate(resource.element)
+    elif resource.kind is Kind.MR:
         adapter.regions.deregister(resource.element)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
@@ -409,6 +409,10 @@ HANDLERS: Mapping[int, Handler] = {
     control.DETACH_MCAST: _detach_mcast,
     control.ATTACH_RAW: _attach_raw,
     control.DETACH_RAW: _detach_raw,
+    control.ALLOC_MW: key_commands.alloc_mw,
+    control.DEALLOC_MW: key_commands.dealloc_mw,
+    control.ALLOC_FAST_MR: key_commands.alloc_fast_mr,
+    control.DEREG_FAST_MR: key_commands.dereg_fast_mr,
     control.CREATE_QP: queue_pair_commands.create_qp,
     control.MODIFY_QP: queue_pair_commands.modify_qp,
     control.QUERY_QP: queue_pair_commands.query_qp,

@@ -18,6 +18,10 @@ NATIVE = "native"
 LID.
 """
 
+TYPE_2A = "2A"
+TYPE_2B = "2B"
+"""Memory windows of type 2: for the queue pair that bound them, B in its domain besides (10.6.7.2.3)."""
+
 DEFAULT_GID_PREFIX = 0xFE80_0000_0000_0000
 LID_LAST_UNICAST = 0xBFFF
 LID_LAST_MULTICAST = 0xFFFE
@@ -64,6 +68,9 @@ class AdapterConfig:
     subnet's; ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
     (`Port.set_info`).  With LID 0 it begins in the state INIT and sends nothing.
 
+    ``type_2`` says which memory windows of type 2 the adapter has, ``2A`` or ``2B``; fast regions count as
+    regions, of ``max_fast_pages`` at most.
+
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
 
     ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
@@ -81,6 +88,7 @@ class AdapterConfig:
     max_host: int = 64
     max_pd: int = 32_768
     max_mr: int = 131_072
+    max_mw: int = 131_072
     max_mr_size_bytes: int = 1 << 40
     max_cq: int = 16_384
     max_cqe: int = 4_194_304
@@ -103,6 +111,8 @@ class AdapterConfig:
     lmc: int = 0
     sm_lid: int = 0
     profile: Profile = HCA_PROFILE
+    type_2: str = TYPE_2B
+    max_fast_pages: int = 65_536
 
     def __post_init__(self) -> None:
         if not self.gids or len(self.gids) > self.gid_table_length:
@@ -116,6 +126,8 @@ class AdapterConfig:
         if self.window_bytes and not MINIMUM_WINDOW_BYTES <= self.window_bytes <= MAXIMUM_WINDOW_BYTES:
             expected = f"0 or {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}"
             raise ValueError(f"window_bytes = {self.window_bytes}: expected {expected}")
+        if self.type_2 not in (TYPE_2A, TYPE_2B):
+            raise ValueError(f"memory windows of type {self.type_2!r}: expected {TYPE_2A!r} or {TYPE_2B!r}")
         if not self.pkeys or len(self.pkeys) > self.pkey_table_length:
             raise ValueError(f"an adapter has 1…{self.pkey_table_length} P_Keys, not {len(self.pkeys)}")
         for pkey in self.pkeys:

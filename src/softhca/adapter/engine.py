@@ -132,6 +132,8 @@ class Adapter(Environment):
                 Kind.AH: config.max_ah,
                 Kind.SRQ: config.max_srq,
                 Kind.CQ: config.max_cq,
+                Kind.MW: config.max_mw,
+                Kind.FAST_MR: config.max_mr,
                 Kind.MR: config.max_mr,
                 Kind.ARENA: 2 * config.max_mr,
                 Kind.PD: config.max_pd,

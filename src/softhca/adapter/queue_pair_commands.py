@@ -195,11 +195,14 @@ def destroy_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 
 def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
-    """Free a queue pair: its number, timer, doorbell, groups, raw services and what it waits for."""
+    """Free a queue pair: its number, timer, doorbell, groups, raw services, what it waits for, and the
+    memory windows of type 2 that it has bound.
+    """
     queue_pair = resource.element
     adapter.resources.remove(resource)
     del adapter.queue_pairs[queue_pair.number]
     queue_pair.close()
+    adapter.memory_windows.forget_queue_pair(queue_pair.number)
     adapter.timers.disarm(queue_pair)
     adapter.held.remove(queue_pair)
     adapter.groups.forget(queue_pair)

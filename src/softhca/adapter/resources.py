@@ -23,9 +23,11 @@ class Kind(enum.IntEnum):
     AH = 1
     SRQ = 2
     CQ = 3
-    MR = 4
-    ARENA = 5
-    PD = 6
+    MW = 4
+    FAST_MR = 5
+    MR = 6
+    ARENA = 7
+    PD = 8
 
 
 class Resource:

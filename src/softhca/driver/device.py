@@ -174,6 +174,28 @@ class DeviceDriver:
         self.events.sort()
         self.events.forget(control.MR_EVENTS, lkey)
 
+    def alloc_mw(self, pd: int, type: int) -> tuple[int, int]:
+        """A memory window of ``type`` 1 or 2: its number, by which work requests name it, and its key."""
+        reply = self.session.call(control.ALLOC_MW, pd=pd, type=type)
+        return reply["mw"], reply["rkey"]
+
+    def dealloc_mw(self, number: int) -> None:
+        """End a memory window, bound or not.  Its key is dead at once."""
+        self.session.call(control.DEALLOC_MW, mw=number)
+
+    def alloc_fast_mr(self, pd: int, max_pages: int) -> tuple[int, int]:
+        """A region without pages, for fast registration: its number and its key."""
+        reply = self.session.call(control.ALLOC_FAST_MR, pd=pd, max_pages=max_pages)
+        return reply["mr"], reply["key"]
+
+    def dereg_fast_mr(self, number: int) -> None:
+        """End it, registered or not; EBUSY while memory windows are bound to it."""
+        self.session.call(control.DEREG_FAST_MR, mr=number)
+
+    def pages_of(self, handle: int, offset: int, length: int) -> tuple[int, int, int]:
+        """Where ``length`` bytes of a registered region stand: first frame, pages, offset in the first."""
+        return self._registrar.pages_of(handle, offset, length)
+
     # queues
 
     def create_cq(self, entries: int, channel: Hashable | None = None) -> CqHandle:

@@ -145,6 +145,15 @@ class Registrar:
         """The local key of a registration; DriverError EINVAL where there is none."""
         return self._find(handle)[0]
 
+    def pages_of(self, handle: int, offset: int, length: int) -> tuple[int, int, int]:
+        """First frame, pages and offset in the first page of a part of a region; EINVAL outside it."""
+        _, placed, _ = self._find(handle)
+        first, within = divmod(placed.page_offset + offset, PAGE_BYTES)
+        pages = _pages(within, length)
+        if offset < 0 or length <= 0 or first + pages > placed.pages:
+            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are not in the region's pages")
+        return placed.first_frame + first, pages, within
+
     def _find(self, handle: int) -> tuple[int, _Placed, int]:
         try:
             return self._regions[handle]

@@ -8,6 +8,8 @@ from softhca.machine.primitives import address_of
 from softhca.queues.ring import RingProducer
 from softhca.queues.wqe import (
     FENCE,
+    REG_MR,
+    SEND_WITH_INV,
     SIGNALED,
     SOLICITED,
     encode_receive,
@@ -28,7 +30,9 @@ _EIO = cython.declare(cython.int, errno.EIO)
 _FENCE = cython.declare(cython.uint, FENCE)
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
-_LAST_OPCODE = cython.declare(cython.uint, 9)
+# Bit n stands for opcode n.
+_LAST_OPCODE = cython.declare(cython.uint, REG_MR)
+_OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
 
 
 class SendPoster:
@@ -51,7 +55,7 @@ class SendPoster:
         """
         n: cython.Py_ssize_t
         translated: cython.uint = 0
-        if opcode > _LAST_OPCODE:
+        if opcode > _LAST_OPCODE or not (_OPCODES >> opcode) & 1:
             return self._refuse(_EINVAL, "there is no such opcode")
         if inline is None:
             if len(sges) > self.max_sge:

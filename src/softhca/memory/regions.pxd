@@ -7,7 +7,8 @@ from softhca.memory.tpt cimport TranslationTable
 cdef class Region:
     cdef public unsigned int key, pd, access, slot, generation, bound_windows
     cdef public unsigned long long va, length
-    cdef public bint valid, zero_based, paged
+    cdef public bint valid, zero_based, paged, tracked, window
+    cdef public unsigned int queue_pair
     cdef public unsigned int page_offset, first_entry, entry_count
     cdef public unsigned long long direct_address
     cdef public unsigned int direct_pid
@@ -41,4 +42,5 @@ cdef class RegionTable:
     cdef bytearray _scratch
     cdef list _last_keys
     cpdef Region find(self, unsigned int key, unsigned int pd, unsigned long long va, unsigned long long length,
-                      unsigned int access)
+                      unsigned int access, unsigned int queue_pair=*)
+    cpdef Region live_key(self, unsigned int key)

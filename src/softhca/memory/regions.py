@@ -6,7 +6,7 @@ bytes by the region's ``read``, ``write`` and atomics.
 
 A key is a permuted index of 24 bits and a low byte.  Slots are used again as late as possible and never
 with the key that they had before, so a stale key finds nothing.  The low byte is random, or the consumer's
-where the standard gives it to him (fast registration, type 2 windows).
+where the standard gives it to him (fast registration, memory windows: ``windows.py``).
 """
 
 import errno
@@ -44,7 +44,7 @@ DEFAULT_MAX_REGIONS = 1 << 20
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
-_REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
+_REMOTE = cython.declare(cython.uint, REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC)
 _KEY = cython.declare(cython.int, REFUSED_KEY)
 _PD = cython.declare(cython.int, REFUSED_PD)
 _RIGHTS = cython.declare(cython.int, REFUSED_RIGHTS)
@@ -61,15 +61,16 @@ class Region:
     ``va`` … ``va + length`` is the range that requests name (from 0 where ``zero_based``).  ``generation``
     counts how often what it grants has changed: who resolved a request before must not go on.
     ``bound_windows`` counts memory windows: while it is not 0 the region stays as it is.  ``fault`` is 0 or
-    −errno of the last atomic operation.
+    −errno of the last atomic operation.  ``tracked``: it keeps its users (`windows.TrackedRegion`);
+    ``window``: it is a memory window, which may be for one ``queue_pair`` alone (0: for every one).
     """
 
     def __init__(self, table, slot):
         self.slot = slot
         self.tpt = table.tpt
         self.scratch = table.scratch_address
-        self.valid = False
-        self.generation = self.bound_windows = 0
+        self.valid = self.tracked = self.window = False
+        self.generation = self.bound_windows = self.queue_pair = 0
         self.direct_address = self.direct_pid = 0
         self.fault = 0
         self.paged = False
@@ -189,7 +190,7 @@ class Region:
         return 0 if self.fault else old
 
     def atomic_place(self, va):
-        """Check an atomic's range and rights into ``fault``; its address where the machine can do it, else 0.
+        """Check an atomic's range into ``fault``; its address where the machine can do it, else 0.
 
         Another process's memory and bytes that are not aligned in this one are read and written instead: the
         adapter alone does so, hence atomically with respect to its own operations, as the standard asks at
@@ -198,7 +199,7 @@ class Region:
         place: cython.ulonglong
         offset: cython.ulonglong = (va - self.va) & MASK64
         self.fault = 0
-        if not self.valid or not self.access & _LOCAL_WRITE or not self.access & _REMOTE_ATOMIC:
+        if not self.valid or not self.access & _LOCAL_WRITE:
             self.fault = -EACCES
         elif offset > self.length or self.length - offset < 8:
             self.fault = -EFAULT
@@ -285,29 +286,20 @@ class RegionTable:
     def __len__(self):
         return self.live
 
-    def find(self, key, pd, va, length, access):
+    def find(self, key, pd, va, length, access, queue_pair=0):
         """The live region of ``key`` if ``pd`` may do ``access`` to ``length`` bytes at ``va``, else None.
 
         The checks stand in the order of the refusals: REFUSED_KEY, REFUSED_PD, REFUSED_RIGHTS, REFUSED_RANGE.
-        A zero-length request is checked as any other; who need not check it does not ask.
+        A zero-length request is checked as any other; who need not check it does not ask.  ``queue_pair``
+        is the one that a peer's request came to: a window may be for that one alone.  Without a remote
+        right in ``access`` the key is an L_Key, which a window has not.
         """
-        region: Region
+        region: Region = self.live_key(key)
         offset: cython.ulonglong
-        slot: cython.uint = self.keys.slot(key >> 8)
-        if slot >= self.slot_count:
+        if region is None or (region.window and not access & _REMOTE):
             self.refusal = _KEY
             return None
-        region = self.slots[slot]
-        if region is None or region.key != key or not region.valid:
-            self.refusal = _KEY
-            return None
-        if region.paged:
-            # what a pageable memory grants is its owner's, who may be another process
-            region.refresh()
-            if not region.valid:
-                self.refusal = _KEY
-                return None
-        if region.pd != pd:
+        if region.pd != pd or (region.queue_pair and region.queue_pair != queue_pair):
             self.refusal = _PD
             return None
         if (region.access & access) != access:
@@ -318,6 +310,22 @@ class RegionTable:
             self.refusal = _RANGE
             return None
         self.refusal = _NONE
+        return region
+
+    def live_key(self, key):
+        """The region or window of ``key``, whoever may use it; None where the key is dead or no one's."""
+        region: Region
+        slot: cython.uint = self.keys.slot(key >> 8)
+        if slot >= self.slot_count:
+            return None
+        region = self.slots[slot]
+        if region is None or region.key != key or not region.valid:
+            return None
+        if region.paged:
+            # what a pageable memory grants is its owner's, who may be another process
+            region.refresh()
+            if not region.valid:
+                return None
         return region
 
     def enter(self, region, key):
@@ -480,16 +488,23 @@ def check_rights(pd, access):
 def _checked(capacity, address_map, pd, va, length, access, frames, page_offset):
     """Check a registration whole before anything is changed; its frames as runs."""
     check_rights(pd, access)
+    runs = [frame if isinstance(frame, tuple) else (frame, 1) for frame in frames]
+    check_runs(capacity, address_map, va, length, runs, page_offset)
+    return runs
+
+
+def check_runs(capacity, address_map, va, length, runs, page_offset):
+    """EINVAL for a range that cannot be or runs of frames that are not its pages; ENOMEM for more than
+    ``capacity`` of them, EFAULT for one that is not mapped here."""
     if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:
         raise OSError(errno.EINVAL, f"no region of {length} bytes at {va:#x}, {page_offset} into its page")
-    runs = [frame if isinstance(frame, tuple) else (frame, 1) for frame in frames]
     if any(frame < 0 or count <= 0 or frame + count > 1 << 32 for frame, count in runs):
         raise OSError(errno.EINVAL, "a frame number has 32 bits")
     if sum(count for _, count in runs) != -(-(page_offset + length) // PAGE_BYTES):
         raise OSError(errno.EINVAL, f"not the frames of {length} bytes at page offset {page_offset}")
     if sum(count for _, count in runs) > capacity:
         # Before the walk below, whose length another process could choose otherwise.
-        raise OSError(errno.ENOMEM, f"the translation table has only {capacity} entries")
+        raise OSError(errno.ENOMEM, f"there is room for only {capacity} table entries")
     for frame, count in runs:
         last = frame + count - 1
         for slot in range(frame // SLOT_PAGES, last // SLOT_PAGES + 1):
@@ -497,4 +512,3 @@ def _checked(capacity, address_map, pd, va, length, access, frames, page_offset)
             page = min(last, slot * SLOT_PAGES + SLOT_PAGES - 1)
             if not address_map.address(page):
                 raise OSError(errno.EFAULT, f"frame {page} is not mapped")
-    return runs

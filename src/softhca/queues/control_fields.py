@@ -38,6 +38,10 @@ DETACH_MCAST = 26
 QUERY_COUNTERS = 27
 ATTACH_RAW = 28
 DETACH_RAW = 29
+ALLOC_MW = 30
+DEALLOC_MW = 31
+ALLOC_FAST_MR = 32
+DEREG_FAST_MR = 33
 REG_PAGED = 34
 SET_DATA_ACCESS = 35
 
@@ -196,6 +200,10 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DETACH_MCAST: ("DETACH_MCAST", (*_all("u32", "qp_num"), ("gid", "gid"), ("lid", "u16")), ()),
     ATTACH_RAW: ("ATTACH_RAW", _all("u32", "qp_num service"), ()),
     DETACH_RAW: ("DETACH_RAW", _all("u32", "qp_num service"), ()),
+    ALLOC_MW: ("ALLOC_MW", _all("u32", "pd type"), _all("u32", "mw rkey")),
+    DEALLOC_MW: ("DEALLOC_MW", _all("u32", "mw"), ()),
+    ALLOC_FAST_MR: ("ALLOC_FAST_MR", _all("u32", "pd max_pages"), _all("u32", "mr key")),
+    DEREG_FAST_MR: ("DEREG_FAST_MR", _all("u32", "mr"), ()),
     REG_PAGED: ("REG_PAGED", (*_all("u32", "pd access descriptor"), ("va", "u64")), _all("u32", "lkey rkey")),
     SET_DATA_ACCESS: ("SET_DATA_ACCESS", _all("u8", "allowed"), _all("u8", "was_allowed")),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),

@@ -5,6 +5,12 @@ wr_id u64 · 16 remote_va u64 · 24 rkey u32 · 28 inline_bytes u32 · 32 compar
 u32 · 52 remote_qpn u32 · 56 remote_qkey u32 · 60 zero — then its scatter/gather elements of 16 bytes {va
 u64, length u32, lkey u32}, or the inline bytes.  A receive entry is {0 num_sge u16, 2 … 7 zero, 8 wr_id
 u64} and its elements.
+
+Work requests on keys name the window or fast region by its number (24 rkey) and its next key's low byte (4
+imm_or_key; LOCAL_INV: the whole key that dies).  BIND_MW: 16 remote_va and 32 compare_add are address and
+length, 40 swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  REG_MR: likewise, bits
+0–31 of swap being the offset in the first page, and the elements are runs of pages {first frame u64, count
+u32, 0}.
 """
 
 import errno
@@ -24,6 +30,7 @@ ATOMIC_FETCH_AND_ADD = 6
 LOCAL_INV = 7
 BIND_MW = 8
 SEND_WITH_INV = 9
+REG_MR = 11
 
 SIGNALED = 1
 FENCE = 2
@@ -56,7 +63,9 @@ _HEADER = cython.declare(cython.uint, SEND_HEADER_BYTES)
 _RECEIVE_HEADER = cython.declare(cython.uint, RECEIVE_HEADER_BYTES)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _INLINE_FLAG = cython.declare(cython.uint, INLINE)
-_LAST_OPCODE = cython.declare(cython.uint, SEND_WITH_INV)
+# Bit n stands for opcode n.
+_LAST_OPCODE = cython.declare(cython.uint, REG_MR)
+_OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
 # Payload goes out only with sends and writes: bit n stands for opcode n.
 _INLINE_OPCODES = cython.declare(cython.uint, 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM | 1 << SEND
                                  | 1 << SEND_WITH_IMM | 1 << SEND_WITH_INV)
@@ -187,7 +196,7 @@ class SendWork(Work):
         self.ah = self.words[12]
         self.remote_qpn = self.words[13]
         self.remote_qkey = self.words[14]
-        if self.opcode > _LAST_OPCODE:
+        if self.opcode > _LAST_OPCODE or not (_OPCODES >> self.opcode) & 1:
             return _OPCODE
         if self.flags > 15:
             return _FLAGS

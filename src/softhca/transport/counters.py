@@ -7,13 +7,14 @@ NAMES = (
     "implied_naks", "out_of_sequence", "duplicates", "ghost_acks", "send_errors", "receive_errors",
     "drops_state", "drops_service", "drops_opcode", "drops_length", "drops_sequence", "drops_qkey",
     "drops_no_receive", "drops_receive_length", "drops_protection", "drops_resources",
-    "drops_unexpected_response", "drops_held",
+    "drops_unexpected_response", "drops_held", "key_refusals",
 )  # fmt: skip
 
 
 class TransportCounters:
     """Integers that only grow.  ``retransmissions`` counts go-backs, ``bytes`` are BTH … ICRC, ``drops_…``
-    are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason."""
+    are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason.
+    ``key_refusals`` are keys of peers that gave no right to what they asked for."""
 
     def __init__(self):
         for name in NAMES:

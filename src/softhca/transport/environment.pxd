@@ -1,4 +1,5 @@
 from softhca.memory.regions cimport RegionTable
+from softhca.memory.windows cimport WindowTable
 from softhca.transport.counters cimport TransportCounters
 
 
@@ -13,6 +14,7 @@ cdef class AddressHandle:
 
 cdef class Environment:
     cdef public RegionTable regions
+    cdef public WindowTable memory_windows
     cdef public TransportCounters counters
     cdef public unsigned int read_slice_bytes
     cdef public bint credits

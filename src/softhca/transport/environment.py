@@ -4,6 +4,8 @@ The adapter subclasses :class:`Environment`; tests give their own.  Nothing here
 clock.
 """
 
+from softhca.memory.windows import WindowTable
+
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
 # How soon memory that was held is tried again: well within the shortest usual time-out (timeout 8 is 2 ms)
@@ -30,7 +32,8 @@ class AddressHandle:
 class Environment:
     """Services of the adapter to its queue pairs.
 
-    ``regions`` is the adapter's table of keys, ``counters`` its :class:`TransportCounters`.
+    ``regions`` is the adapter's table of keys, ``memory_windows`` what can be withdrawn of them,
+    ``counters`` its :class:`TransportCounters`.
     ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
@@ -49,6 +52,7 @@ class Environment:
         if read_slice_bytes < 4096 or read_slice_bytes % 4096:
             raise ValueError(f"a READ's slices are multiples of 4096 bytes, not {read_slice_bytes}")
         self.regions = regions
+        self.memory_windows = WindowTable(regions)
         self.counters = counters
         self.read_slice_bytes = read_slice_bytes
         self.credits = credits

@@ -1,4 +1,5 @@
 from softhca.memory.regions cimport Region
+from softhca.memory.windows cimport TrackedRegion
 from softhca.transport.receiving cimport ReceiveQueue
 from softhca.wire.burst cimport Arrival
 from softhca.wire.packet_view cimport PacketView
@@ -19,6 +20,8 @@ cdef class MessageReceiver(ReceiveQueue):
     cdef int place_send(self, PacketView view, Arrival arrival)
     cdef int place_write(self, PacketView view, Arrival arrival)
     cdef int begin_write(self, PacketView view)
+    cdef bint resolve_target(self, unsigned int rkey, unsigned long long va, unsigned long long n)
+    cdef object release_target(self)
     cdef int hold(self)
     cdef object ended(self, PacketView view, unsigned int opcode)
     cdef object abandon(self)

@@ -8,7 +8,8 @@ is written before everything that can be known of the packet has been checked.
 
 import cython
 
-from softhca.memory.regions import REMOTE_WRITE
+from softhca.memory.regions import REMOTE_WRITE, Region
+from softhca.memory.windows import TrackedRegion
 from softhca.queues.cqe import (
     WC_LOC_LEN_ERR,
     WC_LOC_PROT_ERR,
@@ -16,6 +17,7 @@ from softhca.queues.cqe import (
     WC_RECV_RDMA_WITH_IMM,
     WC_REM_INV_REQ_ERR,
     WC_WITH_IMM,
+    WC_WITH_INV,
 )
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
@@ -59,6 +61,7 @@ _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
+_WITH_INV = cython.declare(cython.uint, WC_WITH_INV)
 
 
 class MessageReceiver(ReceiveQueue):
@@ -135,9 +138,10 @@ class MessageReceiver(ReceiveQueue):
                 self.failure = _PROTECTION_ERROR
                 return _OPERATIONAL
         self.received_bytes += view.payload_bytes
-        if view.has_ieth:
-            # Only memory windows and fast-registered regions may be invalidated by a peer; there are none
-            # here.
+        if view.has_ieth and self.qp.environment.memory_windows.invalidate(
+            view.invalidate_key, self.qp.number, self.qp.pd, True
+        ):
+            self.qp.count("key_refusals")
             self.operation = _NOTHING
             return _INVALIDATION
         self.ended(view, _RECV)
@@ -186,38 +190,58 @@ class MessageReceiver(ReceiveQueue):
         self.received_bytes = 0
         self.va = view.reth_va
         self.length_bytes = view.reth_length
-        self.region = None
+        self.release_target()
         if not self.qp.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:
             return _INVALID
         if self.length_bytes == 0:
             return _DONE
-        self.region = self.qp.environment.regions.find(
-            view.reth_rkey, self.qp.pd, self.va, self.length_bytes, _REMOTE_WRITE
+        return _DONE if self.resolve_target(view.reth_rkey, self.va, self.length_bytes) else _ACCESS
+
+    def resolve_target(self, rkey, va, n):
+        """Look up the key of an RDMA WRITE; False when it does not give the right to these bytes."""
+        region: Region = self.qp.environment.regions.find(
+            rkey, self.qp.pd, va, n, _REMOTE_WRITE, self.qp.number
         )
-        if self.region is None:
-            return _ACCESS
-        self.generation = self.region.generation
-        return _DONE
+        if region is None:
+            self.qp.count("key_refusals")
+            return False
+        self.region = region
+        self.generation = region.generation
+        if region.tracked:
+            cython.cast(TrackedRegion, region).begin_use(self)
+        return True
+
+    def release_target(self):
+        """The RDMA WRITE under way is over."""
+        if self.region is not None:
+            if self.region.tracked:
+                cython.cast(TrackedRegion, self.region).end_use(self)
+            self.region = None
 
     def ended(self, view, opcode):
         """The packet is in place: note where the message stands and complete its receive with the last
         one."""
         flags: cython.uint = 0
+        imm_or_key: cython.uint = 0
         if view.position == _FIRST or view.position == _MIDDLE:
             self.operation = view.operation
             return
         self.operation = _NOTHING
-        self.region = None
+        self.release_target()
         if opcode == _RECV_RDMA_WITH_IMM and not view.has_immdt:
             return
         if view.has_immdt:
             flags = _WITH_IMM
+            imm_or_key = view.immediate
+        elif view.has_ieth:
+            flags = _WITH_INV
+            imm_or_key = view.invalidate_key
         self.finish(
             0,
             opcode,
             flags,
             self.received_bytes & 0xFFFFFFFF,
-            view.immediate if flags else 0,
+            imm_or_key,
             self.qp.dest_qp,
             view.solicited,
         )
@@ -225,7 +249,7 @@ class MessageReceiver(ReceiveQueue):
     def abandon(self):
         """Give the message under way up; a receive that it held waits for the next one."""
         self.operation = _NOTHING
-        self.region = None
+        self.release_target()
 
     def reset(self):
         self.abandon()

@@ -1,6 +1,7 @@
 cimport cython
 
 from softhca.memory.regions cimport Region
+from softhca.memory.windows cimport TrackedRegion
 from softhca.wire.psn cimport distance
 
 
@@ -21,6 +22,7 @@ cdef class Resource:
     cdef public Region region
     cdef public unsigned int generation
 
+    cpdef object release(self)
     cpdef object answer(self, unsigned int begin, unsigned int end, unsigned long long end_bytes)
 
 

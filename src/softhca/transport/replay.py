@@ -5,6 +5,9 @@ one's place. A request that finds even the oldest one unanswered goes beyond wha
 out in the order of their PSNs, one at a time, never mixed.
 """
 
+import cython
+
+from softhca.memory.windows import TrackedRegion
 from softhca.wire.psn import distance
 
 
@@ -22,6 +25,7 @@ class Resource:
 
     def forget(self):
         """Make it empty."""
+        self.release()
         self.atomic = False
         self.pending = False
         self.first_psn = 0
@@ -46,6 +50,19 @@ class Resource:
         self.next_index = begin
         self.end_index = end
         self.pending = True
+        # an atomic has been executed: its answer needs no key any more
+        if (
+            self.region is not None
+            and self.region.tracked
+            and not self.atomic
+            and self.region.generation == self.generation
+        ):
+            cython.cast(TrackedRegion, self.region).begin_use(self)
+
+    def release(self):
+        """It is answered, or given up: it uses its key no more."""
+        if self.region is not None and self.region.tracked:
+            cython.cast(TrackedRegion, self.region).end_use(self)
 
 
 class ReplayRing:
@@ -135,5 +152,6 @@ class ReplayRing:
     def done(self, resource):
         """``resource`` is answered."""
         resource.pending = False
+        resource.release()
         self.pending -= 1
         self.current = None

@@ -7,6 +7,7 @@ from softhca.memory.regions import LOCAL_WRITE
 from softhca.queues.cqe import (
     WC_BIND_MW,
     WC_COMP_SWAP,
+    WC_DRIVER1,
     WC_FETCH_ADD,
     WC_LOC_LEN_ERR,
     WC_LOC_PROT_ERR,
@@ -39,11 +40,13 @@ _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 
 # by work request opcode: kind; whether it consumes a receive at the peer; the completion's opcode
-_KINDS = cython.declare(tuple, (WRITE, WRITE, SEND, SEND, READ, ATOMIC, ATOMIC, LOCAL, LOCAL, SEND))
+_KINDS = cython.declare(
+    tuple, (WRITE, WRITE, SEND, SEND, READ, ATOMIC, ATOMIC, LOCAL, LOCAL, SEND, LOCAL, LOCAL)
+)
 _LIMITED = cython.declare(cython.uint, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9)
 COMPLETION_OPCODES: tuple[int, ...] = (
     WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ, WC_COMP_SWAP, WC_FETCH_ADD, WC_LOCAL_INV,
-    WC_BIND_MW, WC_SEND,
+    WC_BIND_MW, WC_SEND, WC_SEND, WC_DRIVER1,
 )  # fmt: skip
 ATOMIC_BYTES = cython.declare(cython.ulonglong, 8)
 
@@ -86,8 +89,10 @@ class Request:
             return
         self.kind = _KINDS[work.opcode]
         self.limited = (_LIMITED >> work.opcode) & 1
+        if self.kind == _LOCAL:
+            return
         self.length_bytes = work.total_bytes
-        if work.flags & _INLINE or self.kind == _LOCAL:
+        if work.flags & _INLINE:
             return
         if not self.buffers.resolve(
             work, regions, pd, _LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC else 0

@@ -1,4 +1,5 @@
 from softhca.queues.wqe cimport SendWork
+from softhca.transport.key_work cimport carry_out
 from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
 from softhca.transport.sending cimport SendQueue

@@ -20,6 +20,7 @@ import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
 from softhca.queues.wqe import FENCE
+from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
@@ -132,7 +133,9 @@ class ReliableSendQueue(SendQueue):
             request.segment(self.qp.path_mtu_bytes, self.next_psn)
             request.ssn = self.next_ssn
             self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
-            if request.kind == _READ and request.packets:
+            if request.kind == _LOCAL:
+                messages = 0
+            elif request.kind == _READ and request.packets:
                 # the responder counts each slice as a message
                 messages = (request.packets + self.slice_packets - 1) // self.slice_packets
             self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
@@ -210,12 +213,16 @@ class ReliableSendQueue(SendQueue):
         return self.step_message(request, window)
 
     def step_local(self, request):
-        """LOCAL_INV and BIND_MW act on memory windows and fast-registered regions, which this adapter does
-        not have: each ends with a memory management operation error once everything before it is done."""
+        """LOCAL_INV, BIND_MW and REG_MR have their turn when everything before them is done, and what is
+        behind them starts afterwards: the strictest order of those that 10.8.3.3 allows."""
         if self.head != self.cursor:
             return self.block(_ORDER)
-        self.fail_head(_BIND_ERROR)
-        return 0
+        if carry_out(request.work, self.qp):
+            self.fail_head(_BIND_ERROR)
+            return 0
+        self.retire(0)
+        # unless its completion was lost, which has flushed the queue
+        return self.cursor < self.head
 
     def step_message(self, request, window):
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""

@@ -240,9 +240,10 @@ class Responder(ReplyingReceiver):
         region = None
         if n:
             region = self.qp.environment.regions.find(
-                view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ
+                view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ, self.qp.number
             )
             if region is None:
+                self.qp.count("key_refusals")
                 self.refuse(_REMOTE_ACCESS)
                 return
         resource = self.ring.add(self.epsn, packets)
@@ -275,9 +276,10 @@ class Responder(ReplyingReceiver):
             self.refuse(_INVALID_REQUEST)
             return
         region = self.qp.environment.regions.find(
-            view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC
+            view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC, self.qp.number
         )
         if region is None:
+            self.qp.count("key_refusals")
             self.refuse(_REMOTE_ACCESS)
             return
         if not self.ring.has_place():
@@ -348,9 +350,10 @@ class Responder(ReplyingReceiver):
         if view.reth_length:
             packets = (view.reth_length + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
             region = self.qp.environment.regions.find(
-                view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length, _REMOTE_READ
+                view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length, _REMOTE_READ, self.qp.number
             )
             if region is not resource.region or region is None:
+                self.qp.count("key_refusals")
                 self.nak_psn = view.psn
                 self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
                 return
@@ -374,8 +377,11 @@ class Responder(ReplyingReceiver):
         ):
             self.qp.drop("drops_resources", view.psn)
             return
-        region = self.qp.environment.regions.find(resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC)
+        region = self.qp.environment.regions.find(
+            resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC, self.qp.number
+        )
         if region is None or region is not resource.region or region.generation != resource.generation:
+            self.qp.count("key_refusals")
             self.nak_psn = view.psn
             self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
             return

@@ -88,7 +88,7 @@ class SendQueue(Half):
             if status != _FLUSHED and request.packets:
                 psn = request.first_psn
             self.qp.observe(SEND_FAILED, psn, STATUS_NAMES[status])
-        opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 10 else 0
+        opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 12 else 0
         if not self.qp.send_cq.post(
             work.wr_id,
             status,

@@ -22,11 +22,13 @@ WR_ATOMIC_FETCH_AND_ADD = 6
 WR_LOCAL_INV = 7
 WR_BIND_MW = 8
 WR_SEND_WITH_INV = 9
-WR_OPCODES = 10
+WR_REG_MR = 11
+WR_OPCODES = 12
 
 _SENDS = frozenset({WR_SEND, WR_SEND_WITH_IMM})
 _WRITES = frozenset({WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM})
-_LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW})
+_LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW, WR_REG_MR})
+_ALL = frozenset(range(WR_SEND_WITH_INV + 1)) | _LOCAL
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ SERVICES: dict[int, Service] = {
         connected=True,
         acknowledged=True,
         send_error_state=False,
-        operations=frozenset(range(WR_OPCODES)),
+        operations=_ALL,
     ),
     UC: Service(
         UC,

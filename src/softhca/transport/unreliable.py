@@ -9,6 +9,7 @@ from collections import deque
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR
+from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
@@ -98,8 +99,13 @@ class UnreliableQueue(SendQueue):
                 self.fail_head(request.status)
                 break
             if request.kind == _LOCAL:
-                self.fail_head(_BIND_ERROR)
-                break
+                # everything before it has gone, which is all that this service waits for
+                if carry_out(request.work, self.qp):
+                    self.fail_head(_BIND_ERROR)
+                    break
+                self.request = None
+                self.retire(0)
+                continue
             if not self.write(request, burst):
                 break
             self.request = None

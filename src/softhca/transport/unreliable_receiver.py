@@ -156,7 +156,7 @@ class UnreliableReceiver(MessageReceiver):
             self.rkey = view.reth_rkey
             self.length_bytes = view.reth_length
             self.received_bytes = 0
-            self.region = None
+            self.release_target()
             if self.length_bytes > _MAX_MESSAGE:
                 return "drops_length"
         if self.received_bytes + view.payload_bytes > self.length_bytes:
@@ -181,11 +181,7 @@ class UnreliableReceiver(MessageReceiver):
         if self.received_bytes:
             # what the key granted to the packets before has changed
             return False
-        self.region = self.qp.environment.regions.find(self.rkey, self.qp.pd, va, n, _REMOTE_WRITE)
-        if self.region is None:
-            return False
-        self.generation = self.region.generation
-        return True
+        return self.resolve_target(self.rkey, va, n)
 
     def carry_out(self, view, arrival):
         """Execute a packet against which nothing is to be said; the receive itself may still be bad."""

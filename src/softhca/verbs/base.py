@@ -101,6 +101,7 @@ class Resource(PyverbsCM):
     _driver: "DeviceDriver"
     _open = False  # True between successful creation and close
     _order = 0
+    _goes_first = False  # it may stand on a sibling that is younger than itself
     _children: "weakref.WeakValueDictionary[int, Resource]"
 
     def _opened(self, *parents: "Resource | None") -> None:
@@ -127,7 +128,7 @@ class Resource(PyverbsCM):
             reap()
             if not self._open:
                 return
-        for _, child in sorted(self._children.items(), reverse=True):
+        for child in sorted(self._children.values(), key=_closing_order, reverse=True):
             child.close()
         if self._driver.alive:  # a closed or dead device has already released everything
             with translated(f"Failed to close {type(self).__name__}"):
@@ -166,6 +167,10 @@ _collector = _Collector()
 gc.callbacks.append(_collector)
 
 
+def _closing_order(resource: Resource) -> tuple[bool, int]:
+    return resource._goes_first, resource._order
+
+
 def _close_unreferenced(resource: Resource) -> None:
     try:
         resource.close()
@@ -178,7 +183,7 @@ def reap() -> None:
     waiting: list[Resource] = []
     while put_aside:
         waiting.append(put_aside.popleft())
-    for resource in sorted(waiting, key=lambda each: each._order, reverse=True):
+    for resource in sorted(waiting, key=_closing_order, reverse=True):
         _close_unreferenced(resource)
 
 

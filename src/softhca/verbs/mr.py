@@ -1,15 +1,16 @@
-"""Memory regions."""
+"""Memory regions and memory windows."""
 
 import errno
 from typing import TYPE_CHECKING, Any
 
 from softhca.machine import primitives
-from softhca.verbs.base import Resource, require, translated
-from softhca.verbs.device_enums import ibv_access_flags, ibv_rereg_mr_flags
+from softhca.verbs.base import PyverbsCM, Resource, require, translated
+from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
 from softhca.verbs.memory_access import Bytes, read_bytes, write_bytes
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.queue_enums import ibv_send_flags
 from softhca.verbs.utils import lines
 
 if TYPE_CHECKING:
@@ -208,3 +209,111 @@ class MR(Resource):
                 "handle": self.handle,
             }
         )
+
+
+class MWBindInfo(PyverbsCM):
+    """What a memory window is to be bound to: ``length`` bytes at ``addr`` of ``mr``, with the rights
+    ``mw_access_flags`` (``ibv_access_flags``: remote ones, and ``ZERO_BASED`` for a window of type 2).
+
+    A length of 0 unbinds a window of type 1.
+    """
+
+    __slots__ = ("addr", "length", "mr", "mw_access_flags")
+
+    def __init__(self, mr: MR, addr: int, length: int, mw_access_flags: int) -> None:
+        require(mr, MR, "mr")
+        self.mr = mr
+        self.addr = addr
+        self.length = length
+        self.mw_access_flags = int(mw_access_flags)
+
+    @property
+    def rights_and_lkey(self) -> int:
+        """The work request's last field: rights (bits 32 …) and the region's L_Key."""
+        return self.mw_access_flags << 32 | self.mr.lkey
+
+    def __str__(self) -> str:
+        return "MWBindInfo:\n" + lines(
+            {"Addr": self.addr, "Length": self.length, "MW access flags": self.mw_access_flags}
+        )
+
+
+class MWBind(PyverbsCM):
+    """A bind work request of a window of type 1, for `QP.bind_mw`."""
+
+    __slots__ = ("info", "send_flags", "wr_id")
+
+    def __init__(
+        self, info: MWBindInfo, wr_id: int = 0, send_flags: int = int(ibv_send_flags.IBV_SEND_SIGNALED)
+    ) -> None:
+        require(info, MWBindInfo, "info")
+        self.info = info
+        self.wr_id = wr_id
+        self.send_flags = int(send_flags)
+
+    def __str__(self) -> str:
+        return "MWBind:\n" + lines({"WR ID": self.wr_id, "Send flags": self.send_flags}) + str(self.info)
+
+
+class MW(Resource):
+    """A memory window of ``mw_type`` (``ibv_mw_type``), bound to nothing.
+
+    ``rkey`` of type 1 is the one that the last `QP.bind_mw` gave; a window of type 2 gets its key's low byte
+    with each bind (`SendWR.set_bind_wr`, `QPEx.wr_bind_mw`), and ``rkey`` stays what it was made with.  A
+    region that it was bound to lives as long as it does, for the device refuses to end it while it is bound.
+    """
+
+    _goes_first = True
+
+    def __init__(self, creator: PD, mw_type: int) -> None:
+        require(creator, PD, "creator")
+        creator._require_open()
+        self._driver = creator._driver
+        with translated("Failed to allocate MW"):
+            self._number, self._rkey = self._driver.alloc_mw(creator.number, int(mw_type))
+        self._type = int(mw_type)
+        self._mr: MR | None = None
+        self.pd = creator
+        self._opened(creator)
+
+    def _destroy(self) -> None:
+        self._driver.dealloc_mw(self._number)
+
+    def _released(self) -> None:
+        self._mr = None
+
+    def _bound(self, info: MWBindInfo, rkey: int | None = None) -> None:
+        """A bind has been posted; ``rkey`` is what it gives a window of type 1."""
+        self._mr = info.mr
+        if rkey is not None:
+            self._rkey = rkey
+
+    @property
+    def handle(self) -> int:
+        """The number by which work requests name the window."""
+        self._require_open()
+        return self._number
+
+    @property
+    def rkey(self) -> int:
+        """The key to give to peers, or (type 2) to make the next one of."""
+        self._require_open()
+        return self._rkey
+
+    @property
+    def type(self) -> int:
+        """``ibv_mw_type``."""
+        return self._type
+
+    def __str__(self) -> str:
+        return "MW:\n" + lines(
+            {"Rkey": self.rkey, "Handle": self.handle, "MW Type": mwtype2str(self.type)}
+        )
+
+
+def mwtype2str(mw_type: int) -> str:
+    """The name of an ``ibv_mw_type``."""
+    try:
+        return str(ibv_mw_type(mw_type).name)
+    except ValueError:
+        return f"Unknown MW type ({mw_type})"

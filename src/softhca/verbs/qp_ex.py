@@ -8,6 +8,7 @@ from softhca.verbs.addr import AH
 from softhca.verbs.base import PyverbsObject, rdma_error, require
 from softhca.verbs.device import Context
 from softhca.verbs.memory_access import read_bytes
+from softhca.verbs.mr import MW, MWBindInfo
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp_attributes import QPAttr, QPInitAttr, QPInitAttrEx
@@ -25,6 +26,7 @@ _OPERATIONS = {
     int(ibv_wr_opcode.IBV_WR_RDMA_READ): ops.IBV_QP_EX_WITH_RDMA_READ,
     int(ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP): ops.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
     int(ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD): ops.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    int(ibv_wr_opcode.IBV_WR_BIND_MW): ops.IBV_QP_EX_WITH_BIND_MW,
     int(ibv_wr_opcode.IBV_WR_LOCAL_INV): ops.IBV_QP_EX_WITH_LOCAL_INV,
     int(ibv_wr_opcode.IBV_WR_SEND_WITH_INV): ops.IBV_QP_EX_WITH_SEND_WITH_INV,
 }
@@ -172,6 +174,15 @@ class QPEx(QP):
     def wr_send_inv(self, invalidate_rkey: int) -> None:
         """A send that invalidates a key of the peer."""
         self._begin(ibv_wr_opcode.IBV_WR_SEND_WITH_INV).immediate = invalidate_rkey
+
+    def wr_bind_mw(self, mw: MW, rkey: int, bind_info: MWBindInfo) -> None:
+        """Bind a memory window; the low byte of ``rkey`` becomes that of its key."""
+        require(mw, MW, "mw")
+        require(bind_info, MWBindInfo, "bind_info")
+        operation = self._begin(ibv_wr_opcode.IBV_WR_BIND_MW, mw.handle, bind_info.addr)
+        operation.immediate = rkey
+        operation.compare_add, operation.swap = bind_info.length, bind_info.rights_and_lkey
+        mw._bound(bind_info)
 
     def wr_local_inv(self, invalidate_rkey: int) -> None:
         """Invalidate a key of this side."""

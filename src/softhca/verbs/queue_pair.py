@@ -5,15 +5,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import Resource, put_aside, rdma_error, reap, require, translated
+from softhca.verbs.base import Resource, inc_rkey, put_aside, rdma_error, reap, require, translated
 from softhca.verbs.device import Context
+from softhca.verbs.device_enums import ibv_mw_type
 from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
 from softhca.verbs.memory_access import read_bytes
+from softhca.verbs.mr import MW, MWBind
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp_attributes import KNOWN_MASK, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
-from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type, ibv_send_flags
+from softhca.verbs.queue_enums import (
+    ibv_qp_init_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_send_flags,
+    ibv_wr_opcode,
+)
 from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
 from softhca.verbs.wr import MISFITS, Element, RecvWR, SendWR
 
@@ -39,6 +47,8 @@ _RESET, _INIT, _RTR, _RTS = (
     )
 )
 _STATE = int(mask.IBV_QP_STATE)
+_BIND_MW = int(ibv_wr_opcode.IBV_WR_BIND_MW)
+_MW_TYPE_1 = int(ibv_mw_type.IBV_MW_TYPE_1)
 INLINE = int(ibv_send_flags.IBV_SEND_INLINE)
 _FENCE = int(ibv_send_flags.IBV_SEND_FENCE)
 _SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
@@ -273,6 +283,31 @@ class QP(Resource):
             raise rdma_error("Failed to post recv", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post recv: {error}") from error
+
+    def bind_mw(self, mw: MW, mw_bind: MWBind) -> None:
+        """Post a bind of a window of type 1; ``mw.rkey`` is its new key at once, to be used when the bind has
+        completed.  A bind to another place moves the window, one of length 0 unbinds it.
+
+        A window of type 2 is refused with ``EINVAL``: it is bound by a work request.
+        """
+        require(mw, MW, "mw")
+        require(mw_bind, MWBind, "mw_bind")
+        if mw.type != _MW_TYPE_1:
+            raise PyverbsRDMAError("Failed to bind MW: only windows of type 1 are bound so", errno.EINVAL)
+        if mw_bind.send_flags & ~KNOWN_FLAGS or mw_bind.send_flags & INLINE:
+            raise PyverbsRDMAError(f"Failed to bind MW: send flags {mw_bind.send_flags:#x}", errno.EINVAL)
+        info, rkey = mw_bind.info, inc_rkey(mw.rkey)
+        try:
+            self._post_send(
+                _BIND_MW, mw_bind.send_flags, rkey, mw_bind.wr_id, info.addr, mw.handle,
+                info.length, info.rights_and_lkey, 0, 0, 0, (), None,
+            )  # fmt: skip
+        except DriverError as error:
+            raise rdma_error("Failed to bind MW", error) from error
+        except MISFITS as error:
+            raise PyverbsUserError(f"Failed to bind MW: {error}") from error
+        mw._bound(info, rkey)
+        self._ring()
 
     def attach_raw(self, service: int) -> None:
         """Let a raw QP receive the datagrams of a raw service: an EtherType, `SOFTHCA_RAW_IPV6` (which is

@@ -4,7 +4,8 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from softhca.verbs.base import PyverbsCM, require
+from softhca.queues.wqe import REG_MR
+from softhca.verbs.base import PyverbsCM, inc_rkey, require
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
@@ -13,6 +14,8 @@ from softhca.wire.raw import RAW_IPV6
 
 if TYPE_CHECKING:
     from softhca.verbs.addr import AH
+    from softhca.verbs.fast_registration import FastMR, Piece
+    from softhca.verbs.mr import MW, MWBindInfo
 
 Element = tuple[int, int, int]
 """Address, length in bytes, L_Key."""
@@ -23,7 +26,12 @@ MISFITS = (OverflowError, TypeError, struct.error)
 _SEND = int(ibv_wr_opcode.IBV_WR_SEND)
 _SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
 _WITHOUT_DATA = frozenset(
-    (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
+    (
+        ibv_wr_opcode.IBV_WR_LOCAL_INV,
+        ibv_wr_opcode.IBV_WR_BIND_MW,
+        ibv_wr_opcode.IBV_WR_SEND_WITH_INV,
+        REG_MR,
+    )
 )
 _WITH_IMMEDIATE = frozenset(
     (int(ibv_wr_opcode.IBV_WR_SEND_WITH_IMM), int(ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM))
@@ -229,6 +237,40 @@ class SendWR(_WorkRequest):
         """
         self.remote_rkey, self.remote_addr = rkey, addr
         self.compare_add, self.swap = compare_add, swap
+
+    def set_bind_wr(self, mw: "MW", bind_info: "MWBindInfo") -> None:
+        """Bind ``mw`` (``IBV_WR_BIND_MW``).  Its new key is `rkey`, the next one after ``mw.rkey``."""
+        from softhca.verbs.mr import MW, MWBindInfo
+
+        require(mw, MW, "mw")
+        require(bind_info, MWBindInfo, "bind_info")
+        self.imm_data = inc_rkey(mw.rkey)
+        self.remote_rkey, self.remote_addr = mw.handle, bind_info.addr
+        self.compare_add, self.swap = bind_info.length, bind_info.rights_and_lkey
+        mw._bound(bind_info)
+
+    @property
+    def rkey(self) -> int:
+        """The key that a bind, or a fast registration, is to give."""
+        return self.imm_data
+
+    def set_reg_wr(
+        self, fast_mr: "FastMR", pieces: "Sequence[Piece]", access: int, iova: int | None = None
+    ) -> None:
+        """Register memory in ``fast_mr`` (``SOFTHCA_WR_REG_MR``).  Its new key is `rkey`.
+
+        ``pieces`` are (region, offset, length): parts of registered regions, which begin and end at borders
+        of pages except at the very first and last byte.  Requests name the bytes from ``iova`` on, by
+        default from the address of the first.
+        """
+        from softhca.verbs.fast_registration import FastMR
+
+        require(fast_mr, FastMR, "fast_mr")
+        wanted = fast_mr._registration(pieces, iova)
+        self.imm_data = inc_rkey(fast_mr.key)
+        self.remote_rkey, self.remote_addr = fast_mr.handle, wanted.iova
+        self.compare_add, self.swap = wanted.length, int(access) << 32 | wanted.page_offset
+        self._all = self.sges = wanted.runs
 
     def become(self, other: "SendWR") -> None:
         """Take all values of ``other``."""

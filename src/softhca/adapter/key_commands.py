@@ -1,0 +1,74 @@
+"""The control commands of memory windows and fast regions (see ``commands.py``)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter.resources import Kind
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.hosts import Host
+
+Fields = dict[str, Any]
+
+
+def check_room(adapter: Adapter) -> None:
+    """ENOMEM when the adapter has all the regions, fast ones among them, that it may have."""
+    limit = adapter.config.max_mr
+    if adapter.resources.count(Kind.MR) + adapter.resources.count(Kind.FAST_MR) >= limit:
+        raise OSError(errno.ENOMEM, f"the adapter has no room for another region (limit {limit})")
+
+
+def alloc_mw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """ALLOC_MW: a memory window, bound to nothing, and the key that its first bind begins from."""
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    number = adapter.resources.reserve(Kind.MW)
+    window = adapter.memory_windows.allocate(_name(number, Kind.MW), pd.number, fields["type"])
+    adapter.resources.add(Kind.MW, number, host.number, window, (pd,))
+    return {"mw": window.number, "rkey": window.key}
+
+
+def dealloc_mw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """DEALLOC_MW: bound or not; its key is dead at once."""
+    resource = adapter.resources.find(Kind.MW, _number(fields["mw"], Kind.MW), host.number)
+    adapter.memory_windows.deallocate(resource.element)
+    adapter.resources.remove(resource)
+    return {}
+
+
+def alloc_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """ALLOC_FAST_MR: room for ``max_pages`` pages, and the key that its first registration begins from."""
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    check_room(adapter)
+    limit = adapter.config.max_fast_pages
+    if not 0 < fields["max_pages"] <= limit:
+        raise OSError(errno.EINVAL, f"a fast region has 1…{limit} pages")
+    number = adapter.resources.reserve(Kind.FAST_MR)
+    region = adapter.memory_windows.allocate_fast(
+        _name(number, Kind.FAST_MR), pd.number, fields["max_pages"], host.address_map
+    )
+    adapter.resources.add(Kind.FAST_MR, number, host.number, region, (pd,))
+    return {"mr": region.number, "key": region.key}
+
+
+def dereg_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """DEREG_FAST_MR: registered or not; EBUSY while memory windows are bound to it."""
+    resource = adapter.resources.find(Kind.FAST_MR, _number(fields["mr"], Kind.FAST_MR), host.number)
+    adapter.memory_windows.deallocate(resource.element)
+    adapter.resources.remove(resource)
+    return {}
+
+
+def _name(number: int, kind: Kind) -> int:
+    """The number by which work requests name a window (even) or a fast region (odd): one space for both."""
+    return number << 1 | (kind is Kind.FAST_MR)
+
+
+def _number(name: int, kind: Kind) -> int:
+    """The resource's number of a name; EINVAL where it is the other kind's."""
+    if name & 1 != (kind is Kind.FAST_MR):
+        raise OSError(errno.EINVAL, f"{name} is no {kind.name}")
+    return name >> 1

@@ -1,0 +1,40 @@
+"""Work requests on keys, which send nothing: BIND_MW, REG_MR and LOCAL_INV (IBTA vol. 1, 10.6.7, 10.8.3.3).
+
+Each acts at once and whole, or changes nothing; what it withdraws is dead before its completion shows.
+"""
+
+import cython
+
+from softhca.memory.windows import WindowTable
+from softhca.queues.wqe import BIND_MW, LOCAL_INV
+
+_BIND = cython.declare(cython.uint, BIND_MW)
+_INVALIDATE = cython.declare(cython.uint, LOCAL_INV)
+
+
+def carry_out(work, queue_pair):
+    """Do what ``work`` of ``queue_pair`` says; 0, or −errno and nothing has changed."""
+    windows: WindowTable = queue_pair.environment.memory_windows
+    if work.opcode == _INVALIDATE:
+        return windows.invalidate(work.imm_or_key, queue_pair.number, queue_pair.pd, False)
+    if work.opcode == _BIND:
+        return windows.bind(
+            work.rkey,
+            queue_pair.number,
+            queue_pair.pd,
+            work.imm_or_key & 0xFF,
+            work.swap & 0xFFFFFFFF,
+            work.remote_va,
+            work.compare_add,
+            work.swap >> 32,
+        )
+    return windows.register(
+        work.rkey,
+        queue_pair.pd,
+        work.imm_or_key & 0xFF,
+        work.remote_va,
+        work.compare_add,
+        work.swap >> 32,
+        work.swap & 0xFFFFFFFF,
+        [(work.sge_va[i], work.sge_length[i]) for i in range(work.num_sge)],
+    )
