@@ -9,8 +9,8 @@ cdef class MessageReceiver(ReceiveQueue):
     cdef public int operation
     cdef public unsigned long long received_bytes
     cdef public int failure
-    cdef Region region
-    cdef unsigned int generation
+    cdef public Region region
+    cdef public unsigned int generation
     cdef unsigned long long va
     cdef unsigned long long length_bytes
 

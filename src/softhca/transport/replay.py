@@ -128,6 +128,10 @@ class ReplayRing:
                 return resource
         return None
 
+    def places(self):
+        """All resources, each at its place."""
+        return list(self.resources)
+
     def ask(self, resource, begin, end, end_bytes):
         """Have response packets ``begin`` … ``end`` − 1 of ``resource`` sent (again), up to byte
         ``end_bytes``."""
