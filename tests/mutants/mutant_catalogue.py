@@ -45,6 +45,8 @@ TIMERS = "adapter/timers.py"
 SCHEDULER = "adapter/scheduler.py"
 QP_COMMANDS = "adapter/queue_pair_commands.py"
 COMMANDS = "adapter/commands.py"
+WINDOWS = "memory/windows.py"
+KEY_WORK = "transport/key_work.py"
 
 WIRE = (
     m("psn-distance-without-wrap", PSN,
@@ -136,7 +138,7 @@ ADAPTER = (
 MEMORY = (
     m("key-low-byte-not-checked", REGIONS, "if region is None or region.key != key or not region.valid:",
       "if region is None or not region.valid:", "a key with a wrong low byte is good"),
-    m("domain-not-checked", REGIONS, "if region.pd != pd:", "if False:", "a key of another protection domain is good"),
+    m("domain-not-checked", REGIONS, "if region.pd != pd or (region.queue_pair and region.queue_pair != queue_pair):", "if region.queue_pair and region.queue_pair != queue_pair:", "a key of another protection domain is good"),
     m("range-one-too-long", REGIONS, "if offset > region.length or length > region.length - offset:",
       "if offset > region.length or length > region.length - offset + 1:",
       "a request may end one byte behind the region"),
@@ -147,7 +149,7 @@ MEMORY = (
              "        if offset > self.length or n > self.length - offset + 1:\n            return -EFAULT\n        if self.tpt.stopped:\n            return -EAGAIN\n        if self.direct_address and self.direct_pid == 0:\n            copy(self.direct"),
       ), "a write may touch one byte behind the region"),
     Mutant("right-of-remote-write-not-checked", (
-        Edit(EXECUTION, "self.va, self.length_bytes, _REMOTE_WRITE", "self.va, self.length_bytes, 0"),
+        Edit(EXECUTION, "rkey, self.qp.pd, va, n, _REMOTE_WRITE, self.qp.number", "rkey, self.qp.pd, va, n, 0, self.qp.number"),
         Edit(EXECUTION, "                or not self.region.access & _REMOTE_WRITE\n", ""),
       ), "a key without REMOTE_WRITE takes writes"),
     Mutant("right-of-remote-read-not-checked", (
@@ -336,13 +338,13 @@ RECEIVER = (
       "a write may be longer than its RETH says"),
     m("receive-too-short-by-one", EXECUTION, "if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:",
       "if self.received_bytes + view.payload_bytes > self.buffers.total_bytes + 1:", "a message one byte too long is not refused as such"),
-    m("empty-write-checks-its-key", EXECUTION, "        if self.length_bytes == 0:\n            return _DONE\n        self.region", "        self.region",
+    m("empty-write-checks-its-key", EXECUTION, "        if self.length_bytes == 0:\n            return _DONE\n", "",
       "the key of an empty write is looked at"),
     m("opcode-sequence-not-checked", EXECUTION, "return not begins and cython.cast(cython.int, view.operation) == self.operation", "return True",
       "a message may begin within another"),
     m("write-immediate-takes-no-receive", EXECUTION, "        if view.has_immdt:\n            outcome = self.hold()\n            if outcome != _DONE:\n                return outcome\n", "",
       "a write with immediate completes a receive that it does not hold"),
-    m("write-length-not-told", EXECUTION, "            self.received_bytes & 0xFFFFFFFF,\n            view.immediate", "            self.received_bytes & 0xFFFFFFFF if opcode == _RECV else 0,\n            view.immediate",
+    m("write-length-not-told", EXECUTION, "            self.received_bytes & 0xFFFFFFFF,\n", "            self.received_bytes & 0xFFFFFFFF if opcode == _RECV else 0,\n",
       "a write with immediate completes with length 0"),
     m("receive-opcode-wrong", EXECUTION, "self.ended(view, _RECV_RDMA_WITH_IMM)", "self.ended(view, _RECV if view.has_immdt else _RECV_RDMA_WITH_IMM)",
       "a write with immediate looks like a send"),
@@ -354,6 +356,34 @@ RECEIVER = (
       "nobody is told that a queue pair takes no more shared receives"),
     m("access-event-missing", CONTEXT, "        if event >= 0:\n            self.environment.event(event, self.number)\n", "", "the responder's error is not reported"),
 )  # fmt: skip
+
+KEYS = (
+    m("withdrawal-forgets-generation", WINDOWS, "        self.valid = False\n        self.generation += 1\n        self.users", "        self.valid = False\n        self.users",
+      "what is under way goes on with a moved window's dead key"),
+    m("window-still-valid-after-withdrawal", WINDOWS, "        self.valid = False\n        self.generation += 1\n        self.users", "        self.generation += 1\n        self.users",
+      "an invalidated window's key still opens it"),
+    m("window-count-never-falls", WINDOWS, "        self.parent.bound_windows -= 1\n", "", "a region stays busy after its last window"),
+    m("window-count-never-rises", WINDOWS, "        parent.bound_windows += 1\n", "        pass\n", "a region can be deregistered below its windows"),
+    m("window-for-every-queue-pair", REGIONS, "if region.pd != pd or (region.queue_pair and region.queue_pair != queue_pair):", "if region.pd != pd:",
+      "a type 2 window is open to other queue pairs of its domain"),
+    m("window-rights-not-kept", WINDOWS, "self.access = access & _GRANTS", "self.access = _GRANTS", "a window gives rights that its bind did not"),
+    m("window-length-not-kept", WINDOWS, "        self.length = length\n        self.access = access & _GRANTS", "        self.length = parent.length\n        self.access = access & _GRANTS",
+      "a window reaches to its region's end"),
+    m("window-begins-with-its-region", WINDOWS, "        self.parent_va = va\n        self.zero", "        self.parent_va = parent.va\n        self.zero", "a window's bytes are its region's first ones"),
+    m("moved-window-keeps-its-key", WINDOWS, "        self.key = key\n        self.parent = parent", "        self.parent = parent", "a bind gives no new key"),
+    m("local-invalidate-does-nothing", KEY_WORK, "        return windows.invalidate(work.imm_or_key, queue_pair.number, queue_pair.pd, False)", "        return 0",
+      "LOCAL_INV completes without effect"),
+    m("send-with-invalidate-does-nothing", EXECUTION, "if view.has_ieth and self.qp.environment.memory_windows.invalidate(", "if False and self.qp.environment.memory_windows.invalidate(",
+      "a SEND with Invalidate is a SEND"),
+    m("invalidated-key-not-told", EXECUTION, "            flags = _WITH_INV\n            imm_or_key = view.invalidate_key\n", "            flags = _WITH_INV\n",
+      "a receive does not tell the key that died"),
+    m("queue-pair-leaves-its-windows", QP_COMMANDS, "    adapter.memory_windows.forget_queue_pair(queue_pair.number)\n", "", "type 2 windows outlive their queue pair"),
+    m("zero-length-bind-keeps-the-window", WINDOWS, "            self._unbind(window)\n            window.key = key\n            return 0", "            window.key = key\n            return 0",
+      "a type 1 window is not unbound"),
+    m("bind-does-not-wait", REQUESTER, "        if self.head != self.cursor:\n            return self.block(_ORDER)\n        if carry_out", "        if carry_out",
+      "a bind overtakes what stands before it"),
+    m("bind-counts-as-a-message", REQUESTER, "                messages = 0\n", "                pass\n", "a bind takes a send sequence number"),
+)
 
 UNRELIABLE = (
     m("uc-middle-after-loss", UC_RECEIVER, "if verdict == _REFUSE or (verdict == _GO_ON and not in_order):",
@@ -429,7 +459,7 @@ UNSEEN = {
 }
 """Bugs that no world shows, and why; they are run when they are named."""
 
-EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + UNRELIABLE + HELD
+EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.name not in UNSEEN)
 
 QUICK = (

@@ -136,7 +136,9 @@ class Window(TrackedRegion):
         return self.fault != 0
 
     def refresh(self):
-        """Nothing: the bytes are the region's, which is asked each time."""
+        """Let a pageable region take over the rights that its memory has now."""
+        if self.parent is not None:
+            self.parent.refresh()
 
     def bind(self, parent, key, va, length, access, queue_pair):
         """Give the checked rights; what the key gave before has been withdrawn."""
@@ -148,6 +150,7 @@ class Window(TrackedRegion):
         self.length = length
         self.access = access & _GRANTS
         self.queue_pair = queue_pair
+        self.paged = parent.paged
         parent.bound_windows += 1
         self.valid = True
 

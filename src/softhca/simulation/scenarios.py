@@ -56,6 +56,7 @@ class Scenario:
     while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
     ``mailbox``: programs send messages through `softhca.mailbox`.
+    ``races``: each host binds and withdraws so many memory windows while its neighbour uses them.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Scenario:
     group: bool = False
     holds: str = ""
     mailbox: bool = False
+    races: int = 0
 
 
 _RC_KINDS = (
@@ -151,6 +153,11 @@ SCENARIOS = {
         Scenario(
             "rc-revoke", "RC while a region in use is deregistered", RC, _RC_KINDS, Faults(loss=0.002),
             pairs=3, revoke=True, legal=frozenset({REMOTE_ACCESS}),
+        ),
+        Scenario(
+            "window-race", "memory windows bound, moved and invalidated while peers use them", RC, (),
+            Faults(loss=0.005, reordering=0.02, duplication=0.02, jitter_ns=2_000), pairs=0, operations=0,
+            races=6,
         ),
         Scenario(
             "rc-tampered", "RC while packets are replaced by malformed ones", RC, _RC_KINDS,

@@ -13,6 +13,7 @@ from softhca.simulation.oracle import check_resources
 from softhca.simulation.pager import Pager
 from softhca.simulation.program import Program
 from softhca.simulation.scenarios import Scenario, dice_of
+from softhca.simulation.window_race import WindowRace
 from softhca.simulation.world import World
 
 
@@ -47,6 +48,18 @@ class Setting:
                 connections.make_queues(host, programs)
         for pair in self.pairs:
             connections.connect(pair)
+        self._races = self._make_races(name)
+
+    def _make_races(self, name: str) -> list[WindowRace]:
+        """One for each host as the owner of windows, its neighbour being the peer."""
+        if not self.scenario.races:
+            return []
+        hosts = list(self.hosts.values())
+        neighbours = [*hosts[1:], hosts[0]]
+        return [
+            WindowRace(self.world, owner, peer, self.scenario.races, name)
+            for owner, peer in zip(hosts, neighbours, strict=True)
+        ]
 
     @property
     def programs(self) -> list[Program]:
@@ -70,6 +83,8 @@ class Setting:
             if host.pager is not None:
                 host.pager.plan()
         self._incidents.plan(self.hosts.values(), self.pairs)
+        for race in self._races:
+            race.start()
 
     def forsake(self, number: int) -> None:
         """The adapter of a host is about to die: its programs will see nothing more."""
@@ -87,12 +102,16 @@ class Setting:
         for program in self.programs:
             program.witness.finish()
         self.datagrams.finish()
+        for race in self._races:
+            race.finish()
         self.world.wire.finish()
         for host in self.hosts.values():
             host.check_memory(counted=self.scenario.service == RC)
 
     def destroy(self) -> None:
         """Take everything down, where its adapter still lives."""
+        for race in self._races:
+            race.destroy()
         for host in self.hosts.values():
             if host.alive:
                 for program in self._programs_of(host):
