@@ -455,6 +455,7 @@ UNSEEN = {
     "credits-block-everything": "costs time only: a lone packet may always go",
     "page-border-in-walk": "a driver's regions lie in one piece in its adapter's process; memory's own tests walk pages",
     "rnr-executes-what-follows": "only a request that comes twice before the NAK is sent, and then nothing is wrong",
+    "bind-counts-as-a-message": "costs time only: where credits are counted wrongly, a lone packet may always go",
     "qp-timer-not-disarmed": "the timer fires, finds nobody, and is gone when the world is at rest",
 }
 """Bugs that no world shows, and why; they are run when they are named."""

@@ -85,7 +85,7 @@ class Message:
 
     @property
     def consumes_receive(self) -> bool:
-        return self.opcode in (wqe.SEND, wqe.SEND_WITH_IMM, wqe.RDMA_WRITE_WITH_IMM)
+        return self.opcode in (wqe.SEND, wqe.SEND_WITH_IMM, wqe.SEND_WITH_INV, wqe.RDMA_WRITE_WITH_IMM)
 
     def holds(self, psn: int) -> bool:
         return 0 <= distance(self.psn, psn) < self.packets
@@ -163,6 +163,8 @@ def _message(run: list[list[Captured]]) -> Message:
     first, last = record_of(run[0][0].transport), record_of(run[-1][0].transport)
     operation = run[0][0].transport.opcode.operation
     plain, immediate = WORK_OPCODES[operation]
+    if last["opcode"].endswith("_WITH_INVALIDATE"):
+        plain = wqe.SEND_WITH_INV
     packets = len(run)
     if operation == opcodes.READ_REQUEST:
         packets = max(1, -(-first["dma_length_bytes"] // PMTU_BYTES))

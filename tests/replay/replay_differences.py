@@ -32,12 +32,12 @@ REPLAYED = {
     "psn_wrap": Plan(RC, 1024, 16, 1),
     "rnr": Plan(RC, 1024, 63, 1),
     "bad_rkey": Plan(RC, 1024, 2, 1),
+    "send_inv": Plan(RC, 1024, 6, 1),
     "loss5": Plan(RC, 1024, 152, 1),
 }
 NOT_REPLAYED = {
     "rping": "connection management, which is no matter of the transport",
     "ucmatose": "connection management, which is no matter of the transport",
-    "send_inv": "all of it works on a memory window, and this adapter has none",
 }
 # The capture's requester sends this packet because its transport timer has run out.
 TIME_OUTS = {"loss5": (151,)}
@@ -99,6 +99,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "mix": (_credits({4: (2,), 3: (4,), 2: (6,), 1: (9,), 0: (11, 13, 15, 17, 19, 21, 23, 29, 32)}),),
     "mix_ipv6": (_credits({4: (2,), 3: (4,), 2: (6,), 1: (9,), 0: (11, 13, 15, 17, 19, 21, 23, 29, 32)}),),
     "psn_wrap": (_credits({3: (3,), 2: (6,), 1: (9,), 0: (12, 14, 16)}),),
+    "send_inv": (_credits({1: (2,), 0: (4,)}),),
     "rnr": (
         Absent(RNR_SILENCE, (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60)),
         _credits({0: (63,)}),

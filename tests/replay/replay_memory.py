@@ -79,6 +79,6 @@ def images(messages: tuple[Message, ...]) -> dict[int, Image]:
     """The image of every R_Key that the messages name."""
     by_key: dict[int, list[Message]] = {}
     for message in messages:
-        if "rkey" in message.first:
+        if "va" in message.first:
             by_key.setdefault(message.first["rkey"], []).append(message)
     return {key: Image(group) for key, group in by_key.items()}

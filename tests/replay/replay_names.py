@@ -42,7 +42,9 @@ class Names:
         for header in transport.extensions:
             if hasattr(header, "rkey"):
                 key = self.keys.get(header.rkey, (header.rkey, 0))[0]
-                header = replace(header, rkey=key, va=self.address(header.rkey, header.va))
+                if hasattr(header, "va"):
+                    header = replace(header, va=self.address(header.rkey, header.va))
+                header = replace(header, rkey=key)
             elif isinstance(header, Deth) and header.source_qp == self.source_qp[0]:
                 header = replace(header, source_qp=self.source_qp[1])
             extensions.append(header)

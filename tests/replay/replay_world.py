@@ -11,10 +11,10 @@ from replay_capture import Captured, Conversation, Message, Record, conversation
 from replay_differences import REPLAYED, TIME_OUTS, lost_requests
 from replay_memory import ATOMICS, GUARD, UNTOUCHED, images
 from replay_names import Names
-from transport_pair import UD, Pair
+from transport_pair import ALL_ACCESS, PD, UD, Pair
 
 from softhca.machine.primitives import address_of
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import wqe
 from softhca.wire.framing import ROCE_V6
 from softhca.wire.icrc import syndrome
@@ -103,17 +103,30 @@ class ResponderReplay(Replay):
         self.images = images(self.talk.messages)
         self.regions = {}
         keys = {}
+        invalidated = {m.last["rkey"] for m in self.talk.messages if m.opcode == wqe.SEND_WITH_INV}
         for key, image in self.images.items():
-            region = self.pair.right.region(len(image.before) + 8)
+            access = LOCAL_WRITE | MW_BIND if key in invalidated else ALL_ACCESS
+            region = self.pair.right.region(len(image.before) + 8, access)
             align = (image.low - GUARD - region.va) % 8
             region.data[align : align + len(image.before)] = image.before
             refused = any(m.refused and m.first.get("rkey") == key for m in self.talk.messages)
             shift = region.va + align + GUARD - image.low
-            keys[key] = (region.key ^ WRONG_KEY if refused else region.key, shift)
+            if key in invalidated:
+                keys[key] = (self.window_over(region), shift)
+            else:
+                keys[key] = (region.key ^ WRONG_KEY if refused else region.key, shift)
             self.regions[key] = (region, align)
         self.requests = self.names(keys)
         self.replies = Names(self.here, self.there).inverse()
         self.receives: list[tuple[Message, bytearray]] = []
+
+    def window_over(self, region) -> int:
+        """The key of a memory window of type 2 that our queue pair has bound to a whole region."""
+        windows, end = self.pair.b.memory_windows, self.pair.right
+        window = windows.allocate(2, PD, 2)
+        rights = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+        assert windows.bind(2, end.number, PD, 7, region.key, region.va, len(region.data), rights) == 0
+        return window.key
 
     def post_receive(self, message: Message) -> None:
         """A receive for ``message`` in several elements, a little longer than it is."""
@@ -169,10 +182,11 @@ class RequesterReplay(Replay):
             offset += piece
         adds = message.opcode == wqe.ATOMIC_FETCH_AND_ADD
         key = message.first.get("rkey", 0)
+        invalidates = message.opcode == wqe.SEND_WITH_INV
         assert self.pair.left.post(
             message.opcode, sges, wr_id=message.psn,
             flags=wqe.SIGNALED | (wqe.SOLICITED if message.last["solicited"] else 0),
-            imm=message.last.get("immediate", 0),
+            imm=self.requests.keys[key][0] if invalidates else message.last.get("immediate", 0),
             va=self.requests.address(key, message.first.get("va", 0)),
             rkey=self.requests.keys.get(key, (0, 0))[0],
             compare=message.first.get("swap_add" if adds else "compare", 0),

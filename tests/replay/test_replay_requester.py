@@ -18,6 +18,7 @@ COMPLETIONS = {
     wqe.RDMA_WRITE_WITH_IMM: cqe.WC_RDMA_WRITE,
     wqe.SEND: cqe.WC_SEND,
     wqe.SEND_WITH_IMM: cqe.WC_SEND,
+    wqe.SEND_WITH_INV: cqe.WC_SEND,
     wqe.RDMA_READ: cqe.WC_RDMA_READ,
     wqe.ATOMIC_CMP_AND_SWP: cqe.WC_COMP_SWAP,
     wqe.ATOMIC_FETCH_AND_ADD: cqe.WC_FETCH_ADD,

@@ -63,8 +63,10 @@ def test_receives_complete_in_order_with_their_bytes(replay, name, direction, he
         assert completion.status == cqe.WC_SUCCESS
         assert completion.opcode == (cqe.WC_RECV_RDMA_WITH_IMM if writes else cqe.WC_RECV)
         assert completion.byte_len == grh + len(message.data)
-        with_immediate = cqe.WC_WITH_IMM if immediate is not None else 0
-        assert completion.wc_flags == with_immediate | (cqe.WC_GRH if grh else 0)
+        tells = cqe.WC_WITH_IMM if immediate is not None else 0
+        if message.opcode == wqe.SEND_WITH_INV:
+            tells, immediate = cqe.WC_WITH_INV, done.requests.keys[message.last["rkey"]][0]
+        assert completion.wc_flags == tells | (cqe.WC_GRH if grh else 0)
         assert completion.imm_or_key == (immediate or 0)
         assert completion.src_qp == done.pair.left.number
         placed = b"" if writes else message.data
@@ -78,7 +80,7 @@ def test_receives_complete_in_order_with_their_bytes(replay, name, direction, he
 def test_only_a_refused_request_ends_the_connection(replay, name, direction):
     done = replay(name, direction)
     refused = [m.refused for m in done.talk.messages if m.refused]
-    assert refused == ([0x62] if name == "bad_rkey" else [])
+    assert refused == ([0x62] if name in ("bad_rkey", "send_inv") else [])
     assert done.pair.right.qp.state == (ERR if refused else RTS)
     assert done.pair.right.sent() == []
 

@@ -137,6 +137,25 @@ def test_a_round_takes_what_arrived_and_sends_what_is_due(bench):
     assert bench.loop.poll() is False
 
 
+def test_refused_keys_are_told_at_most_once_a_second_with_their_count(bench, caplog):
+    counters, loop = bench.engine.counters, bench.loop
+
+    def told(refusals, now):
+        caplog.clear()
+        counters.key_refusals += refusals
+        loop.progress(now)
+        return [record.getMessage() for record in caplog.records]
+
+    second = 10**9
+    assert told(0, 5 * second) == []
+    assert told(3, 5 * second) == ["an adapter has refused 3 requests of peers for their keys"]
+    assert told(0, 9 * second) == []
+    assert told(1, 9 * second) == ["an adapter has refused 1 requests of peers for their keys"]
+    assert told(40, 10 * second - 1) == []
+    assert told(2, 10 * second) == ["an adapter has refused 42 requests of peers for their keys"]
+    assert told(0, 12 * second) == []
+
+
 def test_a_round_is_bounded(bench):
     for _ in range(100):
         bench.wire.put(b"x")

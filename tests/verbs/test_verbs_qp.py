@@ -580,7 +580,6 @@ def test_operations_that_were_not_asked_for_are_misuse(context: Context, pd: PD,
         ({"comp_mask": e.IBV_QP_INIT_ATTR_MAX_TSO_HEADER | e.IBV_QP_INIT_ATTR_PD}, errno.EOPNOTSUPP),
         ({"comp_mask": 5, "create_flags": e.IBV_QP_CREATE_SOURCE_QPN}, errno.EOPNOTSUPP),
         ({"comp_mask": 65, "send_ops_flags": e.IBV_QP_EX_WITH_TSO}, errno.EOPNOTSUPP),
-        ({"comp_mask": 65, "send_ops_flags": e.IBV_QP_EX_WITH_BIND_MW}, errno.EOPNOTSUPP),
         ({"comp_mask": 0}, errno.EINVAL),
     ],
 )

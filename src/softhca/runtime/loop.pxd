@@ -21,11 +21,14 @@ cdef class EngineLoop:
     cdef public unsigned long long told
     cdef public unsigned long long look_ns
     cdef public int waiters
+    cdef public unsigned long long refusals
+    cdef public unsigned long long tell_ns
     cdef object acquire
     cdef object release
 
     cpdef bint progress(self, unsigned long long now)
     cdef bint _round(self, unsigned long long now)
+    cpdef object tell_refusals(self, unsigned long long now)
     cpdef object fail(self, object error)
     cpdef bint transmit(self, unsigned long long now)
     cpdef bint poll(self)

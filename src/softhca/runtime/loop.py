@@ -41,6 +41,9 @@ LATE_NS = cython.declare(cython.ulonglong, 8_000_000)
 SLEEP_GRAIN_NS = cython.declare(cython.ulonglong, 1_000_000)
 """A sleep ends at a full millisecond."""
 
+TELL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
+"""How far apart two warnings about peers' keys are at least."""
+
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
 PATIENCE = cython.declare(cython.uint, 4)
@@ -79,6 +82,8 @@ class EngineLoop:
         self.told = 0
         self.look_ns = NEVER
         self.waiters = 0
+        self.refusals = 0
+        self.tell_ns = 0
 
     def progress(self, now):
         """One bounded round at ``now``, under the lock; True when there was something to do."""
@@ -98,12 +103,23 @@ class EngineLoop:
                 break
             worked = True
             self.adapter.receive(PORT, arrival, now)
+        if self.adapter.counters.key_refusals != self.refusals:
+            self.tell_refusals(now)
         self.adapter.expire(now)
         if self.holds and self.link.expire(now):
             worked = True
         if self.transmit(now):
             worked = True
         return worked
+
+    def tell_refusals(self, now):
+        """Peers have named keys that give them no right: say so, at most once a second, with the count."""
+        if now < self.tell_ns:
+            return
+        count: cython.ulonglong = self.adapter.counters.key_refusals
+        _log.warning("an adapter has refused %d requests of peers for their keys", count - self.refusals)
+        self.refusals = count
+        self.tell_ns = now + TELL_NS
 
     def transmit(self, now):
         """Send what is due, a bounded number of bursts; one that the link has no room for is kept."""

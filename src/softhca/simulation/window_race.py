@@ -25,6 +25,7 @@ from softhca.simulation.world import World
 
 SPAN_BYTES = 16_384
 SPANS = 16
+INBOX_BYTES = 4096
 BASE_VA = 0x6000_0000_0000
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, MW_BIND, ZERO_BASED = 1, 2, 4, 16, 32
 WRITE, SEND, READ, LOCAL_INV, BIND_MW, SEND_WITH_INV = 0, 2, 4, 7, 8, 9
@@ -72,7 +73,9 @@ class Ask:
 
     @property
     def allowed(self) -> bool:
-        """Whether the grant gives the right to it."""
+        """Whether the grant gives the right to all of these bytes."""
+        if self.offset + len(self.data) > self.grant.length:
+            return False
         return bool(self.grant.rights & (REMOTE_WRITE if self.opcode == WRITE else REMOTE_READ))
 
 
@@ -115,8 +118,8 @@ class WindowRace:
 
     def _open_resources(self) -> None:
         own, theirs, dice = self.owner.device, self.peer.device, self._dice
-        self._memory = bytearray([UNTOUCHED]) * (SPANS * SPAN_BYTES)
-        self._source = bytearray(dice.randbytes(1 << 16))
+        self._memory = bytearray([UNTOUCHED]) * (SPANS * SPAN_BYTES + INBOX_BYTES)
+        self._source = bytearray(dice.randbytes((1 << 16) + INBOX_BYTES))
         self._pds = own.alloc_pd(), theirs.alloc_pd()
         self._cqs = own.create_cq(64), theirs.create_cq(64)
         # two regions over the same bytes, so that a window can move between them
@@ -192,7 +195,26 @@ class WindowRace:
             self._look_busy(grant.region)
             self._begin(talk, grant)
 
+        self._greet(talk)
         self._bind(talk, grant, bound)
+
+    def _greet(self, talk: Talk) -> None:
+        """The owner sends something first: what it asks for afterwards has to wait until that has arrived."""
+        length = self._dice.randint(1, INBOX_BYTES)
+        inbox = slice(len(self._source) - INBOX_BYTES, len(self._source) - INBOX_BYTES + length)
+        self._source[inbox] = bytes(length)
+
+        def sent(completion: Completion) -> None:
+            if completion.status != SUCCESS or self._source[inbox].count(UNTOUCHED) != length:
+                self._fail("success means delivered", f"a SEND of {length} bytes, status {completion.status}")
+
+        talk.theirs.post_recv(
+            self._number(lambda _: None), [(BASE_VA + inbox.start, length, self._local.lkey)]
+        )  # fmt: skip
+        talk.own.post_send(
+            SEND, 2, 0, self._number(sent), 0, 0, 0, 0, 0, 0, 0,
+            [(BASE_VA + SPANS * SPAN_BYTES, length, self._regions[0].lkey)], None,
+        )  # fmt: skip
 
     def _connect(self) -> Talk:
         dice, ends = self._dice, (self.owner, self.peer)
@@ -259,10 +281,12 @@ class WindowRace:
         for start, end in itertools.pairwise(cuts):
             if end > start and self._dice.random() < 0.8:
                 self._ask(talk, grant, start, end - start)
+        if self._dice.random() < 0.1:
+            self._ask(talk, grant, grant.length - 1, 2)  # one byte too far
 
     def _ask(self, talk: Talk, grant: Grant, offset: int, length: int) -> None:
         opcode = self._dice.choice((WRITE, WRITE, READ))
-        half = len(self._source) // 2
+        half = (len(self._source) - INBOX_BYTES) // 2
         local = self._dice.randrange(half - length) + (half if opcode == READ else 0)
         data = bytes(self._source[local : local + length])
         ask = Ask(grant, opcode, offset, data, local, grant.dead is not None)
@@ -426,7 +450,8 @@ class WindowRace:
                 at = first_difference(self._bytes(grant), grant.dead)
                 self._fail(RULE, f"byte {at} of {grant.length} changed after the end (type {grant.kind})")
         if self._memory != expected:
-            self._fail("no byte without the right", f"byte {first_difference(self._memory, expected)}")
+            at = first_difference(bytes(self._memory), bytes(expected))
+            self._fail("no byte without the right", f"byte {at} of its memory")
         self._hang_up()
         for region in self._regions:
             try:

@@ -1,0 +1,31 @@
+"""Examples are programs that run as they stand, with the adapter inside and in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_memory_windows_give_and_take_rights(mode):
+    environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "memory_windows.py")], env=environment, capture_output=True,
+        text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0
+    # the adapter may warn of the request that comes too late
+    assert done.stderr in ("", "an adapter has refused 1 requests of peers for their keys\n")
+    told = [line.partition(":")[::2] for line in done.stdout.splitlines()]
+    assert [what for what, _ in told] == [
+        "bind", "write", "move", "write", "the region is in use", "unbind", "bind", "write", "received",
+        "write",
+    ]  # fmt: skip
+    assert "Errno: 16" in told[4][1]
+    assert told[8][1] == " b'done' and the key is dead: True"
+    assert told[9][1] == " Remote access error"
+    assert all(" Success" in what for _, what in told[:4] + told[5:8])
