@@ -68,6 +68,10 @@ class Session:
             raise GuestError(f"the guest is gone: {text}")
         return kind, text
 
+    def ended(self) -> bool:
+        """Whether its last line has come."""
+        return self.status is not None or any(kind == "status" for kind, _ in list(self.lines.queue))
+
     def write(self, text: str) -> None:
         """Give ``text`` to its standard input."""
         self.guest.ask(id=self.number, do="input", text=text)

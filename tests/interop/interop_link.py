@@ -110,7 +110,7 @@ class Link:
     ) -> None:
         requester.ask("reset")
         responder.ask("reset")
-        ours, theirs = (str(ipaddress.IPv6Address(_mapped(address))) for address in addresses)
+        ours, theirs = (canonical(address) for address in addresses)
         self.requester, self.responder = End(requester, ours), End(responder, theirs)
         self.setting = setting
         self.service = service
@@ -127,11 +127,12 @@ class Link:
         for end in (self.requester, self.responder):
             words = {"srq": self.srq} if end is self.responder else {}
             end.qps[name] = end.ask("qp", name=name, service=self.service, depth=self.depth, **words)["qpn"]
-        for end, other, sends, expects in (
-            (self.requester, self.responder, psn, psn ^ 0xFF),
-            (self.responder, self.requester, psn ^ 0xFF, psn),
-        ):
-            self.connect(end, other, name, sends, expects)
+        self.join(name, psn)
+
+    def join(self, name: str, psn: int) -> None:
+        """Take both queue pairs to RTS, towards each other."""
+        self.connect(self.requester, self.responder, name, psn, psn ^ 0xFF)
+        self.connect(self.responder, self.requester, name, psn ^ 0xFF, psn)
 
     def connect(self, end: End, other: End, name: str, sq_psn: int, rq_psn: int) -> None:
         """Take one end's queue pair to RTS."""
@@ -174,5 +175,6 @@ class Link:
         return self.responder.completions(f"{name}:receive", statuses or (SUCCESS,), patience_s)
 
 
-def _mapped(address: str) -> str:
-    return address if ":" in address else f"::ffff:{address}"
+def canonical(address: str) -> str:
+    """The GID of an address as a peer's ``gids`` have it."""
+    return str(ipaddress.IPv6Address(address if ":" in address else f"::ffff:{address}"))

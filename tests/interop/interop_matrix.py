@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interop_guest import GuestError
+from interop_guest import Guest, GuestError
 from interop_link import CellError, Link, Setting
 from interop_peer import Peer, PeerError
 
 SETTINGS = tuple(Setting(version, mtu) for version in (4, 6) for mtu in (1024, 4096))
+SHORT_SETTINGS = (SETTINGS[0], SETTINGS[-1])
 DIRECTIONS = ("ours→kernel", "kernel→ours")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the matrix.  ``core``: part of the short run; ``settings`` empty: all."""
+    """One row of the matrix.  ``core``: part of the short run."""
 
     name: str
     work: Callable[[Case], None]
     core: bool = True
     settings: tuple[Setting, ...] = SETTINGS
+    directions: tuple[str, ...] = DIRECTIONS
 
 
 CELLS: dict[str, Cell] = {}
@@ -49,6 +52,7 @@ class Case:
     addresses: tuple[str, str]
     setting: Setting
     ours_asks: bool
+    sides: Sides
 
     def link(self, service: str = "RC", **options: Any) -> Link:
         """A connected pair, the first thing that a cell makes."""
@@ -65,30 +69,45 @@ class Outcome:
     reason: str
     elapsed_s: float
 
+    @property
+    def title(self) -> str:
+        """Cell, setting and direction."""
+        return f"{self.cell}, {self.setting}, {self.direction}"
+
 
 @dataclass
 class Sides:
-    """The kernel's side and ours, ours once for each IP version, with the addresses of both."""
+    """The kernel's side and ours, ours once for each IP version, with the addresses of both.
 
+    ``start_ours`` starts softhca's command with a device on the address of an IP version, ``wait_listening``
+    waits until a process of our side listens on a TCP port.  ``restart`` kills a side's program and starts it
+    again; ``connect_cable`` joins the guest to the network, or cuts it off.
+    """
+
+    guest: Guest
     kernel: Peer
     ours: dict[int, Peer]
     kernel_addresses: dict[int, str]
     our_addresses: dict[int, str]
+    start_ours: Callable[[int, Sequence[str]], subprocess.Popen[str]]
+    wait_listening: Callable[[int], None]
+    restart: Callable[[Peer], None]
+    connect_cable: Callable[[bool], None]
 
     def case(self, setting: Setting, direction: str) -> Case:
         """The case of a setting and direction."""
         ours, kernel = self.ours[setting.version], self.kernel
         ends = (self.our_addresses[setting.version], self.kernel_addresses[setting.version])
         if direction == DIRECTIONS[0]:
-            return Case(ours, kernel, ends, setting, True)
-        return Case(kernel, ours, ends[::-1], setting, False)
+            return Case(ours, kernel, ends, setting, True, self)
+        return Case(kernel, ours, ends[::-1], setting, False, self)
 
 
-def run(sides: Sides, cells: Iterable[Cell], directions: Iterable[str] = DIRECTIONS) -> Iterator[Outcome]:
-    """Every cell in each of its settings and each direction."""
+def run(sides: Sides, cells: Iterable[Cell], settings: Sequence[Setting] = SETTINGS) -> Iterator[Outcome]:
+    """Every cell in those of its settings that are among ``settings``, in each direction."""
     for each in cells:
-        for setting in each.settings:
-            for direction in directions:
+        for setting in (one for one in each.settings if one in settings):
+            for direction in each.directions:
                 yield attempt(each, sides.case(setting, direction), direction)
 
 
@@ -98,7 +117,7 @@ def attempt(each: Cell, case: Case, direction: str) -> Outcome:
     reason = ""
     try:
         each.work(case)
-    except (CellError, PeerError, GuestError) as error:
+    except (CellError, PeerError, GuestError, subprocess.TimeoutExpired) as error:
         reason = str(error)
     except Exception:  # a fault of the cell itself: the others still run
         reason = traceback.format_exc()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from interop_packages import Unavailable
 
 MTU_BYTES = 9000
+LISTEN_S = 60.0
+PEER_HOST, GUEST_HOST, COMMAND_HOST = 1, 2, 101
+"""The last bytes of addresses: our program's, the first guest's (others count on), and our commands'."""
 BRIDGE = "guests"
 PREFIX_V4, PREFIX_V6 = "10.77.0", "fd00:77:"
 
 
 def address(host: int, version: int) -> str:
-    """The address of a host: 1 is this machine's end, guests have 2, 3 …"""
+    """The address of a host."""
     return f"{PREFIX_V4}.{host}" if version == 4 else f"{PREFIX_V6}:{host}"
 
 
@@ -43,8 +47,9 @@ class Network:
             self._inside("link", "set", "lo", "up")
             self._inside("link", "add", BRIDGE, "type", "bridge", "forward_delay", "0", "mcast_snooping", "0")
             self._inside("link", "set", BRIDGE, "mtu", str(MTU_BYTES), "up")
-            self._inside("address", "add", f"{address(1, 4)}/24", "dev", BRIDGE)
-            self._inside("address", "add", f"{address(1, 6)}/64", "dev", BRIDGE, "nodad")
+            for host in (PEER_HOST, COMMAND_HOST):
+                self._inside("address", "add", f"{address(host, 4)}/24", "dev", BRIDGE)
+                self._inside("address", "add", f"{address(host, 6)}/64", "dev", BRIDGE, "nodad")
         except BaseException:
             self.close()
             raise
@@ -61,12 +66,22 @@ class Network:
         self._inside("link", "set", name, "mtu", str(MTU_BYTES), "master", BRIDGE, "up")
         return [
             "-netdev", f"tap,id=net,ifname={name},script=no,downscript=no",
-            "-device", f"virtio-net-pci,netdev=net,mac=02:00:00:00:77:{host:02x},host_mtu={MTU_BYTES},romfile=",
+            "-device",
+            f"virtio-net-pci,netdev=net,mac=02:00:00:00:77:{host:02x},host_mtu={MTU_BYTES},romfile=",
         ]  # fmt: skip
 
-    def cut(self, host: int, connected: bool = False) -> None:
-        """Cut the link of guest ``host``, or join it again."""
+    def connect_cable(self, host: int, connected: bool) -> None:
+        """Join guest ``host`` to the bridge, or cut it off."""
         self._inside("link", "set", f"guest{host}", "up" if connected else "down")
+
+    def wait_listening(self, port: int) -> None:
+        """Wait until somebody in the namespace listens on a TCP port; `Unavailable` after ``LISTEN_S``."""
+        wanted = f"0*:{port:04X} 0*:0000 0A"
+        argv = [*self.prefix, "grep", "-qi", wanted, "/proc/net/tcp", "/proc/net/tcp6"]
+        deadline_s = time.monotonic() + LISTEN_S
+        while subprocess.run(argv, check=False, stderr=subprocess.DEVNULL).returncode:
+            if time.monotonic() > deadline_s:
+                raise Unavailable(f"nobody listens on port {port}")
 
     def close(self) -> None:
         """Remove the namespace; may be called again."""

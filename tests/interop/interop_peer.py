@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from interop_guest import Guest, GuestError
 
 PROGRAM = Path(__file__).parent / "guest" / "peer.py"
-START_S = 60.0
-ANSWER_S = 120.0
+START_S = 120.0
+END_S = 10.0
+ANSWER_S = 180.0
 
 
 class PeerError(Exception):
@@ -56,8 +58,11 @@ class GuestChannel:
 
     def close(self) -> None:
         """End the program."""
-        if self.session.status is None:
-            self.session.kill()
+        with contextlib.suppress(GuestError):
+            if self.session.status is None:
+                self.session.kill()
+                while self.session.take(END_S) is not None:
+                    pass
 
 
 class ProcessChannel:
@@ -103,9 +108,14 @@ class ProcessChannel:
 class Peer:
     """One side.  Every word of the program is a method; ``gids`` are its GIDs with their indexes."""
 
-    def __init__(self, name: str, channel: _Channel) -> None:
+    def __init__(self, name: str, start: Callable[[], _Channel]) -> None:
         self.name = name
-        self.channel = channel
+        self._start = start
+        self.start()
+
+    def start(self) -> None:
+        """Start the program."""
+        self.channel = self._start()
         self._answer(START_S)
         self.gids: dict[str, int] = self.ask("gids")["gids"]
 

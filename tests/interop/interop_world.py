@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from interop_guest import Guest
 from interop_image import Bootable, Images
 from interop_matrix import Sides
-from interop_network import MTU_BYTES, Network, address
+from interop_network import COMMAND_HOST, GUEST_HOST, MTU_BYTES, PEER_HOST, Network, address
 from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_command, our_environment
 
-GUEST_HOST = 2
+ADD_RXE = ("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0")
 GUEST_PROGRAM = "/guest/peer.py"
 
 
@@ -21,9 +25,9 @@ def configure(guest: Guest, host: int) -> None:
         f"ip link set eth0 mtu {MTU_BYTES} up",
         f"ip address add {address(host, 4)}/24 dev eth0",
         f"ip address add {address(host, 6)}/64 dev eth0 nodad",
-        "rdma link add rxe0 type rxe netdev eth0",
     ):
         guest.run(*command.split())
+    guest.run(*ADD_RXE)
 
 
 class World:
@@ -39,28 +43,53 @@ class World:
                 )
             )  # fmt: skip
             configure(self.guest, GUEST_HOST)
-            kernel_side = Peer("kernel", GuestChannel(self.guest, ["python3", GUEST_PROGRAM]))
+            kernel_side = Peer("kernel", partial(GuestChannel, self.guest, ["python3", GUEST_PROGRAM]))
             stack.callback(kernel_side.close)
             ours = {}
             for version in (4, 6):
                 ours[version] = self.our_peer(version)
                 stack.callback(ours[version].close)
             self.sides = Sides(
-                kernel_side, ours,
+                self.guest, kernel_side, ours,
                 {version: address(GUEST_HOST, version) for version in ours},
-                {version: address(1, version) for version in ours},
+                {version: address(PEER_HOST, version) for version in ours},
+                self.start_ours,
+                self.network.wait_listening,
+                self.restart,
+                partial(self.network.connect_cable, GUEST_HOST),
             )  # fmt: skip
             self._stack = stack.pop_all()
 
-    def devices(self, version: int) -> str:
-        """Our ``SOFTHCA_DEVICES`` on the address of an IP version."""
-        own = address(1, version)
+    def restart(self, peer: Peer) -> None:
+        """Kill a side's program and start it again; the guest's adapter is made anew, too, so that it
+        counts its queue pairs as it did.
+        """
+        peer.close()
+        if peer is self.sides.kernel:
+            self.guest.run("rdma", "link", "delete", "rxe0")
+            self.guest.run(*ADD_RXE)
+        peer.start()
+
+    @staticmethod
+    def devices(host: int, version: int) -> str:
+        """Our ``SOFTHCA_DEVICES`` on the address ``host`` of an IP version."""
+        own = address(host, version)
         return f"softhca0=udp:{own}" if version == 4 else f"softhca0=udp:[{own}]"
 
     def our_peer(self, version: int) -> Peer:
         """The program on our side, in the namespace."""
         argv = [*self.network.prefix, *our_command(PROGRAM)]
-        return Peer("softhca", ProcessChannel(argv, our_environment(self.devices(version))))
+        return Peer(
+            "softhca", partial(ProcessChannel, argv, our_environment(self.devices(PEER_HOST, version)))
+        )
+
+    def start_ours(self, version: int, words: Sequence[str]) -> subprocess.Popen[str]:
+        """Start softhca's command in the namespace."""
+        return subprocess.Popen(
+            [*self.network.prefix, sys.executable, "-m", "softhca", *words],
+            env=our_environment(self.devices(COMMAND_HOST, version)), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Take everything down."""

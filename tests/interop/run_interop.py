@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-import interop_cells_rc  # noqa: F401    (registers its cells)
+import interop_cells  # noqa: F401    (registers them)
 from interop_image import Bootable, Images, images
 from interop_matrix import CELLS, DIRECTIONS, SETTINGS, Cell, Outcome, Setting, run
 from interop_network import unavailable
@@ -28,7 +28,10 @@ PASSED, FAILED, ABSENT = "[green]✓[/]", "[bold red]✗[/]", "–"
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel", choices=(*KERNELS, "all"), default="all", help="series (default all)")
-    parser.add_argument("--core", action="store_true", help="only the cells of the short run")
+    parser.add_argument("--core", action="store_true", help="only the cells of `make test`")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="tell each result as soon as it is there"
+    )
     parser.add_argument("--refresh", action="store_true", help="ask the archive for newer packages now")
     parser.add_argument(
         "cells", nargs="*", metavar="WORD", help="only cells whose name has one of these words"
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = images(CONSOLE.print, args.refresh)
         chosen = list(KERNELS) if args.kernel == "all" else [args.kernel]
         cells = [each for each in CELLS.values() if _wanted(each, args)]
-        outcomes = [outcome for series in chosen for outcome in _kernel(found, series, cells)]
+        outcomes = [outcome for series in chosen for outcome in _kernel(found, series, cells, args.verbose)]
     except Unavailable as error:
         CONSOLE.print(f"interop: skipped: {error}", style="yellow")
         return 2
@@ -61,7 +64,7 @@ def _wanted(each: Cell, args: argparse.Namespace) -> bool:
     return (each.core or not args.core) and (not args.cells or any(word in each.name for word in args.cells))
 
 
-def _kernel(found: Images, series: str, cells: Sequence[Cell]) -> list[Outcome]:
+def _kernel(found: Images, series: str, cells: Sequence[Cell], verbose: bool) -> list[Outcome]:
     """The matrix with one kernel, printed."""
     kernel: Bootable | None = found.kernels.get(series)
     if kernel is None:
@@ -73,13 +76,12 @@ def _kernel(found: Images, series: str, cells: Sequence[Cell]) -> list[Outcome]:
         outcomes = []
         for outcome in run(world.sides, cells):
             outcomes.append(outcome)
-            status.update(f"Linux {kernel.version}: {outcome.cell} {outcome.setting} {outcome.direction}")
+            if outcome.reason:
+                CONSOLE.print(f"✗ {outcome.title}: {outcome.reason}", style="red", markup=False)
+            elif verbose:
+                CONSOLE.print(f"✓ {outcome.title}: {outcome.elapsed_s:.1f} s", markup=False)
+            status.update(f"Linux {kernel.version}: {outcome.title}")
     CONSOLE.print(table(kernel.version, outcomes))
-    for outcome in outcomes:
-        if outcome.reason:
-            CONSOLE.print(
-                f"{outcome.cell}, {outcome.setting}, {outcome.direction}: {outcome.reason}", style="red"
-            )
     return outcomes
 
 

@@ -101,6 +101,16 @@ class Peer:
         region = self.memories[name]
         return memoryview((ctypes.c_char * region.length).from_address(region.buf)).cast("B")
 
+    def fill(self, name: str, seed: int) -> dict[str, Any]:
+        """Fill a memory anew."""
+        self.view(name)[:] = pattern(seed, self.memories[name].length)
+        return {}
+
+    def zero(self, name: str) -> dict[str, Any]:
+        """Fill a memory with zeros."""
+        self.view(name)[:] = bytes(self.memories[name].length)
+        return {}
+
     def forget(self, name: str) -> dict[str, Any]:
         """Deregister memory."""
         self.memories.pop(name).close()
@@ -225,6 +235,11 @@ class Peer:
         """A completion as numbers."""
         names = ("wr_id", "status", "opcode", "byte_len", "wc_flags", "imm_data", "src_qp", "qp_num")
         return {name: int(getattr(completion, name)) for name in names}
+
+    def to_reset(self, name: str) -> dict[str, Any]:
+        """Take a queue pair back to RESET."""
+        self.qps[name].modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        return {}
 
     def state(self, name: str) -> dict[str, Any]:
         """The state of a queue pair as the device says it."""

@@ -1,0 +1,18 @@
+"""Importing this module registers every cell of the matrix, in the order of its table."""
+
+# ruff: noqa: I001
+import interop_cells_rc
+import interop_cells_unreliable
+import interop_cells_refused
+import interop_cells_programs
+import interop_cells_netem
+import interop_cells_failures
+
+__all__ = [
+    "interop_cells_failures",
+    "interop_cells_netem",
+    "interop_cells_programs",
+    "interop_cells_rc",
+    "interop_cells_refused",
+    "interop_cells_unreliable",
+]
