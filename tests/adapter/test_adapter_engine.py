@@ -214,14 +214,13 @@ def test_every_segment_of_a_run_is_judged_by_itself(target):
 # IPv4 identification
 
 
-def send_identified(world, left, right, qp, psn, identification, damage=False):
-    data = signed(
-        write_packet(right, qp, psn=psn), left.node.gid, right.node.gid, identification=identification
-    )
+def send_identified(world, left, right, qp, psn, identification, damage=False, port=PORT):
+    packet = write_packet(right, qp, psn=psn)
+    data = signed(packet, left.node.gid, right.node.gid, port, identification)
     if damage:
         data = data[:30] + bytes([data[30] ^ 1]) + data[31:]
     before = right.device.query_counters()["packets_received"]
-    world.inject(right.node, data, left.node.gid)
+    world.inject(right.node, data, left.node.gid, port=port)
     return right.device.query_counters()["packets_received"] - before == 1
 
 
@@ -258,6 +257,44 @@ def test_a_jump_of_the_identification_costs_one_packet(target):
     assert not send_identified(world, left, right, qp, 101, 30_000)
     assert send_identified(world, left, right, qp, 101, 30_001)
     assert send_identified(world, left, right, qp, 102, 30_002)
+
+
+def test_flows_of_one_sender_count_together(target):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 5000)
+    assert send_identified(world, left, right, qp, 101, 20_000, port=PORT + 1)
+    assert send_identified(world, left, right, qp, 102, 20_001)
+
+
+def test_a_flow_that_leaves_it_zero_does_not_count_with_its_sender(target):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 0)
+    assert send_identified(world, left, right, qp, 101, 20_000, port=PORT + 1)
+    assert not send_identified(world, left, right, qp, 102, 20_001)
+
+
+@pytest.mark.parametrize(("idle_ms", "taken"), [(1000, False), (10_600, True)])
+def test_the_identification_of_an_idle_sender_may_have_grown(target, idle_ms, taken):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 5000)
+    world.now += idle_ms * 1_000_000
+    assert send_identified(world, left, right, qp, 101, 5000 + 4096 + 20_000) is taken
+
+
+def test_an_idle_sender_that_leaves_it_zero_is_not_believed_another(target):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 0)
+    world.now += 60_000_000_000
+    assert not send_identified(world, left, right, qp, 101, 5000)
+
+
+def test_the_table_of_senders_is_bounded():
+    world = World()
+    end = End(world.add(1, max_sources=8))
+    for number in range(2, 50):
+        world.inject(end.node, bytes(32), gid(number))
+    assert len(end.node.adapter.port.senders) == 8
+    world.close()
 
 
 def test_the_table_of_sources_is_bounded():

@@ -77,8 +77,8 @@ def cut(case: Case) -> None:
 
 @cell("peer killed under way", settings=SHORT_SETTINGS)
 def killed(case: Case) -> None:
-    """The responder's process is killed, and another one has a queue pair of the same number, joined to the old
-    requester with other PSNs: the old requests fail, and new connections work.
+    """The responder's process is killed, and another one has a queue pair of the same number, joined to the
+    old requester with other PSNs: the old requests fail, and new connections work.
     """
     link = _under_way(case)
     old = link.responder.qps["qp"]
@@ -113,8 +113,8 @@ def stale(case: Case) -> None:
         link.connect(link.responder, link.requester, "qp", sq_psn=psn ^ 0xFF, rq_psn=psn)
         link.send(1, "write", [["from", 0, 8]], **where)
         found = link.requester.ask("poll", name="qp", count=1, patience_s=PATIENCE_S)["completions"]
-        # Behind: our responder acknowledges a duplicate with its last PSN, and the kernel's requester takes an
-        # acknowledgement of what it has never sent for one of all that it has.
+        # Behind: our responder acknowledges a duplicate with its last PSN, and the kernel's requester takes
+        # an acknowledgement of what it has never sent for one of all that it has.
         fooled = shift > 0 and not case.ours_asks
         expect("statuses", [each["status"] for each in found], [SUCCESS if fooled else RETRY_EXCEEDED])
         link.responder.empty("to", 0, 64)

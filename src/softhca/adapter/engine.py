@@ -289,7 +289,7 @@ class Adapter(Environment):
             return _TRUNCATED
         if n & 3:
             return _LENGTH
-        reason = source.check(arrival.address + offset, n)
+        reason = source.check(arrival.address + offset, n, now)
         if reason:
             return reason
         reason = self._view.decode(arrival.data, offset, n)

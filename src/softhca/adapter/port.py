@@ -43,7 +43,9 @@ PORT_ACTIVE = 4
 MANAGEMENT_LANE = 15
 
 _DROP_ICRC = cython.declare(cython.int, DROP_ICRC)
-_WINDOW = cython.declare(cython.uint, IDENTIFICATION_WINDOW)
+_WINDOW = cython.declare(cython.ulonglong, IDENTIFICATION_WINDOW)
+# Linux lets an identification grow by up to one a clock tick, of 1 ms at least, while nothing is sent.
+_GROWTH_SHIFT = cython.declare(cython.int, 19)  # one in 0.52 ms
 _ROCE_V4 = cython.declare(cython.int, 1)
 _NATIVE_FRAMING = cython.declare(cython.int, 0)
 _DROP_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
@@ -58,22 +60,36 @@ _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DEFAULT_PREFIX = cython.declare(bytes, DEFAULT_GID_PREFIX.to_bytes(8, "big"))
 
 
+class Sender:
+    """An address that packets come from: what one of its flows used last as IPv4 identification (−1: none that
+    is counted), and when.  Linux counts one for each pair of addresses, whatever the port.
+    """
+
+    def __init__(self):
+        self.identification = -1
+        self.seen_ns = 0
+
+
 class Source:
     """One flow that packets come from (address and UDP port), and how its ICRC is checked.
 
     A socket does not show the IPv4 identification that the ICRC covers.  0 is tried first; else it is
     recovered from the CRC's difference, which lets one damaged packet in 2^16 pass.  So what is recovered
-    must lie near what the same sender used last (``IDENTIFICATION_WINDOW`` either way); a sender that jumps
-    is believed when a second packet lies near the first one behind the jump, at the price of that first one.
+    must lie near what the same flow, or another of its ``sender``'s, used last (``IDENTIFICATION_WINDOW``
+    either way, and more with the time since, in which Linux lets it grow by chance).  A flow that jumps is
+    believed when a second packet lies near the first one behind the jump, at the price of that first one.
     """
 
-    def __init__(self, route, counters):
+    def __init__(self, route, counters, sender):
         self.route = route
         self.counters = counters
+        self.sender = sender
         self.identification = -1
+        self.seen_ns = 0
+        self.counts = False
         self.candidate = -1
 
-    def check(self, address, n):
+    def check(self, address, n, now):
         """0 when the packet BTH…ICRC, ``n`` bytes at ``address``, is sound, else ``DROP_ICRC``."""
         found: cython.int
         difference: cython.uint = syndrome(self.route, address, n)
@@ -84,23 +100,36 @@ class Source:
             return 0
         if self.route.framing != _ROCE_V4:
             return _DROP_ICRC
-        found = recover(self.route, difference, n, self.identification, _WINDOW)
-        if found < 0 and self.identification >= 0:
-            found = self._jump(difference, n)
-        if found < 0:
+        found = recover(self.route, difference, n)
+        if found < 0 or not (self.identification < 0 or self._expects(found, now) or self._jumps(found)):
             return _DROP_ICRC
-        self.identification = found
+        self.counts = True
+        self.identification = self.sender.identification = found
+        self.seen_ns = self.sender.seen_ns = now
         self.counters.identifications_recovered += 1
         return 0
 
-    def _jump(self, difference, n):
-        """The identification of a packet that lies near the last one that was refused; −1 otherwise."""
-        found: cython.int = recover(self.route, difference, n, self.candidate, _WINDOW)
-        if found >= 0 and self.candidate >= 0:
+    def _expects(self, found, now):
+        """Whether an identification lies near the last one of this flow, or of any of its sender's."""
+        if not self.counts:
+            return _near(found, self.identification, _WINDOW)
+        if _near(found, self.identification, _WINDOW + ((now - self.seen_ns) >> _GROWTH_SHIFT)):
+            return True
+        return _near(found, self.sender.identification, _WINDOW + ((now - self.sender.seen_ns) >> _GROWTH_SHIFT))
+
+    def _jumps(self, found):
+        """Whether an identification lies near the last one that was refused; if not, it is the one refused."""
+        if self.candidate >= 0 and _near(found, self.candidate, _WINDOW):
             self.candidate = -1
-            return found
-        self.candidate = recover(self.route, difference, n)
-        return -1
+            return True
+        self.candidate = found
+        return False
+
+
+def _near(found, last, window):
+    """Whether two identifications are at most ``window`` apart, either way, modulo 2^16."""
+    distance: cython.uint = (found - last) & 0xFFFF
+    return distance <= window or 0x10000 - distance <= window
 
 
 class Port:
@@ -119,6 +148,7 @@ class Port:
         self.pkeys = config.pkeys
         self.overhead_for = overhead_for
         self.sources = {}
+        self.senders = {}
         self.windows = {}
         self.last_source = None
         self.lid = config.lid
@@ -271,12 +301,21 @@ class Port:
                 route = Route(arrival.framing, arrival.source, arrival.destination, arrival.source_port)
             except (ValueError, TypeError):
                 return None
-            source = Source(route, self.counters)
+            source = Source(route, self.counters, self._sender(arrival.source))
             if len(self.sources) >= self.config.max_sources:
                 self.sources.pop(next(iter(self.sources)))
         self.sources[key] = source
         self.last_source = source
         return source
+
+    def _sender(self, address):
+        """What the flows of an address share."""
+        sender: Sender = self.senders.get(address)
+        if sender is None:
+            if len(self.senders) >= self.config.max_sources:
+                self.senders.pop(next(iter(self.senders)))
+            sender = self.senders[address] = Sender()
+        return sender
 
     def window_for(self, peer):
         """The window towards a peer (``Route.peer``), one for all queue pairs.

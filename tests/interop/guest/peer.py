@@ -241,6 +241,11 @@ class Peer:
         self.qps[name].modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
         return {}
 
+    def counters(self) -> dict[str, Any]:
+        """Counters of the device, where its verbs have them."""
+        ask = getattr(self.context, "query_counters", dict)
+        return {"counters": dict(ask())}
+
     def state(self, name: str) -> dict[str, Any]:
         """The state of a queue pair as the device says it."""
         attributes, _ = self.qps[name].query(e.IBV_QP_STATE)
