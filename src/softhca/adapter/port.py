@@ -61,8 +61,8 @@ _DEFAULT_PREFIX = cython.declare(bytes, DEFAULT_GID_PREFIX.to_bytes(8, "big"))
 
 
 class Sender:
-    """An address that packets come from: what one of its flows used last as IPv4 identification (−1: none that
-    is counted), and when.  Linux counts one for each pair of addresses, whatever the port.
+    """An address that packets come from: what one of its flows used last as IPv4 identification (−1: none
+    that is counted), and when.  Linux counts one for each pair of addresses, whatever the port.
     """
 
     def __init__(self):
@@ -113,12 +113,14 @@ class Source:
         """Whether an identification lies near the last one of this flow, or of any of its sender's."""
         if not self.counts:
             return _near(found, self.identification, _WINDOW)
-        if _near(found, self.identification, _WINDOW + ((now - self.seen_ns) >> _GROWTH_SHIFT)):
+        growth: cython.ulonglong = (now - self.seen_ns) >> _GROWTH_SHIFT
+        if _near(found, self.identification, _WINDOW + growth):
             return True
-        return _near(found, self.sender.identification, _WINDOW + ((now - self.sender.seen_ns) >> _GROWTH_SHIFT))
+        growth = (now - self.sender.seen_ns) >> _GROWTH_SHIFT
+        return _near(found, self.sender.identification, _WINDOW + growth)
 
     def _jumps(self, found):
-        """Whether an identification lies near the last one that was refused; if not, it is the one refused."""
+        """Whether an identification lies near the last one that was refused; if not, it is that."""
         if self.candidate >= 0 and _near(found, self.candidate, _WINDOW):
             self.candidate = -1
             return True
