@@ -1,4 +1,4 @@
-"""A walker over domains, regions, queue pairs and pageable memory, judged by a model of what each call gives.
+"""A walker over domains, regions, windows, queue pairs and pageable memory, judged by a model of each call.
 
 ``python paging_walk.py --steps 1000000 --seed 1``: two adapters in virtual time; each step is one call, many
 wrong on purpose, and must give the status that the model says; a refused one changes nothing.  Bytes are
@@ -19,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "adapter"))
 
 from adapter_world import ALL_RIGHTS, FETCH_ADD, READ, WRITE, End, World, join, post
+from window_walk import Window, WindowSteps
 
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import PageableMemory
@@ -76,8 +77,10 @@ class Pair:
         self.pending: tuple[Region, int, int, int] | None = None
 
 
-class Walk:
+class Walk(WindowSteps):
     """The walker; ``step`` takes one."""
+
+    OPCODES = (WRITE, READ, FETCH_ADD)
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -88,6 +91,7 @@ class Walk:
         self.regions: list[Region] = []
         self.memories: list[Memory] = []
         self.pairs: list[Pair] = []
+        self.windows: list[Window] = []
         self.dead_keys: list[int] = [0x1234_5600]
         self.dead_handles: list[int] = [10**6]
         self.stopped = False
@@ -139,8 +143,8 @@ class Walk:
 
     def try_dealloc_pd(self) -> None:
         pd = self.draw.choice([*self.pds, 77_777])
-        used = any(each.pd == pd for each in (*self.regions, *self.pairs)) or pd == self.target.pd
-        code = EINVAL if pd == 77_777 else EBUSY if used else 0
+        used = {each.pd for each in (*self.regions, *self.pairs, *self.windows)} | {self.target.pd}
+        code = EINVAL if pd == 77_777 else EBUSY if pd in used else 0
         self.expect(code, "dealloc_pd", self.device.dealloc_pd, pd)
         if code == 0:
             self.pds.remove(pd)
@@ -150,12 +154,13 @@ class Walk:
             return
         access, possible = self.rights()
         pd = 77_777 if self.chance(8) else self.draw.choice(self.pds)
-        memory = self.draw.choice([*self.memories, None])
+        memory = self.draw.choice([*self.memories, None, None])
         length = len(memory.bytes) if memory else self.draw.randrange(1, 9000)
         va = self.draw.randrange(1, 1 << 20) << 12
         region = Region(pd, access, va, None, memory, 0 if memory else length)
         code = EINVAL if pd == 77_777 or not possible else 0
         if memory is None:
+            region.access = access = access | MW_BIND * self.chance(70)
             call, how = self.device.reg_mr, (pd, 0, length, access, va, region.buffer)
         else:
             if self.chance(5) and code == 0:
@@ -170,6 +175,9 @@ class Walk:
             self.expect(EINVAL, "dereg", self.device.dereg_mr, self.draw.choice(self.dead_handles))
             return
         region = self.draw.choice(self.regions)
+        if self.windows_of(region):
+            self.expect(EBUSY, "dereg", self.device.dereg_mr, region.key.handle)
+            return
         self.settle(lambda pair: pair.pending is not None and pair.pending[0] is region)
         self.expect(0, "dereg", self.device.dereg_mr, region.key.handle)
         self.bury(region)
@@ -206,6 +214,10 @@ class Walk:
         pair.right.destroy()
         self.take()
         self.ended.pop(pair.left.number, None)
+        self.target.cq.poll(16)
+        for window in self.windows:
+            if window.pair is pair:
+                self.unbind(window)
         self.pairs.remove(pair)
         self.count("pair ends held" if pair.pending else "pair ends")
 
@@ -354,8 +366,14 @@ class Walk:
 
     try_request.weight = 60  # type: ignore[attr-defined]
 
-    def verdict(self, opcode: int, key: int, va: int, length: int, region: Region | None, pair: Pair) -> int:
+    def verdict(self, opcode: int, key: int, va: int, length: int, region: Region | None, pair: Pair,
+                window: Window | None = None) -> int:
         """The status that a request must end with."""
+        if window is not None:
+            assert region is not None
+            fits = va - region.va - window.offset + length <= window.length
+            mine = window.pd == pair.pd and window.pair in (None, pair)
+            return OK if mine and fits and window.access & NEEDS[opcode] else ACCESS_ERROR
         if region is None or key != region.key.rkey or region.pd != pair.pd:
             return ACCESS_ERROR
         rights = region.access & (region.memory.rights if region.memory else ALL_RIGHTS)
@@ -363,7 +381,8 @@ class Walk:
             return ACCESS_ERROR
         return OK
 
-    def request(self, opcode: int, key: int, va: int, length: int, region: Region | None) -> None:
+    def request(self, opcode: int, key: int, va: int, length: int, region: Region | None,
+                window: Window | None = None) -> None:
         """Post one, and see that it ends as it must, or waits as it must."""
         if region is not None and not any(pair.pd == region.pd for pair in self.pairs):
             self.make_pair(region.pd)
@@ -375,7 +394,11 @@ class Walk:
         if not free or (region is not None and any(region.bytes is each for each in others)):
             return
         pair = self.draw.choice(free)
-        status = self.verdict(opcode, key, va, length, region, pair)
+        if window is not None and (window.region is not region or self.chance(80)):
+            pair = window.pair if window.pair in free else pair
+        if window is not None and window.region is not region:  # it went with a pair that made room
+            return
+        status = self.verdict(opcode, key, va, length, region, pair, window)
         self.client.memory[pair.place : pair.place + length] = self.data(length)[:length]
         post(pair.left, opcode, [self.client.sge(pair.place, length)], va=va, rkey=key, compare=3)
         if status == OK:

@@ -5,6 +5,7 @@ from paging_walk import walk
 
 OFTEN = (
     "request 0", "request 10", "held", "migrate 0", "swap_in 0", "quiesce 16", "swap_out 16", "set_rights 0",
+    "bind 0", "bind 6", "dereg 16",
 )  # fmt: skip
 
 
