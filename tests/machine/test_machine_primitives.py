@@ -155,6 +155,16 @@ def test_copy_and_fill_touch_exactly_their_range(body: Any) -> None:
 
 
 @every_body
+def test_bytes_at_is_a_copy_of_exactly_its_range(body: Any) -> None:
+    memory = bytearray(range(100))
+    address = body.address_of(memory)
+    taken = body.bytes_at(address + 3, 50)
+    memory[:] = bytes(100)
+    assert taken == bytes(range(3, 53))
+    assert body.bytes_at(address, 0) == b""
+
+
+@every_body
 def test_copy_bears_overlap(body: Any) -> None:
     for shift in (3, -3):
         buffer = bytearray(random.Random(1).randbytes(5000))

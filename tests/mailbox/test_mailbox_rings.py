@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mailbox_rings import Ring, block_of
 
-from softhca.mailbox.blocks import CREDIT, DATA, EMPTY, FORMAT, LENGTH, OVERRUN, SKIP, STALE, TORN
+from softhca.mailbox.blocks import (
+    CREDIT,
+    DATA,
+    EMPTY,
+    FORMAT,
+    LENGTH,
+    OVERRUN,
+    REQUEST,
+    SKIP,
+    STALE,
+    TAKEN,
+    TORN,
+)
+from softhca.mailbox.hashes import Digest
 from softhca.mailbox.rings import Inbox
 from softhca.mailbox.terms import Terms
 
@@ -249,7 +262,7 @@ def test_skips_of_whole_laps_do_not_hold_the_reader():
     digest = terms.digest(bytes(range(1, 9)))
     looked = []
 
-    def write_next(data):
+    def write_next(data, _):
         proof = digest(data)
         looked.append(1)
         block = block_of(terms, 1 + 4 * len(looked), SKIP, b"")
@@ -259,7 +272,7 @@ def test_skips_of_whole_laps_do_not_hold_the_reader():
     block = block_of(terms, 1, SKIP, b"")
     ring.slot(0)[: len(block)] = block
 
-    inbox = Inbox(4, 64, terms.opener(write_next), ring.target.address, ring.sealer)
+    inbox = Inbox(4, 64, terms.opener(Digest(write_next, None)), ring.target.address, ring.sealer)
     assert inbox.look() == EMPTY
     assert len(looked) == 2
 
@@ -268,10 +281,24 @@ def test_take_all_stops_at_the_limit_and_at_the_end():
     ring = Ring(FOUR)
     ring.outbox.put_all(DATA, [b"a", b"b", b"c"], 0)
     ring.carry()
-    messages, kinds = [], []
-    assert ring.inbox.take_all(messages, kinds, 2) == 0
-    assert ring.inbox.take_all(messages, kinds, 9) == EMPTY
-    assert (messages, kinds) == ([b"a", b"b", b"c"], [DATA] * 3)
+    messages = []
+    assert ring.inbox.take_all(messages, 2, 4) == TAKEN
+    assert ring.inbox.take_all(messages, 9, 4) == EMPTY
+    assert messages == [b"a", b"b", b"c"]
+
+
+def test_take_all_stops_where_credit_is_owed_and_behind_what_is_no_message():
+    ring = Ring(Terms(slots=8))
+    ring.outbox.put_all(DATA, [b"a", b"b", b"c"], 0)
+    ring.outbox.put(REQUEST, (b"r",))
+    ring.outbox.put(DATA, (b"d",))
+    ring.carry()
+    messages = []
+    assert (ring.inbox.take_all(messages, 9, 2), messages) == (TAKEN, [b"a", b"b"])
+    ring.credit()
+    assert (ring.inbox.take_all(messages, 9, 8), messages) == (TAKEN, [b"a", b"b", b"c"])
+    assert (ring.opener.kind, ring.opener.message) == (REQUEST, b"r")
+    assert (ring.inbox.take_all(messages, 9, 8), messages) == (EMPTY, [b"a", b"b", b"c", b"d"])
 
 
 class RingAgainstAQueue(RuleBasedStateMachine):

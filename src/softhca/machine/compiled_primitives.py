@@ -86,6 +86,10 @@ def fill(dst, byte, n):
     memset(cython.cast(cython.p_void, dst), byte & 0xFF, n)
 
 
+def bytes_at(a, n):
+    return PyBytes_FromStringAndSize(cython.cast(cython.p_char, a), n)
+
+
 def map_pages(a, n, fd, offset):
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
                                       MAP_SHARED | MAP_FIXED, fd, offset)

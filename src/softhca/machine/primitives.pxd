@@ -1,4 +1,5 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
 from libc.string cimport memmove, memset
@@ -92,6 +93,7 @@ cpdef Py_ssize_t length_of(object buffer) except -1
 
 cpdef void copy(unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
 cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n) noexcept
+cpdef bytes bytes_at(unsigned long long a, Py_ssize_t n)
 
 cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept

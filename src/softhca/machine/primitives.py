@@ -166,6 +166,11 @@ def fill(dst: int, byte: int, n: int) -> None:
     _set(dst, byte & 0xFF, n)
 
 
+def bytes_at(a: int, n: int) -> bytes:
+    """``n`` bytes at an address, copied once into an object of their own."""
+    return ctypes.string_at(a, n)
+
+
 def map_pages(a: int, n: int, fd: int, offset: int) -> int:
     """Put ``n`` bytes of a file from ``offset`` on at address ``a``, shared and writable, in place of what
     is mapped there; 0 or −errno, and then what was there is still there.

@@ -1,4 +1,4 @@
-from softhca.machine.primitives cimport address_of, copy, length_of, load32, load64, store32, store64
+from softhca.machine.primitives cimport address_of, bytes_at, copy, length_of, load32, load64, store32, store64
 
 cdef class Sealer:
     cdef readonly unsigned long long address
@@ -6,10 +6,11 @@ cdef class Sealer:
     cdef bytearray _buffer
     cdef object _view
     cdef object _digest
+    cdef object _argument
     cdef object _indicator
     cdef Py_ssize_t _indicator_bytes
     cdef Py_ssize_t _digest_bytes
-    cdef Py_ssize_t _largest_bytes
+    cdef readonly Py_ssize_t largest_bytes
     cdef unsigned int _mark
     cpdef Py_ssize_t measure(self, tuple parts) except? -1
     cpdef bytes block(self, Py_ssize_t length)
@@ -21,10 +22,8 @@ cdef class Opener:
     cdef readonly unsigned int kind
     cdef readonly bytes message
     cdef readonly Py_ssize_t block_bytes
-    cdef bytearray _buffer
-    cdef object _view
     cdef object _digest
-    cdef unsigned long long _address
+    cdef object _argument
     cdef Py_ssize_t _digest_bytes
     cdef Py_ssize_t _indicator_bytes
     cdef Py_ssize_t _largest_bytes
@@ -34,4 +33,4 @@ cdef class Opener:
     cdef unsigned int _mark
     cpdef int open(self, unsigned long long address, Py_ssize_t room, unsigned long long sequence) except? -1
     cdef int _open(self, unsigned long long address, Py_ssize_t room, unsigned long long sequence) except? -1
-    cdef int _judge(self, unsigned long long sequence, Py_ssize_t length, Py_ssize_t covered) except? -1
+    cdef int _judge(self, bytes block, unsigned long long sequence, Py_ssize_t length, Py_ssize_t covered) except? -1

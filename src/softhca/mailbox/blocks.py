@@ -11,6 +11,7 @@ import cython
 
 from softhca.machine.primitives import (
     address_of,
+    bytes_at,
     copy,
     length_of,
     load32,
@@ -28,11 +29,14 @@ TAKEN, EMPTY, STALE, OVERRUN, LENGTH, ALGORITHM, FORMAT, TORN = 0, 1, 2, 3, 4, 5
 """What `Opener.open` found; all but TAKEN: no message, not yet or never."""
 VERDICTS = 8
 
+_SHORT = cython.declare(cython.Py_ssize_t, 2_048)
+"""Up to so many bytes, a copy costs less than a memoryview."""
 _HEADER = cython.declare(cython.Py_ssize_t, HEADER_BYTES)
 
 
 class Sealer:
-    """Makes blocks in a buffer of its own, at ``address``; ``room`` is the longest block in bytes.
+    """Makes blocks in a buffer of its own, at ``address``; ``room`` is the longest block in bytes,
+    ``largest_bytes`` the longest message.
 
     ``digest`` is the hash of the ring; the parts of a message are objects with the buffer protocol.
     """
@@ -42,11 +46,11 @@ class Sealer:
         self._buffer = bytearray(self.room + 8)
         self.address = address_of(self._buffer)
         self._view = memoryview(self._buffer)
-        self._digest = digest
+        self._digest, self._argument = digest
         self._digest_bytes = digest_bytes
         self._indicator = indicator
         self._indicator_bytes = len(indicator)
-        self._largest_bytes = largest_bytes
+        self.largest_bytes = largest_bytes
         self._mark = FORMAT_VERSION << 16 | algorithm
 
     def measure(self, parts):
@@ -54,7 +58,7 @@ class Sealer:
         n: cython.Py_ssize_t = 0
         for part in parts:
             n += length_of(part)
-        if n > self._largest_bytes:
+        if n > self.largest_bytes:
             return -1
         return _HEADER + n + self._indicator_bytes + self._digest_bytes
 
@@ -68,7 +72,7 @@ class Sealer:
         at: cython.Py_ssize_t = _HEADER
         for part in parts:
             n = length_of(part)
-            if at + n > _HEADER + self._largest_bytes:
+            if at + n > _HEADER + self.largest_bytes:
                 return -1
             if n:
                 copy(self.address + at, address_of(part, False), n)
@@ -79,13 +83,14 @@ class Sealer:
         if self._indicator_bytes:
             copy(self.address + at, address_of(self._indicator, False), self._indicator_bytes)
             at += self._indicator_bytes
-        proof = self._digest(self._view[:at])
+        covered = bytes_at(self.address, at) if at <= _SHORT else self._view[:at]
+        proof = self._digest(covered, self._argument)
         copy(self.address + at, address_of(proof, False), self._digest_bytes)
         return at + self._digest_bytes
 
     def block(self, length):
         """The first ``length`` bytes of the buffer."""
-        return bytes(self._view[:length])
+        return bytes_at(self.address, length)
 
 
 class Opener:
@@ -102,10 +107,7 @@ class Opener:
     ):
         self.looks = [0] * VERDICTS
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
-        self._buffer = bytearray(self.room + 8)
-        self._address = address_of(self._buffer)
-        self._view = memoryview(self._buffer)
-        self._digest = digest
+        self._digest, self._argument = digest
         self._digest_bytes = digest_bytes
         self._indicator_bytes = len(indicator)
         self._largest_bytes = largest_bytes
@@ -138,14 +140,14 @@ class Opener:
         covered = _HEADER + length + self._indicator_bytes
         if covered + self._digest_bytes > room:
             return LENGTH
-        copy(self._address, address, covered + self._digest_bytes)
-        return self._judge(sequence, length, covered)
+        return self._judge(bytes_at(address, covered + self._digest_bytes), sequence, length, covered)
 
-    def _judge(self, sequence, length, covered):
-        """The verdict on the private copy."""
-        mark: cython.uint = load32(self._address + 12)
+    def _judge(self, block, sequence, length, covered):
+        """The verdict on a private copy."""
+        at: cython.ulonglong = address_of(block, False)
+        mark: cython.uint = load32(at + 12)
         kind: cython.uint = mark >> 8 & 0xFF
-        if load64(self._address) != sequence or load32(self._address + 8) != length:
+        if load64(at) != sequence or load32(at + 8) != length:
             return TORN
         if mark & 0xFF != self._mark & 0xFF:
             return ALGORITHM
@@ -153,10 +155,10 @@ class Opener:
             return FORMAT
         if self._fixed_bytes >= 0 and length != self._fixed_bytes and kind == DATA:
             return LENGTH
-        proof = self._view[covered : covered + self._digest_bytes]
-        if not compare_digest(self._digest(self._view[:covered]), proof):
+        proven = block[:covered] if covered <= _SHORT else memoryview(block)[:covered]
+        if not compare_digest(self._digest(proven, self._argument), block[covered:]):
             return TORN
         self.kind = kind
-        self.message = bytes(self._view[_HEADER : _HEADER + length])
+        self.message = block[_HEADER : _HEADER + length]
         self.block_bytes = covered + self._digest_bytes
         return TAKEN

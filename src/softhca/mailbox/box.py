@@ -206,9 +206,32 @@ class Mailbox:
         self._progress()
         self._settle()
         messages: list[bytes] = []
-        while len(messages) < limit and self._look() == TAKEN:
-            messages.append(bytes(self._opener.message))
+        if self._requests.pending:
+            while len(messages) < limit and self._look() == TAKEN:
+                messages.append(bytes(self._opener.message))
+            return messages
+        while len(messages) < limit and self._take_run(messages, limit):
+            pass
+        self._statistics.received += len(messages)
         return messages
+
+    def _take_run(self, messages: list[bytes], limit: int) -> bool:
+        """Take messages one behind the other, as long as no request is pending; whether to go on."""
+        self._joined()
+        if self._reads:
+            self._wiring.look()
+        before = len(messages)
+        verdict = self._inbox.take_all(messages, limit, self._credit_every)
+        if len(messages) > before:
+            self._idle = 0
+        if verdict != TAKEN:
+            self._rest()
+            return False
+        if self._opener.kind != DATA:
+            self._take_other(self._opener.kind)
+        elif self._inbox.owed() >= self._credit_every:
+            self._give_credit()
+        return not self._requests.pending
 
     def poll(self) -> None:
         """Drive the adapter, and what requests and their outcomes need, without receiving.

@@ -5,16 +5,23 @@ xxh3-128 (64-bit seed) is fast and tells accidents; BLAKE3 and BLAKE2b with a ke
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from softhca.mailbox.errors import TermsError
 
-Digest = Callable[[Any], bytes]
-"""From a bytes-like object to its hash."""
+
+class Digest(NamedTuple):
+    """The hash of one ring: ``function(data, argument)`` is the hash of a bytes-like object."""
+
+    function: Callable[[Any, Any], bytes]
+    argument: Any
+
+    def __call__(self, data: Any) -> bytes:
+        return self.function(data, self.argument)
+
 
 NONCE_BYTES = 8
 MIN_KEY_BYTES, MAX_KEY_BYTES = 16, 64
@@ -48,7 +55,7 @@ class Algorithm:
 def _xxh3(nonce: bytes, key: bytes) -> Digest:
     import xxhash
 
-    return functools.partial(xxhash.xxh3_128_digest, seed=int.from_bytes(nonce, "little"))
+    return Digest(xxhash.xxh3_128_digest, int.from_bytes(nonce, "little"))
 
 
 def _ring_key(number: int, nonce: bytes, key: bytes) -> bytes:
@@ -61,23 +68,21 @@ def _blake3(nonce: bytes, key: bytes) -> Digest:
         from blake3 import blake3
     except ImportError:
         raise ImportError("the hash blake3 needs a package: pip install 'softhca[blake3]'") from None
-    ring_key = _ring_key(2, nonce, key)
 
-    def digest(data: Any) -> bytes:
+    def keyed(data: Any, ring_key: bytes) -> bytes:
         return bytes(blake3(data, key=ring_key).digest())
 
-    return digest
+    return Digest(keyed, _ring_key(2, nonce, key))
 
 
 def _blake2b(nonce: bytes, key: bytes) -> Digest:
-    begun = hashlib.blake2b(key=_ring_key(3, nonce, key), digest_size=32)
+    return Digest(_continued, hashlib.blake2b(key=_ring_key(3, nonce, key), digest_size=32))
 
-    def digest(data: Any) -> bytes:
-        state = begun.copy()
-        state.update(data)
-        return state.digest()
 
-    return digest
+def _continued(data: Any, begun: Any) -> bytes:
+    state = begun.copy()
+    state.update(data)
+    return bytes(state.digest())
 
 
 ALGORITHMS = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from softhca.mailbox.blocks import EMPTY, TAKEN, Opener, Sealer
+from softhca.mailbox.blocks import DATA, EMPTY, TAKEN, Opener, Sealer
 from softhca.mailbox.rings import Inbox
 
 
@@ -60,6 +60,16 @@ class RemoteReader:
             return EMPTY
         verdict = int(self._landing.look())
         self._wanted = verdict == TAKEN or landed
+        return verdict
+
+    def take_all(self, messages: list[bytes], limit: int, most_owed: int) -> int:
+        """As `Inbox.take_all`."""
+        verdict = TAKEN
+        while len(messages) < limit and self.owed() < most_owed:
+            verdict = self.look()
+            if verdict != TAKEN or self.opener.kind != DATA:
+                break
+            messages.append(self.opener.message)
         return verdict
 
     def _fetch(self) -> None:

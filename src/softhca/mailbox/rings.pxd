@@ -1,4 +1,4 @@
-from softhca.machine.primitives cimport copy, load64, store64
+from softhca.machine.primitives cimport copy, length_of, load64, store64
 from softhca.mailbox.blocks cimport Opener, Sealer
 
 cdef class Outbox:
@@ -32,6 +32,6 @@ cdef class Inbox:
     cdef readonly Sealer credits
     cpdef int look(self) except? -1
     cdef int _advance(self, unsigned long long address) except -1
-    cpdef int take_all(self, list messages, list kinds, Py_ssize_t limit) except? -1
+    cpdef int take_all(self, list messages, Py_ssize_t limit, unsigned long long most_owed) except? -1
     cpdef unsigned long long owed(self) noexcept
     cpdef Py_ssize_t seal_credit(self) except? -1

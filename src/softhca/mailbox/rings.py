@@ -7,8 +7,8 @@ reader has given back since the ring began; a writer is never further ahead of i
 
 import cython
 
-from softhca.machine.primitives import copy, load64, store64
-from softhca.mailbox.blocks import CREDIT, EMPTY, FORMAT, SKIP, TAKEN, Opener, Sealer
+from softhca.machine.primitives import copy, length_of, load64, store64
+from softhca.mailbox.blocks import CREDIT, DATA, EMPTY, FORMAT, SKIP, TAKEN, Opener, Sealer
 
 GAP_BYTES = 512
 """Two blocks with at most so many unused bytes between them travel in one range."""
@@ -75,7 +75,7 @@ class Outbox:
         count: cython.Py_ssize_t = 0
         at: cython.Py_ssize_t
         for at in range(start, len(messages)):
-            if self.sealer.measure((messages[at],)) < 0:
+            if length_of(messages[at]) > self.sealer.largest_bytes:
                 raise ValueError(f"message {at} is longer than the terms allow")
         for at in range(start, len(messages)):
             if not self.put(kind, (messages[at],)):
@@ -175,16 +175,18 @@ class Inbox:
         self.next_sequence += span
         return 0
 
-    def take_all(self, messages, kinds, limit):
-        """Append up to ``limit`` messages and their kinds; the verdict that ended it (TAKEN: the limit)."""
+    def take_all(self, messages, limit, most_owed):
+        """Append messages of kind DATA until there are ``limit``, or so much is owed to the writer: a
+        verdict.
+
+        TAKEN with `opener.kind` another than DATA: that block was taken, and not appended.
+        """
         verdict: cython.int = TAKEN
-        count: cython.Py_ssize_t
-        for count in range(limit):  # noqa: B007
+        while len(messages) < limit and self.next_sequence - 1 - self.told < most_owed:
             verdict = self.look()
-            if verdict != TAKEN:
+            if verdict != TAKEN or self.opener.kind != DATA:
                 break
             messages.append(self.opener.message)
-            kinds.append(self.opener.kind)
         return verdict
 
     def owed(self):
