@@ -71,6 +71,15 @@ interop: $(VENV)/.installed test-tools
 mutants: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/mutants/run.py --jobs $$(nproc) $(MUTANTS)
 
+# Torn blocks by the million, judged by the reader of mailboxes; and mailboxes measured against others.
+.PHONY: torn-writes bench-mailbox
+torn-writes: $(VENV)/.installed
+	$(VENV)/bin/python tests/mailbox/torn_campaign.py --whole --random 3000000
+
+bench-mailbox: $(VENV)/.installed
+	$(VENV)/bin/python $(PIP) 'pyzmq>=26,<28'
+	$(VENV)/bin/python benchmarks/mailbox.py
+
 # Breaks a copy of the source once for each compliance statement; the statement's checks must tell.
 .PHONY: conformance-mutants
 conformance-mutants: $(PLAIN)/.installed
