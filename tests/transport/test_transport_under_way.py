@@ -77,8 +77,8 @@ def test_unreliable_queue_pair_that_was_reset_while_it_waited_sends_again(pair):
     window = p.left.qp.window
     window.charge(window.limit_bytes)  # of another queue pair
     p.left.post(wqe.RDMA_WRITE, inline=b"lost", remote=target)
-    p.run()
-    assert p.left.qp.waiting
+    while not p.left.qp.waiting:
+        assert p.step()
     assert p.left.qp.modify({"qp_state": RESET}, p.now) == 0
     window.give_up(window.limit_bytes)
     p.connect(p.left, p.right, 0, 0)

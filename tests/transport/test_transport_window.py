@@ -10,7 +10,10 @@ from softhca.transport.window import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_MAXIMUM_BYTES,
     FULL_BURST_BYTES,
+    MOST_PATIENCE_NS,
+    PATIENCE_NS,
     DestinationWindow,
+    Patience,
 )
 from softhca.wire.psn import distance
 
@@ -188,37 +191,86 @@ def test_flights_give_back_exactly_what_was_pushed(start, steps, settle_every):
     flights, psn, pushed, given_back, entries = Flights(), start, 0, 0, []
     for i, (packets, cost) in enumerate(steps):
         psn = (psn + packets) & 0xFFFFFF
-        flights.push((psn - 1) & 0xFFFFFF, cost)
+        flights.push((psn - 1) & 0xFFFFFF, cost, 0)
         pushed += cost
         entries.append(((psn - 1) & 0xFFFFFF, cost))
-        assert flights.total == pushed - given_back
         if i % settle_every == settle_every - 1:
             una = entries[len(entries) // 2][0]
-            given_back += flights.settle(una)
+            given_back += flights.settle(una, 0)
             # never early: what is not acknowledged stays charged
-            assert flights.total >= sum(c for last, c in entries if distance(last, una) <= 0)
-    given_back += flights.settle(psn)
+            assert pushed - given_back >= sum(c for last, c in entries if distance(last, una) <= 0)
+    given_back += flights.settle(psn, 0)
     assert given_back == pushed
-    assert flights.total == flights.count == 0
+    assert flights.count == 0
 
 
 def test_flights_beyond_the_most_that_are_kept_are_answered_for_with_the_newest():
     flights = Flights()
     for i in range(FLIGHTS + 3):
-        flights.push(10 * i, 100 + i)
+        flights.push(10 * i, 100 + i, 0)
     newest = sum(range(100 + FLIGHTS - 1, 100 + FLIGHTS + 3))
     older = sum(range(100, 100 + FLIGHTS - 1))
-    assert (flights.count, flights.total) == (FLIGHTS, older + newest)
-    assert flights.settle(10 * (FLIGHTS - 2) + 1) == older
-    assert (flights.count, flights.total) == (1, newest)
-    assert flights.settle(10 * (FLIGHTS + 2)) == 0  # one packet of the newest is still out
-    assert flights.settle(10 * (FLIGHTS + 2) + 1) == newest
-    assert flights.total == flights.count == 0
+    assert flights.count == FLIGHTS
+    assert flights.settle(10 * (FLIGHTS - 2) + 1, 0) == older
+    assert flights.count == 1
+    assert flights.settle(10 * (FLIGHTS + 2), 0) == 0  # one packet of the newest is still out
+    assert flights.settle(10 * (FLIGHTS + 2) + 1, 0) == newest
+    assert flights.count == 0
 
 
 def test_cleared_flights_give_everything_back_once():
     flights = Flights()
-    flights.push(5, 10)
-    flights.push(9, 20)
-    assert flights.clear() == 30
-    assert flights.settle(100) == 0
+    flights.push(5, 10, 0)
+    flights.push(9, 20, 0)
+    assert flights.clear(0) == 30
+    assert flights.settle(100, 0) == 0
+
+
+@pytest.mark.parametrize("give", [lambda flights, epoch: flights.settle(10, epoch), Flights.clear])
+def test_flights_of_an_epoch_that_is_over_give_nothing_back(give):
+    flights = Flights()
+    flights.push(5, 10, 3)
+    assert give(flights, 4) == 0
+    flights.push(6, 20, 4)
+    assert give(flights, 4) == 20
+    flights.push(7, 1, 4)
+    flights.push(8, 2, 5)
+    assert give(flights, 5) == 2
+
+
+def test_who_waits_in_vain_finds_room_for_one_burst_and_needs_more_patience_each_time():
+    window, qp, patience = DestinationWindow(), Waiter(), Patience()
+    window.charge(DEFAULT_LIMIT_BYTES)
+    window.wait(qp)
+    patience.begin(window, 1_000)
+    assert patience.deadline_ns == 1_000 + PATIENCE_NS
+    patience.begin(window, 2_000)
+    assert patience.deadline_ns == 1_000 + PATIENCE_NS
+    patience.expire(window, True, 999 + PATIENCE_NS)
+    assert (window.in_flight_bytes, window.epoch, qp.turns) == (DEFAULT_LIMIT_BYTES, 0, 0)
+    patience.expire(window, True, 1_000 + PATIENCE_NS)
+    assert (window.in_flight_bytes, window.epoch, window.turn, qp.turns) == (0, 1, qp, 1)
+    assert (window.limit_bytes, window.losses) == (ONE, 1)
+    assert patience.deadline_ns == 1_000 + PATIENCE_NS + 2 * PATIENCE_NS
+    for _ in range(9):
+        window.forgive()
+    assert window.patience_ns == MOST_PATIENCE_NS
+    window.charge(1)
+    window.credit(1)
+    assert window.patience_ns == PATIENCE_NS
+
+
+@pytest.mark.parametrize("answer", [DestinationWindow.credit, DestinationWindow.give_up])
+def test_nothing_is_given_up_while_answers_come_nor_for_who_waits_no_more(answer):
+    window, patience = DestinationWindow(), Patience()
+    window.charge(DEFAULT_LIMIT_BYTES)
+    patience.begin(window, 0)
+    answer(window, 1)
+    patience.expire(window, True, PATIENCE_NS)
+    assert (window.epoch, patience.deadline_ns) == (0, 2 * PATIENCE_NS)
+    patience.expire(window, False, 2 * PATIENCE_NS)
+    assert (window.epoch, patience.deadline_ns) == (0, 0)
+    patience.begin(window, 0)
+    patience.end()
+    patience.expire(window, True, PATIENCE_NS)
+    assert (window.epoch, patience.deadline_ns) == (0, 0)

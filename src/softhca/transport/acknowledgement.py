@@ -353,14 +353,18 @@ class Requester(ReliableSendQueue):
         self.progressed()
 
     def expire(self, now):
-        """The transport timer, or the delay of an RNR NAK, may be over."""
+        """The transport timer, the delay of an RNR NAK, or the patience with a full window may be over."""
         self.now = now
         self.armed_ns = 0
-        if self.retry.deadline_ns == 0 or not _TRANSMIT[self.qp.state]:
+        if not _TRANSMIT[self.qp.state]:
             return
-        if now < self.retry.deadline_ns:
-            self.rearm()
-            return
+        self.impatient(now)
+        if self.retry.deadline_ns and now >= self.retry.deadline_ns:
+            self.overdue()
+        self.rearm()
+
+    def overdue(self):
+        """The transport timer, or the delay of an RNR NAK, is over."""
         if self.retry.rnr_waiting:
             self.retry.stop()
             self.qp.observe(RNR_WAIT_OVER, self.una_psn)

@@ -3,7 +3,7 @@ from softhca.transport.key_work cimport carry_out
 from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
 from softhca.transport.sending cimport SendQueue
-from softhca.transport.window cimport DestinationWindow
+from softhca.transport.window cimport DestinationWindow, Patience
 from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
 
@@ -11,6 +11,7 @@ from softhca.wire.psn cimport distance
 cdef class ReliableSendQueue(SendQueue):
     cdef public RetryState retry
     cdef public Flights flights
+    cdef public Patience patience
     cdef public unsigned long long cursor
     cdef public unsigned int cursor_packet
     cdef public unsigned int una_psn
@@ -43,5 +44,7 @@ cdef class ReliableSendQueue(SendQueue):
     cpdef object unblock(self)
     cpdef object fail_head(self, int status)
     cpdef object settle(self)
+    cdef int doubt(self, DestinationWindow window, bint already)
+    cdef object impatient(self, unsigned long long now)
     cdef object rearm(self)
     cdef object check_drained(self)

@@ -27,7 +27,7 @@ from softhca.transport.retry import Flights, RetryState
 from softhca.transport.segmentation import UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
-from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
+from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow, Patience
 from softhca.wire.psn import distance
 
 # why nothing more may be sent
@@ -37,6 +37,7 @@ READS = 2  # max_rd_atomic reached, or a fence
 CREDITS = 3  # the peer has posted no receive for it
 ORDER = 4  # waits until everything before it has completed
 MEMORY = 5  # the memory that it comes from is held
+SILENCE = 6  # the window has given up what is in flight, for nothing comes back
 
 _NOT_BLOCKED = cython.declare(cython.int, NOT_BLOCKED)
 _WINDOW = cython.declare(cython.int, WINDOW)
@@ -44,6 +45,7 @@ _READS = cython.declare(cython.int, READS)
 _CREDITS = cython.declare(cython.int, CREDITS)
 _ORDER = cython.declare(cython.int, ORDER)
 _MEMORY = cython.declare(cython.int, MEMORY)
+_SILENCE = cython.declare(cython.int, SILENCE)
 _EAGAIN = cython.declare(cython.int, 11)
 _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
@@ -68,6 +70,7 @@ class ReliableSendQueue(SendQueue):
         super().__init__(qp)
         self.retry = RetryState()
         self.flights = Flights()
+        self.patience = Patience()
         self.start_psns(0)
 
     def start_psns(self, psn):
@@ -152,6 +155,7 @@ class ReliableSendQueue(SendQueue):
         """Fill ``burst`` with what may be sent; packets written."""
         window: DestinationWindow = self.qp.window
         request: Request
+        doubting: cython.bint = self.blocked == _SILENCE
         self.now = now
         self.blocked = _NOT_BLOCKED
         if not _TRANSMIT[self.qp.state] or self.retry.rnr_waiting or window is None:
@@ -159,6 +163,10 @@ class ReliableSendQueue(SendQueue):
             if window is not None:
                 window.leave(self.qp)
             return 0
+        if self.flights.given_up(window.epoch):
+            return self.doubt(window, doubting)
+        if doubting:
+            self.patience.end()
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
         while True:
             request = self.current()
@@ -178,8 +186,12 @@ class ReliableSendQueue(SendQueue):
             self.qp.count_sent(burst.packets, burst.length)
         if self.blocked == _WINDOW:
             window.wait(self.qp)
-        elif not burst.packets:
-            window.leave(self.qp)
+            self.patience.begin(window, now)
+            self.rearm()
+        else:
+            self.patience.end()
+            if not burst.packets:
+                window.leave(self.qp)
         self.check_drained()
         return burst.packets
 
@@ -348,7 +360,7 @@ class ReliableSendQueue(SendQueue):
         for."""
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
         self.qp.window.charge(cost_bytes)
-        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes)
+        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
 
@@ -364,7 +376,7 @@ class ReliableSendQueue(SendQueue):
         self.unrequested_bytes = 0
         self.rewound = lost
         self.retry.deadline_ns = 0
-        window.give_up(self.flights.clear())
+        window.give_up(self.flights.clear(window.epoch))
         if lost:
             window.lost()
             self.qp.count("retransmissions")
@@ -387,15 +399,38 @@ class ReliableSendQueue(SendQueue):
 
     def settle(self):
         """Give back to the window what is answered for."""
-        cost: cython.ulonglong = self.flights.settle(self.una_psn)
+        cost: cython.ulonglong = self.flights.settle(self.una_psn, self.qp.window.epoch)
         if cost:
             self.qp.window.credit(cost)
 
+    def doubt(self, window, already):
+        """What is in flight was given up: nothing more until there is a sign of life, or for long."""
+        window.leave(self.qp)
+        if not already:
+            self.patience.doubt(self.now)
+            self.rearm()
+        return self.block(_SILENCE)
+
+    def impatient(self, now):
+        """Enough of waiting for room, or for a sign of life, if it is time."""
+        window: DestinationWindow = self.qp.window
+        if window is None or self.patience.deadline_ns == 0 or now < self.patience.deadline_ns:
+            return
+        if self.blocked == _SILENCE:
+            self.patience.end()
+            self.flights.clear(window.epoch)
+            self.unblock()
+        else:
+            self.patience.expire(window, self.qp.waiting, now)
+
     def rearm(self):
-        """Have the environment call at the deadline, unless it will call earlier anyway."""
-        if self.retry.deadline_ns and (self.armed_ns == 0 or self.retry.deadline_ns < self.armed_ns):
-            self.armed_ns = self.retry.deadline_ns
-            self.qp.environment.arm(self.qp, self.armed_ns)
+        """Have the environment call at the earlier deadline, unless it will call before anyway."""
+        deadline: cython.ulonglong = self.retry.deadline_ns
+        if self.patience.deadline_ns and (deadline == 0 or self.patience.deadline_ns < deadline):
+            deadline = self.patience.deadline_ns
+        if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
+            self.armed_ns = deadline
+            self.qp.environment.arm(self.qp, deadline)
 
     def check_drained(self):
         """Tell when a draining queue has nothing left under way."""
@@ -422,7 +457,8 @@ class ReliableSendQueue(SendQueue):
     def leave_window(self):
         if self.qp.window is None:
             return
-        self.qp.window.give_up(self.flights.clear())
+        self.patience.end()
+        self.qp.window.give_up(self.flights.clear(self.qp.window.epoch))
         self.qp.window.leave(self.qp)
         if self.blocked == _WINDOW:
             self.unblock()

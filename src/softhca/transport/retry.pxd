@@ -26,11 +26,12 @@ cdef class Flights:
     cdef unsigned long long[::1] cost
     cdef unsigned int head
     cdef public unsigned int count
-    cdef public unsigned long long total
+    cdef unsigned int epoch
 
     @cython.locals(place=cython.uint)
-    cpdef object push(self, unsigned int last_psn, unsigned long long cost_bytes)
+    cpdef object push(self, unsigned int last_psn, unsigned long long cost_bytes, unsigned int epoch)
     @cython.locals(settled=cython.ulonglong)
-    cpdef unsigned long long settle(self, unsigned int una_psn)
+    cpdef unsigned long long settle(self, unsigned int una_psn, unsigned int epoch)
     @cython.locals(settled=cython.ulonglong)
-    cpdef unsigned long long clear(self)
+    cpdef unsigned long long clear(self, unsigned int epoch)
+    cpdef bint given_up(self, unsigned int epoch)

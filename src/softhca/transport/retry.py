@@ -103,6 +103,7 @@ class Flights:
     back.
 
     Bounded: when all places are taken the newest entry is widened, so credit then comes a little later.
+    What was charged in another ``epoch`` of the window than the one asked for is not to be given back.
     """
 
     def __init__(self):
@@ -110,10 +111,13 @@ class Flights:
         self.cost = array("Q", [0]) * FLIGHTS
         self.head = 0
         self.count = 0
-        self.total = 0
+        self.epoch = 0
 
-    def push(self, last_psn, cost_bytes):
+    def push(self, last_psn, cost_bytes, epoch):
         """``cost_bytes`` are in flight until ``last_psn`` is acknowledged."""
+        if epoch != self.epoch:
+            self.count = 0
+            self.epoch = epoch
         place = (self.head + self.count) & 63
         if self.count == 64:
             place = (place + 63) & 63
@@ -122,21 +126,27 @@ class Flights:
             self.cost[place] = cost_bytes
             self.count += 1
         self.last_psn[place] = last_psn
-        self.total += cost_bytes
 
-    def settle(self, una_psn):
+    def settle(self, una_psn, epoch):
         """Bytes to credit now that everything before ``una_psn`` is acknowledged."""
         settled = 0
+        if epoch != self.epoch:
+            self.count = 0
         while self.count and distance(self.last_psn[self.head], una_psn) > 0:
             settled += self.cost[self.head]
             self.head = (self.head + 1) & 63
             self.count -= 1
-        self.total -= settled
         return settled
 
-    def clear(self):
+    def clear(self, epoch):
         """Bytes to credit because all of it is given up."""
-        settled = self.total
-        self.count = 0
-        self.total = 0
-        return settled
+        settled = 0
+        while self.count:
+            settled += self.cost[self.head]
+            self.head = (self.head + 1) & 63
+            self.count -= 1
+        return settled if epoch == self.epoch else 0
+
+    def given_up(self, epoch):
+        """Whether the window has given up what is in flight here, and nothing has come back since."""
+        return self.count != 0 and epoch != self.epoch

@@ -15,7 +15,7 @@ from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
-from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
+from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow, Patience
 
 # How long a burst counts as in flight.  A receiver that runs has it out of its socket by then; and a window
 # of three bursts every 100 us is 1.9 GB/s, more than a link carries here, so that it costs no throughput.
@@ -39,7 +39,7 @@ class UnreliableQueue(SendQueue):
 
     ``window`` is that of the present burst's destination, ``blocked``: there is no room in it; ``held``: the
     memory that the next packet comes from is held.  ``holds`` are the bursts charged, oldest first: (until
-    when, to which window, how much).
+    when, to which window, how much, in which epoch of it).
     """
 
     def __init__(self, qp):
@@ -51,6 +51,7 @@ class UnreliableQueue(SendQueue):
         self.blocked = False
         self.held = False
         self.holds = deque()
+        self.patience = Patience()
         self.armed_ns = 0
 
     def begin(self, psn):
@@ -115,6 +116,8 @@ class UnreliableQueue(SendQueue):
             self.qp.count_sent(burst.packets, burst.length)
         elif self.blocked:
             self.window.wait(self.qp)
+            self.patience.begin(self.window, now)
+            self.rearm()
         else:
             self.leave()
         if self.qp.draining and self.head == self.tail:
@@ -137,30 +140,42 @@ class UnreliableQueue(SendQueue):
         window: DestinationWindow = self.window
         cost: cython.ulonglong = window.cost(burst.length, burst.packets)
         window.charge(cost)
-        window.leave(self.qp)
-        self.holds.append((self.now + _HOLD_NS, window, cost))
+        self.leave()
+        self.holds.append((self.now + _HOLD_NS, window, cost, window.epoch))
         self.rearm()
 
     def rearm(self):
-        """Have the environment call when the oldest burst's time is over, unless it will call anyway."""
-        if self.holds and self.armed_ns == 0:
-            self.armed_ns = self.holds[0][0]
-            self.qp.environment.arm(self.qp, self.armed_ns)
+        """Have the environment call when the oldest burst's time, or the patience with a full window, is
+        over, unless it will call before anyway."""
+        deadline: cython.ulonglong = self.patience.deadline_ns
+        if self.holds and (deadline == 0 or self.holds[0][0] < deadline):
+            deadline = self.holds[0][0]
+        if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
+            self.armed_ns = deadline
+            self.qp.environment.arm(self.qp, deadline)
 
     def release(self, now):
         """Give back what has been held long enough."""
         while self.holds and self.holds[0][0] <= now:
-            _, window, cost = self.holds.popleft()
+            self.give_back()
+
+    def give_back(self):
+        """What the oldest burst was charged is its window's again, unless that has given it up."""
+        _, window, cost, epoch = self.holds.popleft()
+        if window.epoch == epoch:
             window.give_up(cost)
 
     def expire(self, now):
         self.now = now
         self.armed_ns = 0
         self.release(now)
+        if self.window is not None:
+            self.patience.expire(self.window, self.qp.waiting, now)
         self.rearm()
 
     def leave(self):
         """No room is waited for any more."""
+        self.patience.end()
         if self.window is not None:
             self.window.leave(self.qp)
 
@@ -178,8 +193,7 @@ class UnreliableQueue(SendQueue):
         self.held = False
         self.leave()
         while self.holds:
-            _, window, cost = self.holds.popleft()
-            window.give_up(cost)
+            self.give_back()
 
     def write(self, request, burst):
         """Write what fits of ``request`` into the burst; True when it has gone whole."""

@@ -3,6 +3,9 @@ cdef class DestinationWindow:
     cdef public unsigned long long maximum_bytes
     cdef public unsigned long long minimum_bytes
     cdef public unsigned long long in_flight_bytes
+    cdef public unsigned int epoch
+    cdef public unsigned long long answers
+    cdef public unsigned long long patience_ns
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes
     cdef public unsigned int growth_windows
@@ -16,7 +19,17 @@ cdef class DestinationWindow:
     cpdef object charge(self, unsigned long long cost_bytes)
     cpdef object credit(self, unsigned long long cost_bytes)
     cpdef object give_up(self, unsigned long long cost_bytes)
+    cpdef object forgive(self)
     cpdef object lost(self)
     cpdef object wait(self, object queue_pair)
     cpdef object pass_on(self)
     cpdef object leave(self, object queue_pair)
+
+cdef class Patience:
+    cdef public unsigned long long deadline_ns
+    cdef unsigned long long answers
+
+    cpdef object begin(self, DestinationWindow window, unsigned long long now)
+    cpdef object doubt(self, unsigned long long now)
+    cpdef object end(self)
+    cpdef object expire(self, DestinationWindow window, bint waiting, unsigned long long now)

@@ -16,6 +16,13 @@ Theory of operation
 * *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
   when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
+* *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
+  until its own time-out, which may be hours away.  So who waits for room looks after ``patience_ns`` whether
+  anything has come back since; if not, what is in flight counts as gone (`forgive`) and the next burst
+  finds out.  Each time that it was in vain the wait doubles, so that a receiver that only sleeps is not
+  flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A reliable queue
+  pair whose charges were given up sends nothing until it is answered, its timer runs out, or
+  ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst by burst.
 """
 
 from collections import deque
@@ -26,15 +33,20 @@ FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
 DEFAULT_LIMIT_BYTES = 3 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+PATIENCE_NS = 20_000_000
+MOST_PATIENCE_NS = 32 * PATIENCE_NS
 
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
+_PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
+_MOST_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
 
 
 class DestinationWindow:
     """The window towards one destination adapter.
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
-    has been charged and not credited.  ValueError when the limits contradict each other.
+    has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
+    was.  ValueError when the limits contradict each other.
     """
 
     def __init__(
@@ -51,6 +63,9 @@ class DestinationWindow:
         self.maximum_bytes = maximum_bytes
         self.minimum_bytes = minimum
         self.in_flight_bytes = 0
+        self.epoch = 0
+        self.answers = 0
+        self.patience_ns = _PATIENCE_NS
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
         self.growth_windows = growth_windows
@@ -85,6 +100,8 @@ class DestinationWindow:
         """``cost_bytes`` have been answered for: make room and wake the first waiter."""
         assert cost_bytes <= self.in_flight_bytes, "credited more than was in flight"
         self.in_flight_bytes -= cost_bytes
+        self.answers += 1
+        self.patience_ns = _PATIENCE_NS
         self.confirmed_bytes += cost_bytes
         if self.confirmed_bytes >= self.limit_bytes * self.growth_windows:
             self.confirmed_bytes = 0
@@ -93,12 +110,24 @@ class DestinationWindow:
             self.pass_on()
 
     def give_up(self, cost_bytes):
-        """``cost_bytes`` are not awaited any more: make room, but this is no evidence that the path bears
-        more."""
+        """``cost_bytes`` of this epoch are not awaited any more: make room, but this is no evidence that the
+        path bears more."""
         assert cost_bytes <= self.in_flight_bytes, "gave up more than was in flight"
         self.in_flight_bytes -= cost_bytes
+        self.answers += 1
         if self.waiters:
             self.pass_on()
+
+    def forgive(self):
+        """Nothing has come back for ``patience_ns``: nothing counts as in flight any more, one burst may be
+        tried, and the next time more patience is needed."""
+        self.epoch += 1
+        self.in_flight_bytes = 0
+        self.answers += 1
+        self.patience_ns = min(2 * self.patience_ns, _MOST_PATIENCE_NS)
+        self.lost()
+        self.limit_bytes = self.minimum_bytes
+        self.pass_on()
 
     def lost(self):
         """Something had to be sent again: halve the limit, not below one burst, and ask for new evidence."""
@@ -137,3 +166,40 @@ class DestinationWindow:
             self.turn = None
         if self.waiters:
             self.pass_on()
+
+
+class Patience:
+    """How long one queue pair waits for room before it doubts that what is in flight is still on its way.
+
+    ``deadline_ns`` is 0 while it does not wait.
+    """
+
+    def __init__(self):
+        self.deadline_ns = 0
+        self.answers = 0
+
+    def begin(self, window, now):
+        """``window`` has no room; free while it waits already."""
+        if self.deadline_ns == 0:
+            self.deadline_ns = now + window.patience_ns
+            self.answers = window.answers
+
+    def doubt(self, now):
+        """The peer seems to be gone: try it again after the longest time."""
+        self.deadline_ns = now + _MOST_PATIENCE_NS
+
+    def end(self):
+        """There was room, or none is wanted any more."""
+        self.deadline_ns = 0
+
+    def expire(self, window, waiting, now):
+        """The time may be over: give up what is in flight if nothing has come back since, and wait on while
+        ``waiting``."""
+        if self.deadline_ns == 0 or now < self.deadline_ns:
+            return
+        self.deadline_ns = 0
+        if not waiting:
+            return
+        if window.answers == self.answers:
+            window.forgive()
+        self.begin(window, now)
