@@ -626,7 +626,8 @@ def mappings(memory):
     """How many mappings the view is."""
     with open("/proc/self/maps") as maps:
         spans = [[int(end, 16) for end in line.split()[0].split("-")] for line in maps]
-    return sum(low < memory.address + memory.pages * PAGE_BYTES and high > memory.address for low, high in spans)
+    end = memory.address + memory.pages * PAGE_BYTES
+    return sum(low < end and high > memory.address for low, high in spans)
 
 
 def test_a_view_of_pages_that_came_in_any_order_is_one_mapping(lazy):
