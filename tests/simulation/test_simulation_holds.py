@@ -158,6 +158,23 @@ def test_a_held_answer_comes_soon_after_the_hold(after_ns, answered, rules):
     assert [rule for rule in wire.rules if "answer" in rule] == rules
 
 
+def test_what_comes_behind_an_answer_that_is_held_again_waits_with_it():
+    wire = Wire()
+    wire.read(0)
+    wire.answer(0, msn=1, opcode=READ_ONLY, payload=b"data", arrives=False)
+    wire.now += 5_000_000
+    wire.oracle.hold(wire.now, 2)
+    wire.read(0)
+    held(wire, TWO, 0, ANSWER)
+    wire.oracle.lifted(wire.now, 2)
+    wire.send(1, ask=True)
+    wire.now += 100_000
+    wire.send(2, ask=True)
+    wire.answer(0, msn=1, opcode=READ_ONLY, payload=b"data")
+    wire.answer(2, msn=3)
+    assert wire.rules == []
+
+
 def dropped(wire):
     """A READ is answered, and its data cannot be placed."""
     wire.read(0)

@@ -26,6 +26,8 @@ cdef class Responder:
     cdef long long _refusal
     cdef long long _unready
     cdef long long _held
+    cdef bint _waits
+    cdef long long _patient_ns
     cdef long long _malformed
     cdef bint _doomed
 

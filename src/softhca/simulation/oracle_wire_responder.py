@@ -88,6 +88,8 @@ class Responder:
         self._refusal = -1
         self._unready = _NOWHERE
         self._held = _NOWHERE
+        self._waits = False
+        self._patient_ns = -1
         self._malformed = -1
         self._doomed = False
 
@@ -104,14 +106,14 @@ class Responder:
 
     def held(self, psn: int) -> None:
         """The answer to a READ has to wait, and with it all that is to be said later."""
-        self._held = near_to(psn, self.front)
+        self._held, self._waits = near_to(psn, self.front), True
 
     def lifted(self, now: int) -> None:
         """Memory may be touched again."""
         if self._held != _NOWHERE:
-            self._held = _NOWHERE
-            self._due_ns = now + HELD_NS if self._due_ns >= 0 else -1
-            self._gap_ns = now + HELD_NS if self._gap_ns >= 0 else -1
+            self._waits, self._patient_ns = False, now + HELD_NS
+            self._due_ns = self._patient_ns if self._due_ns >= 0 else -1
+            self._gap_ns = self._patient_ns if self._gap_ns >= 0 else -1
 
     # what comes in
 
@@ -125,7 +127,7 @@ class Responder:
         if at > self.front:
             self._beyond = max(self._beyond, at)
             if self._gap_ns < 0 and self._told != self.front:
-                self._gap_ns = now
+                self._gap_ns = max(now, self._patient_ns)
         elif at < self.front:
             self._again(now, at, code, data)
         else:
@@ -173,11 +175,11 @@ class Responder:
 
     def _expect_answer(self, now: int, at: int) -> None:
         self._due = max(at, self._due) if self._due_ns >= 0 else at
-        self._due_ns = max(now, self._due_ns)
+        self._due_ns = max(now, self._due_ns, self._patient_ns)
 
     def look(self, now: int) -> None:
         """Time goes on: what had to be said has been said.  A responder needs no longer than its turn."""
-        if self._held != _NOWHERE:
+        if self._waits:
             return
         if 0 <= self._due_ns < now:
             if self.strict:
@@ -216,7 +218,7 @@ class Responder:
             return
         at = position_of(data, self.front)
         if at >= self._held:
-            self._held = _NOWHERE
+            self._held, self._waits, self._patient_ns = _NOWHERE, False, -1
         kind = data[12] >> 5 & 3 if code != _READ_MIDDLE else _ACK
         if code != _ACKNOWLEDGE:
             if code == _ATOMIC_ACKNOWLEDGE:
