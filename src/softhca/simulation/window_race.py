@@ -26,6 +26,7 @@ from softhca.simulation.world import World
 SPAN_BYTES = 16_384
 SPANS = 16
 INBOX_BYTES = 4096
+DEPTH = 128
 BASE_VA = 0x6000_0000_0000
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, MW_BIND, ZERO_BASED = 1, 2, 4, 16, 32
 WRITE, SEND, READ, LOCAL_INV, BIND_MW, SEND_WITH_INV = 0, 2, 4, 7, 8, 9
@@ -121,7 +122,7 @@ class WindowRace:
         self._memory = bytearray([UNTOUCHED]) * (SPANS * SPAN_BYTES + INBOX_BYTES)
         self._source = bytearray(dice.randbytes((1 << 16) + INBOX_BYTES))
         self._pds = own.alloc_pd(), theirs.alloc_pd()
-        self._cqs = own.create_cq(64), theirs.create_cq(64)
+        self._cqs = own.create_cq(4 * DEPTH), theirs.create_cq(4 * DEPTH)
         # two regions over the same bytes, so that a window can move between them
         self._regions = [
             own.reg_mr(
@@ -219,7 +220,7 @@ class WindowRace:
     def _connect(self) -> Talk:
         dice, ends = self._dice, (self.owner, self.peer)
         own, theirs = (
-            end.device.create_qp(pd, RC, cq, cq, None, 16, 4, 1, 1, 0, True)
+            end.device.create_qp(pd, RC, cq, cq, None, DEPTH, 4, 1, 1, 0, True)
             for end, pd, cq in zip(ends, self._pds, self._cqs, strict=True)
         )
         mtu = min(end.node.mtu for end in ends)
@@ -336,6 +337,8 @@ class WindowRace:
 
     def _end(self, talk: Talk, grant: Grant) -> None:
         how = self._dice.choice(ENDS[grant.kind])
+        if how == MOVE and SPANS - len(self._grants) <= self._left:
+            how = UNBIND  # what is left is for the other rounds
         grant.ending = True
         number, key = self._windows[grant.kind]
         if how == DEALLOCATE:
