@@ -53,7 +53,7 @@ test-tools:
 
 bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
-	$(VENV)/bin/python benchmarks/memory_costs.py
+	$(VENV)/bin/python benchmarks/key_withdrawal.py
 
 # Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
 # First the walk over pageable memory, so many steps.

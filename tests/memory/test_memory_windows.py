@@ -8,9 +8,6 @@ import pytest
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES
 from softhca.memory.host import HostMemory
-from softhca.memory.paged import register_paged
-from softhca.memory.paged_mapping import PagedMapping
-from softhca.memory.paged_memory import PagedMemory
 from softhca.memory.regions import (
     LOCAL_WRITE,
     MW_BIND,
@@ -393,24 +390,3 @@ def test_pages_of_a_fast_region_that_went_away_are_not_touched(world):
     assert region.read(0x5000, primitives.address_of(out), 8) == 0
     world.host.detach(first)
     assert region.read(0x5000, primitives.address_of(out), 8) == -errno.EFAULT
-
-
-def test_a_window_over_pageable_memory_follows_its_rights(world):
-    memory = PagedMemory(3 * PAGE_BYTES, 15)
-    region = register_paged(world.table, PagedMapping(memory.fd), PD, 0x50_0000, 15 | MW_BIND)
-    window, va = world.window(2), 0x50_0000 + 4000
-    assert world.bind(window, lkey=region.key, va=va, length=200) == 0
-    source = bytearray(range(200))
-    assert window.write(va, primitives.address_of(source), 200) == 0
-    out = bytearray(200)
-    primitives.copy(primitives.address_of(out), memory.address + 4000, 200)
-    assert out == source
-    memory.set_rights(LOCAL_WRITE)
-    assert world.may(window.key, va, 200, REMOTE_WRITE) == 0  # a window needs no remote right of its region
-    assert window.write(va, primitives.address_of(source), 1) == 0
-    memory.set_rights(0)
-    assert world.may(window.key, va, 200, REMOTE_WRITE) == 0
-    assert window.write(va, primitives.address_of(source), 1) == -errno.EACCES
-    assert window.read(va, primitives.address_of(out), 200) == 0
-    assert world.windows.invalidate(window.key, QP, PD, False) == 0
-    memory.close()

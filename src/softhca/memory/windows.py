@@ -136,9 +136,7 @@ class Window(TrackedRegion):
         return self.fault != 0
 
     def refresh(self):
-        """Let a pageable region take over the rights that its memory has now."""
-        if self.parent is not None:
-            self.parent.refresh()
+        """Nothing: the bytes are the region's, which is asked each time."""
 
     def bind(self, parent, key, va, length, access, queue_pair):
         """Give the checked rights; what the key gave before has been withdrawn."""
@@ -150,7 +148,6 @@ class Window(TrackedRegion):
         self.length = length
         self.access = access & _GRANTS
         self.queue_pair = queue_pair
-        self.paged = parent.paged
         parent.bound_windows += 1
         self.valid = True
 

@@ -1,14 +1,11 @@
-"""What memory costs: registering, keeping and withdrawing rights, against how many there are.
+"""What withdrawing a window's key costs, against the number of queue pairs and of operations that use it.
 
-``python3 benchmarks/memory_costs.py [--queue-pairs N]`` prints markdown tables: the cost of withdrawing a
-window's key against the number of queue pairs and of operations that use it (beside the walk of the
-remote-key manager's model), of registering against the number of regions, and the memory that they take.
+``python3 benchmarks/key_withdrawal.py [--queue-pairs N]`` prints a markdown table, with the best case of the
+walk of the remote-key manager's model beside it: no row is of the domain.
 """
 
 import argparse
-import mmap
 import platform
-import resource
 import statistics
 import time
 
@@ -125,45 +122,12 @@ def withdrawals(bench, most):
     return markdown(["queue pairs", *columns, "model's walk, µs"], rows)
 
 
-def resident_bytes():
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-def registrations(bench, total=10_000, step=2_000):
-    """Cost of one registration while there are more and more, and memory of a region of one page."""
-    rows, before = [], resident_bytes()
-    for at in range(0, total, step):
-        times = []
-        for _ in range(step):
-            start = time.perf_counter_ns()
-            bench.device.reg_mr(bench.pd, bench.buffer.address, 4096, LOCAL_WRITE)
-            times.append(time.perf_counter_ns() - start)
-        rows.append([f"{at + 1:,} … {at + step:,}", f"{statistics.median(times) / 1000:.1f}"])
-    each = (resident_bytes() - before) / total
-    return markdown(["regions", "median, µs"], rows) + f"\n\nOne region of one page: {each:,.0f} bytes."
-
-
-def large():
-    """A sparse region of 8 GiB."""
-    bench, length = Bench(9 << 30), 8 << 30
-    buffer = bench.device.alloc_host_memory(length)
-    before, start = resident_bytes(), time.perf_counter_ns()
-    key = bench.device.reg_mr(bench.pd, buffer.address, length, LOCAL_WRITE)
-    took_ms = (time.perf_counter_ns() - start) / 1e6
-    grown = resident_bytes() - before
-    bench.device.dereg_mr(key.handle)
-    pages = length // mmap.PAGESIZE
-    size = f"{grown / pages:.1f} bytes for each of {pages:,} pages"
-    return f"8 GiB, sparse: registered in {took_ms:.0f} ms, {size}."
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queue-pairs", type=int, default=10_000, help="at most (default %(default)s)")
     args = parser.parse_args()
     bench = Bench()
-    print(registrations(bench), large(), withdrawals(bench, args.queue_pairs), sep="\n\n")
+    print(withdrawals(bench, args.queue_pairs))
     print(f"\nPython {platform.python_version()}, {platform.machine()}, {BODY}")
 
 
