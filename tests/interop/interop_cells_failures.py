@@ -63,7 +63,7 @@ def _works(case: Case) -> None:
     link.responder.holds("to", 2, 5000)
 
 
-@cell("link cut under way", core=False, settings=SHORT_SETTINGS)
+@cell("link cut under way", core=False, network=True, settings=SHORT_SETTINGS)
 def cut(case: Case) -> None:
     """The cable is pulled; later it is back, and new connections work."""
     link = _under_way(case)

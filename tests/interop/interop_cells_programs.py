@@ -78,73 +78,73 @@ def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(out)) if out.strip() else {}
 
 
-@cell("ibv_rc_pingpong")
+@cell("ibv_rc_pingpong", network=True)
 def rc_pingpong(case: Case) -> None:
     """RC."""
     pingpong(case, "rc")
 
 
-@cell("ibv_uc_pingpong")
+@cell("ibv_uc_pingpong", network=True)
 def uc_pingpong(case: Case) -> None:
     """UC."""
     pingpong(case, "uc")
 
 
-@cell("ibv_ud_pingpong")
+@cell("ibv_ud_pingpong", network=True)
 def ud_pingpong(case: Case) -> None:
     """UD."""
     pingpong(case, "ud")
 
 
-@cell("ib_write_bw")
+@cell("ib_write_bw", network=True)
 def write_bw(case: Case) -> None:
     """RDMA WRITE of 64 KiB."""
     perftest(case, "write-bw", 65536, 40)
 
 
-@cell("ib_read_bw", core=False)
+@cell("ib_read_bw", network=True, core=False)
 def read_bw(case: Case) -> None:
     """RDMA READ of an odd size."""
     perftest(case, "read-bw", 9999, 40)
 
 
-@cell("ib_atomic_bw", core=False)
+@cell("ib_atomic_bw", network=True, core=False)
 def atomic_bw(case: Case) -> None:
     """Fetch-and-add."""
     perftest(case, "atomic-bw", 8, 100)
 
 
-@cell("ib_send_lat", core=False)
+@cell("ib_send_lat", network=True, core=False)
 def send_lat(case: Case) -> None:
     """SEND to and fro."""
     perftest(case, "send-lat", 300, 100)
 
 
-@cell("ib_send_bw", core=False)
+@cell("ib_send_bw", network=True, core=False)
 def send_bw(case: Case) -> None:
     """SEND in one direction."""
     perftest(case, "send-bw", 4097, 100)
 
 
-@cell("ib_send_lat -c UD", core=False)
+@cell("ib_send_lat -c UD", network=True, core=False)
 def send_lat_ud(case: Case) -> None:
     """Datagrams to and fro."""
     perftest(case, "send-lat", 512, 100, "UD")
 
 
-@cell("ib_write_lat", core=False)
+@cell("ib_write_lat", network=True, core=False)
 def write_lat(case: Case) -> None:
     """RDMA WRITE to and fro, found by its last byte."""
     perftest(case, "write-lat", 64, 100)
 
 
-@cell("ib_read_lat", core=False)
+@cell("ib_read_lat", network=True, core=False)
 def read_lat(case: Case) -> None:
     """RDMA READ, one at a time."""
     perftest(case, "read-lat", 64, 100)
 
 
-@cell("ib_atomic_lat", core=False)
+@cell("ib_atomic_lat", network=True, core=False)
 def atomic_lat(case: Case) -> None:
     """Fetch-and-add, one at a time."""
     perftest(case, "atomic-lat", 8, 100)

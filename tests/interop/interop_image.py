@@ -188,12 +188,17 @@ def _make_root(packages: list[Path], place: Path) -> None:
         (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\n")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-        used = sum(path.lstat().st_size + 4096 for path in root.rglob("*"))
-        blocks = (used + used // 8 + SPARE_BYTES) // 4096
-        _run_quietly(
-            ["mke2fs", "-q", "-t", "ext4", "-b", "4096", "-O", "^has_journal", "-E", "root_owner=0:0",
-             "-d", str(root), str(place), str(blocks)]
-        )  # fmt: skip
+        make_file_system(root, place)
+
+
+def make_file_system(folder: Path, place: Path) -> None:
+    """An ext4 file system with the files of a folder, all root's, in the file ``place``."""
+    used = sum(path.lstat().st_size + 4096 for path in folder.rglob("*"))
+    blocks = (used + used // 8 + SPARE_BYTES) // 4096
+    _run_quietly(
+        ["mke2fs", "-q", "-t", "ext4", "-b", "4096", "-O", "^has_journal", "-E", "root_owner=0:0",
+         "-d", str(folder), str(place), str(blocks)]
+    )  # fmt: skip
 
 
 def _run_quietly(argv: list[str]) -> None:

@@ -20,11 +20,14 @@ DIRECTIONS = ("ours→kernel", "kernel→ours")
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the matrix.  ``core``: part of the short run."""
+    """One row of the matrix.  ``core``: part of the short run; ``network``: our side takes an IP network, or a
+    cable that can be pulled, which there is only with root.
+    """
 
     name: str
     work: Callable[[Case], None]
     core: bool = True
+    network: bool = False
     settings: tuple[Setting, ...] = SETTINGS
     directions: tuple[str, ...] = DIRECTIONS
 

@@ -59,15 +59,17 @@ class Network:
         """Put in front of a command, runs it in the namespace."""
         return ["ip", "netns", "exec", self.name]
 
-    def tap(self, host: int) -> list[str]:
-        """A tap for guest ``host``, joined to the bridge; qemu's options for it."""
+    def tap(self, host: int, card: str = "net") -> list[str]:
+        """A tap for guest ``host``, joined to the bridge; qemu's options for it.  A guest with several has
+        a ``card`` for each, and each its own host number.
+        """
         name = f"guest{host}"
         self._inside("tuntap", "add", "dev", name, "mode", "tap")
         self._inside("link", "set", name, "mtu", str(MTU_BYTES), "master", BRIDGE, "up")
         return [
-            "-netdev", f"tap,id=net,ifname={name},script=no,downscript=no",
+            "-netdev", f"tap,id={card},ifname={name},script=no,downscript=no",
             "-device",
-            f"virtio-net-pci,netdev=net,mac=02:00:00:00:77:{host:02x},host_mtu={MTU_BYTES},romfile=",
+            f"virtio-net-pci,netdev={card},mac=02:00:00:00:77:{host:02x},host_mtu={MTU_BYTES},romfile=",
         ]  # fmt: skip
 
     def connect_cable(self, host: int, connected: bool) -> None:

@@ -30,6 +30,17 @@ def configure(guest: Guest, host: int) -> None:
     guest.run(*ADD_RXE)
 
 
+def restart(guest: Guest, peer: Peer) -> None:
+    """Kill a side's program and start it again; the guest's adapter is made anew, too, so that it counts its
+    queue pairs as it did.
+    """
+    peer.close()
+    if isinstance(peer.channel, GuestChannel):
+        guest.run("rdma", "link", "delete", "rxe0")
+        guest.run(*ADD_RXE)
+    peer.start()
+
+
 class World:
     """One guest, its namespace, and a program on both sides."""
 
@@ -55,20 +66,10 @@ class World:
                 {version: address(PEER_HOST, version) for version in ours},
                 self.start_ours,
                 self.network.wait_listening,
-                self.restart,
+                partial(restart, self.guest),
                 partial(self.network.connect_cable, GUEST_HOST),
             )  # fmt: skip
             self._stack = stack.pop_all()
-
-    def restart(self, peer: Peer) -> None:
-        """Kill a side's program and start it again; the guest's adapter is made anew, too, so that it
-        counts its queue pairs as it did.
-        """
-        peer.close()
-        if peer is self.sides.kernel:
-            self.guest.run("rdma", "link", "delete", "rxe0")
-            self.guest.run(*ADD_RXE)
-        peer.start()
 
     @staticmethod
     def devices(host: int, version: int) -> str:

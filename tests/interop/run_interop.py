@@ -17,6 +17,7 @@ from interop_image import Bootable, Images, images
 from interop_matrix import CELLS, DIRECTIONS, SETTINGS, Cell, Outcome, Setting, run
 from interop_network import unavailable
 from interop_packages import KERNELS, Unavailable
+from interop_user_world import UserWorld
 from interop_world import World
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="tell each result as soon as it is there"
     )
+    parser.add_argument(
+        "--unprivileged", action="store_true", help="by Unix sockets, not a tap (what happens without root)"
+    )
     parser.add_argument("--refresh", action="store_true", help="ask the archive for newer packages now")
     parser.add_argument(
         "cells", nargs="*", metavar="WORD", help="only cells whose name has one of these words"
@@ -40,12 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminated)  # so that everything is taken down
     start_s = time.monotonic()
     try:
-        if unavailable():
-            raise Unavailable(unavailable())
+        args.unprivileged = args.unprivileged or bool(unavailable())
         found = images(CONSOLE.print, args.refresh)
         chosen = list(KERNELS) if args.kernel == "all" else [args.kernel]
         cells = [each for each in CELLS.values() if _wanted(each, args)]
-        outcomes = [outcome for series in chosen for outcome in _kernel(found, series, cells, args.verbose)]
+        outcomes = [outcome for series in chosen for outcome in _kernel(found, series, cells, args)]
     except Unavailable as error:
         CONSOLE.print(f"interop: skipped: {error}", style="yellow")
         return 2
@@ -61,10 +64,12 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _wanted(each: Cell, args: argparse.Namespace) -> bool:
+    if args.unprivileged and each.network:
+        return False
     return (each.core or not args.core) and (not args.cells or any(word in each.name for word in args.cells))
 
 
-def _kernel(found: Images, series: str, cells: Sequence[Cell], verbose: bool) -> list[Outcome]:
+def _kernel(found: Images, series: str, cells: Sequence[Cell], args: argparse.Namespace) -> list[Outcome]:
     """The matrix with one kernel, printed."""
     kernel: Bootable | None = found.kernels.get(series)
     if kernel is None:
@@ -72,13 +77,14 @@ def _kernel(found: Images, series: str, cells: Sequence[Cell], verbose: bool) ->
             f"Linux {series}: skipped: {found.missing.get(series, 'not in the archive')}", style="yellow"
         )
         return []
-    with CONSOLE.status(f"booting Linux {kernel.version}") as status, World(found, kernel) as world:
+    kind = UserWorld if args.unprivileged else World
+    with CONSOLE.status(f"booting Linux {kernel.version}") as status, kind(found, kernel) as world:
         outcomes = []
         for outcome in run(world.sides, cells):
             outcomes.append(outcome)
             if outcome.reason:
                 CONSOLE.print(f"✗ {outcome.title}: {outcome.reason}", style="red", markup=False)
-            elif verbose:
+            elif args.verbose:
                 CONSOLE.print(f"✓ {outcome.title}: {outcome.elapsed_s:.1f} s", markup=False)
             status.update(f"Linux {kernel.version}: {outcome.title}")
     CONSOLE.print(table(kernel.version, outcomes))

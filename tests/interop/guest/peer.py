@@ -252,8 +252,9 @@ class Peer:
         return {"state": int(attributes.qp_state)}
 
 
-def main() -> None:
-    peer = Peer()
+def main(kind: type[Peer] = Peer) -> None:
+    """Obey the words that ``kind`` knows, until the input ends."""
+    peer = kind()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
