@@ -68,6 +68,11 @@ campaign: $(VENV)/.installed
 interop: $(VENV)/.installed test-tools
 	$(VENV)/bin/python tests/interop/run_interop.py $(INTEROP)
 
+# SoftRoCE and softhca side by side between two guests.  SPEED="--kernel 6.12 --rounds 9" …
+.PHONY: interop-speed
+interop-speed: $(VENV)/.installed test-tools
+	timeout -k 30 3600 $(VENV)/bin/python tests/interop/run_speed.py $(SPEED)
+
 # Breaks copies of the source, one bug at a time, and shows which world finds it.  MUTANTS="--seeds 1..10 NAME" …
 mutants: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/mutants/run.py --jobs $$(nproc) $(MUTANTS)

@@ -20,8 +20,8 @@ DIRECTIONS = ("ours→kernel", "kernel→ours")
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the matrix.  ``core``: part of the short run; ``network``: our side takes an IP network, or a
-    cable that can be pulled, which there is only with root.
+    """One row of the matrix.  ``core``: part of the short run; ``network``: our side takes an IP network, or
+    a cable that can be pulled, which there is only with root.
     """
 
     name: str
