@@ -63,7 +63,7 @@ def write(case: Case) -> None:
         link.responder.holds("to", 2, size, len(sizes) * room)
 
 
-@cell("UC 1 MiB SEND")
+@cell("UC 1 MiB SEND", network=True)
 def mebibyte(case: Case) -> None:
     """A long message; a loss would spoil it, so it may take three attempts."""
     link = case.link("UC")

@@ -20,8 +20,9 @@ DIRECTIONS = ("ours→kernel", "kernel→ours")
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the matrix.  ``core``: part of the short run; ``network``: our side takes an IP network, or
-    a cable that can be pulled, which there is only with root.
+    """One row of the matrix.  ``core``: part of the short run; ``network``: only with root, because it takes
+    IP on our side, a cable that can be pulled, or one that keeps the order of packets (qemu's hub does not
+    when a socket is full).
     """
 
     name: str
