@@ -565,3 +565,24 @@ def test_memory_that_is_dropped_is_closed_and_its_pager_ends():
     with fails(errno.EACCES):
         attached.read(0, 1)
     attached.close()
+
+
+def test_a_closed_memory_refuses_everything(pair):
+    memory = PageableMemory(PAGE_BYTES, ALL_RIGHTS | ON_DEMAND)
+    attached = AttachedMemory(memory.fd)
+    memory.close()
+    attached.close()
+    device, pd = pair.right.device, pair.right.pd
+    for call in (memory.quiesce, memory.resume, memory.swap_out, memory.swap_in, memory.migrate, memory.fetch,
+                 memory.service, lambda: memory.set_rights(1), lambda: memory.read(0, 1),
+                 lambda: memory.read(0, 0), lambda: memory.write(0, b"x"),
+                 lambda: memory.rights, lambda: memory.resident_bytes, lambda: memory.fd,
+                 lambda: attached.fd, lambda: attached.read(0, 1),
+                 lambda: attached.write(0, b"x"), lambda: device.reg_paged(pd, memory, 15),
+                 lambda: device.reg_paged(pd, attached, 15)):
+        with fails(errno.EINVAL):
+            call()
+    assert (memory.state, memory.swapped_bytes) == ("closed", 0)
+    memory.close()
+    attached.close()
+    memory.stop()

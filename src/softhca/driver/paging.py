@@ -49,11 +49,11 @@ class AttachedMemory:
 
     def __init__(self, fd: int) -> None:
         try:
-            self.fd = os.dup(fd)
+            self._fd = os.dup(fd)
             try:
-                self._mapping = PagedMapping(self.fd)
+                self._mapping = PagedMapping(self._fd)
             except BaseException:
-                os.close(self.fd)
+                os.close(self._fd)
                 raise
         except OSError as error:
             raise refusal(error, "attaching pageable memory") from None
@@ -63,6 +63,13 @@ class AttachedMemory:
 
     def used_by(self, device: DeviceDriver, handle: int) -> None:
         """A device of this process uses the memory."""
+
+    @property
+    def fd(self) -> int:
+        """The memory's descriptor; EINVAL once it is closed."""
+        if self._fd < 0:
+            raise DriverError(errno.EINVAL, "the memory is closed")
+        return self._fd
 
     @property
     def rights(self) -> int:
@@ -90,7 +97,7 @@ class AttachedMemory:
         self._move(offset, address_of(data, writable=False), len(data), True)
 
     def _move(self, offset: int, local: int, length: int, writing: bool) -> None:
-        if offset < 0 or offset + length > self.length:
+        if self._fd < 0 or offset < 0 or offset + length > self.length:
             raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
         access = self._entered()
         try:
@@ -119,9 +126,9 @@ class AttachedMemory:
         access, self._access = self._access, None
         if access is not None and os.getpid() == self._pid:  # in a forked child it is the parent's
             self._mapping.detach(access)
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def __del__(self) -> None:
         if hasattr(self, "_access"):
@@ -153,7 +160,6 @@ class PageableMemory:
             raise refusal(error, f"making {length} bytes of pageable memory") from None
         self.patience_s = patience_s
         self.length = length
-        self.fd = self._memory.fd
         self.address = self._memory.address
         self._lock = threading.RLock()
         self._devices: weakref.WeakSet[DeviceDriver] = weakref.WeakSet()
@@ -176,9 +182,16 @@ class PageableMemory:
         return self._memory.pid
 
     @property
+    def fd(self) -> int:
+        """The memory's descriptor; EINVAL once it is closed."""
+        if self.closing:
+            raise DriverError(errno.EINVAL, "the memory is closed")
+        return self._memory.fd
+
+    @property
     def rights(self) -> int:
         """The rights that the memory gives at present."""
-        return self._memory.rights
+        return self._do("asking", lambda: self._memory.rights)
 
     @property
     def state(self) -> str:
@@ -193,7 +206,7 @@ class PageableMemory:
     @property
     def resident_bytes(self) -> int:
         """Memory that it takes at present."""
-        return self._memory.resident_bytes
+        return self._do("asking", lambda: self._memory.resident_bytes)
 
     @property
     def swapped_bytes(self) -> int:
@@ -271,6 +284,8 @@ class PageableMemory:
             raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
         if length:
             self._do("looking", lambda: self._memory.require(*self._pages(offset, length)))
+        elif self.closing:
+            raise DriverError(errno.EINVAL, "the memory is closed")
         with memoryview(self._memory.view.mmap) as whole, whole[offset : offset + length] as part:
             yield part
 
@@ -319,6 +334,8 @@ class PageableMemory:
 
     def stop(self) -> None:
         """End the pager, which looks at what `close` unmaps; the memory is for others alone from now on."""
+        if self.closing:
+            return
         self.closing = True
         if self._pager is not None:
             self._memory.wake()

@@ -84,11 +84,13 @@ class PagedMemory:
     @property
     def rights(self) -> int:
         """The rights that the memory gives at present."""
+        self._must_be_open()
         return self.mapping.rights() & layout.ACCESS_BITS
 
     @property
     def resident_bytes(self) -> int:
         """Memory that the memfd takes at present: header, table and frames, as the system counts it."""
+        self._must_be_open()
         return os.fstat(self.fd).st_blocks * 512
 
     # The arbitrator
@@ -250,6 +252,7 @@ class PagedMemory:
         """Bring the pages that attachments ask for, a bounded number; how many.  Nothing while accesses are
         stopped.  OSError as `swap_in`; what was asked for stays so then.
         """
+        self._must_own()
         asked = load64(self.mapping.base + layout.FAULTS)
         if asked == self._served or self.state != RUNNING:
             return 0
@@ -284,9 +287,12 @@ class PagedMemory:
 
     # Parts of these
 
-    def _must_own(self) -> None:
+    def _must_be_open(self) -> None:
         if self.state == CLOSED:
             raise OSError(errno.EINVAL, "the memory is closed")
+
+    def _must_own(self) -> None:
+        self._must_be_open()
         if os.getpid() != self.pid:
             raise OSError(errno.EPERM, "the memory belongs to the parent of this process")
 

@@ -66,7 +66,8 @@ class PageableMemory(PyverbsCM):
     @property
     def fd(self) -> int:
         """The memory's descriptor, to be handed over a Unix socket; it stays this object's."""
-        return self._memory.fd
+        with translated("Failed to name the descriptor"):
+            return self._memory.fd
 
     @property
     def owned(self) -> bool:
@@ -100,7 +101,8 @@ class PageableMemory(PyverbsCM):
     @property
     def resident_bytes(self) -> int:
         """Memory that it takes at present, as the system counts it; the owner's to ask."""
-        return self._owner().resident_bytes
+        with translated("Failed to look"):
+            return self._owner().resident_bytes
 
     @property
     def swapped_bytes(self) -> int:

@@ -236,6 +236,20 @@ def test_the_event_of_faults_has_a_name() -> None:
     assert translate_event_type(SOFTHCA_EVENT_PAGE_FAULT) == "SOFTHCA_EVENT_PAGE_FAULT"
 
 
+def test_the_example_shows_what_it_says(loopback_address) -> None:
+    example = Path(__file__).parents[3] / "examples" / "pageable_memory.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                   "SOFTHCA_DEVICES": f"shown=udp:{loopback_address()}"}
+    done = subprocess.run([sys.executable, str(example)], env=environment, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in ("completed meanwhile: 0", "swapped in: IBV_WC_SUCCESS b'written while it was out' b'page 5'",
+                 "moved pages: 64 IBV_WC_SUCCESS b'written while it moved'",
+                 "of 1073741824 bytes: IBV_WC_SUCCESS b'brought when it was touched' take",
+                 "after the change of rights: IBV_WC_REM_ACCESS_ERR b'page 0'"):
+        assert line in done.stdout
+
+
 # Several processes
 
 
