@@ -96,7 +96,7 @@ class Bench:
             if code or window.valid or window.users:
                 raise RuntimeError("the window was not unbound")
             for queue_pair in self.queue_pairs[:users]:
-                queue_pair.responder.abandon()
+                queue_pair.responder.reset()
         self.device.dealloc_mw(number)
         return statistics.median(times) / 1000
 
