@@ -2,6 +2,7 @@
 
 # ruff: noqa: I001
 import interop_cells_rc
+import interop_cells_windows
 import interop_cells_unreliable
 import interop_cells_refused
 import interop_cells_programs
@@ -15,4 +16,5 @@ __all__ = [
     "interop_cells_rc",
     "interop_cells_refused",
     "interop_cells_unreliable",
+    "interop_cells_windows",
 ]

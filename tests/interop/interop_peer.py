@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from interop_guest import Guest, GuestError
 PROGRAM = Path(__file__).parent / "guest" / "peer.py"
 START_S = 120.0
 END_S = 10.0
+SAID_CHARACTERS = 1000
 ANSWER_S = 180.0
 
 
@@ -69,8 +71,9 @@ class ProcessChannel:
     """The program in a process of this machine."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115    (`close` closes it)
         self.process = subprocess.Popen(
-            argv, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            argv, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
         )
         self._waiting = b""
 
@@ -90,13 +93,19 @@ class ProcessChannel:
                 raise PeerError(f"our program said nothing for {timeout_s:g} s")
             part = self.process.stdout.read(65536)
             if not part:
-                raise PeerError(f"our program ended with status {self.process.wait()}")
+                raise PeerError(f"our program ended with status {self.process.wait()}: {self._said()}")
             self._waiting += part
         line, _, self._waiting = self._waiting.partition(b"\n")
         return line.decode()
 
+    def _said(self) -> str:
+        """The end of what it wrote to its standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-SAID_CHARACTERS:]
+
     def close(self) -> None:
         """End the program."""
+        self._errors.close()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

@@ -17,9 +17,10 @@ from typing import Any
 
 from pyverbs import enums as e
 from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
+from pyverbs.base import inc_rkey
 from pyverbs.cq import CQ
 from pyverbs.device import Context, get_device_list
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -28,6 +29,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 
 TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 OPCODES = {
+    "send_invalidate": e.IBV_WR_SEND_WITH_INV,
     "send": e.IBV_WR_SEND, "send_imm": e.IBV_WR_SEND_WITH_IMM, "write": e.IBV_WR_RDMA_WRITE,
     "write_imm": e.IBV_WR_RDMA_WRITE_WITH_IMM, "read": e.IBV_WR_RDMA_READ,
     "compare_swap": e.IBV_WR_ATOMIC_CMP_AND_SWP, "fetch_add": e.IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -67,12 +69,15 @@ class Peer:
     def reset(self) -> dict[str, Any]:
         """Close all but the device, and begin anew."""
         if hasattr(self, "pd"):
+            for window in self.windows:  # first: the kernel waits in vain for a queue pair that has one
+                window.close()
             for group in (self.handles, self.qps, self.srqs, self.cqs):
                 for each in group.values():
                     each.close()
             self.pd.close()
         self.pd = PD(self.context)
         self.memories: dict[str, MR] = {}
+        self.windows: list[MW] = []
         self.cqs: dict[str, CQ] = {}
         self.srqs: dict[str, SRQ] = {}
         self.qps: dict[str, QP] = {}
@@ -240,6 +245,22 @@ class Peer:
         """Take a queue pair back to RESET."""
         self.qps[name].modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
         return {}
+
+    def bind(
+        self, name: str, kind: int, memory: str, offset: int, length: int, rights: int
+    ) -> dict[str, Any]:
+        """Bind a new memory window of type ``kind`` by a queue pair; its key."""
+        window = MW(self.pd, e.IBV_MW_TYPE_1 if kind == 1 else e.IBV_MW_TYPE_2)
+        self.windows.append(window)
+        region = self.memories[memory]
+        info = MWBindInfo(region, region.buf + offset, length, rights)
+        if kind == 1:
+            self.qps[name].bind_mw(window, MWBind(info, wr_id=0, send_flags=e.IBV_SEND_SIGNALED))
+            return {"rkey": window.rkey}
+        request = SendWR(wr_id=0, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
+        request.set_bind_wr(window, info)
+        self.qps[name].post_send(request)
+        return {"rkey": inc_rkey(window.rkey)}
 
     def counters(self) -> dict[str, Any]:
         """Counters of the device, where its verbs have them."""
