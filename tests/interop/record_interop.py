@@ -1,4 +1,4 @@
-"""``python tests/interop/record_interop.py``: writes the small captures of both pairs into tests/data/interop."""
+"""``python tests/interop/record_interop.py``: writes a small capture of each pair into tests/data/interop."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def test_a_recording_holds_the_three_writes_and_their_acknowledgements(path: Pat
     replies = [packet for packet in found if packet.transport.opcode.is_response]
     block = random.Random(SEED).randbytes(PATTERN_BYTES)
     sizes = (0, 3, 2 * mtu + 5)
-    assert b"".join(packet.transport.payload for packet in requests) == b"".join(block[:size] for size in sizes)
+    sent = b"".join(packet.transport.payload for packet in requests)
+    assert sent == b"".join(block[:size] for size in sizes)
     immediates = [fields(packet)["immediate"] for packet in requests if "immediate" in fields(packet)]
     assert immediates == [int.from_bytes((0x01020300 + n).to_bytes(4, "little"), "big") for n in range(3)]
     assert all(packet.transport.opcode.operation == opcodes.ACKNOWLEDGE for packet in replies)
