@@ -328,7 +328,7 @@ RECEIVER = (
       "packets behind an RNR NAK that was not sent yet are executed"),
     m("read-from-the-begin", REPLIES, "(resource.va + offset) & 0xFFFFFFFFFFFFFFFF,", "resource.va,", "every packet of a READ's answer holds the first bytes"),
     m("read-last-packet-full", REPLIES, "        if n > pmtu:\n            n = pmtu\n        pad", "        n = pmtu\n        pad", "a READ's last packet is a full one"),
-    m("read-resource-overwritten", REPLAY, "return self.capacity != 0 and not self.resources[(self.newest + 1) % self.capacity].pending", "return self.capacity != 0",
+    m("read-resource-overwritten", REPLAY, "        return oldest.answered or not oldest.pending\n", "        return True\n",
       "more reads than agreed push out the oldest"),
     m("length-not-checked", EXECUTION, "            return view.payload_bytes == pmtu and view.pad == 0\n", "            return True\n",
       "first and middle packets may be of any length"),

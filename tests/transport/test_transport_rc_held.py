@@ -272,6 +272,51 @@ def test_an_answer_goes_on_where_it_was_held(pair):
     untroubled(p)
 
 
+def ask(p, psn, source, length):
+    p.forge(op.RC_RDMA_READ_REQUEST, psn, va=source.va, rkey=source.key, length=length)
+
+
+def test_answers_begin_again_with_the_earliest_that_is_asked_for_again(pair):
+    """The requester has gone back: what it wants first comes first, though a later answer was begun."""
+    p = pair(pmtu=PMTU)
+    source, later = p.right.region(PMTU, fill=DATA[:PMTU]), p.right.region(PMTU)
+    ask(p, 0, source, PMTU)
+    p.run()
+    lift = hold(later)
+    ask(p, 1, later, PMTU)
+    until(p, lambda: p.b.held)
+    ask(p, 0, source, PMTU)
+    ask(p, 1, later, PMTU)
+    lift()
+    p.run()
+    assert [row["psn"] for row in p.decoded("ba")] == [0, 0, 1]
+
+
+def test_an_answer_that_was_given_once_makes_room_for_a_new_request(pair):
+    p = pair(pmtu=PMTU, rd_atomic=2)
+    source = p.right.region(PMTU, fill=DATA[:PMTU])
+    for psn in range(2):
+        ask(p, psn, source, PMTU)
+        p.run()
+    p.b.data_access(False)
+    for psn in (0, 1, 2):
+        ask(p, psn, source, PMTU)
+    assert p.right.qp.state == RTS
+    p.b.data_access(True)
+    p.run()
+    assert [row["psn"] for row in p.decoded("ba")] == [0, 1, 1, 2]
+    assert p.right.qp.responder.ring.pending == 0
+
+
+def test_a_request_too_many_is_refused_while_the_first_answer_is_held(pair):
+    p = pair(pmtu=PMTU, rd_atomic=2)
+    source = p.right.region(PMTU)
+    p.b.data_access(False)
+    for psn in range(3):
+        ask(p, psn, source, PMTU)
+    assert p.right.qp.state == ERR
+
+
 def test_a_repeated_read_changes_nothing_while_the_answer_is_held(pair):
     p = pair()
     source = p.right.region(len(DATA), fill=DATA)

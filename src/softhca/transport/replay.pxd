@@ -8,6 +8,7 @@ from softhca.wire.psn cimport distance
 cdef class Resource:
     cdef public bint atomic
     cdef public bint pending
+    cdef public bint answered
     cdef public unsigned int first_psn
     cdef public unsigned int packets
     cdef public unsigned int next_index
@@ -34,6 +35,7 @@ cdef class ReplayRing:
     cdef public unsigned int pending
     cdef public Resource current
 
+    @cython.locals(oldest=Resource)
     cpdef bint has_place(self)
     @cython.locals(place=cython.uint, resource=Resource)
     cpdef Resource add(self, unsigned int psn, unsigned int packets)

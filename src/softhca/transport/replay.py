@@ -1,8 +1,10 @@
 """The responder's resources for RDMA READ and atomics: what may still have to be answered, or answered again.
 
 There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5); a new request takes the oldest
-one's place. A request that finds even the oldest one unanswered goes beyond what was agreed.  Answers go
-out in the order of their PSNs, one at a time, never mixed.
+one's place. A request that finds even the oldest one unanswered goes beyond what was agreed; one that was
+answered and is only to be answered again makes room, for who sends a new request has its answer.  Answers
+go out in the order of their PSNs, one at a time; one that was begun stops where an earlier one is asked for
+again, since the requester has gone back.
 """
 
 import cython
@@ -15,8 +17,8 @@ class Resource:
     """One RDMA READ or atomic that was executed or is being answered.
 
     ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next
-    one to send; ``pending`` while there is one.  ``result`` is an atomic's original value, ``generation``
-    that of ``region``'s key.
+    one to send; ``pending`` while there is one; ``answered``: all of them were sent once.  ``result`` is an
+    atomic's original value, ``generation`` that of ``region``'s key.
     """
 
     def __init__(self):
@@ -28,6 +30,7 @@ class Resource:
         self.release()
         self.atomic = False
         self.pending = False
+        self.answered = False
         self.first_psn = 0
         self.packets = 0
         self.next_index = 0
@@ -102,7 +105,10 @@ class ReplayRing:
 
     def has_place(self):
         """Whether one more request may come: the oldest one has been answered."""
-        return self.capacity != 0 and not self.resources[(self.newest + 1) % self.capacity].pending
+        if self.capacity == 0:
+            return False
+        oldest = self.resources[(self.newest + 1) % self.capacity]
+        return oldest.answered or not oldest.pending
 
     def add(self, psn, packets):
         """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None:
@@ -111,6 +117,8 @@ class ReplayRing:
             return None
         place = (self.newest + 1) % self.capacity
         resource = self.resources[place]
+        if resource.pending:
+            self.done(resource)
         self.newest = place
         if self.count < self.capacity:
             self.count += 1
@@ -137,6 +145,8 @@ class ReplayRing:
         ``end_bytes``."""
         if not resource.pending:
             self.pending += 1
+        if self.current is not None and distance(self.current.first_psn, resource.first_psn) < 0:
+            self.current = None
         resource.answer(begin, end, end_bytes)
 
     def next(self):
@@ -154,8 +164,10 @@ class ReplayRing:
         return None
 
     def done(self, resource):
-        """``resource`` is answered."""
+        """``resource`` is answered, or need not be any more."""
         resource.pending = False
+        resource.answered = True
         resource.release()
         self.pending -= 1
-        self.current = None
+        if self.current is resource:
+            self.current = None
