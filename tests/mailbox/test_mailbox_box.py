@@ -20,6 +20,7 @@ from softhca.mailbox import (
     meet,
     reached,
 )
+from softhca.mailbox.blocks import TAKEN
 from softhca.mailbox.hashes import ALGORITHMS
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
@@ -256,6 +257,25 @@ def test_a_request_in_several_slots_behind_a_skip_keeps_its_number(verbs_pair):
     )
     assert number == 7
     assert until(lambda: left.try_receive() or right.try_receive() or left.outcome(number)).result == b"150"
+
+
+def test_what_is_handed_over_in_one_batch_is_processed_when_its_reader_comes_back(verbs_pair):
+    """Messages, a request for the second of them, and one more message, all taken by one call."""
+    left, right = join(verbs_pair, Terms(slots=64))
+    done = []
+    right.actions["note"] = done.append
+    left.try_send_many([b"1", b"2"])
+    left.request("note", b"second", reached(2))
+    left.request("note", b"fifth", reached(5))
+    assert left.send(b"5") == 5
+    probe = right.terms.opener(right.terms.digest(right._wiring.nonce))
+    last = right._inbox.address + 4 * right.terms.slot_bytes
+    until(lambda: probe.open(last, right.terms.slot_bytes, 5) == TAKEN, left, right)
+    got = right.receive_many()
+    assert got == [b"1", b"2", b"5"]
+    assert done == []
+    right.poll()
+    assert done == [b"second", b"fifth"]
 
 
 def test_every_algorithm_is_tried_here():

@@ -5,6 +5,7 @@ hash of all that; numbers are little-endian.  `Opener.open` reads a slot whose w
 copies the block once and judges the copy alone.
 """
 
+from array import array
 from hmac import compare_digest
 
 import cython
@@ -105,7 +106,7 @@ class Opener:
     def __init__(
         self, algorithm, digest, digest_bytes, indicator, largest_bytes, fixed_bytes, first_kind, last_kind
     ):
-        self.looks = [0] * VERDICTS
+        self.looks = array("Q", [0] * VERDICTS)
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
         self._digest, self._argument = digest
         self._digest_bytes = digest_bytes

@@ -76,9 +76,13 @@ class Mailbox:
         self._opener, self._credits = opener, credits
         self._outbox: Outbox | None = None
         self.actions: dict[str, Action] = actions if actions is not None else {}
-        self._requests = Requests(journal or Journal(io.BytesIO()), self.actions, terms.largest_bytes)
+        journal = journal if journal is not None else Journal(io.BytesIO())
+        self._entries = journal.entries
+        self._requests = Requests(journal, self.actions, terms.largest_bytes)
         self._tickets: dict[int, Outcome | None] = {}
         self._in_hand: deque[tuple[int, bytes]] = deque()
+        self._floor = -1
+        self._batch_start = 0
         self._statistics = Statistics()
         self._idle = 0
         self._credit_every = max(1, terms.slots // 4)
@@ -178,7 +182,9 @@ class Mailbox:
 
     def take(self) -> bytes | None:
         """As `try_receive`, but leave driving the adapter to the caller, who has several mailboxes on it."""
-        self._settle()
+        self._floor = -1
+        if self._entries:
+            self._settle()
         if self._look() != TAKEN:
             return None
         return bytes(self._opener.message)
@@ -204,19 +210,20 @@ class Mailbox:
     def receive_many(self, limit: int = _MANY) -> list[bytes]:
         """All messages that are there, at most ``limit``; none: an empty list.  Drives the adapter once."""
         self._progress()
-        self._settle()
+        self._floor = -1
+        if self._entries:
+            self._settle()
         messages: list[bytes] = []
-        if self._requests.pending:
-            while len(messages) < limit and self._look() == TAKEN:
-                messages.append(bytes(self._opener.message))
-            return messages
-        while len(messages) < limit and self._take_run(messages, limit):
+        self._batch_start = int(self._inbox.next_sequence) - 1
+        while not self._entries and len(messages) < limit and self._take_run(messages, limit):
             pass
         self._statistics.received += len(messages)
+        while self._entries and len(messages) < limit and self._look() == TAKEN:
+            messages.append(bytes(self._opener.message))
         return messages
 
     def _take_run(self, messages: list[bytes], limit: int) -> bool:
-        """Take messages one behind the other, as long as no request is pending; whether to go on."""
+        """Take messages one behind the other, while no request is pending; whether there may be more."""
         self._joined()
         if self._reads:
             self._wiring.look()
@@ -225,13 +232,17 @@ class Mailbox:
         if len(messages) > before:
             self._idle = 0
         if verdict != TAKEN:
-            self._rest()
+            self._idle += 1
+            if self._idle >= IDLE_LOOKS:
+                self._rest()
             return False
         if self._opener.kind != DATA:
+            if messages:  # the caller is given them behind this, and has not processed them
+                self._floor = self._batch_start
             self._take_other(self._opener.kind)
         elif self._inbox.owed() >= self._credit_every:
             self._give_credit()
-        return not self._requests.pending
+        return True
 
     def poll(self) -> None:
         """Drive the adapter, and what requests and their outcomes need, without receiving.
@@ -239,7 +250,9 @@ class Mailbox:
         What was received last counts as processed.
         """
         self._progress()
-        self._settle()
+        self._floor = -1
+        if self._entries:
+            self._settle()
         self._wiring.look()
         if self._outbox is not None:
             self._outbox.take_credit()
@@ -250,10 +263,12 @@ class Mailbox:
         self._joined()
         if self._reads:
             self._wiring.look()
-        while not self._requests.choked:
+        while not (self._entries and self._requests.choked):
             verdict = inbox.look()
             if verdict != TAKEN:
-                self._rest()
+                self._idle += 1
+                if self._idle >= IDLE_LOOKS:
+                    self._rest()
                 return int(verdict)
             self._idle = 0
             kind = self._opener.kind
@@ -261,11 +276,11 @@ class Mailbox:
                 self._statistics.received += 1
                 if inbox.owed() >= self._credit_every:
                     self._give_credit()
-                if self._requests.pending:
+                if self._entries:
                     self._in_hand.append((inbox.taken_sequence, self._opener.message))
                 return TAKEN
             self._take_other(kind)
-        self._rest()
+        self._rest()  # the peer may wait for credit before it takes outcomes
         return EMPTY
 
     def _take_other(self, kind: int) -> None:
@@ -283,14 +298,14 @@ class Mailbox:
 
     def _reached(self) -> int:
         """The last sequence number that is processed: received, and not in hand."""
+        if self._floor >= 0:
+            return self._floor
         if self._in_hand:
             return self._in_hand[0][0] - 1
         return int(self._inbox.next_sequence) - 1
 
     def _settle(self) -> None:
         """The application came back: what it had in hand is processed."""
-        if not self._requests.pending:
-            return
         while self._in_hand:
             reached, message = self._in_hand.popleft()
             self._requests.processed(reached, message, self._clock())
@@ -305,13 +320,11 @@ class Mailbox:
             self._requests.told(outcome[0])
 
     def _rest(self) -> None:
-        """Nothing was there: now and then write owed credit and take completions."""
-        self._idle += 1
-        if self._idle >= IDLE_LOOKS:
-            self._idle = 0
-            if self._inbox.owed():
-                self._give_credit()
-            self._wiring.look()
+        """Nothing was there for a while: write owed credit and take completions."""
+        self._idle = 0
+        if self._inbox.owed():
+            self._give_credit()
+        self._wiring.look()
 
     def _give_credit(self) -> None:
         if not self._wiring.has_room:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 
 from softhca.mailbox.blocks import ALGORITHM, EMPTY, FORMAT, LENGTH, OVERRUN, STALE, TORN
@@ -35,11 +36,11 @@ class Statistics:
     torn: int = 0
     outcomes_unknown: int = 0
 
-    def add_looks(self, looks: list[int]) -> None:
+    def add_looks(self, looks: MutableSequence[int]) -> None:
         """Add the counts of looks by verdict, and set them to 0."""
         for verdict, name in _NAMES.items():
             if looks[verdict]:
-                setattr(self, name, getattr(self, name) + looks[verdict])
+                setattr(self, name, getattr(self, name) + int(looks[verdict]))
                 looks[verdict] = 0
 
     def as_dict(self) -> dict[str, int]:
