@@ -15,7 +15,7 @@ from interop_link import (
     Link,
     expect,
 )
-from interop_matrix import SHORT_SETTINGS, Case, cell
+from interop_matrix import DIRECTIONS, SHORT_SETTINGS, Case, cell
 
 TIMEOUT_CODE, RETRIES = 14, 3
 # C9-141: a timer may run for four times its interval; this machine may have other things to do as well
@@ -118,3 +118,11 @@ def stale(case: Case) -> None:
         fooled = shift > 0 and not case.ours_asks
         expect("statuses", [each["status"] for each in found], [SUCCESS if fooled else RETRY_EXCEEDED])
         link.responder.empty("to", 0, 64)
+
+
+@cell("guest killed under way", core=False, settings=SHORT_SETTINGS[-1:], directions=DIRECTIONS[:1])
+def powerless(case: Case) -> None:
+    """The whole guest ends as by a power failure, and nobody is left to answer.  The last cell of all."""
+    link = _under_way(case)
+    case.sides.guest.kill()
+    _hears(link, RETRY_EXCEEDED)

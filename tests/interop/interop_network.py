@@ -14,6 +14,7 @@ MTU_BYTES = 9000
 LISTEN_S = 60.0
 PEER_HOST, GUEST_HOST, COMMAND_HOST = 1, 2, 101
 """The last bytes of addresses: our program's, the first guest's (others count on), and our commands'."""
+NAME = "softhca-interop-"
 BRIDGE = "guests"
 PREFIX_V4, PREFIX_V6 = "10.77.0", "fd00:77:"
 
@@ -41,7 +42,8 @@ class Network:
         reason = unavailable()
         if reason:
             raise Unavailable(reason)
-        self.name = f"softhca-interop-{os.getpid()}"
+        self._sweep()
+        self.name = f"{NAME}{os.getpid()}"
         self._ip("netns", "add", self.name)
         try:
             self._inside("link", "set", "lo", "up")
@@ -53,6 +55,12 @@ class Network:
         except BaseException:
             self.close()
             raise
+
+    def _sweep(self) -> None:
+        """Remove the namespaces of runs that were killed."""
+        for path in Path("/run/netns").glob(f"{NAME}*"):
+            if not Path("/proc", path.name.removeprefix(NAME)).exists():
+                self._ip("netns", "delete", path.name)
 
     @property
     def prefix(self) -> list[str]:
