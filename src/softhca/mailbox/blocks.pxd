@@ -30,6 +30,7 @@ cdef class Opener:
     cdef Py_ssize_t _fixed_bytes
     cdef unsigned int _first_kind
     cdef unsigned int _last_kind
+    cdef bint _keyed
     cdef unsigned int _mark
     cpdef int open(self, unsigned long long address, Py_ssize_t room, unsigned long long sequence) except? -1
     cdef int _open(self, unsigned long long address, Py_ssize_t room, unsigned long long sequence) except? -1

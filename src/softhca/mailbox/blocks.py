@@ -104,7 +104,16 @@ class Opener:
     """
 
     def __init__(
-        self, algorithm, digest, digest_bytes, indicator, largest_bytes, fixed_bytes, first_kind, last_kind
+        self,
+        algorithm,
+        digest,
+        digest_bytes,
+        indicator,
+        largest_bytes,
+        fixed_bytes,
+        first_kind,
+        last_kind,
+        keyed,
     ):
         self.looks = array("Q", [0] * VERDICTS)
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
@@ -115,6 +124,7 @@ class Opener:
         self._fixed_bytes = fixed_bytes
         self._first_kind = first_kind
         self._last_kind = last_kind
+        self._keyed = keyed
         self._mark = FORMAT_VERSION << 16 | algorithm
         self.kind = 0
         self.message = b""
@@ -157,7 +167,11 @@ class Opener:
         if self._fixed_bytes >= 0 and length != self._fixed_bytes and kind == DATA:
             return LENGTH
         proven = block[:covered] if covered <= _SHORT else memoryview(block)[:covered]
-        if not compare_digest(self._digest(proven, self._argument), block[covered:]):
+        proof = self._digest(proven, self._argument)
+        # The time that a comparison takes may tell a forger how far he got; tearing learns nothing from it.
+        if len(proof) != self._digest_bytes:
+            return TORN
+        if not (compare_digest(proof, block[covered:]) if self._keyed else block.endswith(proof)):
             return TORN
         self.kind = kind
         self.message = block[_HEADER : _HEADER + length]

@@ -101,17 +101,7 @@ class Terms:
 
     def opener(self, digest: Digest) -> Opener:
         """Judges blocks of a ring."""
-        number = find_algorithm(self.algorithm).number
-        return Opener(
-            number,
-            digest,
-            self.digest_bytes,
-            self.indicator,
-            self.largest_bytes,
-            self.fixed_bytes,
-            DATA,
-            SKIP,
-        )
+        return self._opener(digest, self.indicator, self.largest_bytes, self.fixed_bytes, DATA, SKIP)
 
     def credit_sealer(self, digest: Digest) -> Sealer:
         """Makes credits of a ring."""
@@ -119,5 +109,13 @@ class Terms:
 
     def credit_opener(self, digest: Digest) -> Opener:
         """Judges credits of a ring."""
-        number = find_algorithm(self.algorithm).number
-        return Opener(number, digest, self.digest_bytes, b"", 0, -1, CREDIT, CREDIT)
+        return self._opener(digest, b"", 0, -1, CREDIT, CREDIT)
+
+    def _opener(
+        self, digest: Digest, indicator: bytes, largest_bytes: int, fixed_bytes: int, first: int, last: int
+    ) -> Opener:
+        found = find_algorithm(self.algorithm)
+        return Opener(
+            found.number, digest, found.digest_bytes, indicator, largest_bytes, fixed_bytes, first, last,
+            found.keyed,
+        )  # fmt: skip
