@@ -119,6 +119,8 @@ class ResourceRules(RuleBasedStateMachine):
                 "SRQ": sum(srq.domain.side == side for srq in self.shared),
                 "QP": sum(pair.side == side for pair in self.pairs),
                 "AH": sum(domain.side == side for domain, _ in self.handles),
+                "MW": 0,
+                "FAST_MR": 0,
             }
 
     # completions
