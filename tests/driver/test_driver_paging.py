@@ -136,6 +136,19 @@ def test_a_registration_that_cannot_be_changes_nothing(pair, access, code):
     assert pair.statuses() == [0]
 
 
+def test_fast_regions_take_the_room_of_pageable_ones():
+    world = World()
+    end = End(world.add(1, max_mr=2))
+    memory = PageableMemory(LENGTH, ALL_RIGHTS, pager=False)
+    fast, _ = end.device.alloc_fast_mr(end.pd, 1)
+    with fails(errno.ENOMEM):
+        end.device.reg_paged(end.pd, memory, ALL_RIGHTS)
+    end.device.dereg_fast_mr(fast)
+    end.device.reg_paged(end.pd, memory, ALL_RIGHTS)
+    world.close()
+    memory.close()
+
+
 def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):
     session = pair.right.device.session
     read, write = os.pipe()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from softhca.adapter.key_commands import check_room
 from softhca.adapter.resources import Kind
 from softhca.memory.paged import register_paged
 from softhca.memory.paged_mapping import PagedMapping
@@ -24,10 +25,7 @@ def reg_paged(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     descriptor = host.take_descriptor(fields["descriptor"])
     try:
         pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
-        if adapter.resources.count(Kind.MR) >= adapter.config.max_mr:
-            raise OSError(
-                errno.ENOMEM, f"the adapter has no room for another region (limit {adapter.config.max_mr})"
-            )
+        check_room(adapter)
         mapping = PagedMapping(descriptor)
     finally:
         os.close(descriptor)
