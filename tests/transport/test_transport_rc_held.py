@@ -10,6 +10,7 @@ from softhca.memory.tpt import TranslationTable
 from softhca.queues import cqe, wqe
 from softhca.transport.environment import HELD_RETRY_NS
 from softhca.transport.retry import RNR_TIMER_NS, interval_ns
+from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 from softhca.wire import opcodes as op
 
 PMTU = 256
@@ -18,6 +19,7 @@ LONG = random.Random(4).randbytes(200_000)
 RNR_1 = 0x20 | 1
 UNIT_NS = RNR_TIMER_NS[1]
 BUDGET_NS = 8 * interval_ns(8)
+ONE_BURST = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
 HELD = TranslationTable(1)
 HELD.stopped = True
 FLUSHED = cqe.WC_WR_FLUSH_ERR
@@ -484,6 +486,28 @@ def test_a_message_held_between_its_bursts_spends_no_retry(pair):
     assert target.data == LONG
     assert statuses(p.left.sent()) == [0]
     untroubled(p)
+
+
+def test_what_was_asked_for_before_a_loss_is_not_missed_while_memory_is_held(pair):
+    """After the loss nobody has asked for an answer yet, whatever the lost packets did."""
+    lost = [True]
+    wide = DestinationWindow(16 * ONE_BURST, 16 * ONE_BURST)
+    faults = Faults(rule=lambda way, packet: not (way == "ab" and lost[0]))
+    p = pair(pmtu=1024, retry_cnt=1, window=wide, faults=faults)
+    source, target = p.left.region(len(LONG), fill=LONG), p.right.region(len(LONG))
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
+    until(p, lambda: p.left.qp.counters.timeouts)
+    lost[0] = False
+    before_it = len(p.log)
+    until(p, lambda: len(p.log) > before_it)
+    assert not any(row["ack_request"] for row in p.decoded("ab")[before_it:])
+    p.a.data_access(False)
+    p.after(3 * BUDGET_NS, lambda: p.a.data_access(True))
+    p.run()
+    assert statuses(p.left.sent()) == [0]
+    assert p.left.qp.counters.timeouts == 1
+    assert target.data == LONG
+    assert wide.in_flight_bytes == 0
 
 
 def test_what_is_in_flight_and_asked_for_times_out_while_memory_is_held(pair):

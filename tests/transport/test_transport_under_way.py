@@ -9,7 +9,8 @@ from softhca.queues import cqe, wqe
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.replay import ReplayRing
-from softhca.transport.window import DestinationWindow
+from softhca.transport.requester import SILENCE
+from softhca.transport.window import MOST_PATIENCE_NS, DestinationWindow
 from softhca.wire import opcodes as op
 
 PATTERN = random.Random(3).randbytes(200_000)
@@ -51,6 +52,49 @@ def test_new_path_while_waiting_for_the_old_window_goes_on_in_the_new_one(pair):
     p.run()
     assert [c.status for c in p.left.sent()] == [0]
     assert new.in_flight_bytes == 0
+
+
+def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pair):
+    p = pair(pmtu=1024, timeout=0)
+    source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
+    requester, old, new = p.left.qp.requester, p.left.qp.window, DestinationWindow()
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
+    p.step()
+    p.flying.clear()  # only what is sent from now on arrives
+    old.forgive()  # for another queue pair, which has waited for long
+    while requester.blocked != SILENCE:
+        assert p.step()
+    p.flying.clear()
+    assert p.left.qp.modify({"qp_state": SQD}, p.now) == 0
+    route = p.route(p.a.gid, p.b.gid)
+    assert p.left.qp.modify({"qp_state": SQD, "ah_attr": {"sl": 0}}, p.now, route=route, window=new) == 0
+    sent = len(p.log)
+    p.run()
+    assert len(p.log) > sent
+    assert new.in_flight_bytes == old.in_flight_bytes == 0
+    assert p.left.qp.requester.patience.deadline_ns == 0
+
+
+def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
+    p = pair(pmtu=1024, timeout=0)
+    source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
+    requester, window = p.left.qp.requester, p.left.qp.window
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
+    while not p.left.qp.waiting:
+        assert p.step()
+    window.forgive()
+    while requester.blocked != SILENCE:
+        assert p.transmit(p.a)
+    assert requester.patience.deadline_ns == p.now + MOST_PATIENCE_NS
+    window.charge(window.limit_bytes)  # another queue pair's, so that there is no room
+    while requester.blocked == SILENCE:
+        assert p.step()
+    while not p.left.qp.waiting:
+        assert p.step()
+    assert requester.patience.deadline_ns <= p.now + window.patience_ns
+    p.run()
+    assert [c.status for c in p.left.sent()] == [0]
+    assert target.data == source.data
 
 
 def test_unreliable_send_queue_tells_that_it_is_drained_when_the_message_has_gone(pair):

@@ -165,8 +165,6 @@ class ReliableSendQueue(SendQueue):
             return 0
         if self.flights.given_up(window.epoch):
             return self.doubt(window, doubting)
-        if doubting:
-            self.patience.end()
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
         while True:
             request = self.current()
@@ -374,6 +372,7 @@ class ReliableSendQueue(SendQueue):
             self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn)
         self.rd_outstanding = 0
         self.unrequested_bytes = 0
+        self.asked_psn = self.una_psn
         self.rewound = lost
         self.retry.deadline_ns = 0
         window.give_up(self.flights.clear(window.epoch))
@@ -386,6 +385,8 @@ class ReliableSendQueue(SendQueue):
         """Something has changed: look again whether there is something to send."""
         if self.blocked == _WINDOW and self.qp.waiting:
             return
+        if self.blocked == _SILENCE:
+            self.patience.end()
         self.blocked = _NOT_BLOCKED
         self.ready = True
         self.qp.environment.schedule(self.qp)
@@ -417,7 +418,6 @@ class ReliableSendQueue(SendQueue):
         if window is None or self.patience.deadline_ns == 0 or now < self.patience.deadline_ns:
             return
         if self.blocked == _SILENCE:
-            self.patience.end()
             self.flights.clear(window.epoch)
             self.unblock()
         else:
@@ -460,5 +460,5 @@ class ReliableSendQueue(SendQueue):
         self.patience.end()
         self.qp.window.give_up(self.flights.clear(self.qp.window.epoch))
         self.qp.window.leave(self.qp)
-        if self.blocked == _WINDOW:
+        if self.blocked == _WINDOW or self.blocked == _SILENCE:
             self.unblock()
