@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from softhca.memory.arenas import PAGE_BYTES
-from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.base import Resource, inc_rkey, require, translated
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -53,8 +53,13 @@ class FastMR(Resource):
 
     @property
     def key(self) -> int:
-        """The key to make the next one of: its low byte is the consumer's."""
+        """The key that was made last: its low byte is the consumer's."""
         self._require_open()
+        return self._key
+
+    def _next_key(self) -> int:
+        """The next key, so that one that was withdrawn does not come to life with the next registration."""
+        self._key = inc_rkey(self.key)
         return self._key
 
     def _registration(self, pieces: Sequence[Piece], iova: int | None) -> Registration:

@@ -267,7 +267,7 @@ class SendWR(_WorkRequest):
 
         require(fast_mr, FastMR, "fast_mr")
         wanted = fast_mr._registration(pieces, iova)
-        self.imm_data = inc_rkey(fast_mr.key)
+        self.imm_data = fast_mr._next_key()
         self.remote_rkey, self.remote_addr = fast_mr.handle, wanted.iova
         self.compare_add, self.swap = wanted.length, int(access) << 32 | wanted.page_offset
         self._all = self.sges = wanted.runs

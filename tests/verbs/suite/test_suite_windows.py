@@ -133,3 +133,23 @@ def test_a_fast_region_serves_both_sides_between_registration_and_invalidation(p
     assert invalidate(server, wr.rkey) == 0
     assert write(client, server, wr.rkey, 0x7000) == e.IBV_WC_REM_ACCESS_ERR
     fast.close()
+
+
+def test_a_key_of_a_fast_region_that_was_withdrawn_stays_dead_when_it_is_registered_again(pair) -> None:
+    client, server = pair
+    fast = FastMR(server.pd, 1)
+    keys = []
+    for offset in (0, 4096):
+        wr = SendWR(opcode=SOFTHCA_WR_REG_MR)
+        wr.set_reg_wr(fast, [(server.mr, offset, 4096)], ALL_ACCESS, iova=0x7000)
+        server.qp.post_send(wr)
+        assert done(server) == 0
+        assert write(client, server, wr.rkey, 0x7000) == e.IBV_WC_SUCCESS
+        keys.append(wr.rkey)
+        if not offset:
+            assert invalidate(server, wr.rkey) == 0
+    assert len({key >> 8 for key in keys}) == 1
+    server.mr.write(bytes(16), 16, 4096)
+    assert write(client, server, keys[0], 0x7000) == e.IBV_WC_REM_ACCESS_ERR
+    assert server.mr.read(16, 4096) == bytes(16)
+    fast.close()
