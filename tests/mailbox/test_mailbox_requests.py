@@ -5,8 +5,9 @@ import io
 import pytest
 
 from softhca.mailbox.conditions import all_of, always, any_of, field, own, reached
-from softhca.mailbox.journal import Journal
+from softhca.mailbox.journal import MAX_RECORD_BYTES, Journal
 from softhca.mailbox.requests import MAX_PENDING, Outcome, Request, Requests, decode_outcome
+from softhca.mailbox.terms import MAX_RING_BYTES
 
 SECOND_NS = 10**9
 
@@ -218,6 +219,56 @@ def test_a_journal_that_has_grown_begins_anew_when_nothing_is_pending():
     assert desk.outcomes() == []
     desk.accept(400, always())
     assert len(desk.outcomes()) == 1
+
+
+def test_a_journal_does_not_grow_while_a_request_waits_for_ever():
+    desk = Desk()
+    desk.accept(1, all_of(field(0, "u8", "==", 1), field(0, "u8", "==", 2)), argument=b"first")
+    desk.requests.processed(1, b"\2", 0)
+    for number in range(2, 2000):
+        desk.accept(number, always(), argument=bytes(100))
+        desk.outcomes()
+        assert len(desk.file.getvalue()) < 70_000
+    desk.accept(2000, always(), "nothing")  # refused, and not told of yet
+    desk.again()
+    assert [(outcome.number, outcome.status) for outcome in desk.outcomes()] == [(2000, "refused")]
+    desk.accept(1999, always())
+    assert desk.outcomes() == []
+    desk.requests.processed(2001, b"\1", 0)  # the half that held stays so
+    assert desk.performed[-1] == b"first"
+
+
+def test_a_journal_that_a_crash_leaves_half_begun_anew_repeats_nothing():
+    desk = Desk()
+    desk.accept(1, reached(9), argument=b"waits")
+    for number in range(2, 1000):
+        desk.accept(number, always(), argument=bytes(100))
+        before = desk.file.getvalue()
+        desk.outcomes()
+        if len(desk.file.getvalue()) < len(before):
+            break
+    anew = desk.file.getvalue()
+    for length in range(len(anew) + 1):
+        journal = Journal(io.BytesIO(anew[:length] + before[length:]))
+        whole = length == 0 or anew[:length] + before[length : len(anew)] == anew
+        assert set(journal.entries) <= {1, number}
+        assert (1 in journal.entries) >= whole
+        assert all(journal.entries[n].outcome is not None for n in journal.entries if n != 1)
+
+
+def test_what_an_action_says_when_it_fails_is_told_in_any_case():
+    desk = Desk()
+
+    def fail(argument):
+        raise ValueError(argument.decode(errors="surrogateescape"))
+
+    desk.actions["note"] = fail
+    desk.accept(1, always(), argument=b"\xff")
+    assert desk.outcomes() == [Outcome(1, "failed", b"ValueError: \\udcff")]
+
+
+def test_every_request_that_a_ring_can_carry_fits_a_record():
+    assert MAX_RING_BYTES <= MAX_RECORD_BYTES
 
 
 def test_a_journal_in_a_file_is_synchronised(tmp_path):

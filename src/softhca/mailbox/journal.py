@@ -1,24 +1,28 @@
 """What must outlive a polling loop: accepted requests, how far they came, and their outcomes.
 
 Records are appended to a binary file, each with its hash; what a crash has torn at the end is cut off when
-the journal is opened.  When the file has grown and no request is pending it begins anew.
+the journal is opened.  When the file has grown far beyond what is pending it begins anew with that.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-ACCEPTED, HELD, BEGUN, ENDED, TOLD = range(1, 6)
+ACCEPTED, HELD, BEGUN, ENDED, TOLD, ALL = range(1, 7)
 """Kinds of records."""
 _FORM = struct.Struct("<BQI")
 _HASH_BYTES = 16
-MAX_RECORD_BYTES = 1 << 26
+MAX_RECORD_BYTES = 1 << 30
+"""Of a record's body: a request is shorter than the longest ring by its header and hash."""
 REWRITE_BYTES = 1 << 16
+REWRITE_FACTOR = 4
+"""The file begins anew when it has so many bytes, and so many times what it began with."""
 
 
 @dataclass
@@ -47,7 +51,7 @@ class Journal:
         self._durable = durable
         self.entries: dict[int, Entry] = {}
         self.last_number = 0
-        self._bytes = 0
+        self._bytes = self._first_bytes = 0
         self._load()
 
     def _load(self) -> None:
@@ -59,6 +63,10 @@ class Journal:
         self._file.truncate()
 
     def _apply(self, kind: int, number: int, body: bytes) -> None:
+        if kind == ALL:
+            for inner in _records(io.BytesIO(body)):
+                self._apply(*inner)
+            return
         if kind == ACCEPTED:
             self.entries[number] = Entry(number, body[8:], int.from_bytes(body[:8], "little"))
             self.last_number = max(self.last_number, number)
@@ -111,20 +119,41 @@ class Journal:
     def told(self, number: int) -> None:
         """Note that the peer was told of its outcome: the request is over."""
         self._note(TOLD, number)
-        if self._bytes > REWRITE_BYTES and not self.entries:
+        if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):
             self._restart()
 
     def _restart(self) -> None:
-        """Nothing is pending: begin anew, but remember the last number."""
+        """Begin anew with the last number and what is pending, as one record: all of it counts, or nothing.
+
+        Records of before that a crash leaves behind it end in the same state.
+        """
+        body = _record(TOLD, self.last_number, b"") + b"".join(map(_state, self.entries.values()))
+        if len(body) > MAX_RECORD_BYTES:
+            self._first_bytes = self._bytes  # not now
+            return
+        record = _record(ALL, 0, body)
         self._file.seek(0)
+        self._file.write(record)
+        self._sync()
         self._file.truncate()
-        self._bytes = 0
-        self._note(TOLD, self.last_number)
+        self._bytes = self._first_bytes = len(record)
 
 
 def _record(kind: int, number: int, body: bytes) -> bytes:
     head = _FORM.pack(kind, number, len(body))
     return head + body + hashlib.blake2b(head + body, digest_size=_HASH_BYTES).digest()
+
+
+def _state(entry: Entry) -> bytes:
+    """The records that lead to an entry's state."""
+    records = [_record(ACCEPTED, entry.number, entry.accepted_ns.to_bytes(8, "little") + entry.message)]
+    if entry.held:
+        records.append(_record(HELD, entry.number, bytes(sorted(entry.held))))
+    if entry.begun:
+        records.append(_record(BEGUN, entry.number, b""))
+    if entry.outcome is not None:
+        records.append(_record(ENDED, entry.number, entry.outcome))
+    return b"".join(records)
 
 
 def _records(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:

@@ -164,7 +164,7 @@ class Requests:
         try:
             result = bytes(self._actions[request.action](request.argument) or b"")
         except Exception as error:
-            self._end(entry, FAILED, f"{type(error).__name__}: {error}".encode())
+            self._end(entry, FAILED, f"{type(error).__name__}: {error}".encode(errors="backslashreplace"))
         except BaseException:
             self._end(entry, INTERRUPTED, b"the loop was ended while the action ran")
             raise
