@@ -1,5 +1,7 @@
 """Mailboxes between two adapters, embedded and in processes of their own."""
 
+import dataclasses
+import io
 import random
 import socket
 import threading
@@ -20,8 +22,12 @@ from softhca.mailbox import (
     meet,
     reached,
 )
-from softhca.mailbox.blocks import TAKEN
+from softhca.mailbox.blocks import OUTCOME, TAKEN
+from softhca.mailbox.box import OTHERS_A_LOOK
 from softhca.mailbox.hashes import ALGORITHMS
+from softhca.mailbox.journal import Journal
+from softhca.mailbox.offer import Offer
+from softhca.mailbox.requests import DONE, encode_outcome
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
 KINDS = [
@@ -276,6 +282,41 @@ def test_what_is_handed_over_in_one_batch_is_processed_when_its_reader_comes_bac
     assert done == []
     right.poll()
     assert done == [b"second", b"fifth"]
+
+
+@pytest.mark.parametrize("take", [lambda box: box.take() and [], lambda box: box.receive_many(1)])
+def test_a_peer_that_sends_outcomes_alone_is_looked_at_for_so_long_only(verbs_pair, take):
+    left, right = join(verbs_pair, Terms(slots=512))
+    for _ in range(200):
+        left._put(OUTCOME, (encode_outcome(7, DONE, b""),))
+    left.send(b"behind them")
+    probe = right.terms.opener(right.terms.digest(right._wiring.nonce))
+    last = right._inbox.address + 200 * right.terms.slot_bytes
+    until(lambda: left.poll() or probe.open(last, right.terms.slot_bytes, 201) == TAKEN, right)
+    assert not take(right)
+    assert 0 < right.statistics.outcomes_unknown <= OTHERS_A_LOOK + 1
+    assert receive(right, left) == b"behind them"
+    assert right.statistics.outcomes_unknown == 200
+
+
+@pytest.mark.parametrize("gid", [bytes(16), b"\xff" * 16], ids=["none", "multicast"])
+def test_a_peer_that_cannot_be_reached_is_no_peer(verbs_pair, gid):
+    left, right = (Mailbox(context) for context in (verbs_pair.client, verbs_pair.server))
+    offer = dataclasses.replace(Offer.decode(right.offer), gid=gid).encode()
+    with pytest.raises(OfferError, match="the peer's address"):
+        left.join(offer)
+    left.join(right.offer)
+    right.join(left.offer)
+    left.send(b"to the right one")
+    assert receive(right, left) == b"to the right one"
+
+
+def test_a_journal_of_another_ring_is_refused(verbs_pair):
+    """New requests have the numbers of old ones, and would be taken for them."""
+    journal = Journal(io.BytesIO())
+    journal.accept(1, b"request", 0)
+    with pytest.raises(MailboxError, match="another ring"):
+        Mailbox(verbs_pair.client, journal=journal)
 
 
 def test_every_algorithm_is_tried_here():

@@ -28,6 +28,8 @@ IDLE_LOOKS = 64
 """So many looks in vain, and owed credit is written, completions are taken."""
 MAX_TICKETS = 1024
 """Requests whose outcomes are waited for, or not fetched yet."""
+OTHERS_A_LOOK = 64
+"""So many requests and outcomes are taken at a time; a peer that sends nothing else holds up nobody."""
 _LOOKS_A_CLOCK = 64
 _MANY = 256
 
@@ -35,9 +37,10 @@ _MANY = 256
 class Mailbox:
     """One end of a pair: messages go out with `send`, and come in with `receive`.
 
-    ``key`` is the secret of a keyed hash.  ``journal`` keeps the peer's requests (default: in memory), and
-    ``actions`` are what it may ask for.  ``clock`` gives nanoseconds and never goes back.  A mailbox belongs
-    to one thread at a time.  TermsError, PyverbsError.
+    ``key`` is the secret of a keyed hash.  ``journal`` keeps the peer's requests (default: in memory); it is
+    of this ring alone, for requests are known by their numbers in it.  ``actions`` are what the peer may ask
+    for.  ``clock`` gives nanoseconds and never goes back.  A mailbox belongs to one thread at a time.
+    TermsError, MailboxError, PyverbsError.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Mailbox:
         service_level: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        if journal is not None and journal.last_number:
+            raise MailboxError("the journal belongs to another ring, whose numbers it knows")
         self.terms = terms = terms if terms is not None else Terms()
         self._clock = clock
         self._key = key
@@ -215,8 +220,9 @@ class Mailbox:
             self._settle()
         messages: list[bytes] = []
         self._batch_start = int(self._inbox.next_sequence) - 1
-        while not self._entries and len(messages) < limit and self._take_run(messages, limit):
-            pass
+        for _ in range(limit + OTHERS_A_LOOK):
+            if self._entries or len(messages) >= limit or not self._take_run(messages, limit):
+                break
         self._statistics.received += len(messages)
         while self._entries and len(messages) < limit and self._look() == TAKEN:
             messages.append(bytes(self._opener.message))
@@ -263,7 +269,10 @@ class Mailbox:
         self._joined()
         if self._reads:
             self._wiring.look()
-        while not (self._entries and self._requests.choked):
+        for _ in range(OTHERS_A_LOOK):
+            if self._entries and self._requests.choked:
+                self._rest()  # the peer may wait for credit before it takes outcomes
+                break
             verdict = inbox.look()
             if verdict != TAKEN:
                 self._idle += 1
@@ -280,7 +289,6 @@ class Mailbox:
                     self._in_hand.append((inbox.taken_sequence, self._opener.message))
                 return TAKEN
             self._take_other(kind)
-        self._rest()  # the peer may wait for credit before it takes outcomes
         return EMPTY
 
     def _take_other(self, kind: int) -> None:

@@ -7,7 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 
-from softhca.mailbox.errors import MailboxError
+from softhca.mailbox.errors import MailboxError, OfferError
 from softhca.mailbox.hashes import NONCE_BYTES
 from softhca.mailbox.offer import Offer
 from softhca.mailbox.terms import Terms
@@ -17,6 +17,7 @@ from softhca.verbs.cq import CQ, cqe_status_to_str
 from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import SGE, SendWR
 
@@ -94,7 +95,7 @@ class Wiring:
         )  # fmt: skip
 
     def connect(self, peer: Offer) -> None:
-        """Take the queue pair to RTS, towards ``peer``."""
+        """Take the queue pair to RTS, towards ``peer``.  OfferError when it cannot be reached from here."""
         route = GlobalRoute(
             dgid=GID(ipaddress.IPv6Address(peer.gid).exploded),
             sgid_index=self._gid_index,
@@ -110,7 +111,10 @@ class Wiring:
         attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
         attributes.min_rnr_timer, attributes.timeout = _RNR_TIMER_CODE, _TIMEOUT_CODE
         attributes.retry_cnt = attributes.rnr_retry = _RETRIES
-        self.qp.to_rts(attributes)
+        try:
+            self.qp.to_rts(attributes)
+        except PyverbsRDMAError as error:
+            raise OfferError(f"the peer's address or queue pair cannot be: {error}") from None
         self.peer = peer
 
     # carrying blocks
