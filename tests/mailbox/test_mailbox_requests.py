@@ -247,6 +247,8 @@ def test_a_journal_that_a_crash_leaves_half_begun_anew_repeats_nothing():
         desk.outcomes()
         if len(desk.file.getvalue()) < len(before):
             break
+    else:
+        pytest.fail("it never begins anew")
     anew = desk.file.getvalue()
     for length in range(len(anew) + 1):
         journal = Journal(io.BytesIO(anew[:length] + before[length:]))
