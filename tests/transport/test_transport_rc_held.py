@@ -488,6 +488,23 @@ def test_a_message_held_between_its_bursts_spends_no_retry(pair):
     untroubled(p)
 
 
+def test_a_time_out_spends_no_retry_between_the_end_of_a_wait_and_the_next_try(pair):
+    p = pair(pmtu=1024, retry_cnt=0)
+    source, target = p.left.region(len(LONG), fill=LONG), p.right.region(len(LONG))
+    requester = p.left.qp.requester
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
+    p.step()
+    p.a.data_access(False)
+    until(p, lambda: p.a.held)
+    p.left.qp.resume(p.now)  # its turn is still to come
+    p.left.qp.expire(requester.retry.deadline_ns)
+    p.a.data_access(True)
+    p.run()
+    assert target.data == LONG
+    assert statuses(p.left.sent()) == [0]
+    assert p.left.qp.counters.timeouts == 0
+
+
 def test_what_was_asked_for_before_a_loss_is_not_missed_while_memory_is_held(pair):
     """After the loss nobody has asked for an answer yet, whatever the lost packets did."""
     lost = [True]

@@ -39,7 +39,7 @@ from softhca.transport.observation import (
     WAIT_NS,
 )
 from softhca.transport.request import ATOMIC, LOCAL, READ, Request
-from softhca.transport.requester import MEMORY, ReliableSendQueue
+from softhca.transport.requester import ReliableSendQueue
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
@@ -61,7 +61,6 @@ NAK_STATUS: dict[int, int] = {
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
-_MEMORY = cython.declare(cython.int, MEMORY)
 _EAGAIN = cython.declare(cython.int, 11)
 _ACK = cython.declare(cython.uint, ACK)
 _RNR_NAK = cython.declare(cython.uint, RNR_NAK)
@@ -370,8 +369,9 @@ class Requester(ReliableSendQueue):
             self.qp.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
             return
-        if self.blocked == _MEMORY and distance(self.una_psn, self.asked_psn) <= 0:
-            # nothing in flight asks for an answer, and the packet that would is held: this tells of no loss
+        if self.writer.held and distance(self.una_psn, self.asked_psn) <= 0:
+            # nothing in flight asks for an answer, and the packet that would was held when it was last tried:
+            # this tells of no loss
             self.rewind(False)
             return
         self.qp.count("timeouts")
