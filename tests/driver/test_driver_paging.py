@@ -149,6 +149,33 @@ def test_fast_regions_take_the_room_of_pageable_ones():
     memory.close()
 
 
+def test_a_device_that_goes_during_a_migration_leaves_no_other_one_stopped():
+    stopped: list[object] = []
+
+    class Device:
+        alive = True
+
+        def set_data_access(self, allowed):
+            if not allowed:
+                stopped.append(self)
+            elif self is stopped[0]:
+                raise DriverError(errno.EIO, "the adapter process has ended")
+            else:
+                self.alive = "again"
+            return True
+
+        def progress(self):
+            """Nothing to do."""
+
+    memory = PageableMemory(LENGTH, ALL_RIGHTS, pager=False)
+    devices = [Device(), Device(), Device()]
+    for device in devices:
+        memory.used_by(device, 1)
+    assert memory.migrate() == LENGTH // PAGE_BYTES
+    assert sorted(map(str, (device.alive for device in devices))) == ["True", "again", "again"]
+    memory.close()
+
+
 def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):
     session = pair.right.device.session
     read, write = os.pipe()

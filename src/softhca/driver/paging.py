@@ -262,7 +262,7 @@ class PageableMemory:
             yield
         finally:
             for device in stopped:
-                if device.alive:
+                with contextlib.suppress(DriverError):  # one that is gone must not keep the others stopped
                     device.set_data_access(True)
 
     def read(self, offset: int, length: int) -> bytes:
