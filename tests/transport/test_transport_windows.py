@@ -180,6 +180,25 @@ def test_after_an_invalidation_no_byte_of_a_write_under_way_lands(pair):
     assert p.right.sent()[0].status == 0
 
 
+@pytest.mark.parametrize("opcode", [wqe.RDMA_WRITE, wqe.RDMA_WRITE_WITH_IMM])
+def test_a_write_that_is_to_come_again_uses_no_key_meanwhile(pair, opcode):
+    """It is refused with an RNR NAK, for its memory is held, or for there is no receive."""
+    p = pair()
+    w = Window(p).bind()
+    local = p.left.region(100, fill=b"\5" * 100)
+    p.b.data_access(opcode == wqe.RDMA_WRITE_WITH_IMM)
+    p.left.post(opcode, [local.sge()], rkey=w.key, va=w.va)
+    arrive(p, 1)
+    assert p.right.qp.responder.nak_pending >> 5 == 1
+    assert users(w) == 0
+    p.b.data_access(True)
+    p.right.post_receive([])
+    p.run()
+    assert statuses(p.left.sent()) == [0]
+    assert w.region.data[:100] == local.data
+    assert users(w) == w.windows.keys_withdrawn == 0
+
+
 def test_after_an_invalidation_no_answer_of_a_read_under_way_leaves(pair):
     p = pair()
     w = Window(p).bind()

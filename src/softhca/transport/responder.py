@@ -196,7 +196,12 @@ class Responder(ReplyingReceiver):
         self.fatal(code, event)
 
     def not_ready(self, psn):
-        """An RNR NAK for the expected packet: nothing is executed before it has come again (9.7.5.2.8)."""
+        """An RNR NAK for the expected packet: nothing is executed before it has come again (9.7.5.2.8).
+
+        Where that is the first of an RDMA WRITE, its key is not in use: it will be looked up again.
+        """
+        if self.operation == _NOTHING:
+            self.release_target()
         self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)
         self.nak_psn = psn
         self.nak_sent = True
