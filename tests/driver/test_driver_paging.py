@@ -25,7 +25,7 @@ from adapter_world import (
     post,
 )
 
-from softhca.driver import services
+from softhca.driver import paging, services
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.machine.primitives import address_of, load64
@@ -174,6 +174,34 @@ def test_a_device_that_goes_during_a_migration_leaves_no_other_one_stopped():
     assert memory.migrate() == LENGTH // PAGE_BYTES
     assert sorted(map(str, (device.alive for device in devices))) == ["True", "again", "again"]
     memory.close()
+
+
+def test_the_pager_tells_of_trouble_once_until_it_is_over(monkeypatch, caplog):
+    class Memory:
+        """The owner's memory and the shared one in one; ``True``: pages cannot be brought."""
+
+        state, closing = "running", False
+
+        def __init__(self):
+            self.trouble = [True, True, True, False, True, True]
+
+        def service(self):
+            if not self.trouble:
+                self.closing = True
+            elif self.trouble.pop(0):
+                raise DriverError(errno.ENOMEM, "no frames")
+
+        def requests(self):
+            return 0
+
+        def wait_request(self, requests, timeout_ns):
+            """Asked for at once."""
+
+    monkeypatch.setattr(paging, "FAILED_WAIT_S", 0)
+    memory = Memory()
+    paging._serve(lambda: memory, memory)
+    assert memory.trouble == []
+    assert [record.getMessage() for record in caplog.records] == ["pages could not be brought: no frames"] * 2
 
 
 def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):

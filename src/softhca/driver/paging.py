@@ -360,7 +360,11 @@ atexit.register(_stop_all)
 
 
 def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
-    """The pager: bring pages whenever some are asked for, until the memory is closed or forgotten."""
+    """The pager: bring pages whenever some are asked for, until the memory is closed or forgotten.
+
+    What goes wrong is tried again soon, and told once until it has gone well.
+    """
+    told = False
     while memory.state != CLOSED:
         held = owner()
         if held is None or held.closing:
@@ -369,9 +373,12 @@ def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
         try:
             held.service()
         except DriverError as error:
-            _log.warning("pages could not be brought: %s", error.message)
+            if not told:
+                _log.warning("pages could not be brought: %s", error.message)
+            told = True
             time.sleep(FAILED_WAIT_S)
             continue
+        told = False
         del held
         if memory.state != CLOSED:
             memory.wait_request(requests, LOOK_NS)
