@@ -100,6 +100,7 @@ CHECKED := build/checked
 fuzz: $(VENV)/.installed $(PLAIN)/.installed
 	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test,fuzz]'
 	SOFTHCA_EXPECT=interpreted $(PLAIN)/bin/python tests/fuzz/fuzz_run.py --all --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS)
+	$(VENV)/bin/python $(PIP) 'setuptools>=77,<90'
 	SOFTHCA_BOUNDSCHECK=1 SOFTHCA_BUILD_DIR=$(CHECKED)/cython $(VENV)/bin/python setup.py -q build \
 	  --build-base $(CHECKED)/base --build-lib $(CHECKED)/lib
 	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --replay
