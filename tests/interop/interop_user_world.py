@@ -15,7 +15,7 @@ from interop_matrix import Sides
 from interop_network import GUEST_HOST, MTU_BYTES, PEER_HOST, address
 from interop_packages import Unavailable
 from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_environment
-from interop_world import GUEST_PROGRAM, configure, restart
+from interop_world import GUEST_PROGRAM, configure, meet, restart
 
 _LINK_PROGRAM = Path(__file__).with_name("interop_ethernet.py")
 
@@ -96,6 +96,7 @@ class UserWorld:
                 {version: address(PEER_HOST, version) for version in ours},
                 _absent, _absent, partial(restart, self.guest), _absent,
             )  # fmt: skip
+            meet(self.guest, self.sides.our_addresses.values())
             self._stack = stack.pop_all()
 
     def close(self) -> None:

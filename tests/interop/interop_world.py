@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -16,6 +16,18 @@ from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_comman
 
 ADD_RXE = ("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0")
 GUEST_PROGRAM = "/guest/peer.py"
+MEETING = """
+import socket, subprocess, sys, time
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+for _ in range(120):
+    with socket.socket(family, socket.SOCK_DGRAM) as nothing:
+        nothing.sendto(b"", (sys.argv[1], 9))
+    if b"lladdr" in subprocess.check_output(["ip", "neigh", "show", "to", sys.argv[1]]):
+        sys.exit()
+    time.sleep(0.25)
+sys.exit("nobody answers for " + sys.argv[1])
+"""
+"""A queue pair's way to RTR waits a second for its neighbour and fails: too short on a busy machine."""
 
 
 def configure(guest: Guest, host: int) -> None:
@@ -28,6 +40,12 @@ def configure(guest: Guest, host: int) -> None:
     ):
         guest.run(*command.split())
     guest.run(*ADD_RXE)
+
+
+def meet(guest: Guest, addresses: Iterable[str]) -> None:
+    """Wait until the guest's kernel knows its neighbours at these addresses."""
+    for one in addresses:
+        guest.run("python3", "-c", MEETING, one)
 
 
 def restart(guest: Guest, peer: Peer) -> None:
@@ -69,6 +87,7 @@ class World:
                 partial(restart, self.guest),
                 partial(self.network.connect_cable, GUEST_HOST),
             )  # fmt: skip
+            meet(self.guest, self.sides.our_addresses.values())
             self._stack = stack.pop_all()
 
     @staticmethod
