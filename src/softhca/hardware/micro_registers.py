@@ -105,12 +105,12 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (43, "RMB_DONE", "r", "bit 0: no walk is under way or about to start"),
     )),
     ("remote-key memory", RQ, (
-        (44, "RQ_KEY_ADDRESS", "rw", "5·VI + {0: PD, 1..4: keys}; the write reads that word in the same clock"),
+        (44, "RQ_KEY_ADDRESS", "rw", "5·VI + {0: PD, 1..4: key}; a write reads that word in the same clock"),
         (45, "RQ_KEY_DATA", "rw", "from the next clock on the word that was read; a write stores it there"),
         (46, "RQ_KEY_BUSY", "r", "bit 0: the SQ side walks"),
     )),
     ("receive FIFO", RQ, (
-        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: the packet's first, last; 2: bad headers"),
+        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: its packet's first, last; 2: bad header"),
         (49, "RX_WORD", "r", "that word, the packet's bytes in network order"),
         (50, "RX_POP", "w", "1 takes the word away; 2 drops the rest of its packet"),
     )),
