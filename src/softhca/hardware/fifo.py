@@ -1,0 +1,162 @@
+"""The FIFO interface: packets that came and passed the checks of their headers, and packets that go out.
+
+The receive FIFO stores a packet, looks at its headers as its words pass by, and keeps it only if it is a
+sound packet of the link; the engine then takes it word by word.  The send FIFO takes an engine's words and
+puts the ICRC behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from softhca.hardware import header_rules as rules
+from softhca.hardware.crc import ICRC_BITS, ICRC_POLYNOMIAL, next_state, swapped
+from softhca.hardware.header_check import LNH_GLOBAL, HeaderCheck, HeaderPlaces
+from softhca.hardware.packet_buffer import PacketBuffer, check_sizes
+from softhca.hardware.ports import RegisterWrite
+from softhca.hardware.serial import Arrival, Departure
+
+PRESENT_BIT = 31
+FIRST_BIT, LAST_BIT, WRONG_BIT, GLOBAL_BIT = 0, 1, 2, 3
+REASON_SHIFT = 8
+LEFT_SHIFT = 16
+FULL_BIT, REFUSED_BIT = 0, 1
+POP_WORD, POP_PACKET = 1, 2
+COUNT_BITS = 16
+_ONES = (1 << ICRC_BITS) - 1
+
+
+class ReceiveFifo(wiring.Component):
+    """Packets from the serial interface for an engine, LRH first, ICRC last.
+
+    ``rx_status``: bit 31 a word is there; bits 0, 1: it is the packet's first, last; bit 2: its transport
+    headers are wrong, and bits 8–15 why; bit 3: it has a GRH; bits 16–30: words that are still to be read.
+    ``rx_word``: the next word.  ``rx_pop``: 1 takes it, 2 the rest of its packet.  ``rx_drops``: packets
+    that the link's checks have refused, or that found no room (bits 0–15, stays at its top), and the last
+    one's reason (16–23).
+    """
+
+    def __init__(self, words: int = 2048, packets: int = 16) -> None:
+        self.words, self.packets = check_sizes(words, packets)
+        super().__init__(
+            {
+                "packet": In(Arrival()),
+                "rx_status": Out(32),
+                "rx_word": Out(32),
+                "rx_drops": Out(32),
+                "rx_pop": In(RegisterWrite()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The circuit."""
+        m = Module()
+        m.submodules.buffer = buffer = PacketBuffer(self.words, self.packets, rules.REASON_BITS + 1)
+        m.submodules.check = check = HeaderCheck()
+        wiring.connect(m, check.packet, wiring.flipped(self.packet))
+        reason, last_reason = Signal(rules.REASON_BITS), Signal(rules.REASON_BITS)
+        refused, is_global, begun = Signal(COUNT_BITS), Signal(), Signal()
+        wrong = buffer.tag[: rules.REASON_BITS]
+        most = (1 << COUNT_BITS) - 1
+        m.d.comb += [
+            reason.eq(Mux(check.link_reason, check.link_reason, Mux(buffer.fits, 0, rules.RESOURCES))),
+            buffer.write_valid.eq(self.packet.valid),
+            buffer.write_word.eq(self.packet.word),
+            buffer.keep.eq(self.packet.end & (reason == 0)),
+            buffer.keep_tag.eq(Cat(check.transport_reason, is_global)),
+            buffer.drop.eq(self.packet.end & (reason != 0)),
+            self.rx_word.eq(buffer.word),
+            self.rx_drops.eq(Cat(refused, last_reason)),
+            self.rx_status[PRESENT_BIT].eq(buffer.ready),
+            self.rx_status[FIRST_BIT].eq(buffer.first),
+            self.rx_status[LAST_BIT].eq(buffer.left == 1),
+            self.rx_status[WRONG_BIT].eq(wrong != 0),
+            self.rx_status[GLOBAL_BIT].eq(buffer.tag[rules.REASON_BITS]),
+            self.rx_status[REASON_SHIFT:LEFT_SHIFT].eq(wrong),
+            self.rx_status[LEFT_SHIFT:PRESENT_BIT].eq(buffer.left),
+            buffer.skip.eq(self.rx_pop.strobe & (self.rx_pop.data == POP_WORD)),
+            buffer.skip_rest.eq(self.rx_pop.strobe & (self.rx_pop.data == POP_PACKET)),
+        ]
+        with m.If(self.packet.end):
+            m.d.sync += begun.eq(0)
+            with m.If(reason != 0):
+                m.d.sync += [last_reason.eq(reason), refused.eq(Mux(refused == most, most, refused + 1))]
+        with m.Elif(self.packet.valid & ~begun):
+            m.d.sync += [begun.eq(1), is_global.eq(self.packet.word[16:18] == LNH_GLOBAL)]
+        return m
+
+
+class SendFifo(wiring.Component):
+    """Packets of an engine for the serial interface.
+
+    ``tx_push`` appends ``tx_word``; with bit 0 of its data it is the packet's last before the ICRC, which
+    this block computes and appends.  ``tx_status``: bit 0 full: the next word has no room, or the ICRC is
+    being put; what is pushed meanwhile is lost, and its packet with it.  Bit 1: that happened to the packet
+    that ended last.
+    """
+
+    def __init__(self, words: int = 2048, packets: int = 16) -> None:
+        self.words, self.packets = check_sizes(words, packets)
+        super().__init__(
+            {
+                "tx_word": In(RegisterWrite()),
+                "tx_word_value": Out(32),
+                "tx_push": In(RegisterWrite()),
+                "tx_status": Out(32),
+                "packet": Out(Departure()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The circuit."""
+        m = Module()
+        m.submodules.buffer = buffer = PacketBuffer(self.words, self.packets)
+        m.submodules.places = places = HeaderPlaces()
+        icrc = Signal(ICRC_BITS, init=_ONES)
+        pushed, refused, lost = Signal(), Signal(), Signal()
+        with m.If(self.tx_word.strobe):
+            m.d.sync += self.tx_word_value.eq(self.tx_word.data)
+        m.d.comb += [
+            places.word.eq(self.tx_word_value),
+            places.valid.eq(pushed),
+            self.tx_status[REFUSED_BIT].eq(refused),
+            self.packet.valid.eq(buffer.ready),
+            self.packet.word.eq(buffer.word),
+            self.packet.last.eq(buffer.left == 1),
+            buffer.skip.eq(self.packet.ready),
+        ]
+        with m.If(pushed):
+            m.d.sync += icrc.eq(next_state(icrc, places.masked, ICRC_POLYNOMIAL))
+        with m.FSM(name="sending"):
+            with m.State("WORDS"):
+                m.d.comb += [
+                    pushed.eq(self.tx_push.strobe),
+                    buffer.write_valid.eq(pushed),
+                    buffer.write_word.eq(self.tx_word_value),
+                    self.tx_status[FULL_BIT].eq(buffer.room == 0),
+                ]
+                with m.If(pushed & self.tx_push.data[0]):
+                    m.next = "ICRC"
+            with m.State("ICRC"):
+                m.d.comb += [
+                    buffer.write_valid.eq(1),
+                    buffer.write_word.eq(swapped(~icrc)),
+                    self.tx_status[FULL_BIT].eq(1),
+                ]
+                with m.If(self.tx_push.strobe):
+                    m.d.sync += lost.eq(1)
+                m.next = "END"
+            with m.State("END"):
+                m.d.comb += [
+                    buffer.keep.eq(~lost & ~self.tx_push.strobe),
+                    buffer.drop.eq(~buffer.keep),
+                    places.begin.eq(1),
+                    self.tx_status[FULL_BIT].eq(1),
+                ]
+                m.d.sync += [icrc.eq(_ONES), lost.eq(0), refused.eq(~(buffer.keep & buffer.fits))]
+                m.next = "WORDS"
+        return m

@@ -1,0 +1,53 @@
+"""A bench for one block: a script sets inputs and looks at outputs, clock by clock, as often as one likes."""
+
+from __future__ import annotations
+
+from amaranth.sim import Simulator
+
+from softhca.hardware import CLOCK_NS
+
+
+class Bench:
+    """``run(script)`` begins with a reset (memories too) and ends with the script."""
+
+    def __init__(self, block):
+        self.block = block
+        self.simulator = Simulator(block)
+        self.simulator.add_clock(CLOCK_NS * 1e-9)
+        self._script = None
+        self.simulator.add_testbench(self._process)
+        self._used = False
+
+    async def _process(self, ctx):
+        await self._script(ctx)
+
+    def run(self, script):
+        self._script = script
+        if self._used:
+            self.simulator.reset()
+        self._used = True
+        self.simulator.run()
+
+
+async def strobe(ctx, register, data):
+    """Write a micro-register: one clock."""
+    ctx.set(register.strobe, 1)
+    ctx.set(register.data, data)
+    await ctx.tick()
+    ctx.set(register.strobe, 0)
+
+
+async def line_words(ctx, line, packet):
+    """Send the bytes LRH … VCRC of a packet (an even number), a half word a clock."""
+    for at in range(0, len(packet), 2):
+        ctx.set(line.valid, 1)
+        ctx.set(line.data, int.from_bytes(packet[at : at + 2], "big"))
+        ctx.set(line.last, at + 2 == len(packet))
+        await ctx.tick()
+    ctx.set(line.valid, 0)
+    ctx.set(line.last, 0)
+
+
+def words_of(data):
+    """Whole words, the first byte on top."""
+    return [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
