@@ -20,7 +20,7 @@ from softhca.memory.regions import REFUSED_KEY
 from softhca.queues import control_fields as control
 from softhca.queues.control import EVENT_ENTRIES
 from softhca.queues.control_fields import COMMANDS
-from softhca.queues.ring import plan
+from softhca.queues.ring import HEAD_OFFSET, plan
 
 
 @pytest.fixture
@@ -634,6 +634,18 @@ def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(en
     assert not end.node.adapter.hosts[2].failed
     qp.destroy()
     store64(layout.control, 0)
+
+
+def test_a_host_that_breaks_its_reply_ring_has_no_command_carried_out_without_a_reply(end):
+    channel, adapter, host = end.device.session.channel, end.node.adapter, end.node.adapter.hosts[1]
+    domains = adapter.resources.count(Kind.PD)
+    store64(channel.replies._consumer.layout.control + HEAD_OFFSET, 0xC1C1C1C1C1C1C1C1)
+    channel.commands.send(control.ALLOC_PD, 1, {})
+    assert not adapter.kick(end.world.now)
+    assert host.replies.broken
+    assert adapter.resources.count(Kind.PD) == domains
+    assert_is_out(end, host)
+    store64(channel.replies._consumer.layout.control + HEAD_OFFSET, 0)
 
 
 def assert_is_out(end, host):

@@ -268,7 +268,7 @@ class ReplyRing(MessageRing):
 
     def room(self) -> bool:
         """Whether any reply fits; the adapter takes a command only then."""
-        return not self._producer.broken and bool(self._producer.space())
+        return bool(self._producer.space()) and not self._producer.broken  # to look may find it broken
 
     def send(self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bool:
         """The adapter's side; a reply that is too long is replaced by E2BIG.  False where there is no
