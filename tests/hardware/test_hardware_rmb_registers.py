@@ -1,0 +1,121 @@
+"""The remote-key manager as the two micro-engines see it: by their micro-registers alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softhca.hardware.key_memory import VALID
+from softhca.hardware.micro_registers import number_of
+from softhca.hardware.rmb import RemoteKeyManager
+from softhca.hardware.rmb_registers import RmbRegisters
+from softhca.hardware.trace import simulator
+
+PD, KEY = 7, 0x55
+
+
+async def write(ctx: Any, bus: Any, name: str, word: int) -> None:
+    """One clock in which the engine of ``bus`` writes a register."""
+    ctx.set(bus.write_enable, 1)
+    ctx.set(bus.write_address, number_of(name))
+    ctx.set(bus.write_data, word)
+    await ctx.tick()
+    ctx.set(bus.write_enable, 0)
+
+
+def read(ctx: Any, bus: Any, name: str) -> int:
+    """A register, which both data MUXes must show alike, in this very clock."""
+    ctx.set(bus.read_address_a, number_of(name))
+    ctx.set(bus.read_address_b, number_of(name))
+    shown = {ctx.get(bus.read_data_a), ctx.get(bus.read_data_b)}
+    assert len(shown) == 1
+    return int(shown.pop())
+
+
+def flags(ctx: Any, sq: Any, rq: Any) -> tuple[int, int, int]:
+    """*start*, *done*, and what the RQ engine is told."""
+    return read(ctx, sq, "RMB_START"), read(ctx, sq, "RMB_DONE"), read(ctx, rq, "RQ_KEY_BUSY")
+
+
+def test_a_walk_by_registers() -> None:
+    registers = RmbRegisters(RemoteKeyManager(2, 2, (PD, VALID | KEY, 0, PD, VALID | 3, VALID | KEY)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, sq, "RMB_PD", PD)
+        await write(ctx, sq, "RMB_KEY", KEY)
+        assert (read(ctx, sq, "RMB_PD"), read(ctx, sq, "RMB_KEY")) == (PD, KEY)
+        assert (read(ctx, sq, "RMB_DONE"), read(ctx, rq, "RQ_KEY_BUSY")) == (1, 0)
+        await write(ctx, sq, "RMB_START", 1)
+        assert flags(ctx, sq, rq) == (1, 0, 1)
+        await ctx.tick()
+        assert flags(ctx, sq, rq) == (0, 0, 1)
+        for _ in range(2 * 6):
+            await ctx.tick()
+        assert (read(ctx, sq, "RMB_DONE"), read(ctx, rq, "RQ_KEY_BUSY")) == (1, 0)
+        for address, word in ((1, KEY), (2, 0), (4, VALID | 3), (5, KEY)):
+            await write(ctx, rq, "RQ_KEY_ADDRESS", address)
+            assert read(ctx, rq, "RQ_KEY_DATA") == word
+
+    simulator(registers, bench).run()
+
+
+def test_the_word_that_the_rq_has_read_stays_while_the_walk_reads_others() -> None:
+    registers = RmbRegisters(RemoteKeyManager(3, 2, (PD, 1, 2, PD, 4, 5, PD, 6, 9)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, sq, "RMB_PD", PD)
+        await write(ctx, sq, "RMB_START", 1)
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 8)
+        for _ in range(20):
+            assert (read(ctx, rq, "RQ_KEY_DATA"), read(ctx, rq, "RQ_KEY_ADDRESS")) == (9, 8)
+            await ctx.tick()
+
+    simulator(registers, bench).run()
+
+
+def test_start_waits_in_its_register_while_the_rq_reads() -> None:
+    registers = RmbRegisters(RemoteKeyManager(1, 1, (PD, VALID | KEY)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, sq, "RMB_START", 1)
+        for _ in range(4):
+            await write(ctx, rq, "RQ_KEY_ADDRESS", 0)
+            assert (read(ctx, sq, "RMB_START"), read(ctx, sq, "RMB_DONE")) == (1, 0)
+        await write(ctx, rq, "RQ_KEY_DATA", PD)  # writing does not hold it up
+        assert (read(ctx, sq, "RMB_START"), read(ctx, sq, "RMB_DONE")) == (0, 0)
+
+    simulator(registers, bench).run()
+
+
+def test_a_word_that_the_rq_stores_is_in_the_memory() -> None:
+    registers = RmbRegisters(RemoteKeyManager(1, 2))
+
+    async def bench(ctx: Any) -> None:
+        rq = registers.rq
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 2)
+        await write(ctx, rq, "RQ_KEY_DATA", VALID | 9)
+        assert read(ctx, rq, "RQ_KEY_DATA") == 0  # what was read before
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 2)
+        assert read(ctx, rq, "RQ_KEY_DATA") == VALID | 9
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 1)
+        assert read(ctx, rq, "RQ_KEY_DATA") == 0
+
+    simulator(registers, bench).run()
+
+
+def test_registers_of_other_blocks_read_as_nothing_and_change_nothing() -> None:
+    registers = RmbRegisters(RemoteKeyManager(1, 1, (PD, VALID | KEY)))
+
+    async def bench(ctx: Any) -> None:
+        for name in ("TX_WORD", "RQ_KEY_DATA"):
+            await write(ctx, registers.sq, name, 0xFFFF_FFFF)
+            assert read(ctx, registers.sq, name) == 0
+        await write(ctx, registers.rq, "RMB_START", 1)
+        assert read(ctx, registers.rq, "RMB_START") == 0
+        assert read(ctx, registers.sq, "RMB_DONE") == 1
+        await write(ctx, registers.rq, "RQ_KEY_ADDRESS", 1)
+        assert read(ctx, registers.rq, "RQ_KEY_DATA") == VALID | KEY
+
+    simulator(registers, bench).run()
