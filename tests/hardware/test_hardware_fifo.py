@@ -45,7 +45,7 @@ class Receiving(wiring.Component):
                 "rx_status": Out(32),
                 "rx_word": Out(32),
                 "rx_drops": Out(32),
-                "rx_pop": In(RegisterWrite()),
+                "write_rx_pop": In(RegisterWrite()),
             }
         )
 
@@ -55,7 +55,7 @@ class Receiving(wiring.Component):
         m.submodules.fifo = fifo = ReceiveFifo(*self.sizes)
         wiring.connect(m, wiring.flipped(self.line), serial.line)
         wiring.connect(m, serial.packet, fifo.packet)
-        wiring.connect(m, wiring.flipped(self.rx_pop), fifo.rx_pop)
+        wiring.connect(m, wiring.flipped(self.write_rx_pop), fifo.write_rx_pop)
         m.d.comb += [
             self.rx_status.eq(fifo.rx_status),
             self.rx_word.eq(fifo.rx_word),
@@ -133,7 +133,7 @@ def test_the_receive_fifo_keeps_what_the_adapter_takes_and_says_what_it_refuses(
                 expected |= has_grh << 3 | (transport != 0) << 2 | (i == len(words) - 1) << 1 | (i == 0)
                 assert ctx.get(block.rx_status) == expected
                 assert ctx.get(block.rx_word) == word
-                await strobe(ctx, block.rx_pop, 1)
+                await strobe(ctx, block.write_rx_pop, 1)
             assert ctx.get(block.rx_status) == 0
 
     RECEIVING.run(script)
@@ -156,15 +156,46 @@ def test_a_fifo_without_room_refuses_the_whole_packet_and_takes_the_next():
         assert ctx.get(block.rx_status) >> 16 == 1 << 15 | 16
         await line_words(ctx, block.line, small)
         assert ctx.get(block.rx_drops) == 2 | drops.DROP_RESOURCES << 16
-        await strobe(ctx, block.rx_pop, 2)
+        await strobe(ctx, block.write_rx_pop, 2)
         assert ctx.get(block.rx_status) == 0
         for _ in range(3):  # the third finds words, but no place for a packet
             await line_words(ctx, block.line, small)
         assert ctx.get(block.rx_drops) == 3 | drops.DROP_RESOURCES << 16
-        await strobe(ctx, block.rx_pop, 3)  # no command
+        await strobe(ctx, block.write_rx_pop, 3)  # no command
         assert ctx.get(block.rx_status) >> 16 == 1 << 15 | 8
 
     bench.run(script)
+
+
+@pytest.mark.parametrize(
+    ("at", "bits", "reasons"),
+    [
+        (0, 0x01, (drops.DROP_LINK_HEADER, 0)),
+        (1, 0x02, (drops.DROP_RAW, 0)),
+        (5, 0x01, (drops.DROP_LENGTH, 0)),
+        (8, 0x18, (0, drops.DROP_OPCODE)),
+        (8, 0x09, (0, drops.DROP_TRUNCATED)),  # from SEND ONLY to READ RESPONSE FIRST: no room for its AETH
+        (8, 0x15, (0, drops.DROP_LENGTH)),  # an acknowledge carries nothing
+        (9, 0x01, (0, drops.DROP_VERSION)),
+        (9, 0x10, (0, 0)),
+    ],
+)
+def test_one_broken_rule_is_named(at, bits, reasons):
+    body = bytearray(a_packet(b"abcdefgh").encode()[:-6])
+    if reasons == (0, drops.DROP_TRUNCATED):
+        body = bytearray(a_packet(b"").encode()[:-6])
+    body[at] ^= bits
+    data = sealed(bytes(body))
+    assert judge(data) == reasons
+
+    async def script(ctx):
+        await line_words(ctx, RECEIVING.block.line, data)
+        if reasons[0]:
+            assert ctx.get(RECEIVING.block.rx_drops) == 1 | reasons[0] << 16
+        else:
+            assert ctx.get(RECEIVING.block.rx_status) >> 8 & 0xFF == reasons[1]
+
+    RECEIVING.run(script)
 
 
 def test_the_rows_and_reasons_are_those_of_the_wire_format():
@@ -230,10 +261,10 @@ async def push(ctx, fifo, packet):
     """An engine's writes: the packet without its CRCs."""
     words = words_of(packet[:-6])
     for i, word in enumerate(words):
-        await strobe(ctx, fifo.tx_word, word)
+        await strobe(ctx, fifo.write_tx_word, word)
         while ctx.get(fifo.tx_status) & 1:
             await ctx.tick()
-        await strobe(ctx, fifo.tx_push, i == len(words) - 1)
+        await strobe(ctx, fifo.write_tx_push, i == len(words) - 1)
 
 
 async def collect(ctx, line, clocks):
@@ -293,8 +324,8 @@ def test_replies_go_first_but_a_request_that_waits_is_not_forgotten():
         async def send(fifo, packet):
             words = words_of(packet[:-6])
             for i, word in enumerate(words):
-                await write(fifo.tx_word, word)
-                await write(fifo.tx_push, i == len(words) - 1)
+                await write(fifo.write_tx_word, word)
+                await write(fifo.write_tx_push, i == len(words) - 1)
             for _ in range(3):
                 await listen()
                 await ctx.tick()
@@ -317,8 +348,8 @@ def test_a_packet_that_finds_no_room_is_not_sent_and_the_next_one_is():
 
     async def script(ctx):
         for i in range(18):
-            await strobe(ctx, fifo.tx_word, i)
-            await strobe(ctx, fifo.tx_push, i == 17)
+            await strobe(ctx, fifo.write_tx_word, i)
+            await strobe(ctx, fifo.write_tx_push, i == 17)
         await ctx.tick().repeat(3)
         assert ctx.get(fifo.tx_status) == 2
         packet = a_packet(bytes(4)).encode()
@@ -335,12 +366,12 @@ def test_a_word_that_is_pushed_while_the_icrc_is_put_takes_its_packet_with_it():
         fifo = bench.block.fifos[0]
 
         async def script(ctx, fifo=fifo, late=late, bench=bench):
-            await strobe(ctx, fifo.tx_word, 1)
-            await strobe(ctx, fifo.tx_push, 1)
+            await strobe(ctx, fifo.write_tx_word, 1)
+            await strobe(ctx, fifo.write_tx_push, 1)
             assert ctx.get(fifo.tx_status) == 1
             for _ in range(late):
                 await ctx.tick()
-            await strobe(ctx, fifo.tx_push, 0)
+            await strobe(ctx, fifo.write_tx_push, 0)
             await ctx.tick().repeat(2)
             assert ctx.get(fifo.tx_status) == 2
             assert await collect(ctx, bench.block.line, 30) == []
@@ -427,11 +458,11 @@ def test_a_reth_arrives_as_it_was_sent():
         block = RECEIVING.block
         await line_words(ctx, block.line, packet.encode())
         for _ in range(5):
-            await strobe(ctx, block.rx_pop, 1)
+            await strobe(ctx, block.write_rx_pop, 1)
         seen = []
         for _ in range(5):
             seen.append(ctx.get(block.rx_word))
-            await strobe(ctx, block.rx_pop, 1)
+            await strobe(ctx, block.write_rx_pop, 1)
         assert seen == [0, 0x1000, 0x123, 4, int.from_bytes(b"abcd", "big")]
 
     RECEIVING.run(script)

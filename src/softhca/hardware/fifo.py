@@ -48,7 +48,7 @@ class ReceiveFifo(wiring.Component):
                 "rx_status": Out(32),
                 "rx_word": Out(32),
                 "rx_drops": Out(32),
-                "rx_pop": In(RegisterWrite()),
+                "write_rx_pop": In(RegisterWrite()),
             }
         )
 
@@ -78,8 +78,8 @@ class ReceiveFifo(wiring.Component):
             self.rx_status[GLOBAL_BIT].eq(buffer.tag[rules.REASON_BITS]),
             self.rx_status[REASON_SHIFT:LEFT_SHIFT].eq(wrong),
             self.rx_status[LEFT_SHIFT:PRESENT_BIT].eq(buffer.left),
-            buffer.skip.eq(self.rx_pop.strobe & (self.rx_pop.data == POP_WORD)),
-            buffer.skip_rest.eq(self.rx_pop.strobe & (self.rx_pop.data == POP_PACKET)),
+            buffer.skip.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_WORD)),
+            buffer.skip_rest.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_PACKET)),
         ]
         with m.If(self.packet.end):
             m.d.sync += begun.eq(0)
@@ -103,9 +103,9 @@ class SendFifo(wiring.Component):
         self.words, self.packets = check_sizes(words, packets)
         super().__init__(
             {
-                "tx_word": In(RegisterWrite()),
-                "tx_word_value": Out(32),
-                "tx_push": In(RegisterWrite()),
+                "write_tx_word": In(RegisterWrite()),
+                "tx_word": Out(32),
+                "write_tx_push": In(RegisterWrite()),
                 "tx_status": Out(32),
                 "packet": Out(Departure()),
             }
@@ -118,10 +118,10 @@ class SendFifo(wiring.Component):
         m.submodules.places = places = HeaderPlaces()
         icrc = Signal(ICRC_BITS, init=_ONES)
         pushed, refused, lost = Signal(), Signal(), Signal()
-        with m.If(self.tx_word.strobe):
-            m.d.sync += self.tx_word_value.eq(self.tx_word.data)
+        with m.If(self.write_tx_word.strobe):
+            m.d.sync += self.tx_word.eq(self.write_tx_word.data)
         m.d.comb += [
-            places.word.eq(self.tx_word_value),
+            places.word.eq(self.tx_word),
             places.valid.eq(pushed),
             self.tx_status[REFUSED_BIT].eq(refused),
             self.packet.valid.eq(buffer.ready),
@@ -134,12 +134,12 @@ class SendFifo(wiring.Component):
         with m.FSM(name="sending"):
             with m.State("WORDS"):
                 m.d.comb += [
-                    pushed.eq(self.tx_push.strobe),
+                    pushed.eq(self.write_tx_push.strobe),
                     buffer.write_valid.eq(pushed),
-                    buffer.write_word.eq(self.tx_word_value),
+                    buffer.write_word.eq(self.tx_word),
                     self.tx_status[FULL_BIT].eq(buffer.room == 0),
                 ]
-                with m.If(pushed & self.tx_push.data[0]):
+                with m.If(pushed & self.write_tx_push.data[0]):
                     m.next = "ICRC"
             with m.State("ICRC"):
                 m.d.comb += [
@@ -147,12 +147,12 @@ class SendFifo(wiring.Component):
                     buffer.write_word.eq(swapped(~icrc)),
                     self.tx_status[FULL_BIT].eq(1),
                 ]
-                with m.If(self.tx_push.strobe):
+                with m.If(self.write_tx_push.strobe):
                     m.d.sync += lost.eq(1)
                 m.next = "END"
             with m.State("END"):
                 m.d.comb += [
-                    buffer.keep.eq(~lost & ~self.tx_push.strobe),
+                    buffer.keep.eq(~lost & ~self.write_tx_push.strobe),
                     buffer.drop.eq(~buffer.keep),
                     places.begin.eq(1),
                     self.tx_status[FULL_BIT].eq(1),

@@ -28,8 +28,8 @@ GENERAL_COUNT = 16
 WORD_BITS = 32
 PRESENT = 1 << 31
 
-HOST_READ, HOST_WRITE = 1, 2
-"""What is written to ``HOST_COMMAND``."""
+HOST_READ, HOST_WRITE, HOST_FETCH = 1, 2, 3
+"""What is written to ``HOST_COMMAND``; to fetch a descriptor, with its number of words in bits 15..8."""
 
 
 class EngineBus(wiring.Signature):
@@ -66,7 +66,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("host interface", BOTH, (
         (16, "HOST_ADDRESS", "rw", "byte address in host memory, a multiple of 4"),
         (17, "HOST_DATA", "rw", "word to write; after a read, the word that came"),
-        (18, "HOST_COMMAND", "w", "1 reads, 2 writes; held until the arbiter takes it"),
+        (18, "HOST_COMMAND", "w", "1 reads, 2 writes, 3 + 256·n fetches a descriptor of n words"),
         (19, "HOST_STATUS", "r", "bit 0: busy, from the clock after the command; bit 1: the last one failed"),
         (20, "HOST_DESCRIPTOR", "r", "bit 31: a descriptor's word is there; bit 0: it is the last one"),
         (21, "HOST_DESCRIPTOR_WORD", "r", "that word"),
@@ -80,12 +80,12 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (25, "CQ_QP", "rw", "QP of the next completion"),
         (26, "CQ_WORK", "rw", "its work request"),
         (27, "CQ_STATUS", "rw", "its status; 0: success"),
-        (28, "CQ_PUSH", "rw", "any write posts it; reads 1 in bit 0 while full"),
+        (28, "CQ_PUSH", "rw", "posts it to queue 7..0; bit 31: solicited; reads bit 0: busy, 1: overflow"),
     )),
     ("doorbell manager", BOTH, (
-        (29, "DOORBELL_QP", "r", "bit 31: a doorbell waits; bits 23..0: its QP"),
+        (29, "DOORBELL_QP", "rw", "bits 23..0: the QP that is looked at; reads bit 31: it has work requests"),
         (30, "DOORBELL_COUNT", "r", "work requests outstanding on that QP"),
-        (31, "DOORBELL_POP", "w", "any write: one work request of that QP is done"),
+        (31, "DOORBELL_POP", "rw", "any write: one work request of that QP is done; reads bit 0: busy"),
     )),
     ("work scheduler", BOTH, (
         (32, "SCHEDULER_NEXT", "r", "bit 31: a QP is to be served; bits 23..0: that QP"),
@@ -97,6 +97,9 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (36, "TPT_ACCESS", "rw", "rights that are asked for; the write starts the look-up"),
         (37, "TPT_RESULT", "r", "bit 31: done; bits 7..0: 0 allowed, otherwise the reason"),
         (38, "TPT_FRAME", "r", "physical page number"),
+    )),
+    ("host interface", BOTH, (
+        (39, "HOST_ADDRESS_HIGH", "rw", "bits 43..32 of the byte address"),
     )),
     ("remote-key manager", SQ, (
         (40, "RMB_PD", "rw", "protection domain of the window"),
@@ -110,14 +113,21 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (46, "RQ_KEY_BUSY", "r", "bit 0: the SQ side walks"),
     )),
     ("receive FIFO", RQ, (
-        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: its packet's first, last; 2: bad header"),
+        (47, "RX_DROPS", "r", "bits 15..0: packets refused, they are not seen; 23..16: why the last one was"),
+        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: its packet's first, last; 2: bad (15..8)"),
         (49, "RX_WORD", "r", "that word, the packet's bytes in network order"),
         (50, "RX_POP", "w", "1 takes the word away; 2 drops the rest of its packet"),
     )),
     ("send FIFO", BOTH, (
-        (51, "TX_STATUS", "r", "bit 0: full"),
+        (51, "TX_STATUS", "r", "bit 0: full; bit 1: the last packet found no room and was not sent"),
         (52, "TX_WORD", "rw", "the next word to send"),
-        (53, "TX_PUSH", "w", "pushes it; bit 0: it is the packet's last"),
+        (53, "TX_PUSH", "w", "pushes it; bit 0: it is the packet's last, the ICRC follows by itself"),
+    )),
+    ("completion engine", BOTH, (
+        (54, "EVENT_PUSH", "w", "tells the host of a global event: 31..24 its kind, 23..0 whose"),
+    )),
+    ("work scheduler", BOTH, (
+        (55, "SCHEDULER_CHARGE", "w", "bytes that the QP taken last has sent"),
     )),
 )  # fmt: skip
 
