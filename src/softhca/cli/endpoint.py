@@ -47,12 +47,14 @@ class Peer:
 class Needs:
     """What a test needs of its end.
 
-    The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills.
+    The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
+    ``areas`` so many of each, which the queue pairs share.
     """
 
     service: str
     area_bytes: int
     queue_pairs: int = 1
+    areas: int = 0
     send_depth: int = 1
     receive_depth: int = 1
     access: int = e.IBV_ACCESS_LOCAL_WRITE
@@ -98,7 +100,8 @@ class Endpoint:
         self.lid = int(port.lid)
         self.gid = gid_bytes(self.context.query_gid(needs.port, needs.gid_index))
         self.pd = PD(self.context)
-        self.memory = bytearray(2 * needs.area_bytes * needs.queue_pairs)
+        self.areas = needs.areas or needs.queue_pairs
+        self.memory = bytearray(2 * needs.area_bytes * self.areas)
         self.mr = MR(self.pd, len(self.memory), needs.access, buffer=self.memory)
         self.address = int(self.mr.buf)
         self.send_cq = self._completion_queue(needs.send_depth)
@@ -135,11 +138,11 @@ class Endpoint:
 
     def send_area(self, index: int = 0) -> int:
         """Offset in ``memory`` of queue pair ``index``'s area to send from."""
-        return index * self.needs.area_bytes
+        return index % self.areas * self.needs.area_bytes
 
     def receive_area(self, index: int = 0) -> int:
         """Offset in ``memory`` of queue pair ``index``'s area that its peer fills."""
-        return (self.needs.queue_pairs + index) * self.needs.area_bytes
+        return (self.areas + index % self.areas) * self.needs.area_bytes
 
     def sge(self, offset: int, length_bytes: int) -> Any:
         """A scatter/gather element over ``length_bytes`` bytes at ``offset`` of the memory."""

@@ -15,7 +15,7 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.figures import compiled, latency_us
 from softhca.cli.perf_bandwidth import BandwidthClient, Measured, Receiver, serve
 from softhca.cli.perf_latency import LatencyEnd
-from softhca.cli.perf_plan import MAX_INLINE_BYTES, READS, RECEIVE_DEPTH, TESTS, Plan, plan_of
+from softhca.cli.perf_plan import MAX_INLINE_BYTES, MOST_QUEUE_PAIRS, READS, TESTS, Plan, plan_of
 from softhca.cli.perftest_exchange import SCRIPTS, Keys, PerftestExchange, Report
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number, seconds
 from softhca.mailbox.hashes import ALGORITHMS
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
     amount.add_argument("--seconds", type=seconds, default=None, metavar="T", help="run for so long instead")
     parser.add_argument("--link", choices=("udp", "shm"), default="udp", help="how the adapters are joined")
     parser.add_argument(
-        "-q", "--qps", type=number(1, 1024), default=1, metavar="N", help="queue pairs (default 1)"
+        "-q", "--qps", type=number(1, MOST_QUEUE_PAIRS), default=1, metavar="N", help="queue pairs (default 1)"
     )
     parser.add_argument(
         "--target",
@@ -160,7 +160,8 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, client: bool) -> Endpoin
             area_bytes,
             plan.queue_pairs,
             send_depth=plan.depth,
-            receive_depth=RECEIVE_DEPTH if receives else 1,
+            receive_depth=plan.receive_depth if receives else 1,
+            areas=plan.areas,
             access=access,
             inline_bytes=inline_bytes,
             reads=READS if plan.verb in ("read", "atomic") else 1,

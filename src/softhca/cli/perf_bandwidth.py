@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from softhca.cli.perf_plan import BATCH, RECEIVE_DEPTH, Plan
+from softhca.cli.perf_plan import BATCH, Plan
 
 if TYPE_CHECKING:
     from softhca.cli.control import ControlConnection
@@ -67,10 +67,22 @@ def operation(
     return request
 
 
+class Chain:
+    """Work requests in a row; ``last`` is signaled, and says in its ``wr_id`` whose they are."""
+
+    def __init__(self, make: Callable[..., Any], count: int) -> None:
+        self.count = count
+        self.last = self.first = make(signaled=True, following=None)
+        for _ in range(count - 1):
+            self.first = make(signaled=False, following=self.first)
+
+
 class BandwidthClient:
     """Posts chains of ``plan.batch`` work requests of which the last is signaled.
 
-    ``samples_ns`` are the times from the posting of a chain to its completion.
+    A round looks only at queue pairs that have something to post, and those with the same target share a
+    chain: what a round costs does not depend on how many queue pairs there are.  ``samples_ns`` are the times
+    from the posting of a chain to its completion.
     """
 
     def __init__(self, endpoint: Endpoint, plan: Plan, keys: list[Keys]) -> None:
@@ -78,23 +90,31 @@ class BandwidthClient:
         self.plan = plan
         self.keys = keys
         self.outstanding = [0] * plan.queue_pairs
+        self.under_way = 0
         self.left = [plan.iterations] * plan.queue_pairs
         self.posted_ns: list[deque[int]] = [deque() for _ in range(plan.queue_pairs)]
-        self.chains = [self._chain(index, plan.batch) for index in range(plan.queue_pairs)]
+        shared: dict[tuple[int, int, int], Chain] = {}
+        self.chains = []
+        for index, target in enumerate(keys):
+            place = endpoint.send_area(index), target.vaddr, target.rkey
+            if plan.service == "ud" or place not in shared:
+                shared[place] = self._chain(index, plan.batch)
+            self.chains.append(shared[place])
+        self.turns = deque(range(plan.queue_pairs))
 
-    def _chain(self, index: int, count: int) -> Any:
-        chain = None
-        for position in range(count, 0, -1):
-            chain = operation(
+    def _chain(self, index: int, count: int) -> Chain:
+        return Chain(
+            lambda signaled, following: operation(
                 self.endpoint,
                 self.plan,
                 index,
                 self.keys[index],
-                wr_id=index << _COUNT_BITS | count,
-                signaled=position == count,
-                following=chain,
-            )
-        return chain
+                wr_id=0,
+                signaled=signaled,
+                following=following,
+            ),
+            count,
+        )
 
     def run(self, advance: Callable[[float], None]) -> Measured:
         """The whole test."""
@@ -102,36 +122,38 @@ class BandwidthClient:
         measured = Measured(0, 0)
         start_ns = time.perf_counter_ns()
         deadline_ns = start_ns + int(plan.seconds * 1e9)
-        posting = True
-        while posting or any(self.outstanding):
-            if posting:
-                posting = self._post(deadline_ns)
-            if not any(self.outstanding):
+        while self.turns or self.under_way:
+            if plan.seconds and time.perf_counter_ns() >= deadline_ns:
+                self.turns.clear()
+            for _ in range(min(len(self.turns), BATCH)):
+                self._post(self.turns.popleft())
+            if not self.under_way:
                 continue
             for completion in endpoint.wait(endpoint.send_cq, BATCH):
                 now_ns = time.perf_counter_ns()
                 index, count = completion.wr_id >> _COUNT_BITS, completion.wr_id & ((1 << _COUNT_BITS) - 1)
                 self.outstanding[index] -= count
+                self.under_way -= count
                 measured.operations += count
                 measured.samples_ns.append(now_ns - self.posted_ns[index].popleft())
+                if plan.seconds or self.left[index]:
+                    self.turns.append(index)
             advance(measured.operations)
         measured.elapsed_ns = time.perf_counter_ns() - start_ns
         return measured
 
-    def _post(self, deadline_ns: int) -> bool:
-        """Fill every send queue; False when there is no more to post."""
-        plan = self.plan
-        now_ns = time.perf_counter_ns()
-        if plan.seconds and now_ns >= deadline_ns:
-            return False
-        for index, link in enumerate(self.endpoint.links):
-            while self.outstanding[index] + plan.batch <= plan.depth and (plan.seconds or self.left[index]):
-                count = plan.batch if plan.seconds else min(plan.batch, self.left[index])
-                link.qp.post_send(self.chains[index] if count == plan.batch else self._chain(index, count))
-                self.posted_ns[index].append(time.perf_counter_ns())
-                self.outstanding[index] += count
-                self.left[index] -= count
-        return bool(plan.seconds) or any(self.left)
+    def _post(self, index: int) -> None:
+        """Fill the send queue of queue pair ``index``."""
+        plan, queue_pair = self.plan, self.endpoint.links[index].qp
+        while self.outstanding[index] + plan.batch <= plan.depth and (plan.seconds or self.left[index]):
+            count = plan.batch if plan.seconds else min(plan.batch, self.left[index])
+            chain = self.chains[index] if count == plan.batch else self._chain(index, count)
+            chain.last.wr_id = index << _COUNT_BITS | count
+            queue_pair.post_send(chain.first)
+            self.posted_ns[index].append(time.perf_counter_ns())
+            self.outstanding[index] += count
+            self.under_way += count
+            self.left[index] -= count
 
 
 class Receiver:
@@ -152,7 +174,7 @@ class Receiver:
     def post(self) -> None:
         """Fill every receive queue."""
         for index, link in enumerate(self.endpoint.links):
-            for _ in range(RECEIVE_DEPTH // BATCH):
+            for _ in range(self.plan.receive_depth // BATCH):
                 link.qp.post_recv(self.chains[index])
 
     def run(self, control: ControlConnection) -> None:

@@ -24,6 +24,9 @@ TRANSMIT_DEPTH = 128
 RECEIVE_DEPTH = 512
 BATCH = 16
 READS = 16
+MOST_QUEUE_PAIRS = 16_384
+MOST_POSTED = 16_384
+MOST_AREAS = 64
 MAX_INLINE_BYTES = 64
 
 
@@ -53,8 +56,20 @@ class Plan:
 
     @property
     def depth(self) -> int:
-        """How many work requests are kept posted."""
-        return TRANSMIT_DEPTH if self.kind == "bw" else 1
+        """How many work requests a queue pair keeps posted: with many of them fewer, but a batch at least."""
+        if self.kind != "bw":
+            return 1
+        return max(BATCH, min(TRANSMIT_DEPTH, MOST_POSTED // self.queue_pairs // BATCH * BATCH))
+
+    @property
+    def receive_depth(self) -> int:
+        """How many receives a queue pair keeps posted, where it receives: four times what is sent."""
+        return RECEIVE_DEPTH if self.kind != "bw" else RECEIVE_DEPTH // TRANSMIT_DEPTH * self.depth
+
+    @property
+    def areas(self) -> int:
+        """How many pieces of memory an end has for each direction; many queue pairs share them."""
+        return min(self.queue_pairs, MOST_AREAS)
 
     @property
     def batch(self) -> int:
