@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softhca.driver.errors import DriverError, refusal
@@ -67,7 +67,7 @@ class CqHandle:
         self._reader = CompletionReader(layout)
         self._progress = self._session.channel.progress
 
-    def _make_ring(self, entries: int) -> tuple[list[int], RingLayout, dict[str, Any]]:
+    def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
         if entries < 1:
             raise DriverError(errno.EINVAL, f"a completion queue of {entries} entries cannot be")
         return self._session.make_ring(entries, entries * CQE_BYTES)
@@ -124,4 +124,4 @@ class CqHandle:
         self._driver.events.remove(self)
         self._driver.events.forget(frozenset({control.EVENT_CQ_ERR}), self.number)
         self._session.free(self._frames)
-        self._frames = []
+        self._frames = ()

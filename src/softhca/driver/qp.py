@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
+CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 _MAY_SEND = tuple(behaviour.post_send for behaviour in BEHAVIOUR)
 _MAY_RECEIVE = tuple(behaviour.post_receive for behaviour in BEHAVIOUR)
 
@@ -30,7 +32,27 @@ class QpHandle:
     An error of the adapter's shows here when its completion is polled, its event taken or the queue pair
     queried; until then work is accepted and completes flushed, as the standard wants it.  Any thread may call
     any method.
+
+    The ends of the rings (``_send``, ``_receive``) are made when something is posted for the first time: a
+    queue pair that only waits needs none.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_capabilities",
+        "_doorbell",
+        "_doorbells",
+        "_driver",
+        "_kick",
+        "_lock",
+        "_receive",
+        "_receive_frames",
+        "_send",
+        "_send_frames",
+        "_session",
+        "number",
+        "state",
+    )
 
     def __init__(
         self,
@@ -53,24 +75,18 @@ class QpHandle:
             raise DriverError(errno.EINVAL, "capabilities are not negative")
         self._driver = driver
         self._session = session = driver.session
-        self._send_lock = threading.Lock()
-        self._receive_lock = threading.Lock()
-        self._receive: ReceivePoster | None = None
+        self._lock = threading.Lock()
         self.state = RESET
-        entries = max(caps["max_send_wr"], 1)
-        self._send_frames, send_layout, send_ring = session.make_ring(
-            entries, entries * send_bytes(caps["max_send_sge"], caps["max_inline_data"])
-        )
-        self._receive_frames: list[int] = []
-        rings = prefixed("send_", send_ring)
+        self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
+        self._send_frames: Sequence[int] = ()
+        self._receive_frames: Sequence[int] = ()
+        rings: dict[str, Any] = {}
         try:
+            self._send_frames, ring = session.reserve_ring(*self._send_size())
+            rings.update(prefixed("send_", ring))
             if srq is None:
-                entries = max(caps["max_recv_wr"], 1)
-                self._receive_frames, layout, ring = session.make_ring(
-                    entries, entries * receive_bytes(caps["max_recv_sge"])
-                )
+                self._receive_frames, ring = session.reserve_ring(*self._receive_size())
                 rings.update(prefixed("recv_", ring))
-                self._receive = ReceivePoster(layout, caps["max_recv_wr"], caps["max_recv_sge"])
             reply = session.call(
                 control.CREATE_QP,
                 qp_type=qp_type,
@@ -86,19 +102,62 @@ class QpHandle:
         except DriverError:
             self._free()
             raise
-        self.number: int = reply.pop("qp_num")
-        self._doorbell: int = reply.pop("doorbell")
-        self.caps: dict[str, int] = reply
-        self._send = SendPoster(
-            send_layout, caps["max_send_wr"], caps["max_send_sge"], caps["max_inline_data"]
-        )
+        self.number: int = reply["qp_num"]
+        self._doorbell: int = reply["doorbell"]
         self._doorbells = session.channel.doorbells
         self._kick = session.channel.kick
 
     def _free(self) -> None:
         self._session.free(self._send_frames)
         self._session.free(self._receive_frames)
-        self._send_frames = self._receive_frames = []
+        self._send_frames = self._receive_frames = ()
+
+    @property
+    def caps(self) -> dict[str, int]:
+        """The capabilities by their ``ibv_qp_cap`` names: what was asked for, which the adapter grants."""
+        return dict(zip(CAPABILITIES, self._capabilities, strict=True))
+
+    def _send_size(self) -> tuple[int, int]:
+        """Entries of the send ring, and bytes of their bodies."""
+        max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
+        entries = max(max_wr, 1)
+        return entries, entries * send_bytes(max_sge, max_inline_bytes)
+
+    def _receive_size(self) -> tuple[int, int]:
+        """Entries of the receive ring, and bytes of their bodies."""
+        _, max_wr, _, max_sge, _ = self._capabilities
+        entries = max(max_wr, 1)
+        return entries, entries * receive_bytes(max_sge)
+
+    def __getattr__(self, name: str) -> Any:
+        """The first use of ``_send`` (with the lock held) or ``_receive`` (without)."""
+        if name == "_send":
+            return self._begin_sending()
+        if name == "_receive":
+            with self._lock:
+                return self._begin_receiving()
+        raise AttributeError(f"a queue pair has no {name}")
+
+    def _begin_sending(self) -> SendPoster:
+        if not self._send_frames:
+            raise DriverError(errno.EINVAL, "the queue pair is destroyed")
+        layout = self._session.layout_over(self._send_frames, *self._send_size())
+        max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
+        self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
+        return self._send
+
+    def _begin_receiving(self) -> ReceivePoster | None:
+        """None with a shared receive queue.  Another thread may have been faster."""
+        poster: ReceivePoster | None = None
+        with contextlib.suppress(AttributeError):
+            poster = object.__getattribute__(self, "_receive")
+            return poster
+        if self._receive_frames:
+            layout = self._session.layout_over(self._receive_frames, *self._receive_size())
+            _, max_wr, _, max_sge, _ = self._capabilities
+            poster = ReceivePoster(layout, max_wr, max_sge)
+        self._receive = poster
+        return poster
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes (``ibv_qp_attr`` names; an address vector is a dict), all or none.  EINVAL when
@@ -108,7 +167,7 @@ class QpHandle:
             mask, fields = qp_attributes.pack(attributes)
         except OSError as error:
             raise refusal(error) from None
-        with self._send_lock, self._receive_lock:
+        with self._lock:
             self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
             self.state = attributes.get("qp_state", self.state)
 
@@ -149,7 +208,7 @@ class QpHandle:
         if not _MAY_SEND[self.state]:
             raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
         try:
-            with self._send_lock:
+            with self._lock:
                 code = self._send.post(
                     opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
                 )
@@ -169,7 +228,7 @@ class QpHandle:
         if not _MAY_RECEIVE[self.state]:
             raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
         try:
-            with self._receive_lock:
+            with self._lock:
                 code = self._receive.post(wr_id, sges)
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None

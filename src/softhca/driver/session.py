@@ -82,14 +82,26 @@ class Session:
 
     # rings that the host gives to the adapter
 
-    def make_ring(self, entries: int, body_bytes: int) -> tuple[list[int], RingLayout, dict[str, Any]]:
-        """Frames, layout and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
+    def reserve_ring(self, entries: int, body_bytes: int) -> tuple[Sequence[int], dict[str, Any]]:
+        """Frames and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
         try:
-            frames = self.memory.allocate(plan(entries, body_bytes))
-            layout = RingLayout.over(frames, self.memory.address_map, entries, body_bytes)
+            frames: Sequence[int] = self.memory.allocate(plan(entries, body_bytes))
         except OSError as error:
             raise refusal(error, "making a ring") from None
-        return frames, layout, {"entries": entries, "body_bytes": body_bytes, "frames": runs_of(frames)}
+        runs = runs_of(frames)
+        if len(runs) == 1:
+            frames = range(frames[0], frames[0] + len(frames))
+        return frames, {"entries": entries, "body_bytes": body_bytes, "frames": runs}
+
+    def layout_over(self, frames: Sequence[int], entries: int, body_bytes: int) -> RingLayout:
+        """The layout of a ring whose frames were reserved."""
+        layout: RingLayout = RingLayout.over(frames, self.memory.address_map, entries, body_bytes)
+        return layout
+
+    def make_ring(self, entries: int, body_bytes: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
+        """Frames, layout and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
+        frames, fields = self.reserve_ring(entries, body_bytes)
+        return frames, self.layout_over(frames, entries, body_bytes), fields
 
     def free(self, frames: Sequence[int]) -> None:
         """Give a ring's frames back."""

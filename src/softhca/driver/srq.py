@@ -79,4 +79,4 @@ class SrqHandle:
         self._driver.events.sort()
         self._driver.events.forget(control.SRQ_EVENTS, self.number)
         self._session.free(self._frames)
-        self._frames = []
+        self._frames = ()

@@ -1,11 +1,15 @@
 from softhca.machine.primitives cimport copy, load64, store64
 
+cdef class PageTable:
+    cdef unsigned long long[::1] references
+    cdef unsigned long long[::1] bodies
+
 cdef class RingLayout:
     cdef readonly unsigned int entries
     cdef readonly unsigned long long body_bytes
     cdef readonly unsigned long long control
-    cdef unsigned long long[::1] reference_pages
-    cdef unsigned long long[::1] body_pages
+    cdef PageTable pages
+    cdef unsigned long long reference_base
     cdef unsigned long long body_base
     cpdef unsigned long long reference(self, unsigned int index) noexcept
     cpdef void transfer(self, unsigned long long offset, unsigned long long address, unsigned long long n,

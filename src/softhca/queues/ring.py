@@ -44,6 +44,20 @@ def plan(entries, body_bytes):
     return 1 + references + (body_bytes + PAGE_BYTES - 1) // PAGE_BYTES
 
 
+class PageTable:
+    """The addresses of a ring's pages, where they do not lie in two pieces."""
+
+    def __init__(self, reference_pages, body_pages):
+        self.references = array("Q", reference_pages)
+        self.bodies = array("Q", body_pages)
+
+
+def base_of(pages):
+    """The first of ``pages`` where each begins at the end of the one before it, else 0."""
+    first = pages[0]
+    return first if list(pages) == list(range(first, first + len(pages) * PAGE_BYTES, PAGE_BYTES)) else 0
+
+
 class RingLayout:
     """Where a ring is in this process: addresses of its pages and of its control block.
 
@@ -62,11 +76,11 @@ class RingLayout:
         self.entries = entries
         self.body_bytes = body_bytes
         self.control = control
-        self.reference_pages = array("Q", reference_pages)
-        self.body_pages = array("Q", body_pages)
-        first = body_pages[0]
-        in_one_piece = all(page == first + i * PAGE_BYTES for i, page in enumerate(body_pages))
-        self.body_base = first if in_one_piece else 0
+        self.reference_base = base_of(reference_pages)
+        self.body_base = base_of(body_pages)
+        self.pages = None
+        if not (self.reference_base and self.body_base):
+            self.pages = PageTable(reference_pages, body_pages)
 
     @classmethod
     def over(cls, frames, address_map, entries, body_bytes):
@@ -85,7 +99,9 @@ class RingLayout:
 
     def reference(self, index):
         """Address of reference ``index`` (below ``entries``)."""
-        return self.reference_pages[index >> 9] + ((index & 511) << 3)
+        if self.reference_base:
+            return self.reference_base + (index << 3)
+        return self.pages.references[index >> 9] + ((index & 511) << 3)
 
     def transfer(self, offset, address, n, inward):
         """Copy ``n`` bytes between the body store at ``offset`` (below ``body_bytes``) and ``address``.
@@ -99,7 +115,7 @@ class RingLayout:
             if self.body_base:
                 place = self.body_base + offset
             else:
-                place = self.body_pages[offset >> 12] + (offset & 0xFFF)
+                place = self.pages.bodies[offset >> 12] + (offset & 0xFFF)
                 if piece > 4096 - (offset & 0xFFF):
                     piece = 4096 - (offset & 0xFFF)
             if piece > n:
