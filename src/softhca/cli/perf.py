@@ -61,7 +61,12 @@ def add_parser(subparsers: Any) -> None:
     amount.add_argument("--seconds", type=seconds, default=None, metavar="T", help="run for so long instead")
     parser.add_argument("--link", choices=("udp", "shm"), default="udp", help="how the adapters are joined")
     parser.add_argument(
-        "-q", "--qps", type=number(1, MOST_QUEUE_PAIRS), default=1, metavar="N", help="queue pairs (default 1)"
+        "-q",
+        "--qps",
+        type=number(1, MOST_QUEUE_PAIRS),
+        default=1,
+        metavar="N",
+        help="queue pairs (default 1)",
     )
     parser.add_argument(
         "--target",
