@@ -1,0 +1,118 @@
+"""A bench for the micro-engine: loads microcode over the local bus, runs it, writes down every clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amaranth.hdl import Module
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, connect
+from amaranth.sim import Simulator
+
+from softhca.hardware import CLOCK_NS
+from softhca.hardware.engine import MicroEngine
+from softhca.hardware.instruction_model import Retired
+from softhca.hardware.micro_registers import GENERAL_COUNT, REGISTER_COUNT, WORD_BITS, EngineBus
+
+
+class PlainBlocks(wiring.Component):
+    """Blocks that only keep what is written to their registers."""
+
+    def __init__(self) -> None:
+        super().__init__({"bus": In(EngineBus())})
+        self.store = memory.Memory(shape=WORD_BITS, depth=REGISTER_COUNT, init=[])
+
+    def elaborate(self, platform: object) -> Module:
+        """One memory with two reads in the same clock."""
+        m = Module()
+        m.submodules.store = self.store
+        write = self.store.write_port()
+        read_a, read_b = self.store.read_port(domain="comb"), self.store.read_port(domain="comb")
+        m.d.comb += [
+            read_a.addr.eq(self.bus.read_address_a),
+            read_b.addr.eq(self.bus.read_address_b),
+            self.bus.read_data_a.eq(read_a.data),
+            self.bus.read_data_b.eq(read_b.data),
+            write.addr.eq(self.bus.write_address),
+            write.data.eq(self.bus.write_data),
+            write.en.eq(self.bus.write_enable),
+        ]
+        return m
+
+
+class Recorded(NamedTuple):
+    """A run: what each clock did, the general registers behind it, and whether it ended by a halt."""
+
+    clocks: list[Retired]
+    registers: list[int]
+    halted: bool
+
+
+class EngineBench:
+    """An engine and the blocks on its ``bus``; every `run` begins from reset.
+
+    ``memories``: what a run's ``contents`` fill before it begins, by name.
+    """
+
+    def __init__(self, blocks: Any = None, memories: Mapping[str, memory.Memory] | None = None) -> None:
+        self.engine = MicroEngine()
+        self.blocks = PlainBlocks() if blocks is None else blocks
+        self.memories = {"registers": self.blocks.store} if memories is None else dict(memories)
+        top = Module()
+        top.submodules.engine = self.engine
+        top.submodules.blocks = self.blocks
+        connect(top, self.engine.bus, self.blocks.bus)
+        self._simulator = Simulator(top)
+        self._simulator.add_clock(CLOCK_NS * 1e-9)
+        self._simulator.add_testbench(self._work)
+        self._job: tuple[Sequence[int], Mapping[str, Mapping[int, int]], int] = ((), {}, 0)
+        self._used = False
+        self.contents: dict[str, list[int]] = {}
+        """What the memories hold after a run."""
+
+    def run(
+        self, halves: Sequence[int], limit: int, contents: Mapping[str, Mapping[int, int]] | None = None
+    ) -> Recorded:
+        """Load ``halves``, fill the memories, run until a halt, ``limit`` clocks at most."""
+        if self._used:
+            self._simulator.reset()
+        self._used = True
+        self._job = halves, contents or {}, limit
+        self._simulator.run()
+        return self._recorded
+
+    async def _work(self, context: Any) -> None:
+        halves, contents, limit = self._job
+        engine = self.engine
+        for name, words in contents.items():
+            for address, word in words.items():
+                context.set(self.memories[name].data[address], word)
+        for address, half in enumerate(halves):
+            context.set(engine.local.address, address)
+            context.set(engine.local.write_data, half)
+            context.set(engine.local.write, 1)
+            await context.tick()
+        context.set(engine.local.write, 0)
+        context.set(engine.run, 1)
+        await context.tick()
+        clocks, halted = await self._record(context, limit)
+        general = engine.data_mux.general.data
+        registers = [context.get(general[number]) for number in range(GENERAL_COUNT)]
+        self.contents = {
+            name: [context.get(store.data[address]) for address in range(store.depth)]
+            for name, store in self.memories.items()
+        }
+        self._recorded = Recorded(clocks, registers, halted)
+
+    async def _record(self, context: Any, limit: int) -> tuple[list[Retired], bool]:
+        engine, bus = self.engine, self.engine.bus
+        seen = [engine.address, bus.write_enable, bus.write_address, bus.write_data, engine.halted]
+        clocks: list[Retired] = []
+        halted = False
+        while len(clocks) < limit and not halted:
+            _, _, address, write, number, value, halted = await context.tick().sample(*seen)
+            # the flags that an instruction leaves stand in the clock behind it
+            z, c = bool(context.get(engine.z)), bool(context.get(engine.c))
+            clocks.append(Retired(address, z, c, (number, value) if write else None))
+        return clocks, bool(halted)
