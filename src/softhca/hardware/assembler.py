@@ -18,6 +18,7 @@ through it may leave it (`softhca.hardware.flow`).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from softhca.hardware.flow import FlowError, check_flow
@@ -78,16 +79,23 @@ class _Operand(NamedTuple):
     column: int
 
 
-def assemble(source: str) -> Program:
-    """The program that ``source`` says; AssemblyError when it says none."""
-    assembler = _Assembler(source)
+def assemble(source: str, constants: Mapping[str, int] | None = None) -> Program:
+    """The program that ``source`` says; AssemblyError when it says none.
+
+    ``constants`` take the place of what a ``.set`` of the same name says; ValueError when there is none.
+    """
+    assembler = _Assembler(source, constants or {})
     for number, text in enumerate(assembler.lines, 1):
         assembler.read(number, text)
+    unknown = (constants or {}).keys() - assembler.constants.keys()
+    if unknown:
+        raise ValueError(f"no constant {min(unknown)!r}")
     return assembler.finish()
 
 
 class _Assembler:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, given: Mapping[str, int]) -> None:
+        self.given = given
         self.lines = source.splitlines()
         self.line = 0
         self.engines = frozenset(("SQ", "RQ"))
@@ -163,7 +171,8 @@ class _Assembler:
         elif word == ".set":
             self._count(column, word, operands, 2)
             self._define(operands[0].text, operands[0].column)
-            self.constants[operands[0].text] = self._number(operands[1])
+            number = self._number(operands[1])
+            self.constants[operands[0].text] = self.given.get(operands[0].text, number) & DATA_MASK
         elif word == ".word":
             self._count(column, word, operands, 1)
             half = self._number(operands[0])

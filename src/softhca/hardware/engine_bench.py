@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import Module
 from amaranth.lib import memory, wiring
+from amaranth.lib.memory import MemoryData
 from amaranth.lib.wiring import In, connect
 from amaranth.sim import Simulator
 
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.engine import MicroEngine
 from softhca.hardware.instruction_model import Retired
-from softhca.hardware.micro_registers import GENERAL_COUNT, REGISTER_COUNT, WORD_BITS, EngineBus
+from softhca.hardware.micro_registers import REGISTER_COUNT, WORD_BITS, EngineBus
 
 
 class PlainBlocks(wiring.Component):
@@ -52,13 +53,15 @@ class Recorded(NamedTuple):
 class EngineBench:
     """An engine and the blocks on its ``bus``; every `run` begins from reset.
 
-    ``memories``: what a run's ``contents`` fill before it begins, by name.
+    ``memories``: what a run's ``contents`` fill before it begins, by name; "general" are the engine's own
+    registers, "registers" those of the plain blocks.
     """
 
-    def __init__(self, blocks: Any = None, memories: Mapping[str, memory.Memory] | None = None) -> None:
+    def __init__(self, blocks: Any = None, memories: Mapping[str, MemoryData] | None = None) -> None:
         self.engine = MicroEngine()
         self.blocks = PlainBlocks() if blocks is None else blocks
-        self.memories = {"registers": self.blocks.store} if memories is None else dict(memories)
+        self.memories = {"registers": self.blocks.store.data} if memories is None else dict(memories)
+        self.memories["general"] = self.engine.data_mux.general.data
         top = Module()
         top.submodules.engine = self.engine
         top.submodules.blocks = self.blocks
@@ -87,7 +90,7 @@ class EngineBench:
         engine = self.engine
         for name, words in contents.items():
             for address, word in words.items():
-                context.set(self.memories[name].data[address], word)
+                context.set(self.memories[name][address], word)
         for address, half in enumerate(halves):
             context.set(engine.local.address, address)
             context.set(engine.local.write_data, half)
@@ -97,13 +100,11 @@ class EngineBench:
         context.set(engine.run, 1)
         await context.tick()
         clocks, halted = await self._record(context, limit)
-        general = engine.data_mux.general.data
-        registers = [context.get(general[number]) for number in range(GENERAL_COUNT)]
         self.contents = {
-            name: [context.get(store.data[address]) for address in range(store.depth)]
+            name: [context.get(store[address]) for address in range(store.depth)]
             for name, store in self.memories.items()
         }
-        self._recorded = Recorded(clocks, registers, halted)
+        self._recorded = Recorded(clocks, self.contents["general"], halted)
 
     async def _record(self, context: Any, limit: int) -> tuple[list[Retired], bool]:
         engine, bus = self.engine, self.engine.bus
