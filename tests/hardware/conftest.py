@@ -1,6 +1,7 @@
-"""The wire room's samples are what the blocks receive."""
+"""The wire room has samples of packets; the adapter's scheduler takes real queue pairs."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent / "wire"))
+for room in ("wire", "adapter"):
+    sys.path.append(str(Path(__file__).parent.parent / room))

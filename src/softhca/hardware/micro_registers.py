@@ -89,7 +89,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     )),
     ("work scheduler", BOTH, (
         (32, "SCHEDULER_NEXT", "r", "bit 31: a QP is to be served; bits 23..0: that QP"),
-        (33, "SCHEDULER_TAKE", "w", "any write: it is being served, go on to the next"),
+        (33, "SCHEDULER_TAKE", "w", "its turn is over, it has sent so many bytes: go on to the next"),
     )),
     ("translation", BOTH, (
         (34, "TPT_INDEX", "rw", "page-table index (27 bits) to look up"),
@@ -114,7 +114,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     )),
     ("receive FIFO", RQ, (
         (47, "RX_DROPS", "r", "bits 15..0: packets refused, they are not seen; 23..16: why the last one was"),
-        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: its packet's first, last; 2: bad (15..8)"),
+        (48, "RX_STATUS", "r", "bit 31: a word is there; bits 0, 1: first, last; 2: bad headers; 15..8: why"),
         (49, "RX_WORD", "r", "that word, the packet's bytes in network order"),
         (50, "RX_POP", "w", "1 takes the word away; 2 drops the rest of its packet"),
     )),
@@ -125,9 +125,6 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     )),
     ("completion engine", BOTH, (
         (54, "EVENT_PUSH", "w", "tells the host of a global event: 31..24 its kind, 23..0 whose"),
-    )),
-    ("work scheduler", BOTH, (
-        (55, "SCHEDULER_CHARGE", "w", "bytes that the QP taken last has sent"),
     )),
 )  # fmt: skip
 
