@@ -224,7 +224,7 @@ class Server:
             yield
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, VIS - 1), st.integers(0, 3)), max_size=12),
     st.lists(st.integers(0, 5), min_size=1, max_size=3),
