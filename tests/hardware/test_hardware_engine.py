@@ -12,22 +12,21 @@ from microcode_strategies import NUMBERS, PROGRAMS, REGISTER_VALUES
 from softhca.hardware.alu import Alu
 from softhca.hardware.assembler import assemble
 from softhca.hardware.engine import MicroEngine
-from softhca.hardware.engine_bench import EngineBench
+from softhca.hardware.engine_bench import EngineBench, ModelBlocks
 from softhca.hardware.instruction_model import InstructionModel, PlainRegisters, alu
 from softhca.hardware.isa import ADDERS, CAPACITY, NOP, Control, Form, Instruction, Operation, encode
 
 LIMIT = 120
+NONE = [0] * 64
 
 
 @pytest.fixture(scope="module")
 def bench():
-    return EngineBench()
+    return EngineBench(ModelBlocks(PlainRegisters()))
 
 
-def modelled(halves, limit=LIMIT, registers=()):
-    blocks = PlainRegisters()
-    blocks.values = list(registers) or blocks.values
-    model = InstructionModel(halves, blocks)
+def modelled(halves, limit=LIMIT, values=NONE):
+    model = InstructionModel(halves, PlainRegisters(values))
     clocks = []
     while len(clocks) < limit and not model.halted:
         clocks.append(model.step())
@@ -37,12 +36,13 @@ def modelled(halves, limit=LIMIT, registers=()):
 @settings(max_examples=60, deadline=None)
 @given(halves=PROGRAMS, values=REGISTER_VALUES)
 def test_gates_do_in_every_clock_what_the_model_does(bench, halves, values):
-    run = bench.run(halves, LIMIT, {"registers": dict(enumerate(values))})
-    model, clocks = modelled(halves, registers=values)
+    bench.blocks.model = PlainRegisters(values)
+    run = bench.run(halves, LIMIT)
+    model, clocks = modelled(halves, values=values)
     assert run.clocks == clocks
     assert run.halted == model.halted
     assert run.registers == model.registers
-    assert bench.contents["registers"] == model.bus.values
+    assert bench.blocks.model.values == model.bus.values
 
 
 def test_the_address_wraps_at_the_memorys_end(bench):

@@ -6,40 +6,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from amaranth.hdl import Module
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import MemoryData
 from amaranth.lib.wiring import In, connect
 from amaranth.sim import Simulator
 
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.engine import MicroEngine
-from softhca.hardware.instruction_model import Retired
-from softhca.hardware.micro_registers import REGISTER_COUNT, WORD_BITS, EngineBus
+from softhca.hardware.instruction_model import Registers, Retired
+from softhca.hardware.micro_registers import GENERAL_COUNT, EngineBus
 
 
-class PlainBlocks(wiring.Component):
-    """Blocks that only keep what is written to their registers."""
+class ModelBlocks(wiring.Component):
+    """Blocks that are a model in Python: what its registers show stands on the bus in the same clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Registers) -> None:
         super().__init__({"bus": In(EngineBus())})
-        self.store = memory.Memory(shape=WORD_BITS, depth=REGISTER_COUNT, init=[])
+        self.model = model
 
     def elaborate(self, platform: object) -> Module:
-        """One memory with two reads in the same clock."""
-        m = Module()
-        m.submodules.store = self.store
-        write = self.store.write_port()
-        read_a, read_b = self.store.read_port(domain="comb"), self.store.read_port(domain="comb")
-        m.d.comb += [
-            read_a.addr.eq(self.bus.read_address_a),
-            read_b.addr.eq(self.bus.read_address_b),
-            self.bus.read_data_a.eq(read_a.data),
-            self.bus.read_data_b.eq(read_b.data),
-            write.addr.eq(self.bus.write_address),
-            write.data.eq(self.bus.write_data),
-            write.en.eq(self.bus.write_enable),
-        ]
-        return m
+        """No gates: the bench drives the bus."""
+        return Module()
+
+    def show(self, context: Any) -> None:
+        """Answer this clock's reads."""
+        bus = self.bus
+        for address, data in (bus.read_address_a, bus.read_data_a), (bus.read_address_b, bus.read_data_b):
+            number = context.get(address)
+            context.set(data, self.model.read(number) if number >= GENERAL_COUNT else 0)
+
+    def end(self, write: tuple[int, int] | None) -> None:
+        """This clock ends, with the engine's ``write`` if there was one."""
+        if write is not None:
+            self.model.write(*write)
+        self.model.tick()
 
 
 class Recorded(NamedTuple):
@@ -54,14 +54,13 @@ class EngineBench:
     """An engine and the blocks on its ``bus``; every `run` begins from reset.
 
     ``memories``: what a run's ``contents`` fill before it begins, by name; "general" are the engine's own
-    registers, "registers" those of the plain blocks.
+    registers.
     """
 
-    def __init__(self, blocks: Any = None, memories: Mapping[str, MemoryData] | None = None) -> None:
+    def __init__(self, blocks: Any, memories: Mapping[str, MemoryData] | None = None) -> None:
         self.engine = MicroEngine()
-        self.blocks = PlainBlocks() if blocks is None else blocks
-        self.memories = {"registers": self.blocks.store.data} if memories is None else dict(memories)
-        self.memories["general"] = self.engine.data_mux.general.data
+        self.blocks = blocks
+        self.memories = {**(memories or {}), "general": self.engine.data_mux.general.data}
         top = Module()
         top.submodules.engine = self.engine
         top.submodules.blocks = self.blocks
@@ -109,11 +108,17 @@ class EngineBench:
     async def _record(self, context: Any, limit: int) -> tuple[list[Retired], bool]:
         engine, bus = self.engine, self.engine.bus
         seen = [engine.address, bus.write_enable, bus.write_address, bus.write_data, engine.halted]
+        model = self.blocks if isinstance(self.blocks, ModelBlocks) else None
         clocks: list[Retired] = []
         halted = False
         while len(clocks) < limit and not halted:
-            _, _, address, write, number, value, halted = await context.tick().sample(*seen)
+            if model is not None:
+                model.show(context)
+            _, _, address, writes, number, value, halted = await context.tick().sample(*seen)
+            write = (number, value) if writes else None
+            if model is not None:
+                model.end(write)
             # the flags that an instruction leaves stand in the clock behind it
             z, c = bool(context.get(engine.z)), bool(context.get(engine.c))
-            clocks.append(Retired(address, z, c, (number, value) if write else None))
+            clocks.append(Retired(address, z, c, write))
         return clocks, bool(halted)

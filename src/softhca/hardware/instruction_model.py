@@ -24,7 +24,7 @@ from softhca.hardware.isa import (
     Operation,
     decode,
 )
-from softhca.hardware.micro_registers import GENERAL_COUNT
+from softhca.hardware.micro_registers import GENERAL_COUNT, REGISTER_COUNT
 
 
 class Registers(Protocol):
@@ -50,10 +50,10 @@ class Retired(NamedTuple):
 
 
 class PlainRegisters:
-    """48 registers that keep what is written to them."""
+    """Registers that keep what is written to them; ``values``: what they hold at first, by number."""
 
-    def __init__(self) -> None:
-        self.values = [0] * 64
+    def __init__(self, values: Sequence[int] = (0,) * REGISTER_COUNT) -> None:
+        self.values = list(values)
 
     def read(self, number: int) -> int:
         """The last value written."""

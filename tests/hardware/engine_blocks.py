@@ -1,0 +1,129 @@
+"""The blocks around an engine as models: what microcode meets on its bus, by name of register."""
+
+from collections import deque
+
+from softhca.adapter.remote_keys import RemoteKeyModel
+from softhca.hardware.micro_registers import PRESENT, REGISTERS
+
+NAMES = {register.number: register.name for register in REGISTERS}
+DOMAIN_SHIFT, RIGHTS_SHIFT, ENTRY_VALID = 32, 56, 1 << 63
+
+
+class Blocks:
+    """Registers by methods ``read_NAME`` and ``write_NAME``; a register without one only keeps its value."""
+
+    def __init__(self):
+        self.values = dict.fromkeys(NAMES.values(), 0)
+        self.clock = 0
+
+    def read(self, number):
+        name = NAMES.get(number)
+        if name is None:
+            return 0
+        method = getattr(self, f"read_{name}", None)
+        return self.values[name] if method is None else method()
+
+    def write(self, number, value):
+        name = NAMES[number]
+        self.values[name] = value
+        method = getattr(self, f"write_{name}", None)
+        if method is not None:
+            method(value)
+
+    def tick(self):
+        self.clock += 1
+
+
+class Context(Blocks):
+    """Sixteen words a queue pair."""
+
+    def __init__(self):
+        super().__init__()
+        self.context = {}
+
+    def read_CONTEXT_DATA(self):
+        return self.context.get(self.values["CONTEXT_ADDRESS"], 0)
+
+    def write_CONTEXT_DATA(self, value):
+        self.context[self.values["CONTEXT_ADDRESS"]] = value
+
+
+class ReceiveBlocks(Context):
+    """Receive FIFO, translation (``table``: entries by index; answers after ``latency`` clocks), key memory.
+
+    ``seen``: what `watch` gave whenever a packet was dropped.
+    """
+
+    def __init__(self, keys=None, table=None, latency=3):
+        super().__init__()
+        self.keys = RemoteKeyModel(4) if keys is None else keys
+        self.table = {} if table is None else table
+        self.latency = latency
+        self.packet = deque()
+        self.waiting = deque()
+        self.bad = self.first = False
+        self.answer = None  # the clock from which the look-up's result is there, and the result
+        self.seen = []
+        self.events = []
+        self.watch = lambda: None
+
+    def arrive(self, words, bad=False):
+        self.waiting.append((list(words), bad))
+
+    def tick(self):
+        super().tick()
+        if not self.packet and self.waiting:
+            words, self.bad = self.waiting.popleft()
+            self.packet = deque(words)
+            self.first = True
+
+    @property
+    def quiet(self):
+        return not self.packet and not self.waiting
+
+    def read_RX_STATUS(self):
+        last = len(self.packet) == 1
+        return (PRESENT | self.first | last << 1 | self.bad << 2) if self.packet else 0
+
+    def read_RX_WORD(self):
+        return self.packet[0] if self.packet else 0
+
+    def write_RX_POP(self, value):
+        assert value in (1, 2)
+        assert self.packet, "pops an empty FIFO"
+        self.first = False
+        if value == 1:
+            self.packet.popleft()
+            assert self.packet, "takes the ICRC for a header"
+        else:
+            self.packet.clear()
+            self.seen.append(self.watch())
+
+    def write_RQ_KEY_ADDRESS(self, value):
+        self.values["RQ_KEY_DATA"] = self.keys.read(value)
+
+    def write_RQ_KEY_DATA(self, value):
+        self.keys.write(self.values["RQ_KEY_ADDRESS"], value)
+
+    def write_TPT_ACCESS(self, value):
+        entry = self.table.get(self.values["TPT_INDEX"], 0)
+        pd, rights = entry >> DOMAIN_SHIFT & 0xFFFFFF, entry >> RIGHTS_SHIFT & 0x7F
+        allowed = entry & ENTRY_VALID and pd == self.values["TPT_PD"] and not value & ~rights
+        self.answer = self.clock + self.latency, PRESENT | (0 if allowed else 9)
+
+    def read_TPT_RESULT(self):
+        ready, result = self.answer
+        return result if self.clock > ready else 0
+
+    def write_EVENT_PUSH(self, value):
+        self.events.append(value)
+
+
+def packet(opcode, qp, psn, *, key=None, grh=False, version=0, link_next=None, payload=2, flags=0):
+    """A packet's words, LRH first, some word for the ICRC last."""
+    link_next = (3 if grh else 2) if link_next is None else link_next
+    words = [link_next << 16 | 0x0001, 0x00000000]
+    words += [0x60000000 + index for index in range(10)] if grh else []
+    words += [opcode << 24 | version << 16 | 0xFFFF, flags << 24 | qp, flags << 24 | psn]
+    words += [0xAAAA0000, 0xBBBB0000, key, 4 * payload] if key is not None else []
+    return words + list(range(payload)) + [0xCCCCCCCC]
