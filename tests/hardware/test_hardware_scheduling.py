@@ -254,7 +254,7 @@ def test_every_work_request_is_served_once_and_the_context_knows_the_count(rings
                 ctx.set(block.ring.count, count)
             else:
                 ctx.set(block.ring.valid, 0)
-            ctx.set(block.context.ready, (clock % (len(free) + 1) == len(free)) or free[clock % (len(free) + 1)])
+            ctx.set(block.context.ready, [*free, True][clock % (len(free) + 1)])
             rung = bool(waiting) and ctx.get(block.ring.ready)
             if rung:
                 assert not ctx.get(block.ring.refused)
