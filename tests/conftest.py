@@ -44,14 +44,32 @@ def loopback_address() -> Callable[[], str]:
 
 @dataclass
 class VerbsPair:
-    """Two open contexts on two devices of this process; ``mode`` says where their adapters live."""
+    """Two open contexts on two devices of this process; ``mode`` says where their adapters live,
+    ``same_host`` whether they share memory."""
 
     client: Context
     server: Context
     mode: str
+    same_host: bool = False
 
 
-@pytest.fixture(params=["embedded", "process"])
+def meet(*names: str) -> None:
+    """Let devices of this process that share memory on the host find each other, all in all directions."""
+    from softhca.runtime import devices
+
+    engines = [devices.find(name).engine for name in names]
+    paths = []
+    for engine in engines:
+        with engine.loop.lock:
+            paths += [engine.neighbours.reach(other.link.gid) for other in engines if other is not engine]
+    for engine in (*engines, *engines):
+        with engine.loop.lock:
+            while engine.neighbours.look():
+                pass
+    assert all(path is not None and path.alive for path in paths)
+
+
+@pytest.fixture(params=["embedded", "process", "same_host"])
 def verbs_pair(request: pytest.FixtureRequest, loopback_address: Callable[[], str]) -> Iterator[VerbsPair]:
     """Two devices with default socket buffers; once they are closed, the adapters must be empty."""
     from softhca.driver import registry
@@ -59,11 +77,16 @@ def verbs_pair(request: pytest.FixtureRequest, loopback_address: Callable[[], st
     from softhca.verbs.device import Context
 
     names = ("pair0", "pair1")
-    words = (f"{name}=udp:{loopback_address()}?buffer={DEFAULT_BUFFER_BYTES}" for name in names)
-    devices.add(",".join(words), request.param)
+    same_host = request.param == "same_host"
+    options = f"?buffer={DEFAULT_BUFFER_BYTES}" + same_host * "&same_host=1"
+    words = (f"{name}=udp:{loopback_address()}{options}" for name in names)
+    mode = "embedded" if same_host else request.param
+    devices.add(",".join(words), mode)
     observers = [registry.open_device(name) for name in names]
     try:
-        pair = VerbsPair(Context(name=names[0]), Context(name=names[1]), request.param)
+        if same_host:
+            meet(*names)
+        pair = VerbsPair(Context(name=names[0]), Context(name=names[1]), mode, same_host)
         yield pair
         pair.client.close()
         pair.server.close()

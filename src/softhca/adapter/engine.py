@@ -203,6 +203,8 @@ class Adapter(Environment):
         The engine does one thing at a time: when this returns nothing is being copied.
         """
         self.regions.tpt.stopped = not allowed
+        if self.same_host is not None:
+            self.same_host.allow(allowed)
         if allowed:
             self.release_held()
 

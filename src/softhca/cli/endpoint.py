@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import os
 import secrets
@@ -49,6 +50,7 @@ class Needs:
 
     The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
     ``areas`` so many of each, which the queue pairs share.
+    ``shared``: it stands where neighbours on this host can map it.
     """
 
     service: str
@@ -66,6 +68,7 @@ class Needs:
     service_level: int = 0
     events: bool = False
     silence_s: float = 30.0
+    shared: bool = False
 
 
 @dataclass
@@ -101,8 +104,14 @@ class Endpoint:
         self.gid = gid_bytes(self.context.query_gid(needs.port, needs.gid_index))
         self.pd = PD(self.context)
         self.areas = needs.areas or needs.queue_pairs
-        self.memory = bytearray(2 * needs.area_bytes * self.areas)
-        self.mr = MR(self.pd, len(self.memory), needs.access, buffer=self.memory)
+        size_bytes = 2 * needs.area_bytes * self.areas
+        self.memory: Any
+        if needs.shared:
+            self.mr = MR(self.pd, size_bytes, needs.access)
+            self.memory = memoryview((ctypes.c_ubyte * size_bytes).from_address(self.mr.buf)).cast("B")
+        else:
+            self.memory = bytearray(size_bytes)
+            self.mr = MR(self.pd, size_bytes, needs.access, buffer=self.memory)
         self.address = int(self.mr.buf)
         self.send_cq = self._completion_queue(needs.send_depth)
         self.receive_cq = self._completion_queue(needs.receive_depth)

@@ -62,16 +62,21 @@ def write_alias(directory: Path) -> None:
 
 
 def environment(
-    base: Mapping[str, str], rank: int, addresses: Sequence[str], alias: Path, capture: Path | None
+    base: Mapping[str, str],
+    rank: int,
+    addresses: Sequence[str],
+    alias: Path,
+    capture: Path | None,
+    same_host: bool = False,
 ) -> dict[str, str]:
-    """The environment of copy ``rank``.
+    """The environment of copy ``rank``; ``same_host``: the copies may share memory.
 
     ``PYTHONPATH`` begins with ``alias``, so that any Python of this version finds the alias and softhca;
     ``PATH`` with the folder of this interpreter, so that ``python3`` and ``#!/usr/bin/env python3`` are this
     one.
     """
     changed = dict(base)
-    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}"
+    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}" + "?same_host=1" * same_host
     changed["SOFTHCA_RANK"] = str(rank)
     changed["SOFTHCA_PEERS"] = ",".join(addresses)
     for name in ("SOFTHCA_CAPTURE", VARIABLE, REPORTS_VARIABLE):

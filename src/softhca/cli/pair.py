@@ -16,14 +16,14 @@ END_TIMEOUT_S = 10.0
 
 
 @contextlib.contextmanager
-def second_process(arguments: Sequence[str]) -> Iterator[ControlConnection]:
+def second_process(arguments: Sequence[str], same_host: bool = False) -> Iterator[ControlConnection]:
     """Run ``softhca ARGUMENTS --listen`` as a second process and connect to it.
 
-    Both processes take free loopback addresses for their adapters, whatever ``SOFTHCA_DEVICES`` says.  The
-    listening socket is inherited, so there is no race for its port.  Raises :class:`CommandError` when the
-    process fails.
+    Both processes take free loopback addresses for their adapters, whatever ``SOFTHCA_DEVICES`` says;
+    ``same_host`` lets them share memory.  The listening socket is inherited, so there is no race for its
+    port.  Raises :class:`CommandError` when the process fails.
     """
-    os.environ.pop("SOFTHCA_DEVICES", None)
+    os.environ["SOFTHCA_DEVICES"] = "softhca0=udp:*" + "?same_host=1" * same_host
     with listen(0, LOOPBACK) as listener:
         port = listener.getsockname()[1]
         command = [

@@ -112,6 +112,8 @@ def peer_arguments(args: argparse.Namespace, plan: Plan) -> list[str]:
         plan.target,
         "--hash",
         plan.algorithm,
+        "--link",
+        args.link,
         "-l",
         str(args.sl),
         "--silence",
@@ -175,6 +177,7 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, client: bool) -> Endpoin
             gid_index=args.gid_idx,
             service_level=args.sl,
             silence_s=args.silence,
+            shared=args.link == "shm",
         )
     )
     if plan.service == "ud" and plan.size_bytes > 128 << endpoint.active_mtu_code:

@@ -84,8 +84,10 @@ def plan_of(args: argparse.Namespace) -> Plan:
     if service not in SERVICES[verb]:
         allowed = ", ".join(name.upper() for name in SERVICES[verb])
         raise UsageError(f"{args.test} runs on {allowed} only, not on {args.qp_type}")
-    if args.link != "udp":
-        raise UsageError(f"--link {args.link} is not supported yet; --link udp is")
+    if args.link == "shm" and (service != "rc" or verb == "mailbox"):
+        raise UsageError("--link shm carries the verbs of RC queue pairs")
+    if args.link == "shm" and getattr(args, "faults", None):
+        raise UsageError("--faults act on packets: they go with --link udp, not shm")
     if (kind == "lat" or verb == "mailbox") and args.qps != 1:
         raise UsageError(f"{args.test} uses one queue pair")
     if verb == "atomic" and args.size not in (None, ATOMIC_BYTES):

@@ -75,7 +75,7 @@ def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iter
         with connect(args.host, args.port) as control:
             yield control
     else:
-        with second_process(peer_arguments) as control:
+        with second_process(peer_arguments, getattr(args, "link", "udp") == "shm") as control:
             yield control
 
 

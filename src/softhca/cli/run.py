@@ -42,7 +42,8 @@ def add_parser(subparsers: Any) -> None:
         "--link",
         default="udp",
         metavar="udp|shm|fabric:FILE",
-        help="how the adapters are joined (today: udp)",
+        help="how the adapters are joined: packets, or shared memory on this host where that can be "
+        "(default udp)",
     )
     parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         folder = captures if args.capture else None
         reports = Path(name, "faults")
         environments = [
-            environment(os.environ, rank, addresses, alias, folder) | faults_variables(args.faults, reports)
+            environment(os.environ, rank, addresses, alias, folder, args.link == "shm")
+            | faults_variables(args.faults, reports)
             for rank in range(args.copies)
         ]
         status = Copies(command_line(program), environments).run()
@@ -79,13 +81,14 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
     """Raises :class:`UsageError` for what is not supported or does not go together."""
     if not program:
         raise UsageError("which program?  softhca run [options] -- PROGRAM ARGS…")
-    if args.link == "shm" or args.link.startswith("fabric:"):
-        if args.capture or args.faults:
-            raise UsageError(
-                f"--capture and --faults act on packets: they go with --link udp, not {args.link}"
-            )
-        raise UsageError(f"--link {args.link} is not supported yet; --link udp is")
-    if args.link != "udp":
+    packetless = args.link == "shm" or args.link.startswith("fabric:")
+    if packetless and (args.capture or args.faults):
+        raise UsageError(
+            f"--capture and --faults act on packets: they go with --link udp, not {args.link}"
+        )
+    if args.link.startswith("fabric:"):
+        raise UsageError(f"--link {args.link} is not supported yet; --link udp and --link shm are")
+    if args.link not in ("udp", "shm"):
         raise UsageError(f"--link {args.link}: expected udp, shm or fabric:FILE")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")

@@ -20,6 +20,7 @@ from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
 from softhca.driver.session import Session
 from softhca.driver.srq import SrqHandle
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import control_fields as control
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "QpHandle",
     "SrqHandle",
 ]
+
+REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 
 
 class DeviceDriver:
@@ -122,9 +125,10 @@ class DeviceDriver:
         """EBUSY while anything is in the domain."""
         self.session.call(control.DEALLOC_PD, pd=pd)
 
-    def alloc_host_memory(self, length: int) -> HostBuffer:
-        """Memory on the shared memfd."""
-        return self._registrar.allocate(length)
+    def alloc_host_memory(self, length: int, access: int = 0) -> HostBuffer:
+        """Memory on the shared memfd; for regions with remote rights in their ``access`` from the arena that
+        neighbours on this host may map, where there is one."""
+        return self._registrar.allocate(length, bool(access & REMOTE_RIGHTS))
 
     def reg_mr(
         self, pd: int, address: int, length: int, access: int, iova: int | None = None, buffer: Any = None

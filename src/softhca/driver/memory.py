@@ -62,12 +62,17 @@ class Registrar:
         self._handles = itertools.count(1)
         self._regions: dict[int, tuple[int, _Placed, int]] = {}
 
-    def allocate(self, length: int) -> HostBuffer:
-        """Memory on the memfd; DriverError EINVAL, ENOMEM."""
+    def allocate(self, length: int, shared: bool = False) -> HostBuffer:
+        """Memory on the memfd, ``shared``: where neighbours on this host can reach it if they may;
+        DriverError EINVAL, ENOMEM."""
         self._session.check()
+        pages = -(-length // PAGE_BYTES)
         try:
             with self._lock:
-                frames = self._memory.allocate(-(-length // PAGE_BYTES), contiguous=True)
+                if shared:
+                    frames = self._memory.allocate_shared(pages)
+                else:
+                    frames = self._memory.allocate(pages, contiguous=True)
         except OSError as error:
             raise refusal(error, f"allocating {length} bytes of host memory") from None
 
@@ -75,7 +80,7 @@ class Registrar:
             with self._lock:
                 self._session.free(frames)
 
-        return HostBuffer(self._memory.base + frames[0] * PAGE_BYTES, length, free)
+        return HostBuffer(self._memory.address_map.address(frames[0]), length, free)
 
     def register(
         self, pd: int, address: int, length: int, access: int, iova: int | None, buffer: Any
@@ -174,9 +179,9 @@ class Registrar:
         """The frames of a range; a buffer or a foreign address is attached, here and at the adapter."""
         if length <= 0 or (buffer is None and address <= 0):
             raise DriverError(errno.EINVAL, f"there are no {length} bytes at {address:#x} to register")
-        offset = (address - self._memory.base) if buffer is None else -1
-        if buffer is None and offset >= 0 and offset + length <= self._memory.capacity_pages * PAGE_BYTES:
-            first, page_offset = divmod(offset, PAGE_BYTES)
+        first = self._memory.frame_of(address, length) if buffer is None else 0
+        if first:
+            page_offset = address % PAGE_BYTES
             return _Placed(first, _pages(page_offset, length), page_offset, address)
         if self._session.channel.foreign_errno:
             raise DriverError(

@@ -17,6 +17,7 @@ import cython
 from isal import isal_zlib
 
 BODY = "compiled"
+ATOMIC_BETWEEN_PROCESSES = True
 
 # Linux's numbers; the socket module of older interpreters does not name them all.
 _IPPROTO_IP = cython.declare(cython.int, socket.IPPROTO_IP)

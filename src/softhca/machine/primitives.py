@@ -224,6 +224,9 @@ try:
 except OSError:
     _libatomic = None
 _lock = threading.Lock()
+ATOMIC_BETWEEN_PROCESSES = _libatomic is not None
+"""Whether the atomics below are the processor's, for every process alike."""
+
 _fetch_add = _atomic("fetch_add", 8, ctypes.c_uint64, ctypes.c_int)
 _compare_exchange = _atomic(
     "compare_exchange", 8, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int)

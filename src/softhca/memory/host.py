@@ -17,6 +17,7 @@ from typing import Any
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS, AddressMap
 from softhca.memory.runs import FreeRuns, runs_of
+from softhca.memory.shared_arena import SharedArena
 
 DEFAULT_CAPACITY_BYTES = 64 << 30
 SMALLEST_CAPACITY_BYTES = 4 * SLOT_BYTES
@@ -50,6 +51,7 @@ class HostMemory:
         slots = self.capacity_pages // SLOT_PAGES
         self._slots = FreeRuns(slots, SLOTS - slots)
         self._attached: dict[int, tuple[int, int, memoryview | None]] = {}
+        self.shared: SharedArena | None = None
         self._closed = False
 
     def _map(self, capacity_bytes: int) -> mmap.mmap:
@@ -85,10 +87,40 @@ class HostMemory:
             raise OSError(errno.ENOMEM, f"no {pages} free pages of host memory")
         return [frame for first, count in runs for frame in range(first, first + count)]
 
+    def share(self) -> SharedArena:
+        """Have an arena of its own for what peers may reach (`allocate_shared`), once.  OSError."""
+        if self.shared is None:
+            arena = SharedArena()
+            pages = arena.size_bytes // PAGE_BYTES
+            slot = self._slots.take(-(-pages // SLOT_PAGES))
+            arena.first_frame = slot * SLOT_PAGES
+            self.address_map.attach(slot, pages, arena.base)
+            self.shared = arena
+        return self.shared
+
+    def allocate_shared(self, pages: int) -> list[int]:
+        """As ``allocate`` of consecutive pages, from the arena that is shared where there is one with room
+        for them."""
+        first = -1 if self.shared is None or pages <= 0 else self.shared.allocate(pages)
+        return self.allocate(pages, contiguous=True) if first < 0 else list(range(first, first + pages))
+
+    def frame_of(self, address: int, length: int) -> int:
+        """The frame that an address of this memory, shared or not, lies in, where all ``length`` bytes are
+        in one of the two; 0 otherwise."""
+        offset = address - self.base
+        if offset >= 0 and offset + length <= self.capacity_pages * PAGE_BYTES:
+            return offset // PAGE_BYTES
+        if self.shared is not None and self.shared.holds(address, length):
+            return self.shared.first_frame + (address - self.shared.base) // PAGE_BYTES
+        return 0
+
     def free(self, frames: Iterable[int]) -> None:
         """Give frames and their memory back.  EINVAL, and nothing changes, where one is not allocated or
         named twice."""
         runs = runs_of(sorted(frames))
+        if self.shared is not None and len(runs) == 1 and self.shared.owns(runs[0][0]):
+            self.shared.free(*runs[0])
+            return
         ends = [first + count for first, count in runs]
         apart = all(end < first for end, (first, _) in zip(ends, runs[1:], strict=False))
         if not apart or not all(self._free.is_taken(first, count) for first, count in runs):
@@ -169,6 +201,11 @@ class HostMemory:
             self.detach(slot * SLOT_PAGES)
         self.address_map.detach(0, self.capacity_pages)
         os.close(self.fd)
+        if self.shared is not None:
+            self.address_map.detach(
+                self.shared.first_frame // SLOT_PAGES, self.shared.size_bytes // PAGE_BYTES
+            )
+            self.shared.close()
         with contextlib.suppress(BufferError):
             self._mapping.close()
 

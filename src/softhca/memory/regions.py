@@ -264,7 +264,8 @@ class RegionTable:
     """The regions of one adapter.
 
     ``generator`` (``random.Random``) draws the keys' permutation and low bytes.  ``refusal`` says why the
-    last ``find`` gave nothing.
+    last ``find`` gave nothing.  ``sharing``, where neighbours on this host may reach memory themselves, is
+    told what to ``grant(region)`` and to ``withdraw(region)``.
     """
 
     def __init__(self, tpt, generator, max_regions=DEFAULT_MAX_REGIONS):
@@ -280,6 +281,7 @@ class RegionTable:
         self._freed = deque()
         self._last_keys = []
         self.refusal = 0
+        self.sharing = None
         self._scratch = bytearray(16)
         self.scratch_address = (address_of(self._scratch) + 7) & ~7
 
@@ -370,12 +372,16 @@ class RegionTable:
         self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
         region.valid = True
         self.enter(region, key)
+        if self.sharing is not None:
+            self.sharing.grant(region)
         return region
 
     def deregister(self, region):
         """End a registration: its key is dead at once.  OSError EINVAL where it is dead already, EBUSY
         while memory windows are bound to it (nothing changes then)."""
         self._must_be_free(region)
+        if self.sharing is not None:
+            self.sharing.withdraw(region)
         self.leave(region)
         region.dispose()
 
@@ -391,6 +397,16 @@ class RegionTable:
         self._must_be_free(region)
         if region.paged:
             raise OSError(errno.EINVAL, "what a pageable memory's region grants is its owner's to change")
+        if self.sharing is None:
+            return self._reregister(region, pd, access, translation)
+        self.sharing.withdraw(region)
+        try:
+            return self._reregister(region, pd, access, translation)
+        finally:
+            self.sharing.grant(region)
+
+    def _reregister(self, region, pd, access, translation):
+        """Nobody but this adapter can reach the region now."""
         pd = region.pd if pd is None else pd
         access = region.access if access is None else access
         if translation is None:

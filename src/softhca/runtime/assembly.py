@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import secrets
 from typing import Any
 
@@ -19,8 +20,11 @@ from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.tap import tapped
 from softhca.runtime.clock import now_ns
+from softhca.runtime.same_host import SameHost, why_not
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
+
+_log = logging.getLogger("softhca.runtime")
 
 DATAGRAM_OVERHEAD_BYTES = 1280
 """What Linux charges a receiver for a datagram beyond its bytes, at most (``sk_buff`` and rounding)."""
@@ -92,6 +96,28 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
         link.close()
         raise
     return adapter, link
+
+
+def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: Any) -> SameHost | None:
+    """The same-host paths of a new adapter, where they are wanted and can be; None where all goes by packets.
+
+    A link that is tapped, has faults or checks identifications wants to see packets.
+    """
+    if not specification.same_host:
+        return None
+    reason = why_not()
+    if type(link) is not RoceUdpLink:
+        reason = "its packets are to be seen"
+    if not reason:
+        try:
+            neighbours = SameHost(link.gid, adapter.port.gids)
+        except OSError as error:
+            reason = error.strerror or str(error)
+    if reason:
+        _log.warning("%s uses packets on this host too: %s", specification.name, reason)
+        return None
+    adapter.same_host = adapter.regions.sharing = neighbours.sharing
+    return neighbours
 
 
 def _impaired(link: Any) -> Any:

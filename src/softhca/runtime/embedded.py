@@ -7,7 +7,7 @@ import os
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
-from softhca.runtime.assembly import assemble
+from softhca.runtime.assembly import assemble, neighbours_of
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
@@ -22,8 +22,11 @@ class EmbeddedAdapter:
 
     def __init__(self, specification: DeviceSpecification) -> None:
         self.adapter, self.link = assemble(specification)
-        self.progress = Progress([self.link.fileno()])
+        self.neighbours = neighbours_of(specification, self.adapter, self.link)
+        descriptors = [party.fileno() for party in (self.link, self.neighbours) if party is not None]
+        self.progress = Progress(descriptors)
         self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
+        self.loop.neighbours = self.neighbours
         self.channels: dict[int, EngineChannel] = {}
         self._closed = False
         fork.watch(self)
@@ -41,6 +44,8 @@ class EmbeddedAdapter:
             channel = EngineChannel(self, memory)
             with self.loop.lock:
                 channel.number = self.adapter.attach_host(channel)
+                if self.neighbours is not None:
+                    channel.arena = self.neighbours.add_arena(memory.share())
         except BaseException:
             memory.close()
             raise
@@ -49,11 +54,14 @@ class EmbeddedAdapter:
 
     def detach(self, number: int) -> None:
         """A host leaves; with the last one the engine ends."""
-        if not self.channels.pop(number, None) or self._closed:
+        channel = self.channels.pop(number, None)
+        if not channel or self._closed:
             return
         with self.loop.lock:
             if not self.loop.dead:  # an engine that has failed is not asked for anything any more
                 self.adapter.detach_host(number)
+                if self.neighbours is not None:
+                    self.neighbours.remove_arena(channel.arena)
         if not self.channels:
             self.close()
 
@@ -63,6 +71,8 @@ class EmbeddedAdapter:
             if self._closed:
                 return
             self._closed = self.loop.dead = True
+            if self.neighbours is not None:
+                self.neighbours.close()
         fork.unwatch(self)
         self.progress.close()
         self.link.close()
@@ -85,6 +95,8 @@ class EmbeddedAdapter:
         self.loop.lock.release()
         self.progress.forget()
         self.link.close()
+        if self.neighbours is not None:
+            self.neighbours.forget()
         for channel in self.channels.values():
             channel.abandon()
 
@@ -96,6 +108,7 @@ class EngineChannel(EmbeddedChannel):
         super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, self._leave,
                          lambda: engine.alive and not self.closed)
         self.number = -1
+        self.arena = 0
         self._engine = engine
         self.closed = False
 
@@ -118,3 +131,5 @@ class EngineChannel(EmbeddedChannel):
         if not self.closed:
             self.closed = True
             os.close(self.memory.fd)
+            if self.memory.shared is not None:
+                os.close(self.memory.shared.fd)

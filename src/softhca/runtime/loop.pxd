@@ -23,6 +23,8 @@ cdef class EngineLoop:
     cdef public int waiters
     cdef public unsigned long long refusals
     cdef public unsigned long long tell_ns
+    cdef public object neighbours
+    cdef public unsigned long long neighbours_ns
     cdef object acquire
     cdef object release
 

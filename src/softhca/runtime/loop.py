@@ -44,6 +44,9 @@ SLEEP_GRAIN_NS = cython.declare(cython.ulonglong, 1_000_000)
 TELL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 """How far apart two warnings about peers' keys are at least."""
 
+LOOK_NS = cython.declare(cython.ulonglong, 100_000)
+"""How often an engine that is driven looks at its neighbours on this host."""
+
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
 PATIENCE = cython.declare(cython.uint, 4)
@@ -84,6 +87,8 @@ class EngineLoop:
         self.waiters = 0
         self.refusals = 0
         self.tell_ns = 0
+        self.neighbours = None
+        self.neighbours_ns = 0
 
     def progress(self, now):
         """One bounded round at ``now``, under the lock; True when there was something to do."""
@@ -110,6 +115,11 @@ class EngineLoop:
             worked = True
         if self.transmit(now):
             worked = True
+        if self.neighbours is not None and now >= self.neighbours_ns:
+            self.neighbours_ns = now + LOOK_NS
+            if self.neighbours.look():
+                self.neighbours_ns = now
+                worked = True
         return worked
 
     def tell_refusals(self, now):

@@ -23,6 +23,8 @@ Options of ``udp``:
                           go to them in one system call, although the kernel counts identifications then
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
                           that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
+``same_host``             1: requests to adapters of the same user on this host may be carried out in
+                          shared memory, where both ends say so (docs/same-host.md); 0 (default): packets
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
                           what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
@@ -67,6 +69,7 @@ class DeviceSpecification:
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
     what a default buffer takes.  ``segmenting``: addresses of peers that get bursts whole;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
+    ``same_host``: whether neighbours on this host may share memory, None: as is the default.
     """
 
     name: str
@@ -78,6 +81,7 @@ class DeviceSpecification:
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
     profile: str = ""
+    same_host: bool | None = None
 
     def __str__(self) -> str:
         place = self.place or "*"
@@ -87,7 +91,8 @@ class DeviceSpecification:
             ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
-            ("profile", self.profile)) if value)
+            ("profile", self.profile),
+            ("same_host", "" if self.same_host is None else str(int(self.same_host)))) if value)
         return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
 
 
@@ -206,10 +211,13 @@ def _peers(value: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _switch(value: str) -> bool:
-    if value not in ("0", "1"):
-        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: check_identification {value!r} is neither 0 nor 1")
-    return value == "1"
+def _switch(name: str) -> Callable[[str], bool]:
+    def read(value: str) -> bool:
+        if value not in ("0", "1"):
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {name} {value!r} is neither 0 nor 1")
+        return value == "1"
+
+    return read
 
 
 def _profile(value: str) -> str:
@@ -224,8 +232,9 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "buffer": ("buffer_bytes", _buffer),
     "window": ("window_bytes", _window),
     "segmenting": ("segmenting", _peers),
-    "check_identification": ("check_identification", _switch),
+    "check_identification": ("check_identification", _switch("check_identification")),
     "profile": ("profile", _profile),
+    "same_host": ("same_host", _switch("same_host")),
 }
 
 

@@ -65,6 +65,7 @@ cdef class QueuePair:
     cdef public Half requester
     cdef public Half responder
     cdef public TransportCounters counters
+    cdef public object executor
 
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)

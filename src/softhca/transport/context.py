@@ -86,6 +86,7 @@ class QueuePair:
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
     ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class QueuePair:
         self.counters = TransportCounters()
         self.scheduled = False
         self.armed_ns = 0
+        self.executor = None
         self._defaults()
         self.requester, self.responder = services.make_halves(self)
 
@@ -186,6 +188,8 @@ class QueuePair:
         if "rq_psn" in given:
             self.responder.begin(self.rq_psn)
         self._enter(target, given, now)
+        if self.environment.same_host is not None:
+            self.environment.same_host.publish(self)
         return 0
 
     def _new_path(self, route, window):
@@ -345,6 +349,8 @@ class QueuePair:
         """Take the state ``target``."""
         before: cython.int = self.state
         self.state = target
+        if self.environment.same_host is not None:
+            self.environment.same_host.publish(self)
         if self.environment.observer is not None and before != target:
             states = f"{NAMES[before]}>{NAMES[target]}"
             self.environment.observer(STATE_CHANGED, self.number, -1, states, reason)

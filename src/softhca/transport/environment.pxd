@@ -20,6 +20,7 @@ cdef class Environment:
     cdef public bint credits
     cdef public unsigned int withheld_operations
     cdef public object observer
+    cdef public object same_host
 
     cpdef object schedule(self, object queue_pair)
     cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)

@@ -38,7 +38,8 @@ class Environment:
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
     request opcode n.  ``observer``: None, or who is told what happens inside
-    (`softhca.transport.observation`).
+    (`softhca.transport.observation`).  ``same_host``: None, or what tells neighbours on this host of queue
+    pairs (`softhca.transport.same_host_sharing`).
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Environment:
         self.credits = credits
         self.withheld_operations = withheld_operations
         self.observer = None
+        self.same_host = None
 
     def schedule(self, queue_pair):
         """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn

@@ -2,6 +2,7 @@ from softhca.queues.wqe cimport SendWork
 from softhca.transport.key_work cimport carry_out
 from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
+from softhca.transport.same_host cimport SameHostExecutor
 from softhca.transport.sending cimport SendQueue
 from softhca.transport.window cimport DestinationWindow, Patience
 from softhca.wire.burst cimport Burst
@@ -32,6 +33,8 @@ cdef class ReliableSendQueue(SendQueue):
     cdef unsigned int cursor_psn(self)
     cdef int step(self, Request request, DestinationWindow window)
     cdef int step_local(self, Request request)
+    cdef int step_here(self, Request request)
+    cdef bint goes_on(self)
     cdef int step_message(self, Request request, DestinationWindow window)
     cdef int step_read(self, Request request, DestinationWindow window)
     cdef int step_atomic(self, Request request, DestinationWindow window)

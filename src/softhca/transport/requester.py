@@ -24,6 +24,7 @@ from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
+from softhca.transport.same_host import SameHostExecutor
 from softhca.transport.segmentation import UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
@@ -216,6 +217,10 @@ class ReliableSendQueue(SendQueue):
             return self.step_local(request)
         if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:
             return self.block(_READS)
+        if self.qp.executor is not None:
+            here: cython.int = self.step_here(request)
+            if here:
+                return here > 0 and self.cursor < self.head and self.goes_on()
         if request.kind == _READ:
             return self.step_read(request, window)
         if request.kind == _ATOMIC:
@@ -233,6 +238,38 @@ class ReliableSendQueue(SendQueue):
         self.retire(0)
         # unless its completion was lost, which has flushed the queue
         return self.cursor < self.head
+
+    def step_here(self, request):
+        """Have the executor carry a request out at once, without packets: 1 done, −1 it has to wait for
+        what is under way, 0 it goes by packets.
+
+        Only where nothing is under way and nothing of it was sent.  The PSNs that it was given are free
+        again.
+        """
+        executor: SameHostExecutor = self.qp.executor
+        if self.cursor_packet or self.high_psn != request.first_psn or self.tail - self.cursor != 1:
+            return 0
+        if self.head != self.cursor or self.una_psn != request.first_psn:
+            if not executor.worth_waiting(request):
+                return 0
+            self.block(_ORDER)
+            return -1
+        if not executor.carry_out(request):
+            return 0
+        self.next_psn = request.first_psn
+        self.next_ssn = request.ssn
+        request.packets = 0
+        self.retire(0)
+        return 1
+
+    def goes_on(self):
+        """Whether this queue pair keeps its turn after what the executor has done; it asks for another."""
+        executor: SameHostExecutor = self.qp.executor
+        if executor is None or not executor.turn_over():
+            return True
+        self.cursor += 1
+        self.qp.environment.schedule(self.qp)
+        return False
 
     def step_message(self, request, window):
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""

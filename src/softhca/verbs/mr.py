@@ -84,7 +84,7 @@ class MR(Resource):
             if length == 0:
                 raise PyverbsRDMAError("Failed to register a MR of no length", errno.EINVAL)
             with translated(f"Failed to allocate MR buffer of size {length}"):
-                host = self._driver.alloc_host_memory(length)
+                host = self._driver.alloc_host_memory(length, access)
             self._host = host
             return host.address, length
         try:

@@ -1,0 +1,29 @@
+from softhca.machine.primitives cimport atomic_add64, load64, store64
+
+
+cdef class SharedPath:
+    cdef public bytes gid
+    cdef public unsigned long long gid_high
+    cdef public unsigned long long gid_low
+    cdef public bint alive
+    cdef public bint foreign
+    cdef public int pid
+    cdef public dict arenas
+    cdef public object is_there
+    cdef public unsigned long long directory
+    cdef public unsigned long long lane
+    cdef public unsigned long long turn
+    cdef unsigned long long last_arena
+    cdef unsigned long long last_base
+    cdef unsigned long long last_size
+
+    cpdef object open(self, unsigned long long directory, unsigned long long lane, int pid, object is_there)
+    cpdef object close(self)
+    cpdef bint enter(self) noexcept
+    cpdef void leave(self) noexcept
+    cpdef unsigned long long queue_pair(self, unsigned int number, unsigned int own) noexcept
+    cpdef unsigned long long place(self, unsigned int key, unsigned int pd, unsigned long long va,
+                                   unsigned long long n, unsigned int access) noexcept
+    cdef unsigned long long locate(self, unsigned long long arena, unsigned long long begin,
+                                   unsigned long long offset, unsigned long long n) noexcept
+    cpdef object set_arena(self, unsigned int number, unsigned long long base, unsigned long long size)

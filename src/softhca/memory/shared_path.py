@@ -1,0 +1,166 @@
+"""The neighbour's side of memory that is shared on one host: looking grants up, inside a lane.
+
+Nothing read here is believed: a place outside of what is mapped is no place.  What a search finds holds
+until `leave`, for its owner waits for that (`shared_directory.py`).
+"""
+
+import cython
+
+from softhca.machine.primitives import atomic_add64, load64, store64
+from softhca.memory.shared_layout import (
+    ENTRY_BYTES,
+    FOREIGN_ARENA,
+    GATE,
+    PROBES,
+    QUEUE_PAIRS,
+    QUEUE_PAIRS_AT,
+    REGIONS,
+    REGIONS_AT,
+    VALID_ENTRY,
+)
+
+MAX_ARENAS = 64
+
+_MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_GATE = cython.declare(cython.uint, GATE)
+_ENTRY = cython.declare(cython.uint, ENTRY_BYTES)
+_PROBES = cython.declare(cython.uint, PROBES)
+_REGIONS_MASK = cython.declare(cython.uint, REGIONS - 1)
+_REGIONS_AT = cython.declare(cython.ulonglong, REGIONS_AT)
+_QUEUE_PAIRS_MASK = cython.declare(cython.uint, QUEUE_PAIRS - 1)
+_QUEUE_PAIRS_AT = cython.declare(cython.ulonglong, QUEUE_PAIRS_AT)
+_VALID = cython.declare(cython.ulonglong, VALID_ENTRY)
+_SPREAD = cython.declare(cython.ulonglong, 0x9E3779B1)
+_FOREIGN = cython.declare(cython.ulonglong, FOREIGN_ARENA)
+
+
+class SharedPath:
+    """The way to the memory of the neighbour that has ``gid``, for the adapter that has ``own_gid``.
+    ``alive``: there is one now.  One thread at a time.
+
+    ``pid`` is the neighbour's process where its own memory can be reached by that, 0 where the neighbour is
+    this process, −1 where it cannot.  ``foreign``: the place found last is an address of that process.
+    """
+
+    def __init__(self, gid, own_gid):
+        self.gid = gid
+        self.gid_high = int.from_bytes(own_gid[:8], "big")
+        self.gid_low = int.from_bytes(own_gid[8:], "big")
+        self.arenas = {}
+        self.alive = False
+        self.foreign = False
+        self.pid = -1
+        self.is_there = None
+        self.directory = self.lane = self.turn = 0
+        self.last_arena = FOREIGN_ARENA
+        self.last_base = self.last_size = 0
+
+    def open(self, directory, lane, pid, is_there):
+        """The neighbour's directory and this side's lane are mapped at these addresses; ``is_there`` asks
+        whether its process still is."""
+        self.directory = directory
+        self.lane = lane
+        self.turn = load64(lane)
+        self.pid = pid
+        self.is_there = is_there
+        self.alive = True
+
+    def close(self):
+        """The neighbour has gone, or its mappings go."""
+        self.alive = False
+        self.arenas = {}
+        self.last_arena = _FOREIGN
+        self.is_there = None
+        self.directory = self.lane = 0
+
+    def enter(self):
+        """Begin to look; False where memory must not be touched now (and nothing has begun)."""
+        if not self.alive:
+            return False
+        self.turn = (self.turn + 1) & _MASK64
+        atomic_add64(self.lane, 1)  # a full barrier: the owner sees that somebody is inside, or has withdrawn
+        if load64(self.directory + _GATE) == 1:
+            return True
+        self.leave()
+        return False
+
+    def leave(self):
+        """What was found does not hold any more."""
+        self.turn = (self.turn + 1) & _MASK64
+        store64(self.lane, self.turn)
+
+    def queue_pair(self, number, own):
+        """What the neighbour's queue pair ``number`` takes from ``own``: rights, from bit 16 its
+        P_Key and from bit 32 its domain; 0 for nothing.
+        """
+        probe: cython.uint
+        entry: cython.ulonglong
+        wanted: cython.ulonglong = number | _VALID
+        place: cython.uint = (number * _SPREAD & 0xFFFFFFFF) >> 16
+        for probe in range(_PROBES):
+            entry = self.directory + _QUEUE_PAIRS_AT + ((place + probe) & _QUEUE_PAIRS_MASK) * _ENTRY
+            if load64(entry) == wanted:
+                if (
+                    load64(entry + 8) == self.gid_high
+                    and load64(entry + 16) == self.gid_low
+                    and load64(entry + 24) == own
+                ):
+                    return load64(entry + 32)
+                return 0
+        return 0
+
+    def place(self, key, pd, va, n, access):
+        """Address of ``n`` bytes at ``va`` if ``key`` gives domain ``pd`` the rights ``access``; 0 for none.
+
+        The address is this process's, or with ``foreign`` that of process ``pid``.
+        """
+        probe: cython.uint
+        entry: cython.ulonglong
+        rights: cython.ulonglong
+        offset: cython.ulonglong
+        length: cython.ulonglong
+        wanted: cython.ulonglong = key | _VALID
+        first: cython.uint = (key * _SPREAD & 0xFFFFFFFF) >> 16
+        for probe in range(_PROBES):
+            entry = self.directory + _REGIONS_AT + ((first + probe) & _REGIONS_MASK) * _ENTRY
+            if load64(entry) == wanted:
+                rights = load64(entry + 24)
+                length = load64(entry + 16)
+                offset = (va - load64(entry + 8)) & _MASK64
+                if rights >> 32 != pd or rights & access != access:
+                    return 0
+                if offset > length or n > length - offset:
+                    return 0
+                return self.locate(load64(entry + 32), load64(entry + 40), offset, n)
+        return 0
+
+    def locate(self, arena, begin, offset, n):
+        """Address of ``n`` bytes ``offset`` behind ``begin`` of an arena; 0 where they are not mapped."""
+        base: cython.ulonglong
+        size: cython.ulonglong
+        self.foreign = arena == _FOREIGN
+        if self.foreign:
+            if self.pid < 0 or begin + offset < begin or begin + offset + n < begin:
+                return 0
+            self.foreign = self.pid != 0
+            return begin + offset
+        if arena != self.last_arena:
+            found = self.arenas.get(arena)
+            if found is None:
+                return 0
+            self.last_base, self.last_size = found
+            self.last_arena = arena
+        base = self.last_base
+        size = self.last_size
+        if begin > size or offset > size - begin or n > size - begin - offset:
+            return 0
+        return base + begin + offset
+
+    def set_arena(self, number, base, size):
+        """The neighbour's arena ``number`` is mapped at ``base``; 0: it is not any more."""
+        arenas = dict(self.arenas)
+        arenas.pop(number, None)
+        if base:
+            arenas[number] = (base, size)
+        self.arenas = arenas
+        self.last_arena = _FOREIGN

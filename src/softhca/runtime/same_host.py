@@ -1,0 +1,338 @@
+"""Neighbours: adapters of the same user on the same host, met over a Unix socket (docs/same-host.md).
+
+Every adapter that allows it listens on an abstract socket that its GID and the user name; abstract names
+are a network namespace's own, so that only who shares the loopback device can meet.  Who connects a queue
+pair to a GID knocks there.  The kernel says who the other side is (SO_PEERCRED): another user is refused, by
+either side.  The one that is knocked at passes its directory, a lane and its arenas, and so gives the other
+one its memory; the other direction takes a knock of its own.  Messages are those of `messages`:
+
+* ``{"knock": VERSION}`` →  ``{"lane": VERSION, "probe": ADDRESS, "probe_bytes": HEX}`` with the descriptors
+  of directory and lane.  The probe stands in the process's own memory: who finds it there can reach that
+  memory, and no other process's is meant.
+* ``{"arena": NUMBER, "bytes": SIZE}`` with its descriptor, at once and whenever there is a new one
+* ``{"gone": NUMBER}``: an arena is not used any more
+
+A neighbour that ends closes its sockets, and by that everything that was given or taken.  Nothing here
+blocks; `SameHost.look` is one of the things that the engine's rounds do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import platform
+import secrets
+import select
+import socket
+from typing import Any
+
+from softhca.machine import primitives
+from softhca.machine.primitives import address_of
+from softhca.memory.shared_arena import SharedArena
+from softhca.memory.shared_directory import Directory, Lane
+from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, map_sealed
+from softhca.memory.shared_path import MAX_ARENAS, SharedPath
+from softhca.runtime import messages
+from softhca.runtime.processor import give_way
+from softhca.transport.same_host_sharing import Sharing
+
+VERSION = 1
+MAX_NEIGHBOURS = 1024
+MESSAGES_A_LOOK = 8
+PROBE_BYTES = 16
+MOST_ARENA_BYTES = 1 << 40
+
+
+def socket_name(gid: bytes) -> str:
+    """The abstract name of the adapter with this GID, for this user."""
+    return f"\0softhca/neighbour/{os.geteuid()}/{gid.hex()}"
+
+
+def why_not() -> str:
+    """Why this machine cannot have same-host paths; empty where it can."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return f"the order of memory on {platform.machine()} is not proven for it"
+    if not primitives.ATOMIC_BETWEEN_PROCESSES:
+        return "libatomic is missing"
+    return ""
+
+
+def holds(channel: socket.socket) -> bool:
+    """Whether the other side still holds its end of a channel."""
+    try:
+        return channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+class Neighbour:
+    """A neighbour to whose memory this adapter has, or is about to have, a ``path``."""
+
+    def __init__(self, path: SharedPath, channel: socket.socket, pid: int) -> None:
+        self.path = path
+        self.channel = channel
+        self.pid = pid
+        self._mappings: dict[int, mmap.mmap] = {}
+        self._arenas: dict[int, mmap.mmap] = {}
+
+    def take(self, message: messages.Message, descriptors: list[int]) -> None:
+        """A message of the neighbour's.  OSError EPROTO for one that cannot be; the caller closes the
+        descriptors."""
+        if message.get("lane") == VERSION and len(descriptors) == 2 and not self.path.alive:
+            directory = map_sealed(descriptors[0], DIRECTORY_BYTES, writable=False)
+            lane = map_sealed(descriptors[1], LANE_BYTES, writable=True)
+            start = address_of(directory, writable=False)
+            if primitives.load64(start) != MAGIC:
+                raise OSError(errno.EPROTO, "that is no directory")
+            self._mappings = {0: directory, 1: lane}
+            self.path.open(start, address_of(lane), self._reachable(message), self._is_alive)
+        elif "arena" in message and len(descriptors) == 1 and self.path.alive:
+            number, size = message["arena"], message.get("bytes")
+            if (
+                not isinstance(number, int)
+                or not isinstance(size, int)
+                or not 0 < number < 1 << 31
+                or not 0 < size <= MOST_ARENA_BYTES
+                or number in self._arenas
+                or len(self._arenas) >= MAX_ARENAS
+            ):
+                raise OSError(errno.EPROTO, "an arena that cannot be")
+            self._arenas[number] = mapping = map_sealed(descriptors[0], size, writable=True)
+            self.path.set_arena(number, address_of(mapping), size)
+        elif message.get("gone") in self._arenas and not descriptors:
+            number = message["gone"]
+            self.path.set_arena(number, 0, 0)
+            _unmap(self._arenas.pop(number))
+        else:
+            raise OSError(errno.EPROTO, "a message that means nothing here")
+
+    def _reachable(self, message: messages.Message) -> int:
+        """The neighbour's process if its own memory can be reached by that, 0: it is this one, −1: it
+        cannot."""
+        address, expected = message.get("probe"), message.get("probe_bytes")
+        if not isinstance(address, int) or not 0 < address < 1 << 63 or self.pid <= 0:
+            return -1
+        if self.pid == os.getpid():
+            return 0
+        seen = bytearray(PROBE_BYTES)
+        moved = primitives.read_process(self.pid, address_of(seen), address, PROBE_BYTES)
+        return self.pid if moved == PROBE_BYTES and seen.hex() == expected else -1
+
+    def _is_alive(self) -> bool:
+        """Whether the neighbour's process still has its socket, so that its number is not another's."""
+        return holds(self.channel)
+
+    def close(self) -> None:
+        """The path ends; its requests go by packets."""
+        self.path.close()
+        for mapping in (*self._mappings.values(), *self._arenas.values()):
+            _unmap(mapping)
+        self.channel.close()
+
+
+class Guest:
+    """A neighbour that was given this adapter's memory, or has only connected so far (``lane`` None)."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.lane: Lane | None = None
+
+    def is_alive(self) -> bool:
+        """Whether the neighbour has not ended."""
+        return holds(self.channel)
+
+
+class SameHost:
+    """The neighbours of the adapter that has ``gid``.  Everything under the engine's lock.
+
+    OSError when the name is taken, or where there is no memory for it.
+    """
+
+    def __init__(self, gid: bytes, own_gids: Any = ()) -> None:
+        self.gid = gid
+        self._own = {gid, *own_gids}
+        self.sharing = Sharing(Directory(), self.reach)
+        self._neighbours: dict[bytes, Neighbour] = {}
+        self._by_descriptor: dict[int, Neighbour | Guest] = {}
+        self._arenas: dict[int, SharedArena] = {}
+        self._next_arena = 1
+        self._probe = bytearray(secrets.token_bytes(PROBE_BYTES))
+        self._epoll = select.epoll()
+        self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            self._listener.bind(socket_name(gid))
+            self._listener.listen(64)
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        except BaseException:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        """Readable when there is something to look at."""
+        return self._epoll.fileno()
+
+    # Memory that neighbours may map
+
+    def add_arena(self, arena: SharedArena) -> int:
+        """Let neighbours map an arena; its number."""
+        number = self._next_arena
+        self._next_arena += 1
+        self._arenas[number] = arena
+        self.sharing.arenas[number] = arena.base, arena.size_bytes
+        for guest in self._guests():
+            self._send(guest, {"arena": number, "bytes": arena.size_bytes}, (arena.fd,))
+        return number
+
+    def remove_arena(self, number: int) -> None:
+        """An arena is not used any more: no region stands on it."""
+        del self._arenas[number], self.sharing.arenas[number]
+        for guest in self._guests():
+            self._send(guest, {"gone": number})
+
+    def _guests(self) -> list[Guest]:
+        return [each for each in self._by_descriptor.values() if isinstance(each, Guest) and each.lane]
+
+    # Meeting
+
+    def reach(self, gid: bytes) -> SharedPath | None:
+        """The path to the adapter with ``gid``; where there is none yet, knock.  None: it is not here."""
+        neighbour = self._neighbours.get(gid)
+        if neighbour is not None:
+            return neighbour.path
+        if self._closed or gid in self._own or len(self._neighbours) >= MAX_NEIGHBOURS:
+            return None
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            channel.connect(socket_name(gid))
+            pid, uid = messages.peer_of(channel)
+            if uid != os.geteuid():
+                raise OSError(errno.EPERM, "the neighbour is another user's")
+            messages.send(channel, {"knock": VERSION})
+        except OSError:
+            channel.close()
+            return None
+        neighbour = Neighbour(SharedPath(gid, self.gid), channel, pid)
+        self._neighbours[gid] = neighbour
+        self._watch(neighbour)
+        return neighbour.path
+
+    def _watch(self, party: Neighbour | Guest) -> None:
+        self._by_descriptor[party.channel.fileno()] = party
+        self._epoll.register(party.channel.fileno(), select.EPOLLIN)
+
+    def look(self) -> bool:
+        """Go on with whatever has come; whether there was anything."""
+        if self._closed:
+            return False
+        found = self._epoll.poll(0, 64)
+        for descriptor, _ in found:
+            party = self._by_descriptor.get(descriptor)
+            if party is not None:
+                self._hear(party)
+            elif descriptor == self._listener.fileno():
+                self._accept()
+        return bool(found)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            channel, _ = self._listener.accept()
+            channel.setblocking(False)
+            _, uid = messages.peer_of(channel)
+            if uid != os.geteuid() or len(self._by_descriptor) >= 2 * MAX_NEIGHBOURS:
+                channel.close()
+                return
+            self._watch(Guest(channel))
+
+    def _hear(self, party: Neighbour | Guest) -> None:
+        for _ in range(MESSAGES_A_LOOK):
+            try:
+                received = messages.receive(party.channel)
+            except BlockingIOError:
+                return
+            except OSError:
+                received = None
+            if received is None:
+                self._drop(party)
+                return
+            message, descriptors = received
+            try:
+                if isinstance(party, Guest):
+                    self._welcome(party, message, descriptors)
+                else:
+                    party.take(message, descriptors)
+            except (OSError, ValueError, TypeError, OverflowError):
+                self._drop(party)
+                return
+            finally:
+                messages.close_all(descriptors)
+
+    def _welcome(self, guest: Guest, message: messages.Message, descriptors: list[int]) -> None:
+        """A neighbour has knocked: give it the directory, a lane and the arenas."""
+        if descriptors or guest.lane is not None or message.get("knock") != VERSION:
+            raise OSError(errno.EPROTO, "that is no knock")
+        guest.lane = Lane(guest.is_alive, give_way)
+        self.sharing.directory.lanes.add(guest.lane)
+        probe = {"probe": address_of(self._probe), "probe_bytes": self._probe.hex()}
+        self._send(guest, {"lane": VERSION, **probe}, (self.sharing.directory.fd, guest.lane.fd))
+        for number, arena in self._arenas.items():
+            self._send(guest, {"arena": number, "bytes": arena.size_bytes}, (arena.fd,))
+
+    def _send(self, guest: Guest, message: messages.Message, descriptors: Any = ()) -> None:
+        """Tell a guest; one that does not listen is let go of."""
+        try:
+            messages.send(guest.channel, message, descriptors)
+        except OSError:
+            # it sees the end; its lane is waited for until it has ended its side
+            with contextlib.suppress(OSError):
+                guest.channel.shutdown(socket.SHUT_WR)
+
+    def _drop(self, party: Neighbour | Guest) -> None:
+        """A party has gone, or says what cannot be."""
+        descriptor = party.channel.fileno()
+        del self._by_descriptor[descriptor]
+        self._epoll.unregister(descriptor)
+        if isinstance(party, Neighbour):
+            self._neighbours.pop(party.path.gid, None)
+            party.close()
+            return
+        party.channel.close()
+        if party.lane is not None:
+            self.sharing.directory.lanes.discard(party.lane)
+            party.lane.close()
+
+    def close(self) -> None:
+        """Leave every neighbour; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        for party in list(self._by_descriptor.values()):
+            if isinstance(party, Neighbour):
+                self._drop(party)
+        self.sharing.directory.set_gate(False)
+        for party in list(self._by_descriptor.values()):
+            self._drop(party)
+        self.sharing.directory.close()
+        self._listener.close()
+        self._epoll.close()
+
+    def forget(self) -> None:
+        """In a forked child: close what is this process's, touch nothing that is shared."""
+        if self._closed:
+            return
+        self._closed = True
+        for party in self._by_descriptor.values():
+            party.channel.close()
+        directory = self.sharing.directory
+        messages.close_all((directory.fd, *(lane.fd for lane in directory.lanes)))
+        self._listener.close()
+        self._epoll.close()
+
+
+def _unmap(mapping: mmap.mmap) -> None:
+    with contextlib.suppress(BufferError):
+        mapping.close()

@@ -1,0 +1,200 @@
+"""The same-host executor: RDMA WRITE, READ and atomics of one queue pair, done by the initiator itself.
+
+Theory of operation (docs/same-host.md).  Where the peer's adapter is on this host and both allow it, its
+registered memory and its grants are mapped here (`SharedPath`).  Then the initiator checks what the
+responder would check (state and rights of the queue pair, key, domain, rights and range), and does the one
+copy, or the one atomic instruction, in place.  No packet goes, so no PSN is used.
+
+Everything that is not plainly allowed is left to the packets: whoever must say no, and how, is the
+responder, as over any wire.  So this file has no errors.  A request is done here only when nothing before it
+is under way; that keeps the order of a queue pair, and the switch between both ways never falls into the
+middle of anything.
+"""
+
+from array import array
+
+import cython
+
+from softhca.machine.primitives import (
+    address_of,
+    atomic_add64,
+    atomic_cas64,
+    read_process,
+    store64,
+    write_process,
+)
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.request import ATOMIC, READ
+from softhca.transport.services import WR_ATOMIC_CMP_AND_SWP, WR_RDMA_WRITE
+
+CHUNK_BYTES = 1 << 20
+"""At most this much is copied inside a lane at a time: whoever withdraws memory waits for one such copy."""
+
+BOUNCE_BYTES = 1 << 16
+TURN_BYTES = 4 << 20
+"""After this much a queue pair gives the others a turn."""
+
+WORTH_WAITING_BYTES = 16 << 10
+"""A request of this length behind others waits for them, rather than being cut into packets."""
+
+_WRITE_OPCODE = cython.declare(cython.uint, WR_RDMA_WRITE)
+_SWAP_OPCODE = cython.declare(cython.uint, WR_ATOMIC_CMP_AND_SWP)
+_READ = cython.declare(cython.int, READ)
+_ATOMIC = cython.declare(cython.int, ATOMIC)
+_REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
+_REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
+_REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
+_CHUNK = cython.declare(cython.ulonglong, CHUNK_BYTES)
+_BOUNCE = cython.declare(cython.ulonglong, BOUNCE_BYTES)
+_TURN = cython.declare(cython.ulonglong, TURN_BYTES)
+_WORTH = cython.declare(cython.ulonglong, WORTH_WAITING_BYTES)
+_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+
+
+class SameHostExecutor:
+    """Carries out for ``queue_pair`` what ``path`` allows.  ``operations`` and ``moved_bytes`` count what it
+    has done; no packet counter does."""
+
+    def __init__(self, queue_pair, path):
+        self.queue_pair = queue_pair
+        self.path = path
+        self.operations = 0
+        self.moved_bytes = 0
+        self.turn_bytes = 0
+        self.hopeful = True
+        self._result = array("Q", [0])
+        self.result_address = address_of(self._result)
+        self._bounce = None
+        self.bounce_address = 0
+
+    def carry_out(self, request):
+        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets."""
+        right: cython.uint = self.right_for(request)
+        n: cython.ulonglong = request.length_bytes
+        if right == 0:
+            return False
+        self.hopeful = self.atomic(request) if right == _REMOTE_ATOMIC else self.move(request, n, right)
+        if not self.hopeful:
+            return False
+        self.operations += 1
+        self.moved_bytes += n
+        self.turn_bytes += n
+        return True
+
+    def right_for(self, request):
+        """The right that a request needs of the peer; 0: it is none for this executor, or there is no way."""
+        if not self.path.alive or request.length_bytes == 0 or request.length_bytes > _MAX_MESSAGE:
+            return 0
+        if request.work.opcode == _WRITE_OPCODE:
+            return _REMOTE_WRITE
+        if self.queue_pair.max_rd_atomic == 0:
+            return 0
+        if request.kind == _READ:
+            return _REMOTE_READ
+        return _REMOTE_ATOMIC if request.kind == _ATOMIC else 0
+
+    def worth_waiting(self, request):
+        """Whether a request behind others that go by packets had better wait for them: the first one, so that
+        a queue that never runs empty changes over, and long ones; not where the last one went by packets all
+        the same."""
+        if not self.hopeful or self.right_for(request) == 0:
+            return False
+        return self.operations == 0 or request.length_bytes >= _WORTH
+
+    def turn_over(self):
+        """Whether so much has been moved that others have their turn now."""
+        if self.turn_bytes < _TURN:
+            return False
+        self.turn_bytes = 0
+        return True
+
+    def find(self, request, n, right):
+        """Inside the lane: where the peer's ``n`` bytes are; 0 when they may not be touched."""
+        allowed: cython.ulonglong = self.path.queue_pair(self.queue_pair.dest_qp, self.queue_pair.number)
+        theirs: cython.uint = (allowed >> 16) & 0xFFFF
+        if not allowed & right:
+            return 0
+        if (theirs ^ self.queue_pair.pkey) & 0x7FFF or not (theirs | self.queue_pair.pkey) & 0x8000:
+            return 0  # the P_Keys do not match (10.9.3)
+        return self.path.place(request.work.rkey, allowed >> 32, request.work.remote_va, n, right)
+
+    def move(self, request, n, right):
+        """Copy the bytes of a WRITE or READ, a chunk inside the lane at a time."""
+        done: cython.ulonglong = 0
+        piece: cython.ulonglong
+        place: cython.ulonglong
+        result: cython.int
+        while done < n:
+            if not self.path.enter():
+                return False
+            place = self.find(request, n, right)
+            if place == 0:
+                self.path.leave()
+                return False
+            piece = n - done
+            if self.path.foreign:
+                if piece > _BOUNCE:
+                    piece = _BOUNCE
+                result = self.move_foreign(request, done, place + done, piece)
+            else:
+                if piece > _CHUNK:
+                    piece = _CHUNK
+                if request.kind == _READ:
+                    result = request.buffers.scatter(done, piece, place + done)
+                else:
+                    result = request.payload(done, piece, place + done)
+            self.path.leave()
+            if result:
+                return False
+            done += piece
+        return True
+
+    def move_foreign(self, request, done, place, n):
+        """Copy between the peer process's own memory and the request's; 0 or −errno.
+
+        The kernel gives the number of a process that has ended to another one, so the peer is looked at
+        first.
+        """
+        result: cython.longlong
+        if not self.path.is_there():
+            return -1
+        if self._bounce is None:
+            self._bounce = bytearray(BOUNCE_BYTES)
+            self.bounce_address = address_of(self._bounce)
+        if request.kind == _READ:
+            result = read_process(self.path.pid, self.bounce_address, place, n)
+            if result != cython.cast(cython.longlong, n):
+                return -1
+            return request.buffers.scatter(done, n, self.bounce_address)
+        if request.payload(done, n, self.bounce_address):
+            return -1
+        result = write_process(self.path.pid, place, self.bounce_address, n)
+        return 0 if result == cython.cast(cython.longlong, n) else -1
+
+    def atomic(self, request):
+        """One atomic instruction on the peer's memory; its result into the request's buffer (C9-150 ff.).
+
+        The buffer is tried first, with the bytes that stand in it: once the instruction is done it cannot be
+        taken back.
+        """
+        place: cython.ulonglong
+        old: cython.ulonglong = 0
+        if request.buffers.gather(0, 8, self.result_address) or request.buffers.scatter(
+            0, 8, self.result_address
+        ):
+            return False
+        if not self.path.enter():
+            return False
+        place = self.find(request, 8, _REMOTE_ATOMIC)
+        if place == 0 or place & 7 or request.work.remote_va & 7 or self.path.foreign:
+            self.path.leave()
+            return False
+        if request.work.opcode == _SWAP_OPCODE:
+            old = atomic_cas64(place, request.work.compare_add, request.work.swap)
+        else:
+            old = atomic_add64(place, request.work.compare_add)
+        self.path.leave()
+        store64(self.result_address, old)
+        request.buffers.scatter(0, 8, self.result_address)
+        return True

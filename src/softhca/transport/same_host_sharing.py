@@ -1,0 +1,99 @@
+"""What an adapter lets its neighbours on the same host know: regions and queue pairs, as they change.
+
+The region table and the queue pairs say what has changed, and this turns it into entries of the adapter's
+directory.  Whatever takes a right away returns only when no neighbour uses it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.memory.shared_layout import FOREIGN_ARENA
+from softhca.transport.same_host import SameHostExecutor
+from softhca.transport.states import RC, RESET, RTR, RTS, SQD
+
+if TYPE_CHECKING:
+    from softhca.memory.regions import Region
+    from softhca.memory.shared_directory import Directory
+    from softhca.memory.shared_path import SharedPath
+    from softhca.transport.context import QueuePair
+
+REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+
+
+class Sharing:
+    """Keeps ``directory`` true.  ``reach`` gives the path to the adapter that has a GID, alive or not yet;
+    None where there can be none.
+
+    ``arenas``: number → (address here, bytes) of memory that neighbours map.  ``foreign``: they may be told
+    of memory outside of it, by its address in this process.
+    """
+
+    def __init__(
+        self, directory: Directory, reach: Callable[[bytes], SharedPath | None], foreign: bool = True
+    ) -> None:
+        self.directory = directory
+        self.reach = reach
+        self.foreign = foreign
+        self.arenas: dict[int, tuple[int, int]] = {}
+
+    # what RegionTable asks
+
+    def grant(self, region: Region) -> None:
+        """A region may be used by peers: let neighbours do so, if its bytes lie in one piece here."""
+        rights = region.access & REMOTE_RIGHTS
+        if not rights or not region.direct_address or region.direct_pid or region.paged:
+            return
+        arena, place = self._place(region.direct_address, region.length)
+        if arena:
+            self.directory.grant_region(
+                region.key, region.va, region.length, rights, region.pd, arena, place
+            )
+
+    def _place(self, address: int, length: int) -> tuple[int, int]:
+        """Arena and place of a range; arena 0 where neighbours cannot reach it."""
+        for number, (base, size) in self.arenas.items():
+            if base <= address and address + length <= base + size:
+                return number, address - base
+        return (FOREIGN_ARENA, address) if self.foreign else (0, 0)
+
+    def withdraw(self, region: Region) -> None:
+        """No neighbour reaches the region any more when this returns."""
+        self.directory.withdraw_region(region.key)
+
+    def allow(self, allowed: bool) -> None:
+        """Registered memory may be touched, or not: then no neighbour does when this returns."""
+        self.directory.set_gate(allowed)
+
+    # what queue pairs ask
+
+    def publish(self, queue_pair: QueuePair) -> None:
+        """A queue pair has changed: tell neighbours what they may do for it, and give it its executor."""
+        if queue_pair.service != RC:
+            return
+        if queue_pair.state == RESET:
+            queue_pair.executor = None
+        operations = self._operations(queue_pair)
+        if not operations:
+            self.directory.withdraw_queue_pair(queue_pair.number)
+        if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.route is None:
+            return
+        destination = queue_pair.route.destination
+        if operations:
+            self.directory.grant_queue_pair(
+                queue_pair.number, destination, queue_pair.dest_qp, operations, queue_pair.pkey, queue_pair.pd
+            )
+        executor = queue_pair.executor
+        if executor is None or executor.path.gid != destination:
+            path = self.reach(destination)
+            queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)
+
+    def _operations(self, queue_pair: QueuePair) -> int:
+        """Which rights a peer has without the responder: none before it has heard of the connection (the
+        first packet tells RTR's consumer so), no READ or atomic where no resources for them are kept."""
+        if queue_pair.state not in (RTS, SQD) and not (queue_pair.state == RTR and queue_pair.established):
+            return 0
+        operations = queue_pair.access & REMOTE_RIGHTS
+        return operations if queue_pair.max_dest_rd_atomic else operations & REMOTE_WRITE

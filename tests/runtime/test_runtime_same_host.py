@@ -1,0 +1,404 @@
+"""Same-host paths end to end: who may have them, what goes through them, and that nothing else differs."""
+
+import os
+import socket
+import threading
+
+import pytest
+import runtime_pair
+from runtime_pair import RemoteOperation, take
+from runtime_programs import Program
+from same_host_program import SIZE, make_end
+
+from softhca.driver import registry
+from softhca.driver.services import Path, Reliability, connect
+from softhca.machine import primitives
+from softhca.runtime import devices, same_host
+from softhca.runtime.clock import NS_PER_S, now_ns
+
+BOUND_S = 20
+ACCESS_ERROR, RETRY_EXCEEDED, FLUSHED = 10, 12, 5  # ibv_wc_status
+SEND = 2
+RTS, SQD, ERR = 3, 4, 6
+EVENT_QP_ACCESS_ERR = 3
+
+pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
+
+
+def until(what, drivers):
+    """Drive the devices until ``what()`` is true."""
+    end_ns = now_ns() + BOUND_S * NS_PER_S
+    while not what():
+        for driver in drivers:
+            driver.progress()
+        assert now_ns() < end_ns, "it does not come"
+
+
+def queue_pair_of(end):
+    """The adapter's half of an end's queue pair."""
+    return devices.find(end.driver.name).engine.adapter.queue_pairs[end.qp.number]
+
+
+def has_path(end):
+    executor = queue_pair_of(end).executor
+    return executor is not None and executor.path.alive and bool(executor.path.arenas)
+
+
+def packets_of(end):
+    return queue_pair_of(end).counters.packets_sent
+
+
+@pytest.fixture
+def two(loopback_address):
+    """Two devices of this process that allow it, and a function for ends that are connected and have met."""
+    names = ("left", "right")
+    devices.add(",".join(f"{name}=udp:{loopback_address()}?same_host=1" for name in names))
+    drivers = [registry.open_device(name) for name in names]
+
+    def ends(kinds=("arena", "arena")):
+        made = [make_end(driver, kind) for driver, kind in zip(drivers, kinds, strict=True)]
+        runtime_pair.join(*made)
+        until(lambda: all(map(has_path, made)), drivers)
+        return made
+
+    yield ends
+    for driver in drivers:
+        driver.close()
+    for name in names:
+        devices.remove(name)
+
+
+def post(end, operation, to, length=64, wr_id=1, offset=0, rkey=None):
+    end.qp.post_send(int(operation), 2, 0, wr_id, to.address + offset, rkey or to.key.rkey, 10, 77, 0, 0, 0,
+                     end.element(length), None)
+    end.qp.ring()
+
+
+def put(end, data, offset=0):
+    held = bytearray(data)
+    primitives.copy(end.address + offset, primitives.address_of(held), len(held))
+
+
+def got(end, length, offset=0):
+    return primitives.bytes_at(end.address + offset, length)
+
+
+@pytest.mark.parametrize("kinds", [("arena", "arena"), ("own", "arena"), ("arena", "own")])
+def test_rdma_and_atomics_need_no_packet(two, kinds):
+    client, server = two(kinds)
+    put(client, b"12345678")
+    put(server, (10).to_bytes(8, "little"), 64)
+    before = packets_of(client), packets_of(server)
+    post(client, RemoteOperation.WRITE, server, 8, offset=8)
+    assert take(client.cq, 1)[0].status == 0
+    assert got(server, 8, 8) == b"12345678"
+    for operation, found, left in (
+        (RemoteOperation.READ, 10, 10),
+        (RemoteOperation.COMPARE_AND_SWAP, 10, 77),
+        (RemoteOperation.FETCH_AND_ADD, 77, 87),
+    ):
+        post(client, operation, server, 8, offset=64)
+        assert take(client.cq, 1)[0].status == 0
+        assert got(client, 8) == found.to_bytes(8, "little")
+        assert got(server, 8, 64) == left.to_bytes(8, "little")
+    assert (packets_of(client), packets_of(server)) == before
+    assert queue_pair_of(client).executor.operations == 4
+
+
+def test_what_is_longer_than_a_turn_arrives_whole(two):
+    client, server = two()
+    put(client, bytes(range(256)) * (SIZE // 256))
+    for number in range(9):  # more than TURN_BYTES
+        post(client, RemoteOperation.WRITE, server, SIZE, wr_id=number)
+    assert [(done.wr_id, done.status) for done in take(client.cq, 9)] == [(n, 0) for n in range(9)]
+    assert got(server, SIZE) == bytes(range(256)) * (SIZE // 256)
+
+
+def test_a_write_waits_for_the_send_before_it_that_finds_no_receive(two):
+    client, server = two()
+    put(client, b"new data")
+    client.qp.post_send(SEND, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, client.element(8), None)
+    post(client, RemoteOperation.WRITE, server, 8, wr_id=2, offset=128)
+    until(lambda: queue_pair_of(client).counters.rnr_naks_received, (client.driver, server.driver))
+    assert got(server, 8, 128) == bytes(8)
+    assert client.cq.poll(2) == []
+    server.qp.post_recv(5, [(server.address + 512, 64, server.key.lkey)])
+    assert [done.wr_id for done in take(client.cq, 2)] == [1, 2]
+    assert got(server, 8, 128) == got(server, 8, 512) == b"new data"
+    assert take(server.cq, 1)[0].wr_id == 5
+
+
+def test_a_send_behind_a_write_finds_its_data_there(two):
+    client, server = two()
+    for number in range(200):
+        put(client, number.to_bytes(8, "little"))
+        server.qp.post_recv(number, [(server.address + 512, 64, server.key.lkey)])
+        post(client, RemoteOperation.WRITE, server, 8, wr_id=2 * number)
+        client.qp.post_send(SEND, 2, 0, 2 * number + 1, 0, 0, 0, 0, 0, 0, 0, client.element(8), None)
+        client.qp.ring()
+        assert take(server.cq, 1)[0].wr_id == number
+        assert got(server, 8) == number.to_bytes(8, "little")
+        assert [done.wr_id for done in take(client.cq, 2)] == [2 * number, 2 * number + 1]
+
+
+@pytest.mark.parametrize("operation", list(RemoteOperation))
+def test_a_wrong_key_is_refused_as_over_the_wire(two, operation):
+    client, server = two()
+    post(client, operation, server, 8, rkey=server.key.rkey ^ 1)
+    assert take(client.cq, 1)[0].status == ACCESS_ERROR
+    assert client.qp.query()["qp_state"] == server.qp.query()["qp_state"] == ERR
+    assert server.driver.next_event(BOUND_S) == (EVENT_QP_ACCESS_ERR, server.qp.number)
+    assert queue_pair_of(server).counters.key_refusals == 1
+
+
+def test_beyond_the_end_of_a_region_nothing_is_written(two):
+    client, server = two()
+    put(client, b"x" * 64)
+    post(client, RemoteOperation.WRITE, server, 64, offset=SIZE - 63)
+    assert take(client.cq, 1)[0].status == ACCESS_ERROR
+    assert got(server, 63, SIZE - 63) == bytes(63)
+
+
+def test_a_key_is_dead_when_deregistering_returns(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == 0
+    server.driver.dereg_mr(server.key.handle)
+    put(server, bytes(8))
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == ACCESS_ERROR
+    assert got(server, 8) == bytes(8)
+
+
+def test_rights_that_a_region_or_a_queue_pair_loses_are_lost(two):
+    client, server = two()
+    put(server, b"secret!!")
+    server.driver.rereg_mr(server.key.handle, 4, 0, 0, 0, 1 | 2)  # local and remote write only
+    post(client, RemoteOperation.READ, server, 8)
+    assert take(client.cq, 1)[0].status == ACCESS_ERROR
+    assert got(client, 8) == bytes(8)
+
+
+def test_a_queue_pair_that_gives_no_right_refuses(two):
+    client, server = two()
+    put(server, b"secret!!")
+    server.qp.modify({"qp_state": RTS, "qp_access_flags": 1 | 2})
+    post(client, RemoteOperation.READ, server, 8)
+    assert take(client.cq, 1)[0].status == 9  # remote invalid request
+    assert got(client, 8) == bytes(8)
+
+
+def test_a_queue_pair_in_error_takes_nothing(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    server.qp.modify({"qp_state": ERR})
+    client.qp.modify({"qp_state": SQD})
+    client.qp.modify({"qp_state": SQD, "timeout": 1, "retry_cnt": 1})
+    client.qp.modify({"qp_state": RTS})
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == RETRY_EXCEEDED
+    assert got(server, 8) == bytes(8)
+
+
+def test_while_data_access_is_stopped_a_write_waits(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    server.driver.set_data_access(False)
+    post(client, RemoteOperation.WRITE, server, 8)
+    until(lambda: packets_of(client), (client.driver, server.driver))
+    assert got(server, 8) == bytes(8)
+    assert client.cq.poll(1) == []
+    server.driver.set_data_access(True)
+    assert take(client.cq, 1)[0].status == 0
+    assert got(server, 8) == b"x" * 8
+
+
+def test_a_queue_pair_in_reset_has_no_executor_and_grants_nothing(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    server.qp.modify({"qp_state": 0})
+    assert queue_pair_of(server).executor is None
+    path = queue_pair_of(client).executor.path
+    assert path.enter()
+    assert path.queue_pair(server.qp.number, client.qp.number) == 0
+    path.leave()
+
+
+def test_a_window_is_reached_by_packets(two):
+    client, server = two()
+    assert server.driver.alloc_mw(server.pd, 1)[1] != server.key.rkey
+    number, key = server.driver.alloc_mw(server.pd, 1)
+    post(client, RemoteOperation.WRITE, server, 8, rkey=key)
+    assert take(client.cq, 1)[0].status == ACCESS_ERROR
+    assert packets_of(client)
+    server.driver.dealloc_mw(number)
+
+
+@pytest.mark.parametrize(("left", "right"), [("1", "0"), ("0", "1"), ("0", "0")])
+def test_both_ends_must_allow_it(loopback_address, left, right):
+    allowed = {"left": left, "right": right}
+    devices.add(",".join(f"{n}=udp:{loopback_address()}?same_host={v}" for n, v in allowed.items()))
+    drivers = [registry.open_device(name) for name in allowed]
+    ends = [make_end(driver, "arena") for driver in drivers]
+    runtime_pair.join(*ends)
+    put(ends[0], b"x" * 8)
+    for here, there in (ends, ends[::-1]):
+        post(here, RemoteOperation.WRITE, there, 8)
+        assert take(here.cq, 1)[0].status == 0
+        assert packets_of(here)
+        assert not has_path(here)
+    for driver in drivers:
+        driver.close()
+    for name in allowed:
+        devices.remove(name)
+
+
+@pytest.mark.parametrize("variable", ["SOFTHCA_CAPTURE", "SOFTHCA_FAULTS"])
+def test_who_wants_to_see_packets_has_them(loopback_address, monkeypatch, tmp_path, variable):
+    values = {"SOFTHCA_CAPTURE": str(tmp_path), "SOFTHCA_FAULTS": "loss=0.1,seed=1"}
+    monkeypatch.setenv(variable, values[variable])
+    devices.add(f"left=udp:{loopback_address()}?same_host=1")
+    driver = registry.open_device("left")
+    assert devices.find("left").engine.neighbours is None
+    driver.close()
+    devices.remove("left")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is made by setuid")
+def test_another_user_is_refused(loopback_address):
+    devices.add(f"left=udp:{loopback_address()}?same_host=1")
+    driver = registry.open_device("left")
+    neighbours = devices.find("left").engine.neighbours
+    name = same_host.socket_name(neighbours.gid)
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        knock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        knock.settimeout(BOUND_S)
+        try:
+            knock.connect(name)
+            knock.send(b'{"knock": 1}')
+            refused = knock.recv(64) == b""
+        except (BrokenPipeError, ConnectionError):
+            refused = True
+        os._exit(0 if refused else 1)
+    until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), [driver])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not neighbours.sharing.directory.lanes
+    driver.close()
+    devices.remove("left")
+
+
+@pytest.fixture
+def apart(loopback_address):
+    """A connected end here, and one in a process of its own, that have met."""
+    devices.add(f"left=udp:{loopback_address()}?same_host=1")
+    driver = registry.open_device("left")
+    programs = []
+
+    def start(kind, met=has_path):
+        program = Program("same_host_program.py", f"target=udp:{loopback_address()}?same_host=1", kind)
+        programs.append(program)
+        target = program.hear()
+        end = make_end(driver, "arena")
+        mtu = driver.query_port(1)["active_mtu"]
+        program.say(gid=driver.query_gid(1, 0).hex(), qpn=end.qp.number, mtu=mtu, address=end.address,
+                    rkey=end.key.rkey)
+        connect(end.qp, Path(bytes.fromhex(target["gid"]), mtu=mtu), target["qpn"], 1, 1,
+                runtime_pair.REMOTE_EVERYTHING, Reliability(timeout=8, retry_cnt=2))
+        assert program.hear() == {"ready": True}
+        until(lambda: met(end), [driver])
+        return program, end, Target(end, target)
+
+    yield start
+    for program in programs:
+        program.end()
+    driver.close()
+    devices.remove("left")
+
+
+class Target:
+    """Where the other process's memory is, as `post` wants it."""
+
+    def __init__(self, end, words):
+        self.address = words["address"]
+        self.key = end.key._replace(rkey=words["rkey"])
+
+
+def ask(program, **order):
+    program.say(**order)
+    return program.hear()
+
+
+@pytest.mark.parametrize("kind", ["arena", "own"])
+def test_two_processes_reach_each_other_s_memory(apart, kind):
+    program, end, target = apart(kind)
+    put(end, bytes(range(256)) * 1024)
+    post(end, RemoteOperation.WRITE, target, 256 * 1024, offset=4096)
+    assert take(end.cq, 1)[0].status == 0
+    assert ask(program, do="read", offset=4096, length=512)["bytes"] == bytes(range(256)).hex() * 2
+    put(end, bytes(1024))
+    post(end, RemoteOperation.READ, target, 256 * 1024, offset=4096)
+    assert take(end.cq, 1)[0].status == 0
+    assert got(end, 256 * 1024) == bytes(range(256)) * 1024
+    assert packets_of(end) == 0
+    assert queue_pair_of(end).executor.operations == 2
+
+
+def test_both_directions_of_two_processes_have_their_paths(apart):
+    program, _, _ = apart("arena")
+    assert ask(program, do="poll", rounds=20_000) == {}
+    assert ask(program, do="write") == {"status": 0}
+    assert ask(program, do="operations") == {"operations": 1}
+
+
+@pytest.mark.parametrize("kind", ["arena", "own"])
+@pytest.mark.parametrize("order", [{"do": "deregister"}, {"do": "modify", "state": ERR}])
+def test_when_a_withdrawal_returns_nothing_changes_any_more(apart, kind, order):
+    """This process writes as fast as it can while the other withdraws, and reads what stands there then."""
+    program, end, target = apart(kind)
+    stop = threading.Event()
+    statuses = []
+
+    def write():
+        number = 0
+        while not statuses or statuses[-1] == 0:
+            number += 1
+            put(end, number.to_bytes(8, "little") * 512)
+            post(end, RemoteOperation.WRITE, target, 4096)
+            statuses.append(take(end.cq, 1)[0].status)
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    until(lambda: len(statuses) > 50 or stop.is_set(), [])
+    then = ask(program, **order, length=4096)["bytes"]
+    writer.join(BOUND_S)
+    assert stop.is_set()
+    assert statuses[-1] in (ACCESS_ERROR, RETRY_EXCEEDED)
+    assert ask(program, do="read", offset=0, length=4096)["bytes"] == then
+
+
+def test_who_dies_is_noticed(apart):
+    program, end, target = apart("arena")
+    post(end, RemoteOperation.WRITE, target, 8)
+    assert take(end.cq, 1)[0].status == 0
+    program.kill()
+    until(lambda: not has_path(end), [end.driver])
+    post(end, RemoteOperation.WRITE, target, 8, wr_id=1)
+    post(end, RemoteOperation.READ, target, 8, wr_id=2)
+    assert [done.status for done in take(end.cq, 2)] == [RETRY_EXCEEDED, FLUSHED]
+    assert not devices.find("left").engine.neighbours._neighbours
+
+
+def test_who_died_inside_does_not_keep_a_withdrawal_waiting(apart):
+    program, end, _ = apart("arena")
+    neighbours = devices.find("left").engine.neighbours
+    until(lambda: neighbours.sharing.directory.lanes, [end.driver])
+    (lane,) = neighbours.sharing.directory.lanes
+    with devices.find("left").engine.loop.lock:
+        primitives.store64(lane.address, primitives.load64(lane.address) | 1)  # as it stands inside
+        program.kill()
+        neighbours.sharing.directory.quiesce()
+    end.driver.dereg_mr(end.key.handle)
