@@ -15,6 +15,7 @@ cdef class Adapter(Environment):
     cdef public object config
     cdef public dict device_attributes
     cdef public object source_port_for
+    cdef public object paths
     cdef public object notice
     cdef public Port port
     cdef public object groups

@@ -14,7 +14,7 @@ from softhca.adapter.held import HeldQueuePairs
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
-from softhca.adapter.paths import PORT_NUMBER, default_source_port
+from softhca.adapter.paths import PORT_NUMBER, ConnectionPaths, default_source_port
 from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
@@ -124,6 +124,7 @@ class Adapter(Environment):
         self.source_port_for = default_source_port if source_port_for is None else source_port_for
         self.notice = notice
         self.port = Port(config, overhead_for)
+        self.paths = ConnectionPaths()
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
         self.resources = ResourceTable(

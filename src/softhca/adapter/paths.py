@@ -88,6 +88,36 @@ def _dlid(vector: Mapping[str, Any], port: Port) -> int:
     return dlid
 
 
+class ConnectionPaths:
+    """Routes of connections by what they are made of: those along one path share route and address vector.
+
+    Both are only read.  ``clear`` when the port's own addresses change.  At most ``MOST`` are remembered.
+    """
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[Mapping[str, Any], Route]] = {}
+
+    def clear(self) -> None:
+        """Forget them all; who has one keeps it."""
+        self._known.clear()
+
+    def find(
+        self, vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor
+    ) -> tuple[Mapping[str, Any], Route]:
+        """The vector (an equal one) and the route of a checked address vector."""
+        source_port = 0 if port.native else source_port_for(vector.get("flow_label", 0) or entropy)
+        key = source_port, *vector.items()
+        path = self._known.get(key)
+        if path is None:
+            if len(self._known) >= self.MOST:
+                self.clear()
+            path = vector, route_of(vector, port, entropy, lambda _: source_port)
+            self._known[key] = path
+        return path
+
+
 def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor) -> Route:
     """The route of a checked address vector; ``entropy`` spreads flows over UDP source ports."""
     if port.native:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from softhca.adapter.paths import route_of
 from softhca.adapter.port import PORT_ACTIVE
-from softhca.adapter.queue_pair_commands import connection_route
+from softhca.adapter.queue_pair_commands import connection_path
 from softhca.queues.control_fields import (
     EVENT_GID_CHANGE,
     EVENT_LID_CHANGE,
@@ -48,9 +48,10 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
 
 
 def _renew_routes(adapter: Adapter) -> None:
+    adapter.paths.clear()
     for queue_pair in adapter.queue_pairs.values():
         vector = queue_pair.attributes.get("ah_attr")
         if vector is not None and queue_pair.route is not None:
-            queue_pair.route = connection_route(adapter, queue_pair, vector, queue_pair.dest_qp)
+            _, queue_pair.route = connection_path(adapter, queue_pair, vector, queue_pair.dest_qp)
     for handle in adapter.handles.values():
         handle.route = route_of(handle.vector, adapter.port, handle.number, adapter.source_port_for)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import qp_attributes
 from softhca.adapter.config import MTU_BYTES
-from softhca.adapter.paths import PORT_NUMBER, check_vector, route_of
+from softhca.adapter.paths import PORT_NUMBER, check_vector
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import layout_of
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
@@ -150,9 +150,14 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Field
         check_vector(attributes["ah_attr"], adapter.port, connected=True)
 
 
-def connection_route(adapter: Adapter, queue_pair: QueuePair, vector: Fields, peer: int) -> Route:
-    """The route of a connection to the queue pair ``peer`` along a checked address vector."""
-    return route_of(vector, adapter.port, queue_pair.number ^ peer << 7, adapter.source_port_for)
+def connection_path(
+    adapter: Adapter, queue_pair: QueuePair, vector: Fields, peer: int
+) -> tuple[Mapping[str, Any], Route]:
+    """The path of a connection to the queue pair ``peer`` along a checked address vector: the vector and the
+    route, which others may share.
+    """
+    entropy = queue_pair.number ^ peer << 7
+    return adapter.paths.find(vector, adapter.port, entropy, adapter.source_port_for)
 
 
 def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -163,7 +168,7 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     route = pkey = None
     if "ah_attr" in attributes:
         peer = attributes.get("dest_qp_num", queue_pair.dest_qp)
-        route = connection_route(adapter, queue_pair, attributes["ah_attr"], peer)
+        attributes["ah_attr"], route = connection_path(adapter, queue_pair, attributes["ah_attr"], peer)
     if "pkey_index" in attributes:
         pkey = adapter.port.pkey(attributes["pkey_index"])
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey)

@@ -185,6 +185,7 @@ def outstanding(queue_pair: QueuePair) -> list[int | None]:
 
     Unreliable ones have one slot; datagrams none.
     """
+    queue_pair.wake()
     responder = queue_pair.responder
     if not isinstance(responder, MessageReceiver):
         return []

@@ -64,9 +64,11 @@ cdef class QueuePair:
     # halves
     cdef public Half requester
     cdef public Half responder
+    cdef bint asleep
     cdef public TransportCounters counters
     cdef public object executor
 
+    cpdef object wake(self)
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)

@@ -24,6 +24,7 @@ from softhca.queues.control_fields import (
 )
 from softhca.transport import services
 from softhca.transport.counters import TransportCounters
+from softhca.transport.dormant import DormantHalf
 from softhca.transport.observation import (
     COMPLETION_ERROR,
     COMPLETION_LOST,
@@ -78,6 +79,8 @@ _NUMBERS: dict[str, str] = {
     "retry_cnt": "retry_count",
     "rnr_retry": "rnr_retry",
 }
+# what `query` tells by itself
+_DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify"}
 
 
 class QueuePair:
@@ -131,7 +134,8 @@ class QueuePair:
         self.armed_ns = 0
         self.executor = None
         self._defaults()
-        self.requester, self.responder = services.make_halves(self)
+        self.asleep = True
+        self.requester, self.responder = DormantHalf(self, True), DormantHalf(self, False)
 
     def _defaults(self):
         """Attributes as they are in RESET."""
@@ -150,6 +154,20 @@ class QueuePair:
         self.established = False
         self.waiting = False
         self.replied_last = False
+
+    def wake(self):
+        """Have the halves of the service, with the attributes as they are, if only their place is held so
+        far."""
+        if not self.asleep:
+            return
+        self.asleep = False
+        self.requester, self.responder = services.make_halves(self)
+        self.requester.begin(self.sq_psn)
+        self.responder.begin(self.rq_psn)
+        if self.state in (RTR, RTS, SQD):
+            self.responder.start(0)
+        if self.state in (RTS, SQD):
+            self.requester.start(0)
 
     # commands
 
@@ -175,7 +193,7 @@ class QueuePair:
         for name, value in given.items():
             if name in _NUMBERS:
                 setattr(self, _NUMBERS[name], value)
-        self.attributes.update(given)
+        self.attributes.update({name: value for name, value in given.items() if name not in _DERIVED})
         if "path_mtu" in given:
             self.path_mtu_bytes = 128 << given["path_mtu"]
         if pkey is not None:

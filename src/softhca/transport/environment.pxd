@@ -21,7 +21,9 @@ cdef class Environment:
     cdef public unsigned int withheld_operations
     cdef public object observer
     cdef public object same_host
+    cdef dict spare_requests
 
+    cpdef list requests_like(self, unsigned int max_sge, unsigned int inline_bytes)
     cpdef object schedule(self, object queue_pair)
     cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)
     cpdef object hold(self, object queue_pair)

@@ -60,6 +60,12 @@ class Environment:
         self.withheld_operations = withheld_operations
         self.observer = None
         self.same_host = None
+        self.spare_requests = {}
+
+    def requests_like(self, max_sge, inline_bytes):
+        """Requests of this shape that no send queue uses at the moment: whose turn it is takes one here and
+        gives it back, so there are as many as are under way, not as many as the queues could hold."""
+        return self.spare_requests.setdefault((max_sge, inline_bytes), [])
 
     def schedule(self, queue_pair):
         """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn

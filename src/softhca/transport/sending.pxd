@@ -13,6 +13,7 @@ cdef class SendQueue(Half):
     cdef public unsigned long long head
     cdef public unsigned long long tail
     cdef list requests
+    cdef list spare
     cdef unsigned long long mask
     cdef public unsigned long long now
     cdef public bint ready

@@ -20,7 +20,8 @@ _OPCODES = cython.declare(tuple, COMPLETION_OPCODES)
 class SendQueue(Half):
     """Work requests between ``head`` (the oldest that has not completed) and ``tail`` (the next one to take).
 
-    Both are counters that never go back; a request's object is reused when its place comes round again.
+    Both are counters that never go back; ``spare`` are the objects of requests that no queue of the adapter
+    uses at the moment.
     """
 
     def __init__(self, qp):
@@ -39,6 +40,7 @@ class SendQueue(Half):
         self.broken = False
         # what the consumer asked for bounds what an entry may hold
         self.inline_bytes = qp.max_inline_bytes
+        self.spare = qp.environment.requests_like(qp.max_send_sge, qp.max_inline_bytes)
 
     def at(self, place):
         """The request of counter ``place``."""
@@ -53,13 +55,15 @@ class SendQueue(Half):
         n: cython.longlong
         if self.broken or self.tail - self.head > self.mask:
             return None
-        request = self.requests[self.tail & self.mask]
-        if request is None:
+        if self.spare:
+            request = self.spare.pop()
+        else:
             request = Request(self.qp.max_send_sge, self.inline_bytes)
-            self.requests[self.tail & self.mask] = request
         n = request.work.fetch(self.qp.send_ring)
         if n == 0:
+            self.spare.append(request)
             return None
+        self.requests[self.tail & self.mask] = request
         if n < 0:
             self.broken = True
             request.status = _OPERATION_ERROR
@@ -111,9 +115,11 @@ class SendQueue(Half):
         """The oldest request has ended with ``status``: its room in the ring is free, then its completion
         shows."""
         request: Request = self.at(self.head)
+        self.requests[self.head & self.mask] = None
         self.head += 1
         self.qp.send_ring.release(1)
         self.complete(request, status)
+        self.spare.append(request)
 
     def flush(self):
         """Complete everything, begun or only posted, with WR_FLUSH_ERR in order; at most one ring of what is
@@ -135,7 +141,10 @@ class SendQueue(Half):
         while self.take(True) is not None:
             pass
         self.qp.send_ring.release(self.tail - self.head)
-        self.head = self.tail
+        while self.head != self.tail:
+            self.spare.append(self.at(self.head))
+            self.requests[self.head & self.mask] = None
+            self.head += 1
         self.broken = self.qp.send_ring.broken
 
     def drained(self):

@@ -102,16 +102,26 @@ class Resource(PyverbsCM):
     _open = False  # True between successful creation and close
     _order = 0
     _goes_first = False  # it may stand on a sibling that is younger than itself
-    _children: "weakref.WeakValueDictionary[int, Resource]"
+    _children: "weakref.WeakValueDictionary[int, Resource] | None" = None  # made for the first one
 
     def _opened(self, *parents: "Resource | None") -> None:
         """Call at the end of a successful creation: from here on `close` has something to do."""
         self._order = next(_creation_order)
-        self._children = weakref.WeakValueDictionary()
         self._open = True
         for parent in parents:
             if parent is not None:
-                parent._children[self._order] = self
+                parent._adopt(self)
+
+    def _adopt(self, child: "Resource") -> None:
+        """``child`` stands on this object, and is closed before it."""
+        if self._children is None:
+            self._children = weakref.WeakValueDictionary()
+        self._children[child._order] = child
+
+    def _let_go(self, child: "Resource") -> None:
+        """``child`` stands on it no more."""
+        if self._children is not None:
+            self._children.pop(child._order, None)
 
     def _require_open(self) -> None:
         if not self._open:
@@ -128,8 +138,9 @@ class Resource(PyverbsCM):
             reap()
             if not self._open:
                 return
-        for child in sorted(self._children.values(), key=_closing_order, reverse=True):
-            child.close()
+        if self._children:
+            for child in sorted(self._children.values(), key=_closing_order, reverse=True):
+                child.close()
         if self._driver.alive:  # a closed or dead device has already released everything
             with translated(f"Failed to close {type(self).__name__}"):
                 self._destroy()

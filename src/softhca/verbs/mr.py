@@ -165,8 +165,8 @@ class MR(Resource):
             self._free_memory()
             self._address, self._length = addr, length
         if target is not self.pd:
-            self.pd._children.pop(self._order, None)
-            target._children[self._order] = self
+            self.pd._let_go(self)
+            target._adopt(self)
             self.pd = target
 
     @property

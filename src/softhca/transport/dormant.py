@@ -1,0 +1,56 @@
+"""The halves of a queue pair that has carried nothing yet.
+
+A connected queue pair that only waits is most of what a large server has.  What its service needs to send and
+to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
+`QueuePair.wake` puts the real halves in place of these and tells them the attributes that were set meanwhile.
+"""
+
+from softhca.transport.halves import Half
+
+
+class DormantHalf(Half):
+    """Stands for either half.  Anything asked for by name that it does not know is the real one's."""
+
+    def __init__(self, qp, sends):
+        self.qp = qp
+        self.sends = sends
+
+    def waiting(self):
+        """Whether there is a work request here, or the ring is broken: then the real half must see to it."""
+        ring = self.qp.send_ring if self.sends else self.qp.receive_ring
+        return ring is not None and ring.count() != 0
+
+    def real(self):
+        """The half that takes this one's place, from now on the queue pair's."""
+        self.qp.wake()
+        return self.qp.requester if self.sends else self.qp.responder
+
+    def __getattr__(self, name):
+        return getattr(self.real(), name)
+
+    def receive(self, view, arrival, now):
+        self.real().receive(view, arrival, now)
+
+    def receive_raw(self, view, arrival, now):
+        self.real().receive_raw(view, arrival, now)
+
+    def produce(self, burst, now):
+        if self.sends and self.waiting():
+            return self.real().produce(burst, now)
+        return 0
+
+    def doorbell(self, now):
+        if self.waiting():
+            self.real().doorbell(now)
+
+    def start(self, now):
+        if self.sends:
+            self.doorbell(now)
+
+    def flush(self):
+        if self.waiting():
+            self.real().flush()
+
+    def reset(self):
+        if self.waiting():
+            self.real().reset()
