@@ -108,7 +108,7 @@ class ConnectionPaths:
     ) -> tuple[Mapping[str, Any], Route]:
         """The vector (an equal one) and the route of a checked address vector."""
         source_port = 0 if port.native else source_port_for(vector.get("flow_label", 0) or entropy)
-        key = source_port, *vector.items()
+        key = source_port, *vector, *vector.values()
         path = self._known.get(key)
         if path is None:
             if len(self._known) >= self.MOST:

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.transport.context cimport QueuePair
 from softhca.transport.halves cimport Half
 
@@ -7,4 +9,5 @@ cdef class DormantHalf(Half):
     cdef bint sends
 
     cdef bint waiting(self)
+    @cython.locals(qp=QueuePair, sends=cython.bint)
     cdef Half real(self)

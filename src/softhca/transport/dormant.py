@@ -22,8 +22,11 @@ class DormantHalf(Half):
 
     def real(self):
         """The half that takes this one's place, from now on the queue pair's."""
-        self.qp.wake()
-        return self.qp.requester if self.sends else self.qp.responder
+        # Nothing of this object may be touched behind the call: the queue pair has let it go.
+        qp = self.qp
+        sends = self.sends
+        qp.wake()
+        return qp.requester if sends else qp.responder
 
     def __getattr__(self, name):
         return getattr(self.real(), name)
