@@ -127,3 +127,126 @@ def packet(opcode, qp, psn, *, key=None, grh=False, version=0, link_next=None, p
     words += [opcode << 24 | version << 16 | 0xFFFF, flags << 24 | qp, flags << 24 | psn]
     words += [0xAAAA0000, 0xBBBB0000, key, 4 * payload] if key is not None else []
     return words + list(range(payload)) + [0xCCCCCCCC]
+
+
+class SendBlocks(Context):
+    """Scheduler, doorbells, host interface, completions, translation, remote-key manager; ``latencies``:
+    clocks that host, completion engine and doorbell manager take in turn.
+
+    ``words``: host memory by byte address; ``limit``: where it ends.  The page table begins at ``table``.
+    """
+
+    def __init__(self, keys, latencies=(2,), table=0x10000, entries=64, limit=0x20000):
+        super().__init__()
+        self.keys = keys
+        self.latencies = latencies
+        self.step = 0
+        self.table, self.entries, self.limit = table, entries, limit
+        self.words = {}
+        self.fails = frozenset()  # further addresses that the host refuses
+        self.ready = dict.fromkeys(("host", "cq", "doorbell", "tpt"), 0)
+        self.failed = False
+        self.result = 0
+        self.descriptor = deque()
+        self.queue = deque()
+        self.counts = {}
+        self.taken = []
+        self.completions = []
+
+    def post(self, qp, count):
+        """A host rings."""
+        if not self.counts.get(qp):
+            self.queue.append(qp)
+        self.counts[qp] = self.counts.get(qp, 0) + count
+
+    @property
+    def quiet(self):
+        return not self.queue and not any(self.counts.values()) and not self.keys.busy
+
+    def tick(self):
+        super().tick()
+        self.keys.step()
+
+    def _takes_time(self, who):
+        assert self.clock >= self.ready[who], f"{who} is busy"
+        self.step += 1
+        self.ready[who] = self.clock + 1 + self.latencies[self.step % len(self.latencies)]
+
+    def _busy(self, who):
+        return int(self.clock < self.ready[who])
+
+    # scheduler and doorbells
+
+    def read_SCHEDULER_NEXT(self):
+        return PRESENT | self.queue[0] if self.queue else 0
+
+    def write_SCHEDULER_TAKE(self, value):
+        assert value == 0
+        self.taken.append(self.queue.popleft())
+
+    def read_DOORBELL_POP(self):
+        return self._busy("doorbell")
+
+    def write_DOORBELL_POP(self, value):
+        self._takes_time("doorbell")
+        qp = self.values["DOORBELL_QP"]
+        self.counts[qp] -= 1
+        if self.counts[qp]:
+            self.queue.append(qp)
+
+    # host memory
+
+    def write_HOST_COMMAND(self, value):
+        self._takes_time("host")
+        address, count = self.values["HOST_ADDRESS"], value >> 8 if value & 0xFF == 3 else 1
+        addresses = [address + 4 * index for index in range(count)]
+        assert address % 4 == 0
+        self.failed = addresses[-1] >= self.limit or bool(self.fails & set(addresses))
+        if self.failed:
+            return
+        if value == 2:
+            self.words[address] = self.values["HOST_DATA"]
+        else:
+            assert value & 0xFF == 3
+            self.descriptor = deque(self.words.get(one, 0) for one in addresses)
+
+    def read_HOST_STATUS(self):
+        return self._busy("host") or self.failed << 1
+
+    def read_HOST_DESCRIPTOR_WORD(self):
+        return self.descriptor[0]
+
+    def write_HOST_DESCRIPTOR_POP(self, value):
+        self.descriptor.popleft()
+
+    # translation
+
+    def write_TPT_ACCESS(self, value):
+        self._takes_time("tpt")
+        index = self.values["TPT_INDEX"]
+        upper = self.words.get(self.table + 8 * index + 4, 0)
+        valid = index < self.entries and upper >> 31 and upper & 0xFFFFFF == self.values["TPT_PD"]
+        self.result = 0 if valid else 3
+
+    def read_TPT_RESULT(self):
+        return 0 if self._busy("tpt") else PRESENT | self.result
+
+    # completions
+
+    def read_CQ_PUSH(self):
+        return self._busy("cq")
+
+    def write_CQ_PUSH(self, value):
+        self._takes_time("cq")
+        entry = (self.values["CQ_QP"], self.values["CQ_WORK"], self.values["CQ_STATUS"], value)
+        self.completions.append(entry)
+
+    # remote-key manager
+
+    def write_RMB_START(self, value):
+        assert value == 1
+        assert not self.keys.busy, "starts a search while one is under way"
+        self.keys.start(self.values["RMB_PD"], self.values["RMB_KEY"])
+
+    def read_RMB_DONE(self):
+        return int(not self.keys.busy)

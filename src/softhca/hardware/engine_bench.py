@@ -54,12 +54,18 @@ class EngineBench:
     """An engine and the blocks on its ``bus``; every `run` begins from reset.
 
     ``memories``: what a run's ``contents`` fill before it begins, by name; "general" are the engine's own
-    registers.
+    registers.  ``model``: what in the ``blocks`` is a model, when they are not one themselves.
     """
 
-    def __init__(self, blocks: Any, memories: Mapping[str, MemoryData] | None = None) -> None:
+    def __init__(
+        self,
+        blocks: Any,
+        memories: Mapping[str, MemoryData] | None = None,
+        model: ModelBlocks | None = None,
+    ) -> None:
         self.engine = MicroEngine()
         self.blocks = blocks
+        self.model = blocks if isinstance(blocks, ModelBlocks) else model
         self.memories = {**(memories or {}), "general": self.engine.data_mux.general.data}
         top = Module()
         top.submodules.engine = self.engine
@@ -108,7 +114,7 @@ class EngineBench:
     async def _record(self, context: Any, limit: int) -> tuple[list[Retired], bool]:
         engine, bus = self.engine, self.engine.bus
         seen = [engine.address, bus.write_enable, bus.write_address, bus.write_data, engine.halted]
-        model = self.blocks if isinstance(self.blocks, ModelBlocks) else None
+        model = self.model
         clocks: list[Retired] = []
         halted = False
         while len(clocks) < limit and not halted:
