@@ -19,7 +19,7 @@ from softhca.wire.icrc import compute, of_packet
 from softhca.wire.route import Route
 
 tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"cut0", 0x1002 | 0x4000))  # a tap, virtio headers in front
+fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"cut0", 0x5002))  # a tap; virtio headers in front
 fcntl.ioctl(tun, 0x400454D0, 1)  # it takes checksums that are not made yet
 for line in ("link set cut0 up mtu 9000", "addr add 198.18.79.1/24 dev cut0",
              "neigh add 198.18.79.2 lladdr 02:00:00:00:00:02 dev cut0"):
@@ -67,7 +67,8 @@ def test_datagrams_of_a_burst_that_the_kernel_cuts_have_right_icrcs() -> None:
         pytest.skip("this user cannot make a tap in a network namespace")
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
     command = [*alone, sys.executable, "-c", _SENDER]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout.splitlines()
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    lines = done.stdout.splitlines()
     assert lines[:3] == ["True", "True 4", "True 5"]  # datagram by datagram at first, then in one call
     plain, counted = lines[3:7], lines[7:]
     assert plain == ["0 4112 True"] * 3 + ["0 512 True"]

@@ -95,18 +95,30 @@ def test_loopback_and_own_addresses_leave_bursts_uncut() -> None:
             assert paths.leaves_bursts_uncut(entry.address, entry.address), address
 
 
-@pytest.mark.parametrize(("answer", "driver", "expected"), [
-    (RouteAnswer(True, 1, True), "", True),
-    (RouteAnswer(False, 1, True), "veth", True),
-    (RouteAnswer(False, 1, False), "veth", False),
-    (RouteAnswer(False, 1, True), "virtio_net", False),
-    (RouteAnswer(False, 1, True), "", False)])
-def test_only_local_and_straight_veth_paths_leave_bursts_uncut(
-    answer: RouteAnswer, driver: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("answer", "driver", "takes", "expected"), [
+    (RouteAnswer(True, 1, True), "", True, paths.UNCUT),
+    (RouteAnswer(True, 1, True), "", False, paths.UNCUT),
+    (RouteAnswer(False, 1, True), "veth", True, paths.UNCUT),
+    (RouteAnswer(False, 1, True), "veth", False, paths.COUNTING),
+    (RouteAnswer(False, 1, False), "veth", True, paths.UNKNOWN),
+    (RouteAnswer(False, 1, False), "veth", False, paths.COUNTING),
+    (RouteAnswer(False, 1, True), "virtio_net", True, paths.UNKNOWN),
+    (RouteAnswer(False, 1, True), "virtio_net", False, paths.COUNTING),
+    (RouteAnswer(False, 1, True), "", True, paths.UNKNOWN)])
+def test_who_cuts_is_told_by_route_driver_and_what_the_interface_takes(
+    answer: RouteAnswer, driver: str, takes: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(netlink, "route", lambda *_: answer)
     monkeypatch.setattr(interfaces, "driver_of_interface", lambda _: driver)
-    assert paths.leaves_bursts_uncut(FAR, bytes((192, 0, 2, 2))) is expected
+    monkeypatch.setattr(interfaces, "takes_bursts", lambda _: takes)
+    assert paths.cutting(FAR, bytes((192, 0, 2, 2))) == expected
+    assert paths.leaves_bursts_uncut(FAR, bytes((192, 0, 2, 2))) is (expected == paths.UNCUT)
+
+
+def test_the_kernel_tells_whether_an_interface_takes_bursts() -> None:
+    assert interfaces.takes_bursts("lo")
+    with pytest.raises(OSError, match="No such device"):
+        interfaces.takes_bursts("nosuchinterface")
 
 
 def test_an_unknown_path_counts_as_cutting(monkeypatch: pytest.MonkeyPatch) -> None:

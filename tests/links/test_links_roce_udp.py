@@ -118,7 +118,7 @@ def test_senders_are_told_apart(open_link: Open) -> None:
 
 @needs_ipv6
 def test_ipv6_bursts_stay_whole_on_any_path(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right = open_link("::1"), open_link("::1")
     route = route_between(left, right)
     assert left.send(burst_of(route, bytes(3000), 1000)) == SENT
@@ -129,7 +129,7 @@ def test_ipv6_bursts_stay_whole_on_any_path(open_link: Open, monkeypatch: pytest
 def test_an_ipv4_path_that_cuts_gets_plain_datagrams(
     open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right = (open_link(address) for address in V4)
     route = route_between(left, right)
     data = random.Random(2).randbytes(3 * 1000 + 7)
@@ -146,29 +146,77 @@ def test_an_ipv4_path_that_cuts_gets_plain_datagrams(
 def test_a_marked_peer_gets_whole_bursts_until_unmarked(
     open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right = (open_link(address) for address in V4)
     route = route_between(left, right)
     assert not left.is_segmenting(route)
     left.mark_segmenting(right.gid)
     assert left.is_segmenting(route)
-    left.send(burst_of(route, bytes(3000), 1000))
+    left.send(counted(burst_of(route, bytes(3000), 1000)))
     assert left.send_calls == 1
     left.mark_segmenting(right.gid, False)
     left.send(burst_of(route, bytes(3000), 1000))
     assert left.send_calls == 4
 
 
+def counted(burst: Burst) -> Burst:
+    burst.counted = True
+    return burst
+
+
+def test_where_the_kernel_cuts_bursts_go_whole_when_they_were_made_for_it(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.COUNTING)
+    left, right = (open_link(address) for address in V4)
+    route = route_between(left, right)
+    assert left.send(burst_of(route, bytes(3000), 1000)) == SENT
+    assert (route.counted, left.send_calls) == (True, 3)  # its ICRCs were for 0, and so is each datagram
+    assert left.send(counted(burst_of(route, bytes(3000), 1000))) == SENT
+    assert left.send_calls == 4
+    assert route.counted
+
+
+def test_a_route_whose_path_no_longer_counts_is_told(open_link: Open) -> None:
+    left, right = (open_link(address) for address in V4)
+    route = route_between(left, right)
+    route.counted, route.identification = True, 5
+    assert left.send(counted(burst_of(route, bytes(3000), 1000))) == SENT
+    assert (route.counted, route.identification, left.send_calls) == (False, 0, 3)
+
+
+def test_a_refused_burst_is_the_last_that_is_made_for_counted_identifications(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.COUNTING)
+    left, right, asked = scripted(open_link, errno.EIO)
+    route = route_between(left, right)
+    route.counted, route.identification = True, 2
+    assert left.send(counted(burst_of(route, bytes(3000), 1000))) == SENT
+    assert [n for _, _, n, _ in asked] == [3000, 1000, 1000, 1000]
+    assert (route.counted, route.identification, left.is_segmenting(route)) == (False, 0, False)
+
+
+def test_a_link_told_not_to_count_never_does(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.COUNTING)
+    left, right = (open_link(address) for address in V4)
+    left.counts = False
+    left.mark_segmenting(right.gid)
+    route = route_between(left, right)
+    assert left.send(burst_of(route, bytes(3000), 1000)) == SENT
+    assert (route.counted, left.send_calls, left.is_segmenting(route)) == (False, 3, False)
+
+
 def test_paths_are_looked_up_once_and_again_when_forgotten(
     open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[bytes, bytes, int]] = []
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *question: bool(asked.append(question)))
+    monkeypatch.setattr(paths, "cutting", lambda *question: asked.append(question) or paths.UNCUT)
     left, right = (open_link(address) for address in V4)
     burst = burst_of(route_between(left, right), bytes(10), 10)
     left.send(burst)
     left.send(burst)
-    assert asked == [(bytes((127, 9, 1, 1)), bytes((127, 9, 1, 2)), 0)]
+    assert asked == [(bytes((127, 9, 1, 1)), bytes((127, 9, 1, 2)))]
     left.forget_paths()
     left.send(burst)
     assert len(asked) == 2
@@ -235,7 +283,7 @@ def test_a_full_socket_keeps_the_burst_and_names_its_socket(open_link: Open, ful
 def test_a_burst_that_met_a_full_socket_goes_on_where_it_was(
     open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right, asked = scripted(open_link, None, None, errno.EAGAIN, errno.EAGAIN)
     data = random.Random(5).randbytes(4500)
     burst = burst_of(route_between(left, right), data, 1000)
@@ -252,7 +300,7 @@ def test_a_burst_that_met_a_full_socket_goes_on_where_it_was(
 
 
 def test_an_abandoned_burst_starts_anew(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right, asked = scripted(open_link, None, errno.EAGAIN)
     burst = burst_of(route_between(left, right), bytes(2000), 1000)
     assert left.send(burst) == AGAIN
@@ -265,7 +313,7 @@ def test_an_abandoned_burst_starts_anew(open_link: Open, monkeypatch: pytest.Mon
 
 
 def test_progress_belongs_to_its_burst(open_link: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right, asked = scripted(open_link, None, errno.EAGAIN)
     route = route_between(left, right)
     assert left.send(burst_of(route, bytes(2000), 1000)) == AGAIN
@@ -303,7 +351,7 @@ def test_a_refused_plain_datagram_is_dropped_and_counted(open_link: Open) -> Non
 def test_an_error_in_the_middle_drops_the_rest_and_forgets_the_place(
     open_link: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     left, right, asked = scripted(open_link, None, errno.EAGAIN, errno.ENETUNREACH)
     burst = burst_of(route_between(left, right), bytes(3000), 1000)
     assert left.send(burst) == AGAIN

@@ -32,7 +32,7 @@ def gid(address):
 
 
 def test_bursts_go_whole_to_the_peers_that_are_named(loopback_address, monkeypatch):
-    monkeypatch.setattr(paths, "leaves_bursts_uncut", lambda *_: False)
+    monkeypatch.setattr(paths, "cutting", lambda *_: paths.UNKNOWN)
     link = open_link(parse_one(f"a=udp:{loopback_address()}?segmenting=127.9.9.1+127.9.9.2"))
     port = link.source_port_for(1)
     peers = ("127.9.9.1", "127.9.9.2", "127.9.9.3")

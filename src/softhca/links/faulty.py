@@ -75,6 +75,7 @@ class FaultyLink:
         counters: FaultCounters | None = None,
     ) -> None:
         self._link = link
+        link.counts = False  # packets leave here in any order, so they must not be made for places in bursts
         self._clock = clock
         self._number_of = number_of
         self._number = number_of(link.gid)

@@ -18,7 +18,9 @@ OVERHEAD_BYTES = 96
 of extension headers in front of a payload 32 (RDETH 4, DETH 8, RETH 16, ImmDt 4), ICRC 4."""
 
 _SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
-_ETHTOOL_GDRVINFO = 3
+_ETHTOOL_GDRVINFO, _ETHTOOL_GSTRINGS, _ETHTOOL_GSSET_INFO, _ETHTOOL_GFEATURES = 3, 0x1B, 0x37, 0x3A
+_FEATURE_STRINGS, _STRING_BYTES = 4, 32
+_TAKES_BURSTS = b"tx-udp-segmentation"
 _DRIVER_INFO_BYTES, _DRIVER_OFFSET, _DRIVER_BYTES = 196, 4, 32
 _NAME_BYTES, _REQUEST_BYTES = 16, 40
 
@@ -70,14 +72,39 @@ def mtu_of_interface(name: str) -> int:
 
 def driver_of_interface(name: str) -> str:
     """Name of the kernel driver behind an interface (``veth``, ``virtio_net`` …); empty where it has none."""
-    information = ctypes.create_string_buffer(_DRIVER_INFO_BYTES)
-    struct.pack_into("=I", information, 0, _ETHTOOL_GDRVINFO)
     try:
-        _request(name, _SIOCETHTOOL, struct.pack("@P", ctypes.addressof(information)))
+        information = _ethtool(name, struct.pack("=I", _ETHTOOL_GDRVINFO).ljust(_DRIVER_INFO_BYTES, b"\0"))
     except OSError:
         return ""  # not an Ethernet-like interface: the loopback, tunnels
-    driver = information.raw[_DRIVER_OFFSET : _DRIVER_OFFSET + _DRIVER_BYTES]
+    driver = information[_DRIVER_OFFSET : _DRIVER_OFFSET + _DRIVER_BYTES]
     return driver.split(b"\0", 1)[0].decode("ascii", "replace")
+
+
+def takes_bursts(name: str) -> bool:
+    """Whether an interface is given UDP bursts whole, to cut them itself or to hand them on.
+
+    Where it is not the kernel cuts them.  OSError when there is no such interface, or it does not tell.
+    """
+    count = struct.unpack_from("=I", _ethtool(name, struct.pack(
+        "=IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _FEATURE_STRINGS, 0)), 16)[0]
+    head = struct.pack("=III", _ETHTOOL_GSTRINGS, _FEATURE_STRINGS, count)
+    strings = _ethtool(name, head + bytes(count * _STRING_BYTES))[len(head):]
+    entries = [strings[at : at + _STRING_BYTES] for at in range(0, len(strings), _STRING_BYTES)]
+    names = [entry.split(b"\0", 1)[0] for entry in entries]
+    if _TAKES_BURSTS not in names:
+        return False  # the kernel is older than the feature, so no interface can have it
+    bit = names.index(_TAKES_BURSTS)
+    blocks = (count + 31) // 32
+    features = _ethtool(name, struct.pack("=II", _ETHTOOL_GFEATURES, blocks) + bytes(16 * blocks))
+    active: int = struct.unpack_from("=IIII", features, 8 + 16 * (bit // 32))[2]  # available requested active
+    return bool(active >> bit % 32 & 1)
+
+
+def _ethtool(name: str, block: bytes) -> bytes:
+    """One ethtool command; its block as the kernel has filled it in."""
+    buffer = ctypes.create_string_buffer(block, len(block))
+    _request(name, _SIOCETHTOOL, struct.pack("@P", ctypes.addressof(buffer)))
+    return buffer.raw
 
 
 def address_of_interface(name: str, family: int = socket.AF_INET) -> str:

@@ -9,6 +9,7 @@ cdef class Path:
     cdef readonly unsigned long long address
     cdef readonly unsigned int address_bytes
     cdef public bint segmenting
+    cdef public bint counting
 
 
 cdef class RoceUdpLink:
@@ -35,6 +36,7 @@ cdef class RoceUdpLink:
     cdef public unsigned long long receive_calls
     cdef public unsigned long long receive_drops
     cdef public unsigned long long receive_errors
+    cdef public bint counts
     cdef int _fd
     cdef object _receiver
     cdef object _senders
@@ -54,3 +56,4 @@ cdef class RoceUdpLink:
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
                        Path path, unsigned int traffic_class)
     cdef Path _path(self, Route route)
+    cdef bint _goes_whole(self, Burst burst, Path path)

@@ -1,8 +1,9 @@
 """RoCEv2 over UDP: the link of one adapter port with one IPv4 or IPv6 address.
 
 A link moves bytes. Headers, ICRC, burst and stride are the core's; the kernel writes IP and UDP headers. A
-burst is one system call where the path leaves it uncut (UDP_SEGMENT) and one per datagram elsewhere. No
-call blocks, and none gives the interpreter lock away.
+burst is one system call (UDP_SEGMENT) where it is known which IPv4 identifications its datagrams get, for the
+ICRC covers them (``paths``), and one per datagram elsewhere.  No call blocks, and none gives the interpreter
+lock away.
 
 One thread at a time uses a link.
 """
@@ -50,14 +51,16 @@ _COUNTERS = (
 
 
 class Path:
-    """What a link knows of one destination: its packed socket address, and whether bursts may stay whole."""
+    """What a link knows of one destination: its packed socket address, whether bursts are handed over whole
+    (``segmenting``), and whether they are then cut and their identifications counted (``counting``)."""
 
-    def __init__(self, socket_address, destination, segmenting):
+    def __init__(self, socket_address, destination, cutting):
         self.socket_address = socket_address
         self.destination = destination
         self.address = address_of(socket_address, False)
         self.address_bytes = len(socket_address)
-        self.segmenting = segmenting
+        self.segmenting = cutting != paths.UNKNOWN
+        self.counting = cutting == paths.COUNTING
 
 
 class RoceUdpLink:
@@ -66,7 +69,8 @@ class RoceUdpLink:
     Attributes: ``gid`` (16 bytes, IPv4-mapped for IPv4), ``framing``, ``interface`` (its name),
     ``active_mtu`` (bytes), ``receive_buffer_bytes`` (as the kernel counts it: with its own overhead),
     ``merges`` (UDP_GRO works), ``blocked_fileno`` (the socket that last had no room, −1: none), and the
-    counters of ``counters()``.
+    counters of ``counters()``.  ``counts`` may be set to False before anything is sent: no burst is made for
+    counted identifications then, so its packets may leave in any order.
 
     ``receive_buffer_bytes`` and ``send_buffer_bytes`` are asked of the kernel, which doubles and limits them.
     OSError when the address or port cannot be had, ValueError when ``address`` is none or its
@@ -82,6 +86,7 @@ class RoceUdpLink:
         self.interface = interfaces.interface_of_address(address)
         self.interface_mtu_bytes = interfaces.mtu_of_interface(self.interface)
         self.active_mtu = interfaces.active_mtu(self.interface_mtu_bytes)
+        self.counts = True
         self._packed = packed
         self._receiver, self.merges = sockets.open_receiver(
             self.address, port, scope, receive_buffer_bytes, gro)
@@ -122,9 +127,10 @@ class RoceUdpLink:
         return port
 
     def mark_segmenting(self, destination, segmenting=True):
-        """Say that bursts may (or may no more) go whole to a GID: its peer bears counted identifications.
+        """Say that bursts may (or may no more) go whole to a GID: the network card that cuts them counts
+        identifications up from 0, as the kernel does.
 
-        Loopback and veth paths need no mark, and IPv6, which has no identification, needs none anywhere.
+        Paths on which no card cuts need no mark, and IPv6, which has no identification, needs none anywhere.
         """
         gid = bytes(destination)
         if segmenting:
@@ -183,6 +189,7 @@ class RoceUdpLink:
         """
         length: cython.uint = burst.length
         stride: cython.uint = burst.stride if burst.stride != 0 else length
+        whole: cython.bint
         offset: cython.uint = 0
         n: cython.uint
         result: cython.int
@@ -196,10 +203,13 @@ class RoceUdpLink:
         path: Path = self._path(burst.route)
         if self._partial is burst:
             offset = self._partial_offset
+        whole = self._goes_whole(burst, path)
         while offset < length:
             n = stride
-            if path.segmenting and stride < _MAX_CALL_BYTES:
-                n = min(_MAX_SEGMENTS, _MAX_CALL_BYTES // stride) * stride
+            if whole:
+                n = length
+                if length > _MAX_CALL_BYTES or length > _MAX_SEGMENTS * stride:
+                    n = min(_MAX_SEGMENTS, _MAX_CALL_BYTES // stride) * stride
             n = min(n, length - offset)
             result = self.transmit(fd, burst.address + offset, n, stride, path, burst.route.traffic_class)
             self.send_calls += 1
@@ -214,7 +224,9 @@ class RoceUdpLink:
                 self.send_blocked += 1
                 return _AGAIN
             elif n > stride and (result == -_EIO or result == -_EINVAL or result == -_EOPNOTSUPP):
-                path.segmenting = False
+                path.segmenting = path.counting = whole = False
+                burst.route.counted = False
+                burst.route.identification = 0
                 self.segmentation_refusals += 1
             else:
                 return self._fail(-result)
@@ -222,6 +234,14 @@ class RoceUdpLink:
         self.blocked_fileno = -1
         self.bursts_sent += 1
         return _SENT
+
+    def _goes_whole(self, burst, path):
+        """Whether ``burst`` may be handed over in one call: its ICRCs are made for the identifications that
+        its segments will get.  What the next burst of its route is made for follows its path."""
+        if burst.route.counted != path.counting:
+            burst.route.counted = path.counting
+            burst.route.identification = 0
+        return path.segmenting and burst.counted == path.counting and burst.stride < _MAX_CALL_BYTES
 
     def abandon(self, burst):
         """Forget how far a burst that met ``AGAIN`` had come: its buffer will be used for something else."""
@@ -244,16 +264,17 @@ class RoceUdpLink:
         if path is None:
             if len(self._paths) >= _MAX_PATHS:
                 self._paths.clear()
-            path = Path(route.socket_address, route.destination, self._segments_to(route))
+            path = Path(route.socket_address, route.destination, self._cutting(route))
             self._paths[route.socket_address] = path
         return path
 
-    def _segments_to(self, route):
-        # A cutter counts up nothing that the ICRC covers when there is no identification: in IPv6.
-        if self.framing == ROCE_V6 or route.destination in self._marked:
-            return True
-        destination = route.destination[16 - len(self._packed):]
-        return paths.leaves_bursts_uncut(self._packed, destination, route.scope)
+    def _cutting(self, route):
+        if self.framing == ROCE_V6:
+            return paths.UNCUT  # it makes no difference: there is no identification
+        known = paths.cutting(self._packed, route.destination[12:])
+        if known == paths.UNKNOWN and route.destination in self._marked:
+            known = paths.COUNTING
+        return paths.UNKNOWN if known == paths.COUNTING and not self.counts else known
 
     def __enter__(self):
         return self

@@ -112,7 +112,8 @@ class TapLink:
         """As the link's; a burst is written when it has gone out whole."""
         result: int = self._link.send(burst)
         if result > 0:
-            self._sent.add(self._sent_interface, packets_of(burst, burst.route), time.time_ns())
+            packets = packets_of(burst, burst.route, burst.counted)
+            self._sent.add(self._sent_interface, packets, time.time_ns())
         return result
 
     def receive(self, arrival: Any) -> int:
@@ -147,18 +148,16 @@ class TapLink:
         return route
 
 
-def packets_of(burst: Any, route: Route) -> list[bytes]:
-    """The segments of ``burst`` as IP packets on ``route``."""
+def packets_of(burst: Any, route: Route, counted: bool = False) -> list[bytes]:
+    """The segments of ``burst`` as IP packets on ``route``; ``counted``: identifications are 0, 1, 2 …"""
     stride = burst.stride or burst.length
     data = memoryview(burst.data)
-    return (
-        [
-            packet_of(route, bytes(data[at : min(at + stride, burst.length)]))
-            for at in range(0, burst.length, stride)
-        ]
-        if stride
-        else []
-    )
+    packets = []
+    for place, at in enumerate(range(0, burst.length, stride or 1)):
+        if counted:
+            route.identification = place
+        packets.append(packet_of(route, bytes(data[at : min(at + stride, burst.length)])))
+    return packets
 
 
 def packet_of(route: Route, payload: bytes) -> bytes:

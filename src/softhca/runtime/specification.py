@@ -19,8 +19,8 @@ Options of ``udp``:
                           privilege is 212,992
 ``window``                bytes in flight to one peer, at most: more for peers with larger socket buffers
                           on paths with long round trips
-``segmenting``            addresses, joined by ``+``, of peers that are known to be softhca too: bursts
-                          go to them in one system call, although the kernel counts identifications then
+``segmenting``            addresses, joined by ``+``, of peers behind a network card that cuts bursts itself
+                          and is known to count identifications as the kernel does (``links.paths``)
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
                           that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
 ``same_host``             1: requests to adapters of the same user on this host may be carried out in
@@ -67,7 +67,7 @@ class DeviceSpecification:
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
     loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
-    what a default buffer takes.  ``segmenting``: addresses of peers that get bursts whole;
+    what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``same_host``: whether neighbours on this host may share memory, None: as is the default.
     """

@@ -138,6 +138,7 @@ class PacketWriter:
         self.route = route
         self.burst.route = route
         if self.route is not None:
+            self.burst.counted = self.route.counted
             self.prefix_bytes = self.route.prefix_bytes
             self.frame_bytes = self.route.prefix_bytes + self.route.suffix_bytes
 
@@ -191,6 +192,8 @@ class PacketWriter:
     def close(self, o):
         """The packet ends at ``o``: append its ICRC and count it; its length in bytes, as a segment."""
         n: cython.uint = o - self.start
+        if self.burst.counted:
+            self.route.identification = self.burst.packets
         put_icrc(self.burst.data, o, compute(self.route, self.burst.address + self.start, n))
         n += _ICRC_BYTES
         if self.frame_bytes:
@@ -295,6 +298,8 @@ class PacketWriter:
         n: cython.uint = self.burst.length - begin - self.frame_bytes - _ICRC_BYTES
         start: cython.uint = begin + self.prefix_bytes
         self.burst.data[start + _ACK_REQUEST] |= _ACK_REQUEST_BIT
+        if self.burst.counted:
+            self.route.identification = self.burst.packets - 1
         put_icrc(self.burst.data, start + n, compute(self.route, self.burst.address + start, n))
         if self.frame_bytes:
             n += self.prefix_bytes + _ICRC_BYTES

@@ -13,6 +13,7 @@ cdef class SegmentBuffer:
 cdef class Burst(SegmentBuffer):
     cdef public unsigned int packets
     cdef public Route route
+    cdef public bint counted
 
     cpdef void reset(self) noexcept
 

@@ -26,12 +26,17 @@ class SegmentBuffer:
 
 
 class Burst(SegmentBuffer):
-    """Outgoing: ``packets`` segments to the destination of ``route``."""
+    """Outgoing: ``packets`` segments to the destination of ``route``.
+
+    ``counted``: their ICRCs were made for the IPv4 identifications 0, 1, 2 …, in their order, as the route
+    says (`Route.counted`); else for the route's own.
+    """
 
     def __init__(self):
         super().__init__()
         self.packets = 0
         self.route = None
+        self.counted = False
 
     def reset(self):
         """Empty it, for the next run."""
@@ -39,6 +44,7 @@ class Burst(SegmentBuffer):
         self.stride = 0
         self.packets = 0
         self.route = None
+        self.counted = False
 
 
 class Arrival(SegmentBuffer):

@@ -11,6 +11,7 @@ cdef class Route:
     cdef public unsigned int flow_label
     cdef public unsigned int hop_limit
     cdef public unsigned int identification
+    cdef public bint counted
     cdef readonly unsigned int slid
     cdef readonly unsigned int dlid
     cdef readonly unsigned int sl

@@ -26,8 +26,9 @@ class Route:
     """Framing, addresses and header fields of one direction, and the CRC state that follows from them.
 
     ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is
-    fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise);
-    ``traffic_class``, ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``,
+    fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise; with
+    ``counted``, which its link sets, the place of a packet in its burst);
+    ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``,
     ``dlid``, ``sl`` and ``has_grh``, and ``vl``, the virtual lane (the service level's number, unless told
     otherwise). ``scope`` is the interface index of an IPv6 link-local destination. ValueError when a value
     does not fit.
@@ -53,6 +54,7 @@ class Route:
         self.flow_label = flow_label
         self.hop_limit = hop_limit
         self.identification = identification
+        self.counted = False
         self.slid = slid
         self.dlid = dlid
         self.sl = sl
