@@ -9,11 +9,16 @@ from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
     DEFAULT_LIMIT_BYTES,
     DEFAULT_MAXIMUM_BYTES,
+    FAR_MAXIMUM_BYTES,
+    FAR_NS,
     FULL_BURST_BYTES,
     MOST_PATIENCE_NS,
     PATIENCE_NS,
+    PERIOD_NS,
+    TRIPS,
     DestinationWindow,
     Patience,
+    RoundTrips,
 )
 from softhca.wire.psn import distance
 
@@ -58,7 +63,7 @@ def test_room_shrinks_with_charges_and_comes_back_with_credit():
     window.charge(3 * ONE)
     assert window.room(qp) == 0
     assert not window.admits(qp, 1)
-    window.credit(4 * ONE)
+    window.credit(4 * ONE, 0)
     assert window.in_flight_bytes == 0
     assert window.room(qp) == 4 * ONE
 
@@ -79,7 +84,7 @@ def test_waiters_get_their_turns_first_in_first_out_one_at_a_time():
     window.wait(first)
     window.wait(second)
     assert (first.waiting, second.waiting) == (True, True)
-    window.credit(ONE)
+    window.credit(ONE, 0)
     assert (first.turns, second.turns) == (1, 0)
     assert window.room(first) == ONE
     assert window.room(second) == window.room(third) == 0
@@ -95,10 +100,10 @@ def test_holder_of_the_turn_that_finds_too_little_stays_first():
     window.charge(2 * ONE)
     window.wait(first)
     window.wait(second)
-    window.credit(ONE)
+    window.credit(ONE, 0)
     window.wait(first)
     assert first.waiting
-    window.credit(ONE)
+    window.credit(ONE, 0)
     assert (first.turns, second.turns) == (2, 0)
 
 
@@ -107,7 +112,7 @@ def test_holder_of_the_turn_that_waits_again_and_leaves_is_forgotten():
     window.charge(2 * ONE)
     window.wait(first)
     window.wait(second)
-    window.credit(ONE)
+    window.credit(ONE, 0)
     window.wait(first)
     window.leave(first)
     assert list(window.waiters) == []
@@ -119,9 +124,9 @@ def test_no_turn_is_given_for_less_than_half_a_burst():
     window, qp = DestinationWindow(2 * ONE, 2 * ONE), Waiter()
     window.charge(2 * ONE)
     window.wait(qp)
-    window.credit(ONE // 2 - 1)
+    window.credit(ONE // 2 - 1, 0)
     assert qp.turns == 0
-    window.credit(1)
+    window.credit(1, 0)
     assert qp.turns == 1
 
 
@@ -155,7 +160,7 @@ def test_limit_grows_by_one_burst_after_many_confirmed_windows_and_never_above_t
         for _ in range(windows):
             amount = window.limit_bytes
             window.charge(amount)
-            window.credit(amount)
+            window.credit(amount, 0)
 
     confirm(2)
     assert window.limit_bytes == 2 * ONE
@@ -175,7 +180,7 @@ def test_loss_and_bytes_that_were_given_up_are_no_evidence():
     assert window.limit_bytes == 2 * ONE
     for _ in range(9):
         window.charge(ONE)
-        window.credit(ONE)
+        window.credit(ONE, 0)
         if window.confirmed_bytes > 3 * ONE:
             window.lost()
             window.limit_bytes = 2 * ONE
@@ -256,11 +261,15 @@ def test_who_waits_in_vain_finds_room_for_one_burst_and_needs_more_patience_each
         window.forgive()
     assert window.patience_ns == MOST_PATIENCE_NS
     window.charge(1)
-    window.credit(1)
+    window.credit(1, 0)
     assert window.patience_ns == PATIENCE_NS
 
 
-@pytest.mark.parametrize("answer", [DestinationWindow.credit, DestinationWindow.give_up])
+def credit(window, cost_bytes):
+    window.credit(cost_bytes, 0)
+
+
+@pytest.mark.parametrize("answer", [credit, DestinationWindow.give_up])
 def test_nothing_is_given_up_while_answers_come_nor_for_who_waits_no_more(answer):
     window, patience = DestinationWindow(), Patience()
     window.charge(DEFAULT_LIMIT_BYTES)
@@ -274,3 +283,157 @@ def test_nothing_is_given_up_while_answers_come_nor_for_who_waits_no_more(answer
     patience.end()
     patience.expire(window, True, PATIENCE_NS)
     assert (window.epoch, patience.deadline_ns) == (0, 0)
+
+
+class Path:
+    """One queue pair that always has more to send than its window takes, on a path of a given round trip."""
+
+    def __init__(self, trip_ns=2 * FAR_NS, far_maximum_bytes=FAR_MAXIMUM_BYTES):
+        self.window = DestinationWindow(far_maximum_bytes=far_maximum_bytes)
+        self.qp = Waiter()
+        self.trip_ns = trip_ns
+        self.now = 5
+
+    def round(self, wanted=True):
+        """A full window leaves, and is answered for."""
+        amount = self.window.limit_bytes
+        self.window.depart(amount, self.now)
+        if wanted:
+            self.window.wait(self.qp)
+        self.now += self.trip_ns
+        self.window.credit(amount, self.now)
+        self.window.leave(self.qp)
+        return self.window.limit_bytes
+
+
+def test_on_a_long_path_the_window_doubles_while_more_is_wanted_up_to_the_far_maximum():
+    path = Path()
+    assert [path.round() for _ in range(TRIPS - 1)] == [DEFAULT_LIMIT_BYTES] * (TRIPS - 1)
+    assert path.round() == 2 * DEFAULT_LIMIT_BYTES  # now enough round trips are known
+    assert path.round(wanted=False) == 2 * DEFAULT_LIMIT_BYTES
+    assert path.round() == 4 * DEFAULT_LIMIT_BYTES
+    for _ in range(5):
+        path.round()
+    assert path.window.limit_bytes == FAR_MAXIMUM_BYTES
+
+
+@pytest.mark.parametrize(
+    ("trip_ns", "far"), [(FAR_NS - 1, FAR_MAXIMUM_BYTES), (1000 * FAR_NS, 0)], ids=["short", "here"]
+)
+def test_a_short_path_and_one_that_cannot_be_long_stay_at_the_maximum(trip_ns, far):
+    path = Path(trip_ns, far)
+    for _ in range(600):
+        path.round()
+    assert path.window.limit_bytes == DEFAULT_MAXIMUM_BYTES
+
+
+def test_exactly_the_least_round_trip_counts_as_long():
+    path = Path(FAR_NS)
+    for _ in range(TRIPS):
+        path.round()
+    assert path.window.limit_bytes == 2 * DEFAULT_LIMIT_BYTES
+
+
+def test_after_a_loss_a_long_path_grows_by_single_bursts():
+    path = Path()
+    for _ in range(TRIPS + 3):
+        path.round()
+    before = path.window.limit_bytes
+    assert before > 4 * DEFAULT_MAXIMUM_BYTES
+    path.window.lost()
+    assert path.window.limit_bytes == before // 2
+    limits = [path.round() for _ in range(8)]
+    assert limits == [before // 2] * 7 + [before // 2 + ONE]
+
+
+def test_a_path_that_has_become_short_falls_back_to_the_maximum():
+    path = Path()
+    for _ in range(TRIPS + 3):
+        path.round()
+    path.trip_ns = FAR_NS // 2
+    assert path.round() == DEFAULT_MAXIMUM_BYTES
+
+
+def test_those_who_hear_of_no_loss_keep_to_the_maximum():
+    path = Path()
+    for _ in range(TRIPS + 3):
+        path.round()
+    window, qp = path.window, path.qp
+    assert window.near_room(qp) == DEFAULT_MAXIMUM_BYTES
+    assert window.room(qp) == window.limit_bytes > DEFAULT_MAXIMUM_BYTES
+    assert window.admits(qp, DEFAULT_LIMIT_BYTES)
+    window.charge(DEFAULT_MAXIMUM_BYTES - 10)
+    assert window.near_room(qp) == 10
+    assert window.admits(qp, 10)
+    assert not window.admits(qp, 11)
+    window.charge(10)
+    assert window.near_room(qp) == 0
+    window.charge(10)
+    assert window.near_room(qp) == 0
+    assert window.room(qp) == window.limit_bytes - DEFAULT_MAXIMUM_BYTES - 10
+
+
+def test_near_room_is_the_room_while_the_limit_is_no_larger_than_the_maximum():
+    window, qp = DestinationWindow(2 * ONE, 4 * ONE), Waiter()
+    window.charge(ONE)
+    assert window.near_room(qp) == window.room(qp) == ONE
+
+
+def known(trips, trip_ns, at, count=TRIPS):
+    for _ in range(count):
+        trips.depart(10, at)
+        trips.answer(10, at + trip_ns)
+
+
+def test_a_round_trip_is_over_when_all_that_was_in_flight_is_answered_for():
+    trips = RoundTrips()
+    for _ in range(TRIPS):
+        trips.depart(30, 100)
+        trips.depart(50, 150)  # the one that is measured has begun before
+        trips.answer(29, 180)
+        trips.answer(1, 200)
+        trips.answer(20, 999)  # belongs to none
+    assert trips.shortest() == 100
+    assert trips.count == TRIPS
+
+
+def test_nothing_is_said_before_enough_round_trips_are_known_nor_of_what_was_given_up():
+    trips = RoundTrips()
+    known(trips, 70, 1, TRIPS - 1)
+    assert trips.shortest() == 0
+    trips.depart(10, 5)
+    trips.forget()
+    trips.answer(10, 6)
+    assert trips.shortest() == 0
+    known(trips, 70, 1, 1)
+    assert trips.shortest() == 70
+
+
+def test_the_shortest_of_two_periods_counts():
+    trips = RoundTrips()
+    known(trips, 90, 1)
+    known(trips, 50, 2, 1)
+    known(trips, 70, PERIOD_NS // 2, 1)
+    assert trips.shortest() == 50
+    known(trips, 80, 2 * PERIOD_NS, 1)
+    assert trips.shortest() == 50  # of the period before
+    known(trips, 60, 4 * PERIOD_NS, 1)
+    assert trips.shortest() == 60
+    known(trips, 40, 4 * PERIOD_NS + 100, 1)
+    assert trips.shortest() == 40
+
+
+@pytest.mark.parametrize("end", ["give_up", "lost", "forgive"])
+def test_what_is_given_up_is_no_round_trip(end):
+    window = DestinationWindow(far_maximum_bytes=FAR_MAXIMUM_BYTES)
+    window.depart(2 * ONE, 10)
+    if end == "give_up":
+        window.give_up(ONE)
+    else:
+        getattr(window, end)()
+    if end != "forgive":
+        window.credit(ONE, 20)
+    assert window.trips.count == 0
+    window.depart(ONE, 30)
+    window.credit(window.in_flight_bytes, 90)
+    assert (window.trips.count, window.trips.least_ns) == (1, 60)

@@ -16,7 +16,12 @@ from softhca.adapter.config import (
     check_prefix,
 )
 from softhca.adapter.counters import PortCounters
-from softhca.transport.window import DEFAULT_LIMIT_BYTES, DEFAULT_MAXIMUM_BYTES, DestinationWindow
+from softhca.transport.window import (
+    DEFAULT_LIMIT_BYTES,
+    DEFAULT_MAXIMUM_BYTES,
+    FAR_MAXIMUM_BYTES,
+    DestinationWindow,
+)
 from softhca.wire.drops import (
     DROP_DESTINATION,
     DROP_ICRC,
@@ -334,8 +339,12 @@ class Port:
             if self.overhead_for is not None and not self.native:
                 overhead = self.overhead_for(peer)
             told_bytes = self.config.window_bytes
+            # only a path that cuts bursts leaves this machine, and can be long
             window = DestinationWindow(
-                told_bytes or DEFAULT_LIMIT_BYTES, told_bytes or DEFAULT_MAXIMUM_BYTES, overhead
+                told_bytes or DEFAULT_LIMIT_BYTES,
+                told_bytes or DEFAULT_MAXIMUM_BYTES,
+                overhead,
+                far_maximum_bytes=FAR_MAXIMUM_BYTES if overhead and not told_bytes else 0,
             )
         self.windows[peer] = window
         return window

@@ -394,7 +394,7 @@ class ReliableSendQueue(SendQueue):
         """``packets`` PSNs up to the cursor have gone out: charge them and note when they are answered
         for."""
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
-        self.qp.window.charge(cost_bytes)
+        self.qp.window.depart(cost_bytes, self.now)
         self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
@@ -439,7 +439,7 @@ class ReliableSendQueue(SendQueue):
         """Give back to the window what is answered for."""
         cost: cython.ulonglong = self.flights.settle(self.una_psn, self.qp.window.epoch)
         if cost:
-            self.qp.window.credit(cost)
+            self.qp.window.credit(cost, self.now)
 
     def doubt(self, window, already):
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""

@@ -130,7 +130,7 @@ class UnreliableQueue(SendQueue):
         if self.window is not window:
             self.leave()
             self.window = window
-        room = self.window.room(self.qp)
+        room = self.window.near_room(self.qp)
         self.writer.aim(route)
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes

@@ -1,3 +1,16 @@
+cdef class RoundTrips:
+    cdef public unsigned long long awaited_bytes
+    cdef public unsigned long long begin_ns
+    cdef public unsigned long long least_ns
+    cdef public unsigned long long former_ns
+    cdef public unsigned long long period_end_ns
+    cdef public unsigned int count
+
+    cpdef void forget(self) noexcept
+    cpdef void depart(self, unsigned long long in_flight_bytes, unsigned long long now) noexcept
+    cpdef void answer(self, unsigned long long cost_bytes, unsigned long long now) noexcept
+    cpdef unsigned long long shortest(self) noexcept
+
 cdef class DestinationWindow:
     cdef public unsigned long long limit_bytes
     cdef public unsigned long long maximum_bytes
@@ -9,15 +22,21 @@ cdef class DestinationWindow:
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes
     cdef public unsigned int growth_windows
+    cdef public unsigned long long far_maximum_bytes
+    cdef public RoundTrips trips
+    cdef public bint wanted
     cdef public unsigned long long losses
     cdef public object waiters
     cdef public object turn
 
     cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
+    cpdef unsigned long long near_room(self, object queue_pair)
     cpdef unsigned long long room(self, object queue_pair)
     cpdef bint admits(self, object queue_pair, unsigned long long cost_bytes)
     cpdef object charge(self, unsigned long long cost_bytes)
-    cpdef object credit(self, unsigned long long cost_bytes)
+    cpdef object depart(self, unsigned long long cost_bytes, unsigned long long now)
+    cpdef object credit(self, unsigned long long cost_bytes, unsigned long long now)
+    cdef void grow(self, unsigned long long cost_bytes) noexcept
     cpdef object give_up(self, unsigned long long cost_bytes)
     cpdef object forgive(self)
     cpdef object lost(self)

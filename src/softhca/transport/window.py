@@ -13,6 +13,12 @@ Theory of operation
 * *Limit.*  Three full bursts at first, so that both directions of two busy peers fit together.  It grows
   by one burst after ``growth_windows`` full windows were confirmed without a retransmission, never above
   ``maximum_bytes``, and halves when something is lost, never below one burst.
+* *Long paths.*  Where round trips take milliseconds most of what is in flight is on its way and not in the
+  destination's buffer, and three bursts a round trip are little.  So where ``far_maximum_bytes`` allows it
+  and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`), the limit grows with every
+  byte confirmed while somebody waits for room, until something is lost, and by single bursts afterwards.
+  Those who hear of no loss (datagrams, unreliable connections) and those who ask for bytes into their own
+  buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
 * *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
   when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
@@ -33,10 +39,19 @@ FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
 DEFAULT_LIMIT_BYTES = 3 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+FAR_NS = 1_000_000
+FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+PERIOD_NS = 10_000_000_000
+TRIPS = 8  # so many round trips are known before the shortest tells anything
+FAR_GROWTH_WINDOWS = 8
 PATIENCE_NS = 20_000_000
 MOST_PATIENCE_NS = 32 * PATIENCE_NS
 
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
+_FAR_GROWTH_WINDOWS = cython.declare(cython.uint, FAR_GROWTH_WINDOWS)
+_FAR_NS = cython.declare(cython.ulonglong, FAR_NS)
+_PERIOD_NS = cython.declare(cython.ulonglong, PERIOD_NS)
+_TRIPS = cython.declare(cython.uint, TRIPS)
 _PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
 _MOST_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
 
@@ -46,7 +61,8 @@ class DestinationWindow:
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
     has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
-    was.  ValueError when the limits contradict each other.
+    was.  ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ValueError when
+    the limits contradict each other.
     """
 
     def __init__(
@@ -55,6 +71,7 @@ class DestinationWindow:
         maximum_bytes=DEFAULT_MAXIMUM_BYTES,
         packet_overhead_bytes=0,
         growth_windows=64,
+        far_maximum_bytes=0,
     ):
         minimum = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
         if limit_bytes < minimum or maximum_bytes < limit_bytes:
@@ -69,6 +86,9 @@ class DestinationWindow:
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
         self.growth_windows = growth_windows
+        self.far_maximum_bytes = far_maximum_bytes
+        self.trips = RoundTrips()
+        self.wanted = False
         self.losses = 0
         self.waiters = deque()
         self.turn = None
@@ -76,6 +96,16 @@ class DestinationWindow:
     def cost(self, length_bytes, packets):
         """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
         return length_bytes + packets * self.packet_overhead_bytes + _BURST_OVERHEAD
+
+    def near_room(self, queue_pair):
+        """As `room`, for bytes whose loss is not noticed, or which come back: a long path has no part in
+        it."""
+        room: cython.ulonglong = self.room(queue_pair)
+        if self.limit_bytes <= self.maximum_bytes:
+            return room
+        if self.in_flight_bytes >= self.maximum_bytes:
+            return 0
+        return min(room, self.maximum_bytes - self.in_flight_bytes)
 
     def room(self, queue_pair):
         """Bytes that ``queue_pair`` may charge now: the whole limit when nothing is in flight, 0 out of
@@ -89,25 +119,47 @@ class DestinationWindow:
         return self.limit_bytes - self.in_flight_bytes
 
     def admits(self, queue_pair, cost_bytes):
-        """True when ``queue_pair`` may charge ``cost_bytes`` now; anything goes when nothing is in flight."""
-        return self.in_flight_bytes == 0 or cost_bytes <= self.room(queue_pair)
+        """True when ``queue_pair`` may charge ``cost_bytes`` that come back now; anything goes when nothing
+        is in flight."""
+        return self.in_flight_bytes == 0 or cost_bytes <= self.near_room(queue_pair)
 
     def charge(self, cost_bytes):
         """Count ``cost_bytes`` as in flight."""
         self.in_flight_bytes += cost_bytes
 
-    def credit(self, cost_bytes):
+    def depart(self, cost_bytes, now):
+        """Count ``cost_bytes`` that will be answered for as in flight from ``now`` on."""
+        self.charge(cost_bytes)
+        self.trips.depart(self.in_flight_bytes, now)
+
+    def credit(self, cost_bytes, now):
         """``cost_bytes`` have been answered for: make room and wake the first waiter."""
         assert cost_bytes <= self.in_flight_bytes, "credited more than was in flight"
         self.in_flight_bytes -= cost_bytes
         self.answers += 1
         self.patience_ns = _PATIENCE_NS
-        self.confirmed_bytes += cost_bytes
-        if self.confirmed_bytes >= self.limit_bytes * self.growth_windows:
-            self.confirmed_bytes = 0
-            self.limit_bytes = min(self.maximum_bytes, self.limit_bytes + self.minimum_bytes)
+        self.trips.answer(cost_bytes, now)
+        self.grow(cost_bytes)
         if self.waiters:
             self.pass_on()
+
+    def grow(self, cost_bytes):
+        """``cost_bytes`` were confirmed: raise the limit where that is evidence enough."""
+        most: cython.ulonglong = self.maximum_bytes
+        far: cython.bint = self.far_maximum_bytes != 0 and self.trips.shortest() >= _FAR_NS
+        windows: cython.uint = self.growth_windows
+        self.confirmed_bytes += cost_bytes
+        if far:
+            most = self.far_maximum_bytes
+            windows = min(windows, _FAR_GROWTH_WINDOWS)
+            if self.wanted and self.losses == 0:
+                self.limit_bytes += cost_bytes
+            self.wanted = False
+        if self.confirmed_bytes >= self.limit_bytes * windows:
+            self.confirmed_bytes = 0
+            self.limit_bytes += self.minimum_bytes
+        if self.limit_bytes > most:
+            self.limit_bytes = most
 
     def give_up(self, cost_bytes):
         """``cost_bytes`` of this epoch are not awaited any more: make room, but this is no evidence that the
@@ -115,6 +167,7 @@ class DestinationWindow:
         assert cost_bytes <= self.in_flight_bytes, "gave up more than was in flight"
         self.in_flight_bytes -= cost_bytes
         self.answers += 1
+        self.trips.forget()
         if self.waiters:
             self.pass_on()
 
@@ -133,11 +186,13 @@ class DestinationWindow:
         """Something had to be sent again: halve the limit, not below one burst, and ask for new evidence."""
         self.losses += 1
         self.confirmed_bytes = 0
+        self.trips.forget()
         self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
 
     def wait(self, queue_pair):
         """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
         place."""
+        self.wanted = True
         if self.turn is queue_pair:
             self.turn = None
             self.waiters.appendleft(queue_pair)
@@ -166,6 +221,56 @@ class DestinationWindow:
             self.turn = None
         if self.waiters:
             self.pass_on()
+
+
+class RoundTrips:
+    """How long it takes at least until what has been sent is answered for, now and lately.
+
+    One measurement at a time: it begins with a departure and ends when as much has been answered for as was
+    in flight then.  The shortest of this period and of the one before counts, so that a path that gets
+    shorter is noticed at once and one that gets longer after two periods.
+    """
+
+    def __init__(self):
+        self.awaited_bytes = 0
+        self.begin_ns = 0
+        self.least_ns = self.former_ns = 0
+        self.period_end_ns = 0
+        self.count = 0
+
+    def forget(self):
+        """Something in flight is not awaited any more: what is being measured would be wrong."""
+        self.awaited_bytes = 0
+
+    def depart(self, in_flight_bytes, now):
+        """Bytes have left at ``now``, and so much is in flight with them."""
+        if self.awaited_bytes == 0:
+            self.awaited_bytes = in_flight_bytes
+            self.begin_ns = now
+
+    def answer(self, cost_bytes, now):
+        """``cost_bytes`` are answered for at ``now``."""
+        if self.awaited_bytes == 0:
+            return
+        if self.awaited_bytes > cost_bytes:
+            self.awaited_bytes -= cost_bytes
+            return
+        self.awaited_bytes = 0
+        if now >= self.period_end_ns:
+            self.former_ns = self.least_ns
+            self.least_ns = 0
+            self.period_end_ns = now + _PERIOD_NS
+        if self.least_ns == 0 or now - self.begin_ns < self.least_ns:
+            self.least_ns = now - self.begin_ns
+        self.count += 1
+
+    def shortest(self):
+        """The shortest round trip lately in ns; 0 while too few are known."""
+        if self.count < _TRIPS:
+            return 0
+        if self.former_ns and self.former_ns < self.least_ns:
+            return self.former_ns
+        return self.least_ns
 
 
 class Patience:
