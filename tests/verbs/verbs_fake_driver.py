@@ -310,7 +310,7 @@ class FakeDriver:
         del self.registrations[handle]
         self.log("dereg_mr", handle)
 
-    def alloc_host_memory(self, length: int) -> FakeHostBuffer:
+    def alloc_host_memory(self, length: int, access: int = 0) -> FakeHostBuffer:
         return FakeHostBuffer(self, length)
 
     def create_cq(self, entries: int, channel: Any = None) -> FakeCq:
