@@ -1,5 +1,7 @@
 """The micro-engine's gates against its model: every clock's address, flags and write, and what is left."""
 
+import os
+
 import pytest
 
 pytest.importorskip("amaranth")
@@ -17,6 +19,7 @@ from softhca.hardware.instruction_model import InstructionModel, PlainRegisters,
 from softhca.hardware.isa import ADDERS, CAPACITY, NOP, Control, Form, Instruction, Operation, encode
 
 LIMIT = 120
+EXAMPLES = int(os.environ.get("SOFTHCA_HARDWARE_EXAMPLES", "60"))
 NONE = [0] * 64
 
 
@@ -33,8 +36,9 @@ def modelled(halves, limit=LIMIT, values=NONE):
     return model, clocks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(halves=PROGRAMS, values=REGISTER_VALUES)
+@pytest.mark.timeout(0 if EXAMPLES > 60 else 120)
 def test_gates_do_in_every_clock_what_the_model_does(bench, halves, values):
     bench.blocks.model = PlainRegisters(values)
     run = bench.run(halves, LIMIT)

@@ -183,6 +183,17 @@ def test_a_window_whose_entry_cannot_be_written(offset, upper, searched):
     assert (7 not in blocks.keys.valid_keys(0)) == searched
 
 
+@pytest.mark.parametrize(("what", "clocks"), [(INVALIDATE, 129), (MOVE, 154)])
+def test_clocks_until_a_bind_is_left_to_the_manager(what, clocks):
+    """From reset, with blocks that answer in the next clock."""
+    blocks = blocks_of((0,))
+    post(blocks, 0, [(BIND, 1, what, 7, 0x222, RIGHTS)])
+    engine = InstructionModel(PROGRAM.halves, blocks)
+    while not blocks.taken:
+        engine.step()
+    assert engine.clocks == clocks
+
+
 def test_a_descriptor_that_the_host_refuses_completes_and_others_go_on():
     blocks = blocks_of()
     post(blocks, 0, [(SEND, 1)])
