@@ -154,6 +154,13 @@ def test_what_is_refused_where_and_why(source, line, column, reason):
     assert str(refusal.value) == f"{line}:{column}: {refusal.value.reason}"
 
 
+def test_four_calls_may_nest_and_a_fifth_may_not():
+    nested = "call a\nhalt\na: call b\nreturn\nb: call c\nreturn\nc: call d\nreturn\n"
+    assert assemble(nested + "d: return").labels["d"] == 8
+    with pytest.raises(AssemblyError, match=r"9:11: calls nest deeper than 4"):
+        assemble(nested + "d: call e\nreturn\ne: return".replace("call e", "  call e"))
+
+
 def test_a_full_memory_fits():
     assert len(assemble("move r0, r0\n" * (CAPACITY - 1) + "halt").halves) == CAPACITY
 

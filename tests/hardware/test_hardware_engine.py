@@ -49,6 +49,46 @@ def test_gates_do_in_every_clock_what_the_model_does(bench, halves, values):
     assert bench.blocks.model.values == model.bus.values
 
 
+MEANINGLESS = {
+    "operations that there are not": [
+        form << 20 | operation << 16 | 1 << 10 | 1 << 3 for form in (0, 1, 2) for operation in range(10, 16)
+    ],
+    "conditions that there are not": [
+        *(form << 20 | 1 << 16 | 1 << 10 | 3 << 4 | 1 << 3 | code for form in (0, 1) for code in (5, 6, 7)),
+        *(3 << 20 | control << 18 | code << 15 for control in range(4) for code in (5, 6, 7)),
+    ],
+    "bits beside a target": [
+        3 << 20 | control << 18 | 1 << bit for control in range(4) for bit in (12, 13, 14)
+    ],
+    "returns and halts with a target": [
+        3 << 20 | control << 18 | 1 << bit for control in (2, 3) for bit in (0, 11)
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", MEANINGLESS)
+@pytest.mark.parametrize("odd", [False, True])
+def test_bits_without_a_meaning_take_a_clock_and_do_nothing(bench, kind, odd):
+    start = assemble("move r1, 5\nmove r3, 7\nsub r2, 1\nadd r3, 1\nhalt").halves[:-1]
+    bits = MEANINGLESS[kind]
+    halves = [*start, *([NOP] if odd else []), *bits, *encode(Instruction(Form.CONTROL, Control.HALT))]
+    run = bench.run(halves, 200)
+    assert [clock.address for clock in run.clocks] == list(range(len(halves)))
+    assert run.registers == [0, 5, 0xFFFFFFFF, 8, *([0] * 12)]
+    assert all((clock.z, clock.c, clock.write) == (False, False, None) for clock in run.clocks[3:])
+    assert run.clocks == modelled(halves, 200)[1]
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_a_long_form_at_an_odd_address_does_nothing(bench, operation):
+    long = encode(Instruction(Form.LONG, operation, 20, 0x300000 | operation, True))
+    halves = [NOP, long[0], NOP, NOP, *encode(Instruction(Form.CONTROL, Control.HALT))]
+    run = bench.run(halves, 20)
+    assert [clock.address for clock in run.clocks] == [0, 1, 2, 3, 4]
+    assert not any(clock.z or clock.c or clock.write for clock in run.clocks)
+    assert run.clocks == modelled(halves, 20)[1]
+
+
 def test_the_address_wraps_at_the_memorys_end(bench):
     halves = [*encode(Instruction(Form.CONTROL, Control.JUMP, 0, CAPACITY - 1)), *([NOP] * 3)]
     run = bench.run(halves, 3)
@@ -81,12 +121,7 @@ loop:   jump loop
     written, flags, addresses = [], [], []
 
     async def work(context):
-        for address, half in enumerate(program.halves):
-            context.set(engine.local.address, address)
-            context.set(engine.local.write_data, half)
-            context.set(engine.local.write, 1)
-            await context.tick()
-        context.set(engine.local.write, 0)
+        await load(context, engine, program.halves)
         for run in (1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0):
             context.set(engine.run, run)
             flags.append((context.get(engine.z), context.get(engine.c)))
@@ -100,6 +135,58 @@ loop:   jump loop
     assert written == [(16, 1), (16, 2)]
     assert flags[5:9] == [(1, 1), (1, 1), (0, 0), (0, 0)]
     assert addresses == [0, 2, 3, 4, 5, 5, 0, 2, 3, 4]
+
+
+async def load(context, engine, halves):
+    for address, half in enumerate(halves):
+        context.set(engine.local.address, address)
+        context.set(engine.local.write_data, half)
+        context.set(engine.local.write, 1)
+        await context.tick()
+    context.set(engine.local.write, 0)
+
+
+async def addresses_of(context, engine, clocks):
+    """Run for ``clocks`` clocks and stop."""
+    context.set(engine.run, 1)
+    await context.tick()
+    addresses = []
+    for _ in range(clocks):
+        addresses.append(context.get(engine.address))
+        await context.tick()
+    context.set(engine.run, 0)
+    await context.tick()
+    return addresses
+
+
+def test_a_stop_empties_the_stack():
+    """A return without a call goes to 0 then, and not to where the program before was called from."""
+    engine, seen = MicroEngine(), []
+
+    async def work(context):
+        await load(context, engine, assemble("call on\nhalt\non: halt").halves)
+        seen.append(await addresses_of(context, engine, 3))
+        await load(context, engine, encode(Instruction(Form.CONTROL, Control.RETURN)))
+        seen.append(await addresses_of(context, engine, 3))
+
+    simulate(engine, work)
+    assert seen == [[0, 2, 2], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_the_instruction_in_whose_clock_the_engine_stops_does_nothing(last):
+    engine, written = MicroEngine(), []
+
+    async def work(context):
+        await load(context, engine, assemble("move m16, 1\nmove m17, 2\nmove m18, 3\nhalt").halves)
+        for clock in range(last + 3):
+            context.set(engine.run, clock <= last)
+            if context.get(engine.bus.write_enable):
+                written.append(context.get(engine.bus.write_data))
+            await context.tick()
+
+    simulate(engine, work)
+    assert written == [1, 2, 3][:last]
 
 
 def test_the_models_restart_is_what_a_stop_is():

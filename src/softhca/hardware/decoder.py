@@ -19,7 +19,6 @@ from softhca.hardware.isa import (
     SOURCE,
     TARGET,
     WITHOUT_RESULT,
-    Condition,
     Control,
     Field,
     Form,
@@ -58,7 +57,7 @@ class Decoder(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Fields by their places; what has no meaning gives zeros everywhere."""
+        """Fields by their places; bits that are no instruction give zeros."""
         m = Module()
         form = self._field(FORM)
         operation = self._field(OPERATION)
@@ -72,7 +71,7 @@ class Decoder(wiring.Component):
             self.immediate.eq(form != Form.REGISTER),
         ]
         with m.Switch(form):
-            with m.Case(Form.REGISTER, Form.SHORT), m.If(operates & self._known(CONDITION)):
+            with m.Case(Form.REGISTER, Form.SHORT), m.If(operates):
                 m.d.comb += [
                     self.stores.eq(~without_result),
                     self.sets_flags.eq(self._field(FLAGS)),
@@ -93,7 +92,7 @@ class Decoder(wiring.Component):
         kind = self._field(CONTROL)
         unused = self.instruction[TARGET.bits : CONTROL_CONDITION.low]
         targets = (kind == Control.JUMP) | (kind == Control.CALL)
-        with m.If(self._known(CONTROL_CONDITION) & (unused == 0) & (targets | (self._field(TARGET) == 0))):
+        with m.If((unused == 0) & (targets | (self._field(TARGET) == 0))):
             m.d.comb += [
                 self.sequence.condition.eq(self._field(CONTROL_CONDITION)),
                 self.sequence.push.eq(kind == Control.CALL),
@@ -109,6 +108,3 @@ class Decoder(wiring.Component):
 
     def _field(self, field: Field):  # type: ignore[no-untyped-def]
         return self.instruction[field.low : field.low + field.bits]
-
-    def _known(self, field: Field):  # type: ignore[no-untyped-def]
-        return self._field(field) <= max(Condition)
