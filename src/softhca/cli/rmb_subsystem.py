@@ -1,0 +1,102 @@
+"""``softhca rmb subsystem``: the assembled adapter, and how it takes a window away while it goes on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.wire.bth import Bth
+from softhca.wire.layout import Header
+from softhca.wire.packet import assemble
+from softhca.wire.reth import Reth
+from softhca.wire.route import NATIVE, Route
+
+if TYPE_CHECKING:
+    from softhca.hardware.subsystem_story import Story
+
+PAYLOAD = b"data"
+LEAST_VIS, MOST_VIS = 8, 4096
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``subsystem``."""
+    parser = subparsers.add_parser(
+        "subsystem", help="packets, a bind and the remote-key manager in the assembled adapter"
+    )
+    parser.add_argument(
+        "--vis", type=int, default=256, metavar="N",
+        help=f"queue pairs, a power of two in {LEAST_VIS}…{MOST_VIS} (default: 256)",
+    )  # fmt: skip
+    parser.add_argument("--vcd", type=Path, metavar="FILE", help="write the waveforms for a viewer (GTKWave)")
+    add_json_option(parser)
+    parser.set_defaults(run_part=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; CommandError when the adapter does not do as it must."""
+    if not LEAST_VIS <= args.vis <= MOST_VIS or args.vis & (args.vis - 1):
+        raise UsageError(f"--vis takes a power of two in {LEAST_VIS}…{MOST_VIS}, not {args.vis}")
+    from softhca.hardware.subsystem_story import tell
+
+    story = tell(write_packet, args.vis, args.vcd)
+    if args.json:
+        print_json(document(story))
+    else:
+        _print(story)
+    if found := story.faults():
+        raise CommandError("; ".join(found))
+    return 0
+
+
+def write_packet(opcode: int, qp: int, psn: int, key: int | None) -> bytes:
+    """A packet of an RDMA WRITE, LRH … VCRC; with ``key`` it has a RETH."""
+    extensions: tuple[Header, ...] = () if key is None else (Reth(va=0, rkey=key, dma_length_bytes=4),)
+    route = Route(NATIVE, bytes(16), bytes(16), slid=1, dlid=2)
+    return assemble(route, Bth(opcode=opcode, dest_qp=qp, psn=psn), extensions, PAYLOAD).encode()
+
+
+def document(story: Story) -> dict[str, Any]:
+    """The story as JSON."""
+    begins, ends = story.walk
+    return {
+        "vis": story.vis,
+        "clocks": story.clocks,
+        "walk": {"begins": begins, "ends": ends, "packets_taken": len(story.taken_during_walk())},
+        "bind_status": story.status,
+        "refused_queue_pairs": story.events,
+        "happenings": [
+            {"clock": row.clock, "who": row.who, "what": row.what, **row.values} for row in story.happenings
+        ],
+    }
+
+
+def _print(story: Story) -> None:
+    from softhca.hardware import CLOCK_NS
+
+    rows = [
+        (row.clock, f"{row.clock * CLOCK_NS / 1000:.2f}", row.who, row.what, _values(row.values))
+        for row in story.happenings
+    ]
+    title = f"The assembled adapter with {story.vis} queue pairs"
+    print_table(title, ("clock", "µs", "who", "what", "values"), rows)
+    begins, ends = story.walk
+    taken = story.taken_during_walk()
+    print(
+        f"The search took {ends - begins} clocks ({(ends - begins) * CLOCK_NS / 1000:.2f} µs); meanwhile "
+        f"the RQ's engine took {len(taken)} packets, in {_range(row.values['clocks'] for row in taken)} "
+        "clocks each."
+    )
+    others = [row.values["clocks"] for row in story.accepted_elsewhere()]
+    print(f"Such packets before and after the search: {_range(others)} clocks each.")
+
+
+def _range(values: Any) -> str:
+    found = sorted(set(values)) or [0]
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _values(values: dict[str, int]) -> str:
+    return " ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,183 @@
+"""The microcontroller subsystem of the host-fabric adapter: two micro-engines and the blocks around them.
+
+Theory of operation.  Each engine reads and writes its blocks' micro-registers over its own bus; a block that
+both use has its registers twice.  What they share behind that is given in turns (host memory, completions),
+has an owner (each word of the context), or an order (the line: replies first).  The remote-key manager lies
+between the engines: the SQ's gives it a domain and a key, and its walk takes the clocks in which the RQ's
+engine leaves the key memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth.hdl import Const, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from softhca.hardware.completion_engine import CompletionEngine
+from softhca.hardware.context_memory import RECEIVE, SEND, ContextMemory
+from softhca.hardware.doorbell_manager import DoorbellManager
+from softhca.hardware.engine import MicroEngine
+from softhca.hardware.fifo import ReceiveFifo, SendFifo
+from softhca.hardware.host_interface import HostArbiter, HostPort
+from softhca.hardware.local_bus import HostAccess, LocalBusInterface
+from softhca.hardware.micro_registers import EngineBus, register_map
+from softhca.hardware.ports import WORD_BITS, HostBus
+from softhca.hardware.rmb import RemoteKeyManager
+from softhca.hardware.rmb_registers import RmbRegisters
+from softhca.hardware.serial import Line, SerialReceiver, SerialTransmitter
+from softhca.hardware.translation import Translation
+from softhca.hardware.work_scheduler import WorkScheduler
+
+ENGINES = ("SQ", "RQ")
+KEY_BLOCKS = ("remote-key manager", "remote-key memory")
+
+
+class RegisterBank(wiring.Component):
+    """The micro-registers of one engine, but the remote-key manager's, at their blocks.
+
+    A block's register NAME is its port ``name`` where it is read and ``write_name`` where it is written.
+    ``parts`` have every register once; ValueError otherwise.
+    """
+
+    def __init__(self, engine: str, parts: Sequence[Any]) -> None:
+        self._registers = {
+            register: self._part(register.name.lower(), parts)
+            for register in register_map(engine).values()
+            if register.block not in KEY_BLOCKS
+        }
+        super().__init__({"bus": In(EngineBus())})
+
+    @staticmethod
+    def _part(name: str, parts: Sequence[Any]) -> Any:
+        found = [part for part in parts if hasattr(part, name) or hasattr(part, f"write_{name}")]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} blocks have the register {name}")
+        return found[0]
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two multiplexers and a strobe a register."""
+        m = Module()
+        bus = self.bus
+        for register, part in self._registers.items():
+            if "w" in register.access:
+                write = getattr(part, f"write_{register.name.lower()}")
+                m.d.comb += [
+                    write.strobe.eq(bus.write_enable & (bus.write_address == register.number)),
+                    write.data.eq(bus.write_data),
+                ]
+        for select, data in ((bus.read_address_a, bus.read_data_a), (bus.read_address_b, bus.read_data_b)):
+            with m.Switch(select):
+                for register, part in self._registers.items():
+                    if "r" in register.access:
+                        with m.Case(register.number):
+                            m.d.comb += data.eq(getattr(part, register.name.lower()))
+        return m
+
+
+class Subsystem(wiring.Component):
+    """``vis`` queue pairs, a power of two; ``queues`` completion queues; FIFOs of ``words`` and ``packets``.
+
+    ``receive`` and ``transmit`` are the link, ``host`` its host's memory, ``access`` the host's software.
+    """
+
+    def __init__(self, vis: int = 256, queues: int = 8, words: int = 2048, packets: int = 16) -> None:
+        self.vis = vis
+        self.context = ContextMemory(vis)
+        self.doorbells = DoorbellManager(vis)
+        self.completions = CompletionEngine(queues)
+        self.receive_fifo = ReceiveFifo(words, packets)
+        self.send_fifos = [SendFifo(words, packets) for _ in ENGINES]
+        self.local = LocalBusInterface(vis, queues)
+        self.schedulers = [WorkScheduler(vis) for _ in ENGINES]
+        self.engines = [MicroEngine() for _ in ENGINES]
+        self.host_ports = [HostPort() for _ in ENGINES]
+        self.translations = [Translation() for _ in ENGINES]
+        self.manager = RemoteKeyManager(vis)
+        super().__init__(
+            {
+                "receive": In(Line()),
+                "transmit": Out(Line()),
+                "host": Out(HostBus()),
+                "access": In(HostAccess()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Everything joined."""
+        m = Module()
+        m.submodules.context, m.submodules.doorbells = self.context, self.doorbells
+        m.submodules.completions, m.submodules.local = self.completions, self.local
+        m.submodules.keys = keys = RmbRegisters(self.manager)
+        self._link(m)
+        self._host(m)
+        for i, name in enumerate(ENGINES):
+            parts: list[Any] = [
+                self.host_ports[i],
+                self.context.engine[i],
+                self.completions.engine[i],
+                self.doorbells.engine[i],
+                self.schedulers[i].engine,
+                self.translations[i],
+                self.send_fifos[i],
+            ]
+            if i == RECEIVE:
+                parts.append(self.receive_fifo)
+            bank = RegisterBank(name, parts)
+            engine = self.engines[i]
+            m.submodules[f"{name.lower()}_registers"] = bank
+            m.submodules[f"{name.lower()}_engine"] = engine
+            m.submodules[f"{name.lower()}_scheduler"] = self.schedulers[i]
+            m.submodules[f"{name.lower()}_translation"] = self.translations[i]
+            self._join(m, engine.bus, bank.bus, keys.sq if i == SEND else keys.rq)
+            connect(m, self.doorbells.put[i], self.schedulers[i].put)
+            connect(m, self.local.level[i], self.schedulers[i].level)
+            connect(m, self.local.microcode[i], engine.local)
+            m.d.comb += [
+                engine.run.eq(self.local.run[i]),
+                self.local.halted[i].eq(engine.halted),
+                self.translations[i].base.eq(self.local.tpt_base),
+                self.translations[i].entries.eq(self.local.tpt_entries),
+            ]
+        connect(m, flipped(self.access), self.local.access)
+        connect(m, self.local.ring, self.doorbells.ring)
+        connect(m, self.local.completions, self.completions.host)
+        connect(m, self.local.context, self.context.host)
+        connect(m, self.doorbells.context, self.context.count)
+        m.d.comb += self.local.rx_drops.eq(self.receive_fifo.rx_drops)
+        return m
+
+    def _link(self, m: Module) -> None:
+        """Serial interface and FIFOs."""
+        m.submodules.receiver = receiver = SerialReceiver()
+        m.submodules.transmitter = transmitter = SerialTransmitter()
+        m.submodules.receive_fifo = self.receive_fifo
+        m.submodules.sq_send_fifo, m.submodules.rq_send_fifo = self.send_fifos
+        connect(m, flipped(self.receive), receiver.line)
+        connect(m, receiver.packet, self.receive_fifo.packet)
+        connect(m, self.send_fifos[SEND].packet, transmitter.request)
+        connect(m, self.send_fifos[RECEIVE].packet, transmitter.reply)
+        connect(m, transmitter.line, flipped(self.transmit))
+
+    def _host(self, m: Module) -> None:
+        """The host interface's requesters."""
+        requesters: list[Any] = [*self.host_ports, *self.translations, self.completions]
+        m.submodules.arbiter = arbiter = HostArbiter(len(requesters))
+        m.submodules.sq_host_port, m.submodules.rq_host_port = self.host_ports
+        for i, requester in enumerate(requesters):
+            connect(m, requester.bus, arbiter.request[i])
+        connect(m, arbiter.host, flipped(self.host))
+
+    @staticmethod
+    def _join(m: Module, engine: Any, *blocks: Any) -> None:
+        """Several blocks on an engine's bus; what a block does not have it shows as 0."""
+        for name in ("read_address_a", "read_address_b", "write_enable", "write_address", "write_data"):
+            for block in blocks:
+                m.d.comb += getattr(block, name).eq(getattr(engine, name))
+        for name in ("read_data_a", "read_data_b"):
+            shown: Any = Const(0, WORD_BITS)
+            for block in blocks:
+                shown = shown | getattr(block, name)
+            m.d.comb += getattr(engine, name).eq(shown)

@@ -1,0 +1,204 @@
+"""A bench for the assembled subsystem: a host with memory and software around it, and a link.
+
+Everything goes on at once, clock by clock: the host's memory answers, packets arrive, what leaves is kept,
+and a script plays the host's software.  What happens inside is written down as it happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amaranth.sim import Simulator
+
+from softhca.hardware import CLOCK_NS
+from softhca.hardware.context_memory import CONTEXT_WORDS, RECEIVE, WORDS
+from softhca.hardware.fifo import POP_PACKET
+from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
+from softhca.hardware.micro_registers import number_of
+from softhca.hardware.subsystem import Subsystem
+
+QP, PSN, VERDICT = 2, 3, 4
+"""The general registers of `header_check` that hold what it has found, when it lets a packet go."""
+VERDICTS = (
+    "accepted",
+    "duplicate",
+    "gap",
+    "wrong headers",
+    "no such queue pair",
+    "opcode not handled",
+    "key refused",
+)
+
+
+class Happening(NamedTuple):
+    """In ``clock`` (from 0) ``who`` did ``what``, with ``values``."""
+
+    clock: int
+    who: str
+    what: str
+    values: dict[str, int]
+
+
+class SubsystemBench:
+    """``latency``: clocks until the host's memory answers; beyond ``limit`` it refuses."""
+
+    def __init__(self, subsystem: Subsystem, latency: int = 3, limit: int = 1 << 32) -> None:
+        self.subsystem = subsystem
+        self.latency = latency
+        self.limit = limit
+        self.memory: dict[int, int] = {}
+        """Words by address."""
+        self.arrivals: deque[bytes] = deque()
+        """Packets, LRH … VCRC, that are still to arrive."""
+        self.departed: list[bytes] = []
+        self.happenings: list[Happening] = []
+        self.clock = 0
+        self._simulator = Simulator(subsystem)
+        self._simulator.add_clock(CLOCK_NS * 1e-9)
+        for work in (self._count, self._host_memory, self._arrive, self._depart, self._watch):
+            self._simulator.add_testbench(work, background=True)
+
+    def run(self, script: Callable[[Any], Awaitable[None]], vcd: Path | None = None) -> None:
+        """Play ``script`` to its end; once a bench."""
+        self._simulator.add_testbench(script)
+        if vcd is None:
+            self._simulator.run()
+            return
+        with self._simulator.write_vcd(str(vcd)):
+            self._simulator.run()
+
+    # the host's software
+
+    async def write(self, context: Any, address: int, data: int) -> None:
+        """Write a word over the local bus."""
+        await self._access(context, address, data)
+
+    async def read(self, context: Any, address: int) -> int:
+        """Read a word over the local bus."""
+        return await self._access(context, address, None)
+
+    async def _access(self, context: Any, address: int, data: int | None) -> int:
+        access = self.subsystem.access
+        context.set(access.valid, 1)
+        context.set(access.write, data is not None)
+        context.set(access.address, address)
+        context.set(access.write_data, data or 0)
+        ready = read = 0
+        while not ready:
+            _, _, ready, read = await context.tick().sample(access.ready, access.read_data)
+        context.set(access.valid, 0)
+        return int(read)
+
+    async def load(self, context: Any, engine: int, halves: tuple[int, ...]) -> None:
+        """Load an engine's microcode; it must stand."""
+        for address, half in enumerate(halves):
+            await self.write(context, MICROCODE + engine * MICROCODE_WORDS + address, half)
+
+    async def set_context(self, context: Any, qp: int, **words: int) -> None:
+        """Write words of a queue pair's context by their names."""
+        for name, value in words.items():
+            await self.write(context, CONTEXTS + CONTEXT_WORDS * qp + WORDS[name], value)
+
+    async def get_context(self, context: Any, qp: int, name: str) -> int:
+        """Read a word of a queue pair's context."""
+        return await self.read(context, CONTEXTS + CONTEXT_WORDS * qp + WORDS[name])
+
+    async def until_halted(self, context: Any, engine: int, limit: int = 10_000) -> None:
+        """Wait until an engine has halted; TimeoutError where it has not after ``limit`` looks."""
+        for _ in range(limit):
+            if await self.read(context, RUN) >> 8 + engine & 1:
+                return
+        raise TimeoutError(f"engine {engine} does not halt")
+
+    # what goes on by itself
+
+    async def _count(self, context: Any) -> None:
+        async for _ in context.tick():
+            self.clock += 1
+
+    async def _host_memory(self, context: Any) -> None:
+        bus, waited = self.subsystem.host, 0
+        while True:
+            done = 0
+            if context.get(bus.valid):
+                done = waited >= self.latency
+                waited = 0 if done else waited + 1
+            if done:
+                address, write = context.get(bus.address), context.get(bus.write)
+                refused = address >= self.limit
+                if write and not refused:
+                    self.memory[address] = context.get(bus.write_data)
+                context.set(bus.read_data, 0 if refused else self.memory.get(address, 0))
+                context.set(bus.error, refused)
+            context.set(bus.done, done)
+            await context.tick()
+            context.set(bus.done, 0)
+
+    async def _arrive(self, context: Any) -> None:
+        line = self.subsystem.receive
+        while True:
+            if not self.arrivals:
+                await context.tick()
+                continue
+            packet = self.arrivals.popleft()
+            context.set(line.valid, 1)
+            for at in range(0, len(packet), 2):
+                context.set(line.data, int.from_bytes(packet[at : at + 2], "big"))
+                context.set(line.last, at + 2 == len(packet))
+                await context.tick()
+            context.set(line.valid, 0)
+            context.set(line.last, 0)
+
+    async def _depart(self, context: Any) -> None:
+        line, packet = self.subsystem.transmit, bytearray()
+        async for _, _, valid, last, data in context.tick().sample(line.valid, line.last, line.data):
+            if valid:
+                packet += int(data).to_bytes(2, "big")
+            if valid and last:
+                self.departed.append(bytes(packet))
+                packet.clear()
+
+    async def _watch(self, context: Any) -> None:
+        manager = self.subsystem.manager
+        engine = self.subsystem.engines[RECEIVE]
+        general = engine.data_mux.general.data
+        bus = engine.bus
+        seen = [
+            bus.write_enable,
+            bus.write_address,
+            bus.write_data,
+            manager.sq_done,
+            manager.rmb_mem_we,
+            manager.rmb_mem_wr_addr,
+            manager.rq_write,
+        ]
+        pop, done_before, begun = number_of("RX_POP"), 1, 0
+        async for _, _, *values in context.tick().sample(*seen):
+            enable, number, data, done, writes, address, by_rq = values
+            clock = self.clock - 1  # the one that has ended
+            if enable and number == pop:
+                begun = begun or clock
+                if data == POP_PACKET:
+                    found = [context.get(general[register]) for register in (QP, PSN, VERDICT)]
+                    qp, psn, verdict = found
+                    psn = psn - (verdict == 0) & 0xFFFFFF  # the next one, where it is accepted
+                    self._note(
+                        "RQ engine", VERDICTS[verdict], clock, {"qp": qp, "psn": psn, "clocks": clock - begun}
+                    )
+                    begun = 0
+            if done != done_before:
+                self._note("remote-key manager", "done" if done else "searches", clock, {})
+            if writes and not by_rq:
+                vi, slot = divmod(address, manager.geometry.row)
+                self._note("remote-key manager", "clears a key", clock, {"qp": vi, "slot": slot - 1})
+            done_before = done
+
+    def note(self, who: str, what: str, values: dict[str, int]) -> None:
+        """Write down what the script does now."""
+        self._note(who, what, self.clock, values)
+
+    def _note(self, who: str, what: str, clock: int, values: dict[str, int]) -> None:
+        self.happenings.append(Happening(clock, who, what, values))

@@ -1,0 +1,240 @@
+# amaranth: UnusedElaboratable=no
+"""The assembled adapter: the story of a window that is taken away, and that no moment lets a key through."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("amaranth")
+
+from softhca.cli.rmb_subsystem import document, write_packet
+from softhca.hardware import completion_engine as ce
+from softhca.hardware import local_bus as lb
+from softhca.hardware import subsystem_story as story_of
+from softhca.hardware.context_memory import RECEIVE, SEND
+from softhca.hardware.microcode_files import microcode_program
+from softhca.hardware.subsystem import RegisterBank, Subsystem
+from softhca.hardware.subsystem_bench import SubsystemBench
+from softhca.hardware.subsystem_story import (
+    LATE_QP,
+    OTHER_QP,
+    WINDOW_KEY,
+    WINDOW_QP,
+    WRITE_FIRST,
+    WRITE_MIDDLE,
+    tell,
+)
+
+
+@pytest.fixture(scope="module")
+def story():
+    return tell(write_packet, 64)
+
+
+def test_the_story_is_as_it_must_be(story):
+    assert story.faults() == []
+
+
+def test_the_window_is_destroyed_before_its_keys_are_searched_for_and_told_afterwards(story):
+    order = [(row.what, row.values.get("qp")) for row in story.happenings if row.values.get("qp") != OTHER_QP]
+    assert order == [
+        ("accepted", WINDOW_QP),
+        ("posts a bind", story_of.BINDING_QP),
+        ("searches", None),
+        ("clears a key", WINDOW_QP),
+        ("done", None),
+        ("finds the completion", story_of.BINDING_QP),
+        ("key refused", WINDOW_QP),
+        ("key refused", LATE_QP),
+        ("is told of a refused key", WINDOW_QP),
+        ("is told of a refused key", LATE_QP),
+    ]
+
+
+def test_the_rq_engine_is_as_fast_beside_the_search_as_without_it(story):
+    taken = story.taken_during_walk()
+    elsewhere = story.accepted_elsewhere()
+    assert len(taken) >= 2
+    assert len(elsewhere) >= 2
+    assert {row.values["clocks"] for row in taken} == {row.values["clocks"] for row in elsewhere}
+
+
+def test_the_walk_takes_six_clocks_a_row_of_the_domain_and_two_of_others_and_waits_for_the_rq(story):
+    begins, ends = story.walk
+    # half of the rows, and the three queue pairs that receive: those with odd numbers add to them
+    matching = 32 + sum(qp % 2 for qp in (WINDOW_QP, OTHER_QP, LATE_QP))
+    least = 6 * matching + 2 * (64 - matching) + 1
+    assert least <= ends - begins <= least + 8 * len(story.taken_during_walk()) + 8
+
+
+def test_the_document_says_what_the_story_says(story):
+    found = document(story)
+    assert found["walk"]["packets_taken"] == len(story.taken_during_walk())
+    assert found["refused_queue_pairs"] == [WINDOW_QP, LATE_QP]
+    assert found["bind_status"] == 0
+    assert [row["what"] for row in found["happenings"]] == [row.what for row in story.happenings]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"status": 6}, "completed with status 6"),
+        ({"status": None}, "completed with status None"),
+        ({"window": 1 << 31}, "still stands"),
+        ({"events": [1]}, "was not told"),
+        ({"psns": {1: 2, 2: 9, 3: 0}}, "moved the PSN on"),
+    ],
+)
+def test_a_story_that_goes_wrong_is_named(story, changes, fault):
+    assert any(fault in text for text in story._replace(**changes).faults())
+
+
+def test_a_story_without_refusals_is_named(story):
+    accepted = [
+        row._replace(what="accepted") if row.what == "key refused" else row for row in story.happenings
+    ]
+    found = story._replace(happenings=accepted).faults()
+    assert len(found) == 2
+    assert all("was not refused" in text for text in found)
+
+
+def test_a_table_too_small_for_the_story_is_refused():
+    with pytest.raises(ValueError, match="8 queue pairs or more"):
+        tell(write_packet, 4)
+
+
+class Moments(story_of._Teller):
+    """The same, but packets of the window's message all the while, and the bind some clocks after the first;
+    what is refused comes again."""
+
+    def __init__(self, bench, delay):
+        super().__init__(bench, write_packet, 8)
+        self.delay = delay
+        self.completed = None
+
+    async def script(self, context):
+        await self._prepare(context)
+        self._arrives(WINDOW_QP, WRITE_FIRST, WINDOW_KEY)
+        await context.tick().repeat(self.delay)
+        await self._bind(context)
+        await self._until(context, self._bound_beside_the_window)
+        self.completed = self.bench.clock
+        sent = self.sent
+        await self._until(context, lambda: self._more() and self.sent >= sent + 3)
+
+    @property
+    def sent(self):
+        return sum(self._sent.values())
+
+    def _bound_beside_the_window(self):
+        return self._more() and self._completed()
+
+    def _more(self):
+        if self._waiting() == 0:
+            rows = [row for row in self.bench.happenings if row.who == "RQ engine"]
+            psn = sum(row.what == "accepted" for row in rows)
+            self.bench.arrivals.append(write_packet(WRITE_MIDDLE, WINDOW_QP, psn, None))
+            self._sent[WINDOW_QP] += 1
+        return True
+
+
+@pytest.mark.parametrize("delay", [1, 40, 60, 80, 110])
+def test_no_moment_of_a_bind_lets_the_key_through_once_it_is_completed(delay):
+    bench = SubsystemBench(Subsystem(8))
+    teller = Moments(bench, delay)
+    bench.run(teller.script)
+    assert teller.status == 0
+    rows = [row for row in bench.happenings if row.who == "RQ engine"]
+    after = [row.what for row in rows if row.clock - row.values["clocks"] > teller.completed]
+    assert len(after) >= 2
+    assert set(after) == {"key refused"}
+    verdicts = [row.what for row in rows]
+    refused = verdicts.index("key refused")
+    assert set(verdicts[:refused]) <= {"accepted"}
+    assert set(verdicts[refused:]) == {"key refused"}
+
+
+def test_the_local_bus_reaches_every_space():
+    bench = SubsystemBench(Subsystem(8))
+    seen = {}
+
+    async def script(context):
+        async def write(address, data):
+            await bench.write(context, address, data)
+
+        async def read(address):
+            return await bench.read(context, address)
+
+        await write(lb.TPT_BASE_LOW, 0x89ABCDE8)
+        await write(lb.TPT_BASE_HIGH, 0xFFF)
+        await write(lb.TPT_ENTRIES, 1 << 27)
+        seen["control"] = [await read(number) for number in (1, 2, 3)]
+        await bench.load(context, SEND, (0x3C0001, 5))
+        await bench.load(context, RECEIVE, (7, 9, 11))
+        seen["microcode"] = [await read(lb.MICROCODE + place) for place in (0, 1, 0x1000, 0x1001, 0x1002)]
+        for place in (0, 17, 127):
+            await write(lb.CONTEXTS + place, 1000 + place)
+        await write(lb.CONTEXTS + 128, 5)  # the ninth of eight queue pairs
+        seen["contexts"] = [await read(lb.CONTEXTS + place) for place in (0, 17, 127, 128)]
+        await write(0x8000, 1)
+        await write(0x200, 1)
+        seen["nothing"] = [await read(number) for number in (0x8000, 0x200, 0x180, 15, lb.EVENT_STATUS)]
+        await write(lb.DOORBELL, RECEIVE << 31 | 3 << 16 | 0xFFFF)
+        refused = [await read(lb.DOORBELL)]
+        await write(lb.DOORBELL, RECEIVE << 31 | 3 << 16 | 1)
+        refused.append(await read(lb.DOORBELL))
+        seen["doorbell"] = [*refused, await bench.get_context(context, 3, "RQ_OUTSTANDING")]
+        bench.arrivals.append(bytes(10))
+        await context.tick().repeat(10)
+        seen["drops"] = await read(lb.RX_DROPS)
+
+    bench.run(script)
+    assert seen == {
+        "control": [0x89ABCDE8, 0xFFF, 1 << 27],
+        "microcode": [0x3C0001, 5, 7, 9, 11],
+        "contexts": [1000, 1017, 1127, 0],
+        "nothing": [0, 0, 0, 0, 0],
+        "doorbell": [0, 1, 0xFFFF],
+        "drops": 1 | 7 << 16,
+    }
+
+
+def test_levels_decide_who_is_served_and_an_overflow_is_told():
+    """Two binds that fail at once (their descriptors are not binds): the higher level's completes first."""
+    bench = SubsystemBench(Subsystem(8))
+    ring, queues = 0x5000, 0x9000
+    told = {}
+
+    async def script(context):
+        await bench.write(context, lb.COMPLETION_QUEUES + 8 + ce.BASE_LOW, ring)
+        await bench.write(context, lb.COMPLETION_QUEUES + 8 + ce.SIZE, 1)
+        await bench.write(context, lb.COMPLETION_QUEUES + 8 + ce.ARM, ce.ARM_NEXT)
+        for qp in (1, 2, 5):
+            base = queues + 64 * qp
+            bench.memory[base], bench.memory[base + 4] = 2, 70 + qp
+            await bench.set_context(context, qp, SQ_BASE=base, SQ_MASK=0, SQ_CQ=1, SQ_HEAD=0)
+        await bench.write(context, lb.LEVEL, 2 << 16 | 3)
+        await bench.write(context, lb.LEVEL, 5 << 16 | 9)
+        for qp in (1, 2, 5):
+            await bench.write(context, lb.DOORBELL, qp << 16 | 1)
+        await bench.load(context, SEND, microcode_program("bind").halves)
+        await bench.write(context, lb.RUN, 1 << SEND)
+        await context.tick().repeat(400)
+        told["events"] = await bench.read(context, lb.COMPLETION_EVENTS)
+        told["overflows"] = await bench.read(context, lb.OVERFLOW_EVENTS)
+        await bench.write(context, lb.COMPLETION_EVENTS, 2)
+        told["taken"] = await bench.read(context, lb.COMPLETION_EVENTS)
+        told["left"] = [await bench.get_context(context, qp, "SQ_OUTSTANDING") for qp in (1, 2, 5)]
+
+    bench.run(script)
+    # the first doorbell is offered at once; of the others the higher level goes first, the third overflows
+    assert [bench.memory[ring + 4], bench.memory[ring + 20]] == [71, 75]
+    assert told == {"events": 2, "overflows": 2, "taken": 0, "left": [0, 0, 0]}
+
+
+def test_a_register_that_no_block_has_or_two_have_is_refused():
+    with pytest.raises(ValueError, match="0 blocks have the register host_address"):
+        RegisterBank("SQ", [])
+    ports = [SimpleNamespace(host_address=None), SimpleNamespace(write_host_address=None)]
+    with pytest.raises(ValueError, match="2 blocks have the register host_address"):
+        RegisterBank("SQ", ports)
