@@ -51,9 +51,11 @@ test-tools:
 	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$absent >/dev/null; \
 	fi
 
+# softhca beside others, in one run of a quarter of an hour; writes docs/performance.md.  BENCH="--quick" …
+# The others are Debian's iperf3, sockperf, ucx-utils, libfabric-bin, openmpi-bin; an absent one is a line that says so.
 bench: $(VENV)/.installed $(PLAIN)/.installed
-	$(VENV)/bin/python benchmarks/first_figures.py --interpreted $(PLAIN)/bin/python
-	$(VENV)/bin/python benchmarks/key_withdrawal.py
+	$(VENV)/bin/python $(PIP) 'mpi4py>=4,<5' 'matplotlib>=3.8,<4' || echo "mpi4py or matplotlib could not be had: their lines say so"
+	$(VENV)/bin/python benchmarks/performance.py --interpreted $(PLAIN)/bin/python $(BENCH)
 
 # Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
 # First the walk over pageable memory, so many steps.

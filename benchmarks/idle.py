@@ -2,7 +2,7 @@
 
 ``python3 benchmarks/idle.py [--seconds T]`` prints a markdown table.  The program opens a device, with a
 queue of each kind, and blocks in the read of a pipe for T seconds; counted are the processor time of this
-process, all its threads, and of the adapter process where there is one.
+process, all its threads, and of the adapter process where there is one, and how often it woke up.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import select
 import sys
 import time
 
-from perf_runs import markdown
+from bench.tables import markdown
 
 from softhca.driver import registry
 from softhca.runtime import devices
@@ -26,12 +26,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="how long it idles (default %(default)s)")
     args = parser.parse_args()
-    rows = [[adapter, f"{idle_share(adapter, args.seconds):.3%}"] for adapter in ADAPTERS]
-    sys.stdout.write(markdown(["adapter", "share of one processor"], rows) + "\n")
+    rows = []
+    for adapter in ADAPTERS:
+        share, wakeups = idle_cost(adapter, args.seconds)
+        rows.append([adapter, f"{share:.3%}", f"{wakeups}"])
+    sys.stdout.write(markdown(["adapter", "share of one processor", "wake-ups"], rows) + "\n")
 
 
-def idle_share(adapter, seconds):
-    """Processor time over elapsed time."""
+def idle_cost(adapter, seconds):
+    """Processor time over elapsed time, and how often something woke up to serve the device."""
     registry.names()
     devices.add("idle=udp:*", adapter)
     driver = registry.open_device("idle")
@@ -41,14 +44,25 @@ def idle_share(adapter, seconds):
     reader, writer = os.pipe()
     pid = devices.find("idle").process.pid if adapter == "process" else 0
     select.select([reader], [], [], SETTLING_S)
+    woken = wakeups_of(adapter)
     begin, used = time.monotonic(), processor_time_s(pid)
     select.select([reader], [], [], seconds)
     share = (processor_time_s(pid) - used) / (time.monotonic() - begin)
+    # to look wakes an adapter in a process of its own, once
+    woken = wakeups_of(adapter) - woken - (adapter == "process")
     os.close(reader)
     os.close(writer)
     driver.close()
     devices.remove("idle")
-    return share
+    return share, woken
+
+
+def wakeups_of(adapter):
+    """How often something has woken up to serve the device."""
+    device = devices.find("idle")
+    if adapter == "embedded":
+        return device.engine.progress.wakeups
+    return device._channels[0].resources()["sleeps"]
 
 
 def processor_time_s(pid):

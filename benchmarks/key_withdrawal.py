@@ -9,7 +9,7 @@ import platform
 import statistics
 import time
 
-from perf_runs import markdown
+from bench.tables import markdown
 
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import PORT_NUMBER, Adapter

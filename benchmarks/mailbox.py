@@ -12,8 +12,9 @@ import statistics
 import sys
 import time
 
-from ipc_baseline import queue_latency_us, queue_rate, zmq_latency_us, zmq_rate
-from perf_runs import markdown, perf
+from bench.python_messages import queue_latency_us, queue_rate, zmq_latency_us, zmq_rate
+from bench.softhca_perf import perf
+from bench.tables import markdown
 
 from softhca.mailbox.blocks import DATA, TAKEN
 from softhca.mailbox.hashes import ALGORITHMS

@@ -9,7 +9,7 @@ import random
 import sys
 import time
 
-from perf_runs import markdown
+from bench.tables import markdown
 
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES

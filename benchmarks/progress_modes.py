@@ -8,7 +8,8 @@ of its own.
 import argparse
 import sys
 
-from perf_runs import gigabytes, latencies, markdown, perf
+from bench.softhca_perf import perf
+from bench.tables import gigabytes, latencies, markdown
 
 TARGETS = {
     "poll": "drives its adapter",

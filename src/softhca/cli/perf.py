@@ -15,7 +15,15 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.figures import compiled, latency_us
 from softhca.cli.perf_bandwidth import BandwidthClient, Measured, Receiver, serve
 from softhca.cli.perf_latency import LatencyEnd
-from softhca.cli.perf_plan import MAX_INLINE_BYTES, MOST_QUEUE_PAIRS, READS, TESTS, Plan, plan_of
+from softhca.cli.perf_plan import (
+    MAX_INLINE_BYTES,
+    MOST_QUEUE_PAIRS,
+    READS,
+    TESTS,
+    TRANSMIT_DEPTH,
+    Plan,
+    plan_of,
+)
 from softhca.cli.perftest_exchange import SCRIPTS, Keys, PerftestExchange, Report
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number, seconds
 from softhca.mailbox.hashes import ALGORITHMS
@@ -67,6 +75,15 @@ def add_parser(subparsers: Any) -> None:
         default=1,
         metavar="N",
         help="queue pairs (default 1)",
+    )
+    parser.add_argument(
+        "-t",
+        "--tx-depth",
+        type=number(1, TRANSMIT_DEPTH),
+        default=0,
+        metavar="N",
+        help=f"work requests posted at a time in bandwidth tests (default {TRANSMIT_DEPTH}); with 1 the "
+        "latency that is printed is that of one request, from before it is posted to its completion",
     )
     parser.add_argument(
         "--target",

@@ -170,8 +170,8 @@ class BandwidthClient:
         """One chain of ``count`` work requests."""
         chain = self.chains[index] if count == self.plan.batch else self._chain(index, count)
         chain.last.wr_id = index << _COUNT_BITS | count
-        self.endpoint.links[index].qp.post_send(chain.first)
         self.posted_ns[index].append(time.perf_counter_ns())
+        self.endpoint.links[index].qp.post_send(chain.first)
         self.outstanding[index] += count
         self.under_way += count
 

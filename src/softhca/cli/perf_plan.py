@@ -43,6 +43,7 @@ class Plan:
     queue_pairs: int
     target: str = "poll"
     algorithm: str = "xxh3-128"
+    tx_depth: int = 0
 
     @property
     def test(self) -> str:
@@ -56,15 +57,19 @@ class Plan:
 
     @property
     def depth(self) -> int:
-        """How many work requests a queue pair keeps posted: with many of them fewer, but a batch at least."""
+        """How many work requests a queue pair keeps posted; with many queue pairs fewer, a batch at least."""
         if self.kind != "bw":
             return 1
+        if self.tx_depth:
+            return self.tx_depth
         return max(BATCH, min(TRANSMIT_DEPTH, MOST_POSTED // self.queue_pairs // BATCH * BATCH))
 
     @property
     def receive_depth(self) -> int:
         """How many receives a queue pair keeps posted, where it receives: four times what is sent."""
-        return RECEIVE_DEPTH if self.kind != "bw" else RECEIVE_DEPTH // TRANSMIT_DEPTH * self.depth
+        if self.kind != "bw":
+            return RECEIVE_DEPTH
+        return max(BATCH, RECEIVE_DEPTH // TRANSMIT_DEPTH * self.depth)
 
     @property
     def areas(self) -> int:
@@ -74,7 +79,7 @@ class Plan:
     @property
     def batch(self) -> int:
         """How many work requests are posted, and completed, together."""
-        return BATCH if self.kind == "bw" else 1
+        return min(BATCH, self.depth)
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -109,4 +114,5 @@ def plan_of(args: argparse.Namespace) -> Plan:
         args.qps,
         args.target,
         args.hash,
+        args.tx_depth,
     )

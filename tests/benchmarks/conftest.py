@@ -1,0 +1,6 @@
+"""The harness stands outside of the package."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
