@@ -1,6 +1,8 @@
 """The loops of the performance tests against an end that only keeps account."""
 
 import socket
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -68,7 +70,10 @@ class Account:
     def post_send(self, index, chain):
         requests = chain.chain()
         self.posted += [(index, request) for request in requests]
-        self.pending += requests
+        # as an adapter does, it takes what stands in a request when it is posted
+        self.pending += [
+            SimpleNamespace(wr_id=request.wr_id, signaled=request.signaled) for request in requests
+        ]
         self.most = max(self.most, len(self.pending))
 
     def send_area(self, index=0):
@@ -312,3 +317,38 @@ def test_figures_are_per_second():
     report = report_of(plan, measured)
     assert (report.size_bytes, report.iterations) == (1 << 20, 500)
     assert (report.average_mib_per_s, report.million_messages_per_s) == (2000.0, 0.002)
+
+
+def test_queue_pairs_with_one_target_share_a_chain_and_complete_as_themselves():
+    plan = plan_for(iterations=2 * BATCH, queue_pairs=12)
+    account = Account(plan)
+    account.send_area = lambda index=0: index % 3 * 4096
+    measured = BandwidthClient(account, plan, [KEYS] * 12).run(lambda done: None)
+    assert len({id(request) for _, request in account.posted}) == 3 * BATCH
+    assert [sum(index == number for index, _ in account.posted) for number in range(12)] == [2 * BATCH] * 12
+    assert measured.operations == 24 * BATCH
+    assert len(measured.samples_ns) == 24
+
+
+def test_one_request_at_a_time_is_timed_from_before_it_is_posted():
+    plan = replace(plan_for(iterations=3), tx_depth=1)
+    account = Account(plan)
+    client = BandwidthClient(account, plan, [KEYS])
+    posting = []
+    account.links[0].qp.post_send = lambda chain: (
+        posting.append((len(client.posted_ns[0]), client.posted_ns[0][-1] <= time.perf_counter_ns())),
+        account.post_send(0, chain),
+    )
+    assert client.run(lambda done: None).operations == 3
+    assert posting == [(1, True)] * 3
+    assert account.most == 1
+    assert all(request.signaled for _, request in account.posted)
+
+
+@pytest.mark.parametrize(
+    ("queue_pairs", "depth", "receives", "areas"),
+    [(1, 128, 512, 1), (64, 128, 512, 64), (200, 80, 320, 64), (10_000, 16, 64, 64)],
+)
+def test_many_queue_pairs_keep_less_posted_and_share_memory(queue_pairs, depth, receives, areas):
+    plan = plan_for(queue_pairs=queue_pairs)
+    assert (plan.depth, plan.receive_depth, plan.areas, plan.batch) == (depth, receives, areas, BATCH)
