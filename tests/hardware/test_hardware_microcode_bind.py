@@ -78,6 +78,9 @@ DESCRIPTORS = st.tuples(
 POSTED = st.fixed_dictionaries({qp: st.lists(DESCRIPTORS, max_size=3) for qp in PDS})
 
 
+LATENCIES = st.one_of(st.integers(0, 12), st.just(200))
+
+
 def expected(blocks, posted):
     """Statuses by queue pair, the table and the keys, when descriptors work in the order of their turns."""
     table = {key: [0x100 + key, RIGHTS | pd] for key, pd in KEYS.items()}
@@ -115,7 +118,7 @@ def check(blocks, posted):
 
 
 @settings(max_examples=300, deadline=None)
-@given(posted=POSTED, latencies=st.lists(st.integers(0, 12), min_size=1, max_size=3))
+@given(posted=POSTED, latencies=st.lists(LATENCIES, min_size=1, max_size=3))
 def test_descriptors_do_to_table_keys_and_completions_what_the_rules_say(posted, latencies):
     blocks = blocks_of(tuple(latencies))
     for qp, descriptors in posted.items():
