@@ -19,7 +19,9 @@ from softhca.cli.errors import FAILED, USAGE, CommandError
 from softhca.runtime.specification import DeviceSpecificationError
 from softhca.verbs.pyverbs_error import PyverbsError
 
-COMMANDS = ("devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate", "campaign", "conformance")
+COMMANDS = (
+    "devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate", "campaign", "conformance", "rmb",
+)  # fmt: skip
 INTERRUPTED = 128 + signal.SIGINT
 
 
