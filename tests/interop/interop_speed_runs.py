@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from interop_guest import GuestError, Session
 from interop_link import Link, Setting
 from interop_peer import Peer
-from interop_speed_world import PLAIN, TOLD, SpeedWorld
+from interop_speed_world import SpeedWorld
 
 MTU_BYTES = 4096
 BATCH = 16
@@ -139,8 +139,8 @@ def our_perf(world: SpeedWorld, test: Test) -> float:
              "--iters", str(test.iterations)]  # fmt: skip
     said = pairs(
         world,
-        lambda: world.start_ours(1, [*words, "--listen"], TOLD, 1),
-        lambda: world.start_ours(0, [*words, world.our_address(1, TOLD, 1)], TOLD, 1),
+        lambda: world.start_ours(1, [*words, "--listen"], 1),
+        lambda: world.start_ours(0, [*words, world.our_address(1, 1)], 1),
     )
     told = json.loads(said)
     if not told["compiled"]:
@@ -154,14 +154,15 @@ def ways(world: SpeedWorld, seconds: float) -> list[Way]:
     """All rows; their programs run in the guests from now on."""
     kernel = world.kernel_peers()
     addresses = (world.kernel_address(0), world.kernel_address(1))
-    rows = [Way("pyverbs program, SoftRoCE", PyverbsRuns(kernel, addresses, world.version, seconds).measure)]
-    for name, kind in (("softhca as it comes", PLAIN), ("softhca told of its peer", TOLD)):
-        ours = (world.our_address(0, kind), world.our_address(1, kind))
-        runs = PyverbsRuns(world.our_peers(kind), ours, world.version, seconds)
-        rows.append(Way(f"pyverbs program, {name}", runs.measure, rows[0].name))
+    theirs = PyverbsRuns(kernel, addresses, world.version, seconds)
+    ours = PyverbsRuns(
+        world.our_peers(), (world.our_address(0), world.our_address(1)), world.version, seconds
+    )
+    rows = [Way("pyverbs program, SoftRoCE", theirs.measure)]
+    rows.append(Way("pyverbs program, softhca", ours.measure, rows[0].name))
     indexes = [_gid_index(peer, address) for peer, address in zip(kernel, addresses, strict=True)]
     in_c = Way("perftest (C), SoftRoCE", lambda test: perftest(world, indexes, test))
-    ours_too = Way("softhca perf, softhca told of its peer", lambda test: our_perf(world, test), in_c.name)
+    ours_too = Way("softhca perf, softhca", lambda test: our_perf(world, test), in_c.name)
     return [*rows, in_c, ours_too]
 
 

@@ -22,20 +22,17 @@ HOSTS = (2, 3)
 OUR_HOSTS = (12, 13)
 NAMESPACE = "softhca"
 INSIDE = ("ip", "netns", "exec", NAMESPACE)
-PLAIN, TOLD = "plain", "told"
-"""How softhca is set up: as it comes, or told that its peer is softhca too and that its buffer is large."""
-WINDOW_BYTES = 2 << 20
 
 _PROGRAM = PROGRAM.with_name("speed.py")
-_PLACES = ((PLAIN, 0), (TOLD, 0), (TOLD, 1))
+_PLACES = 2
 _HOSTS_A_PLACE = 10
 
 
 class SpeedWorld:
     """Both guests, joined by a bridge.  ``version`` is IP's.
 
-    Each adapter of ours has an address of its own, so that several programs can wait for their turn:
-    ``kind`` (`PLAIN` or `TOLD`) and a number tell it.
+    Each adapter of ours has an address of its own, so that several programs can wait for their turn: 0 and
+    1.
     """
 
     def __init__(self, images: Images, kernel: Bootable, version: int) -> None:
@@ -71,41 +68,38 @@ class SpeedWorld:
         ):
             guest.run(*command.split())
         bits, more = ("24", []) if self.version == 4 else ("64", ["nodad"])
-        for place in _PLACES:
-            own = f"{self.our_address(side, *place)}/{bits}"
+        for number in range(_PLACES):
+            own = f"{self.our_address(side, number)}/{bits}"
             guest.run("ip", "-n", NAMESPACE, "address", "add", own, "dev", "eth1", *more)
 
-    def our_address(self, side: int, kind: str, number: int = 0) -> str:
+    def our_address(self, side: int, number: int = 0) -> str:
         """Where softhca is in a guest."""
-        host = OUR_HOSTS[side] + _HOSTS_A_PLACE * _PLACES.index((kind, number))
-        return address(host, self.version)
+        return address(OUR_HOSTS[side] + _HOSTS_A_PLACE * number, self.version)
 
     def kernel_address(self, side: int) -> str:
         """Where SoftRoCE is in a guest."""
         return address(HOSTS[side], self.version)
 
-    def _environment(self, side: int, kind: str, number: int) -> dict[str, str]:
+    def _environment(self, side: int, number: int) -> dict[str, str]:
         """For a program in a guest that uses softhca."""
-        own, other = (self.our_address(each, kind, number) for each in (side, 1 - side))
+        own = self.our_address(side, number)
         device = f"softhca0=udp:{own}" if self.version == 4 else f"softhca0=udp:[{own}]"
-        if kind == TOLD:
-            device += f"?window={WINDOW_BYTES}&segmenting={other}"
         return {"PYTHONPATH": PLACE, "SOFTHCA_DEVICES": device}
 
-    def start_ours(self, side: int, argv: Sequence[str], kind: str, number: int = 0) -> Session:
+    def start_ours(self, side: int, argv: Sequence[str], number: int = 0) -> Session:
         """Start a program that uses softhca in a guest."""
-        return self.guests[side].start(*INSIDE, *argv, env=self._environment(side, kind, number))
+        return self.guests[side].start(*INSIDE, *argv, env=self._environment(side, number))
 
     def kernel_peers(self) -> list[Peer]:
         """The measuring program in both guests, on SoftRoCE."""
         argv = ["python3", f"/guest/{_PROGRAM.name}"]
         return [Peer("SoftRoCE", partial(GuestChannel, guest, argv)) for guest in self.guests]
 
-    def our_peers(self, kind: str) -> list[Peer]:
+    def our_peers(self) -> list[Peer]:
         """The same on softhca."""
         argv = [*INSIDE, "python3", "-m", "softhca.pyverbs_alias", f"/guest/{_PROGRAM.name}"]
         return [
-            Peer("softhca", partial(GuestChannel, guest, argv, self._environment(side, kind, 0)))
+            Peer("softhca", partial(GuestChannel, guest, argv, self._environment(side, 0)))
             for side, guest in enumerate(self.guests)
         ]
 

@@ -346,6 +346,18 @@ def test_after_a_loss_a_long_path_grows_by_single_bursts():
     assert limits == [before // 2] * 7 + [before // 2 + ONE]
 
 
+def test_after_a_silence_a_long_path_is_soon_where_half_of_it_was():
+    path = Path()
+    for _ in range(TRIPS + 3):
+        path.round()
+    before = path.window.limit_bytes
+    path.window.forgive()
+    assert path.window.limit_bytes == ONE
+    limits = [path.round() for _ in range(6)]
+    assert before == 32 * ONE
+    assert limits == [2 * ONE, 4 * ONE, 8 * ONE, 16 * ONE, 16 * ONE, 16 * ONE]
+
+
 def test_a_path_that_has_become_short_falls_back_to_the_maximum():
     path = Path()
     for _ in range(TRIPS + 3):

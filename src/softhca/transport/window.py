@@ -16,7 +16,9 @@ Theory of operation
 * *Long paths.*  Where round trips take milliseconds most of what is in flight is on its way and not in the
   destination's buffer, and three bursts a round trip are little.  So where ``far_maximum_bytes`` allows it
   and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`), the limit grows with every
-  byte confirmed while somebody waits for room, until something is lost, and by single bursts afterwards.
+  byte confirmed while somebody waits for room, up to half of what it was when something was lost or nothing
+  came back for long, and by single bursts beyond (``careful_bytes``; RFC 5681's slow start and congestion
+  avoidance).
   Those who hear of no loss (datagrams, unreliable connections) and those who ask for bytes into their own
   buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
 * *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
@@ -39,7 +41,7 @@ FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
 DEFAULT_LIMIT_BYTES = 3 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
-FAR_NS = 1_000_000
+FAR_NS = 250_000
 FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 PERIOD_NS = 10_000_000_000
 TRIPS = 8  # so many round trips are known before the shortest tells anything
@@ -87,6 +89,7 @@ class DestinationWindow:
         self.packet_overhead_bytes = packet_overhead_bytes
         self.growth_windows = growth_windows
         self.far_maximum_bytes = far_maximum_bytes
+        self.careful_bytes = far_maximum_bytes
         self.trips = RoundTrips()
         self.wanted = False
         self.losses = 0
@@ -152,7 +155,7 @@ class DestinationWindow:
         if far:
             most = self.far_maximum_bytes
             windows = min(windows, _FAR_GROWTH_WINDOWS)
-            if self.wanted and self.losses == 0:
+            if self.wanted and self.limit_bytes < self.careful_bytes:
                 self.limit_bytes += cost_bytes
             self.wanted = False
         if self.confirmed_bytes >= self.limit_bytes * windows:
@@ -187,7 +190,7 @@ class DestinationWindow:
         self.losses += 1
         self.confirmed_bytes = 0
         self.trips.forget()
-        self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
+        self.limit_bytes = self.careful_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
 
     def wait(self, queue_pair):
         """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
