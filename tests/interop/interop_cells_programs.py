@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,9 +52,13 @@ def together(case: Case, theirs: Sequence[str], ours: Sequence[str]) -> dict[str
     sides = case.sides
     if case.ours_asks:
         server = sides.guest.start(*theirs)
+        deadline_s = time.monotonic() + PROGRAM_S
         while sides.guest.run("sh", "-c", LISTENS, check=False).status:
             if server.ended():
                 raise CellError(f"{' '.join(theirs)}: {server.wait()}")
+            if time.monotonic() > deadline_s:
+                server.kill()
+                raise CellError(f"{' '.join(theirs)} does not listen")
         with sides.start_ours(case.setting.version, [*ours, sides.kernel_addresses[4]]) as process:
             answer = _ended(process)
         guest = server.wait(PROGRAM_S)
