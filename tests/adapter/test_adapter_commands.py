@@ -639,13 +639,13 @@ def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(en
 def test_a_host_that_breaks_its_reply_ring_has_no_command_carried_out_without_a_reply(end):
     channel, adapter, host = end.device.session.channel, end.node.adapter, end.node.adapter.hosts[1]
     domains = adapter.resources.count(Kind.PD)
-    store64(channel.replies._consumer.layout.control + HEAD_OFFSET, 0xC1C1C1C1C1C1C1C1)
+    store64(channel.replies.consumer.layout.control + HEAD_OFFSET, 0xC1C1C1C1C1C1C1C1)
     channel.commands.send(control.ALLOC_PD, 1, {})
     assert not adapter.kick(end.world.now)
     assert host.replies.broken
     assert adapter.resources.count(Kind.PD) == domains
     assert_is_out(end, host)
-    store64(channel.replies._consumer.layout.control + HEAD_OFFSET, 0)
+    store64(channel.replies.consumer.layout.control + HEAD_OFFSET, 0)
 
 
 def assert_is_out(end, host):

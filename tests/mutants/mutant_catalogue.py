@@ -37,6 +37,7 @@ PAGED_MEMORY = "memory/paged_memory.py"
 DOMAINS = "memory/protection.py"
 RING = "queues/ring.py"
 CQ = "queues/completion.py"
+POLLING = "driver/polling.py"
 SRQ = "queues/shared_receive.py"
 DOORBELLS = "queues/doorbells.py"
 ENGINE = "adapter/engine.py"
@@ -197,9 +198,9 @@ QUEUES = (
       "a full ring takes one more"),
     m("ring-bodies-not-freed", RING, "            self.body_used -= self.lengths[self.oldest]\n", "",
       "the room of entries is never free again"),
-    m("completions-not-released", CQ, "            self.consumer.release(len(found))\n", "            pass\n",
+    m("completions-not-released", POLLING, "            self.reader.release(len(found))\n", "            pass\n",
       "polled completions keep their room"),
-    m("completions-backwards", CQ, "found.append(CQE.unpack(self._scratch))", "found.insert(0, CQE.unpack(self._scratch))",
+    m("completions-backwards", POLLING, "found.append(entry)", "found.insert(0, entry)",
       "completions are polled newest first"),
     m("completion-overflow-silent", CQ, "            self.overflowed = True\n            self.notify_hook.overflow(self)\n            return False", "            return True",
       "a completion that finds no room is dropped silently"),
@@ -252,7 +253,7 @@ SENDER = (
       "a READ response behind a loss is taken"),
     m("read-response-length-not-checked", ANSWERS, "return view.payload_bytes == (rest if rest < pmtu else pmtu)", "return True",
       "a READ response of any length is taken"),
-    m("read-again-from-the-begin", SEGMENTS, "(request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF,", "request.work.remote_va,",
+    m("read-again-from-the-begin", SEGMENTS, "(request.work.remote_va + offset) & _MASK64,", "request.work.remote_va,",
       "a READ asked for again in part begins at its first byte"),
     m("ack-takes-one-more", ANSWERS, "if not self.advance((view.psn + 1) & 0xFFFFFF):", "if not self.advance((view.psn + 2) & 0xFFFFFF):",
       "an ACK answers for one packet too many"),
@@ -326,7 +327,7 @@ RECEIVER = (
       "a sequence NAK instead of an RNR NAK"),
     m("rnr-executes-what-follows", RESPONDER, "if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:", "if True:",
       "packets behind an RNR NAK that was not sent yet are executed"),
-    m("read-from-the-begin", REPLIES, "(resource.va + offset) & 0xFFFFFFFFFFFFFFFF,", "resource.va,", "every packet of a READ's answer holds the first bytes"),
+    m("read-from-the-begin", REPLIES, "(resource.va + offset) & _MASK64,", "resource.va,", "every packet of a READ's answer holds the first bytes"),
     m("read-last-packet-full", REPLIES, "        if n > pmtu:\n            n = pmtu\n        pad", "        n = pmtu\n        pad", "a READ's last packet is a full one"),
     m("read-resource-overwritten", REPLAY, "        return oldest.answered or not oldest.pending\n", "        return True\n",
       "more reads than agreed push out the oldest"),
@@ -344,7 +345,7 @@ RECEIVER = (
       "a message may begin within another"),
     m("write-immediate-takes-no-receive", EXECUTION, "        if view.has_immdt:\n            outcome = self.hold()\n            if outcome != _DONE:\n                return outcome\n", "",
       "a write with immediate completes a receive that it does not hold"),
-    m("write-length-not-told", EXECUTION, "            self.received_bytes & 0xFFFFFFFF,\n", "            self.received_bytes & 0xFFFFFFFF if opcode == _RECV else 0,\n",
+    m("write-length-not-told", EXECUTION, "            self.received_bytes & _WORD,\n", "            self.received_bytes & _WORD if opcode == _RECV else 0,\n",
       "a write with immediate completes with length 0"),
     m("receive-opcode-wrong", EXECUTION, "self.ended(view, _RECV_RDMA_WITH_IMM)", "self.ended(view, _RECV if view.has_immdt else _RECV_RDMA_WITH_IMM)",
       "a write with immediate looks like a send"),

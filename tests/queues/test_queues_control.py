@@ -247,7 +247,7 @@ def test_a_malformed_command_breaks_nothing_and_a_broken_ring_says_so(rings):
     assert host.commands._push(bytes(message))
     assert adapter.commands.take().errno == errno.EINVAL
     assert not adapter.commands.broken
-    primitives.store64(adapter.commands._consumer.layout.control, 1 << 50)
+    primitives.store64(adapter.commands.consumer.layout.control, 1 << 50)
     assert adapter.commands.take() is None
     assert adapter.commands.broken
     assert adapter.commands.count() == 0
@@ -293,7 +293,7 @@ def test_a_destroyed_element_tells_nothing_any_more(rings):
 
 def test_events_for_a_host_that_broke_the_ring_are_dropped(rings):
     host, adapter = rings
-    primitives.store64(host.events._consumer.layout.control + 64, 1 << 40)
+    primitives.store64(host.events.consumer.layout.control + 64, 1 << 40)
     for i in range(EVENT_ENTRIES + 5):
         adapter.events.post(fields.EVENT_COMPLETION, i)
     assert adapter.events.broken

@@ -5,8 +5,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from softhca.driver.errors import DriverError
-from softhca.machine.primitives import address_of
+from softhca.driver.errors import DriverError, PostError
+from softhca.driver.posting import swapped
+from softhca.machine.primitives import address_of, bytes_at
 
 GID = bytes(10) + b"\xff\xff\x7f\x00\x00\x02"
 OTHER_GID = bytes(10) + b"\xff\xff\x7f\x00\x00\x03"
@@ -28,6 +29,13 @@ class FakeCompletion:
     sl: int = 0
     dlid_path_bits: int = 0
     timestamp_ns: int = 0
+
+
+def copied(completion: FakeCompletion, kind: type) -> Any:
+    made = kind()
+    for name, value in vars(completion).items():
+        setattr(made, name, value)
+    return made
 
 
 @dataclass
@@ -78,9 +86,10 @@ class FakeCq(FakeElement):
         self.completions: deque[FakeCompletion] = deque()
         self.armed: list[bool] = []
 
-    def poll(self, count: int) -> list[FakeCompletion]:
+    def poll(self, count: int, kind: type = FakeCompletion) -> list[Any]:
         self.driver.refuse_if_asked("poll")
-        return [self.completions.popleft() for _ in range(min(count, len(self.completions)))]
+        taken = [self.completions.popleft() for _ in range(min(count, len(self.completions)))]
+        return taken if kind is FakeCompletion else [copied(completion, kind) for completion in taken]
 
     def arm(self, solicited: bool) -> None:
         self.armed.append(solicited)
@@ -187,6 +196,38 @@ class FakeQp(FakeElement):
                 "inline": inline,
             }
         )
+
+    def post_chain(self, first: Any) -> None:
+        before = len(self.sent)
+        try:
+            self._post_each(first)
+        finally:
+            if len(self.sent) > before:
+                self.ring()
+
+    def _post_each(self, wr: Any) -> None:
+        while wr is not None:
+            flags, sges = wr.send_flags, wr.sges
+            inline = b"".join(bytes_at(address, n) for address, n, _ in sges) if flags & 8 else None
+            imm = swapped(wr.imm_data) if wr.opcode in (1, 3) else wr.imm_data
+            ah = 0 if wr.ah is None else wr.ah.number
+            remote = wr.remote_addr, wr.remote_rkey, wr.compare_add, wr.swap
+            peer = ah, wr.remote_qpn, wr.remote_qkey
+            try:
+                if flags & ~15:
+                    raise DriverError(errno.EINVAL, "there are no such send flags")
+                self.post_send(int(wr.opcode), flags, imm, wr.wr_id, *remote, *peer, sges, inline)
+            except DriverError as error:
+                raise PostError(error.errno, error.message, wr) from None
+            wr = wr.following
+
+    def post_receives(self, wr: Any) -> None:
+        while wr is not None:
+            try:
+                self.post_recv(wr.wr_id, wr.sges)
+            except DriverError as error:
+                raise PostError(error.errno, error.message, wr) from None
+            wr = wr.following
 
     def post_recv(self, wr_id: int, sges: Any) -> None:
         if len(self.received) == self.caps["max_recv_wr"]:

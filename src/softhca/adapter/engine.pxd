@@ -1,4 +1,5 @@
 from softhca.adapter.held cimport HeldQueuePairs
+from softhca.adapter.hosts cimport Host
 from softhca.adapter.port cimport Port, Source, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
@@ -41,7 +42,7 @@ cdef class Adapter(Environment):
     cpdef object set_data_access(self, bint allowed)
     cpdef object release_held(self)
     cpdef bint kick(self, unsigned long long now) except -1
-    cdef bint _serve_commands(self, object host, unsigned long long now) except -1
+    cdef bint _serve_commands(self, Host host, unsigned long long now) except -1
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Source source, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1

@@ -219,20 +219,23 @@ class Adapter(Environment):
     def kick(self, now):
         """Serve the command rings and doorbells of all hosts; whether there was anything."""
         served: cython.bint = False
+        host: Host
         self.now = now
-        for host in list(self.hosts.values()):
+        for host in tuple(self.hosts.values()):
             if not host.failed:
                 # both, and what costs more than a look only where neither had anything
                 if self._serve_commands(host, now) | host.ring(now):
                     served = True
                 else:
                     host.watch()
-            if host.events.waiting():
+            if host.kept_events:
                 host.events.flush()
         return served
 
     def _serve_commands(self, host, now):
         """Take and answer commands while there are any, no more than the ring holds."""
+        if host.asked.count() <= 0:
+            return False
         for turn in range(COMMANDS_A_TURN):
             command = None
             if host.commands.count() and host.replies.room():
@@ -409,6 +412,7 @@ class Adapter(Environment):
         waiting events.
         """
         queue_pair: QueuePair
+        host: Host
         self.now = now
         if now >= self.timers.next_ns:
             for queue_pair in self.timers.expire(now):
@@ -419,7 +423,7 @@ class Adapter(Environment):
         for host in self.hosts.values():
             if not host.failed and not host.doorbells.empty():
                 host.ring(now)
-            if host.events.waiting():
+            if host.kept_events:
                 host.events.flush()
 
     # outputs

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import cython
+
 from softhca.queues.control import ControlRings
 from softhca.queues.control_fields import (
     EVENT_COMPLETION,
@@ -21,16 +23,16 @@ from softhca.queues.control_fields import (
 )
 from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.doorbells import plan as doorbell_pages
+from softhca.transport.context import QueuePair
 
 if TYPE_CHECKING:
-    from softhca.adapter.resources import Resource
     from softhca.memory.arenas import AddressMap
     from softhca.queues.completion import CompletionQueue
     from softhca.queues.shared_receive import SharedReceiveQueue
-    from softhca.transport.context import QueuePair
 
 DOORBELL_SLOTS = 16_384
 COMMANDS_A_TURN = 64
+_SLOTS = cython.declare(cython.int, DOORBELL_SLOTS)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,11 @@ class HostSide(Protocol):
 
 
 class Host:
-    """One attached host, number ``number``.  OSError when its frames do not hold what they should."""
+    """One attached host, number ``number``.  OSError when its frames do not hold what they should.
+
+    ``asked`` and ``kept_events`` are what a round looks at: its end of the command ring, and the events that
+    found no room.
+    """
 
     def __init__(
         self,
@@ -83,12 +89,14 @@ class Host:
         self.commands = rings.commands
         self.replies = rings.replies
         self.events = rings.events
+        self.asked = rings.commands.consumer
+        self.kept_events = rings.events.kept
         self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
-        self.queue_pairs: list[QueuePair | None] = []
+        self.queue_pairs = []
         self.take_descriptor = side.take_descriptor
         self.stops_data_access = False
-        self.arenas: dict[int, Resource] = {}
-        self._free_slots: list[int] = []
+        self.arenas = {}
+        self._free_slots = []
         self._notify = notify
         self._observe = observe
         self.told = False
@@ -118,15 +126,20 @@ class Host:
         self.queue_pairs[slot] = None
         self._free_slots.append(slot)
 
-    def ring(self, now: int) -> bool:
+    def ring(self, now):
         """Serve every doorbell that is pending, once; whether there was one."""
-        for turn in range(DOORBELL_SLOTS):
+        turn: cython.int
+        slot: cython.longlong
+        queue_pair: QueuePair
+        for turn in range(_SLOTS):
             slot = self.doorbells.next()
             if slot < 0:
                 if self.doorbells.malformed:
                     self.watch()
                 return turn > 0
-            queue_pair = self.queue_pairs[slot] if slot < len(self.queue_pairs) else None
+            if slot >= len(self.queue_pairs):
+                continue
+            queue_pair = self.queue_pairs[slot]
             if queue_pair is not None:
                 queue_pair.doorbell(now)
         return True

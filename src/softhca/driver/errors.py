@@ -17,6 +17,14 @@ class DriverError(Exception):
         return f"{self.message} ({os.strerror(self.errno)})"
 
 
+class PostError(DriverError):
+    """A request of a chain is refused: ``request``.  Those before it are posted, and have been rung for."""
+
+    def __init__(self, errno: int, message: str, request: object) -> None:
+        super().__init__(errno, message)
+        self.request = request
+
+
 def refusal(error: OSError, doing: str = "") -> DriverError:
     """The driver's error for an OSError from below; ``doing`` says what was attempted."""
     text = error.strerror or str(error)

@@ -1,6 +1,11 @@
-from softhca.machine.primitives cimport address_of
+from softhca.driver.work_requests cimport ReceiveRequest, SendRequest
+from softhca.machine.primitives cimport address_of, bytes_at
 from softhca.queues.ring cimport RingProducer
-from softhca.queues.wqe cimport encode_receive, encode_send
+from softhca.queues.wqe cimport put_receive, put_send
+
+
+cpdef unsigned int swapped(unsigned int value) except? 0
+cdef bytes _gathered(tuple sges)
 
 
 cdef class SendPoster:
@@ -9,14 +14,18 @@ cdef class SendPoster:
     cdef public unsigned int max_sge
     cdef public unsigned int max_inline_bytes
     cdef public str refused
+    cdef public object request
+    cdef public unsigned long long written
     cdef bytearray _scratch
-    cdef unsigned char[::1] _view
+    cdef unsigned long long _capacity
     cdef unsigned long long _address
 
     cpdef int post(self, unsigned int opcode, unsigned int flags, unsigned int imm, unsigned long long wr_id,
                    unsigned long long remote_va, unsigned int rkey, unsigned long long compare,
                    unsigned long long swap, unsigned int ah, unsigned int qpn, unsigned int qkey, object sges,
                    bytes inline) except -1
+    cpdef int post_chain(self, SendRequest first) except -1
+    cdef int _post_request(self, SendRequest request) except -1
     cdef int _refuse(self, int code, str reason) except -1
 
 
@@ -25,8 +34,11 @@ cdef class ReceivePoster:
     cdef public unsigned int max_wr
     cdef public unsigned int max_sge
     cdef public str refused
+    cdef public object request
+    cdef public unsigned long long written
     cdef bytearray _scratch
-    cdef unsigned char[::1] _view
+    cdef unsigned long long _capacity
     cdef unsigned long long _address
 
     cpdef int post(self, unsigned long long wr_id, object sges) except -1
+    cpdef int post_chain(self, ReceiveRequest first) except -1

@@ -1,19 +1,25 @@
-"""Posting work: from a work request's values to an entry in the ring, checked before anything is written."""
+"""Posting work: from a work request's values to an entry in the ring, checked before anything is written.
+
+A chain is taken whole, without a Python object for any of its entries; the caller rings once behind it.
+"""
 
 import errno
 
 import cython
 
-from softhca.machine.primitives import address_of
+from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues.ring import RingProducer
 from softhca.queues.wqe import (
     FENCE,
+    RDMA_WRITE_WITH_IMM,
     REG_MR,
+    SEND_WITH_IMM,
     SEND_WITH_INV,
     SIGNALED,
     SOLICITED,
-    encode_receive,
-    encode_send,
+    put_receive,
+    put_send,
     receive_bytes,
     send_bytes,
 )
@@ -33,10 +39,27 @@ _SOLICITED = cython.declare(cython.uint, SOLICITED)
 # Bit n stands for opcode n.
 _LAST_OPCODE = cython.declare(cython.uint, REG_MR)
 _OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
+_WITH_IMMEDIATE = cython.declare(cython.uint, 1 << RDMA_WRITE_WITH_IMM | 1 << SEND_WITH_IMM)
+_SEND_FENCE = cython.declare(cython.uint, SEND_FENCE)
+_SEND_SIGNALED = cython.declare(cython.uint, SEND_SIGNALED)
+_SEND_SOLICITED = cython.declare(cython.uint, SEND_SOLICITED)
+_SEND_INLINE = cython.declare(cython.uint, SEND_INLINE)
+_KNOWN_FLAGS = cython.declare(cython.longlong, SEND_FENCE | SEND_SIGNALED | SEND_SOLICITED | SEND_INLINE)
+
+
+def swapped(value):
+    """A 32-bit number in the other byte order.  OverflowError for one that has more bits."""
+    if not cython.compiled and not 0 <= value <= 0xFFFFFFFF:
+        raise OverflowError(f"{value} does not fit 32 bits")
+    return (value & 0xFF) << 24 | (value & 0xFF00) << 8 | (value >> 8) & 0xFF00 | value >> 24
 
 
 class SendPoster:
-    """The producer's end of a send ring.  ``refused`` says why `post` returned an errno."""
+    """The producer's end of a send ring.  ``refused`` says why `post` returned an errno.
+
+    Of the chain posted last, ``written`` entries were written, and ``request`` is the one that was not (None:
+    all were).
+    """
 
     def __init__(self, layout, max_wr, max_sge, max_inline_bytes):
         self.producer = RingProducer(layout)
@@ -44,8 +67,10 @@ class SendPoster:
         self.max_sge = max_sge
         self.max_inline_bytes = max_inline_bytes
         self.refused = ""
+        self.request = None
+        self.written = 0
         self._scratch = bytearray(send_bytes(max_sge, max_inline_bytes))
-        self._view = self._scratch
+        self._capacity = len(self._scratch)
         self._address = address_of(self._scratch)
 
     def post(self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline):
@@ -53,7 +78,7 @@ class SendPoster:
 
         ``flags`` are ``ibv_send_flags``; ``inline`` (bytes) makes the entry inline, whatever ``flags`` say.
         """
-        n: cython.Py_ssize_t
+        n: cython.longlong
         translated: cython.uint = 0
         if opcode > _LAST_OPCODE or not (_OPCODES >> opcode) & 1:
             return self._refuse(_EINVAL, "there is no such opcode")
@@ -62,14 +87,15 @@ class SendPoster:
                 return self._refuse(_EINVAL, "more scatter/gather elements than max_send_sge")
         elif len(inline) > self.max_inline_bytes:
             return self._refuse(_EINVAL, "more inline data than max_inline_data")
-        if flags & SEND_FENCE:
+        if flags & _SEND_FENCE:
             translated |= _FENCE
-        if flags & SEND_SIGNALED:
+        if flags & _SEND_SIGNALED:
             translated |= _SIGNALED
-        if flags & SEND_SOLICITED:
+        if flags & _SEND_SOLICITED:
             translated |= _SOLICITED
-        n = encode_send(
-            self._view,
+        n = put_send(
+            self._address,
+            self._capacity,
             opcode,
             translated,
             imm,
@@ -92,30 +118,82 @@ class SendPoster:
             return self._refuse(_EIO, "the send ring is broken")
         return self._refuse(_ENOMEM, "the send queue is full")
 
+    def post_chain(self, first):
+        """Write an entry for each request from ``first`` on; 0, or an errno as `post` at the first that is
+        refused.  Inline data is taken here.  What an address handle raises when it is closed passes through.
+        """
+        code: cython.int
+        request: SendRequest = first
+        self.written = 0
+        self.request = first
+        while request is not None:
+            code = self._post_request(request)
+            if code:
+                return code
+            self.written += 1
+            request = request.following
+            self.request = request
+        return 0
+
+    def _post_request(self, request):
+        flags: cython.longlong = request.send_flags
+        opcode: cython.uint = request.opcode
+        imm: cython.uint = request.imm_data
+        handle = request.ah
+        if flags & ~_KNOWN_FLAGS:
+            return self._refuse(_EINVAL, "there are no such send flags")
+        if opcode <= _LAST_OPCODE and (_WITH_IMMEDIATE >> opcode) & 1:
+            imm = swapped(imm)
+        return self.post(
+            opcode,
+            flags,
+            imm,
+            request.wr_id,
+            request.remote_addr,
+            request.remote_rkey,
+            request.compare_add,
+            request.swap,
+            0 if handle is None else handle.number,
+            request.remote_qpn,
+            request.remote_qkey,
+            request.sges,
+            _gathered(request.sges) if flags & _SEND_INLINE else None,
+        )
+
     def _refuse(self, code, reason):
         self.refused = reason
         return code
 
 
+def _gathered(sges):
+    """The bytes that inline data is made of, which the caller knows to be mapped."""
+    if len(sges) == 1:
+        return bytes_at(sges[0][0], sges[0][1])
+    return b"".join([bytes_at(address, length) for address, length, _ in sges])
+
+
 class ReceivePoster:
-    """The producer's end of a receive ring, of a queue pair or shared.  ``refused`` as `SendPoster`'s."""
+    """The producer's end of a receive ring, of a queue pair or shared.  ``refused``, ``written`` and
+    ``request`` as `SendPoster`'s."""
 
     def __init__(self, layout, max_wr, max_sge):
         self.producer = RingProducer(layout)
         self.max_wr = max_wr
         self.max_sge = max_sge
         self.refused = ""
+        self.request = None
+        self.written = 0
         self._scratch = bytearray(receive_bytes(max_sge))
-        self._view = self._scratch
+        self._capacity = len(self._scratch)
         self._address = address_of(self._scratch)
 
     def post(self, wr_id, sges):
         """Write one entry; 0 or an errno as `SendPoster.post`."""
-        n: cython.Py_ssize_t
+        n: cython.longlong
         if len(sges) > self.max_sge:
             self.refused = "more scatter/gather elements than max_recv_sge"
             return _EINVAL
-        n = encode_receive(self._view, wr_id, sges)
+        n = put_receive(self._address, self._capacity, wr_id, sges)
         if self.max_wr and n > 0 and self.producer.push(self._address, n):
             return 0
         if self.producer.broken:
@@ -123,3 +201,18 @@ class ReceivePoster:
             return _EIO
         self.refused = "the receive queue is full"
         return _ENOMEM
+
+    def post_chain(self, first):
+        """Write an entry for each request from ``first`` on; 0 or an errno as `SendPoster.post_chain`."""
+        code: cython.int
+        request: ReceiveRequest = first
+        self.written = 0
+        self.request = first
+        while request is not None:
+            code = self.post(request.wr_id, request.sges)
+            if code:
+                return code
+            self.written += 1
+            request = request.following
+            self.request = request
+        return 0

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.queues.ring import RingLayout, RingProducer
 
 SEND_FENCE: int
@@ -7,14 +8,19 @@ SEND_SIGNALED: int
 SEND_SOLICITED: int
 SEND_INLINE: int
 
+def swapped(value: int) -> int: ...
+
 class SendPoster:
     producer: RingProducer
     max_wr: int
     max_sge: int
     max_inline_bytes: int
     refused: str
+    written: int
+    request: SendRequest | None
 
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int, max_inline_bytes: int) -> None: ...
+    def post_chain(self, first: SendRequest) -> int: ...
     def post(
         self,
         opcode: int,
@@ -37,6 +43,9 @@ class ReceivePoster:
     max_wr: int
     max_sge: int
     refused: str
+    written: int
+    request: ReceiveRequest | None
 
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int) -> None: ...
+    def post_chain(self, first: ReceiveRequest) -> int: ...
     def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import qp_attributes
 from softhca.driver.cq import CqHandle
-from softhca.driver.errors import DriverError, refusal
+from softhca.driver.errors import DriverError, PostError, refusal
 from softhca.driver.posting import ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
+from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
@@ -217,6 +218,65 @@ class QpHandle:
         if code:
             raise DriverError(code, self._send.refused)
 
+    def post_chain(self, first: SendRequest) -> None:
+        """Write a chain of send work requests and ring once.
+
+        PostError as `post_send` at the first that is refused, EINVAL too for unknown flags and values that
+        their fields cannot hold.
+        """
+        if self._session.dead:
+            self._session.check()
+        if not _MAY_SEND[self.state]:
+            raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
+        poster, written = self._send, 0
+        try:
+            with self._send_lock:
+                try:
+                    code = poster.post_chain(first)
+                    if code:
+                        raise PostError(code, poster.refused, poster.request)
+                except (OverflowError, TypeError, ValueError) as error:
+                    reason = f"malformed work request: {error}"
+                    raise PostError(errno.EINVAL, reason, poster.request) from None
+                finally:
+                    written = poster.written
+        finally:
+            if written:
+                self._doorbells.ring(self._doorbell)
+                self._kick()
+
+    def post_receives(self, first: ReceiveRequest) -> None:
+        """Post a chain of receives.  PostError as `post_recv` at the first that is refused."""
+        if self._session.dead:
+            self._session.check()
+        poster, written = self._receive, 0
+        if poster is None:
+            raise PostError(errno.EINVAL, "the queue pair receives from a shared receive queue", first)
+        if not _MAY_RECEIVE[self.state]:
+            raise PostError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}", first)
+        try:
+            with self._receive_lock:
+                try:
+                    code = poster.post_chain(first)
+                    if code:
+                        raise PostError(code, poster.refused, poster.request)
+                except (OverflowError, TypeError, ValueError) as error:
+                    reason = f"malformed work request: {error}"
+                    raise PostError(errno.EINVAL, reason, poster.request) from None
+                finally:
+                    written = poster.written
+        finally:
+            if written:
+                self._told_of_receives()
+
+    def _told_of_receives(self) -> None:
+        """In the error state receives are looked for only when told, to flush them; it may be unknown
+        here.
+        """
+        self._doorbells.ring(self._doorbell)
+        if self.state == ERR or self._session.channel.kick_receives:
+            self._kick()
+
     def post_recv(self, wr_id: int, sges: Sequence[Element]) -> None:
         """Post a receive.  EINVAL in RESET, with a shared receive queue, or for too many elements; ENOMEM
         when full.
@@ -234,10 +294,7 @@ class QpHandle:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
         if code:
             raise DriverError(code, self._receive.refused)
-        # In the error state receives are looked for only when told, to flush them; it may be unknown here.
-        self._doorbells.ring(self._doorbell)
-        if self.state == ERR or self._session.channel.kick_receives:
-            self._kick()
+        self._told_of_receives()
 
     def ring(self) -> None:
         """Ring the doorbell: what `post_send` wrote is the adapter's."""

@@ -49,6 +49,7 @@ _KEY = cython.declare(cython.int, REFUSED_KEY)
 _PD = cython.declare(cython.int, REFUSED_PD)
 _RIGHTS = cython.declare(cython.int, REFUSED_RIGHTS)
 _RANGE = cython.declare(cython.int, REFUSED_RANGE)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _NONE = cython.declare(cython.int, 0)
 EFAULT = cython.declare(cython.int, errno.EFAULT)
 EACCES = cython.declare(cython.int, errno.EACCES)
@@ -142,7 +143,7 @@ class Region:
                 return -EFAULT
             if ((entry >> 32) & 0xFFFFFF) != self.pd or (writing and not (entry >> 56) & _LOCAL_WRITE):
                 return -EACCES
-            frame = entry & 0xFFFFFFFF
+            frame = entry & _WORD
             address = self.address_map.address(frame)
             if not address:
                 return -EFAULT

@@ -16,10 +16,12 @@ cdef class CompletionQueue:
     cpdef object fire(self, unsigned long long arm)
 
 cdef class CompletionReader:
-    cdef bytearray _scratch
+    cdef public unsigned long long[::1] words
     cdef unsigned long long _address
     cdef unsigned long long _control
     cdef readonly RingConsumer consumer
+    cpdef bint take(self) except -1
+    cpdef object release(self, unsigned long long count)
     cpdef list poll(self, Py_ssize_t limit)
     cpdef object arm(self, bint solicited=*)
     cpdef long long pending(self)

@@ -8,6 +8,7 @@ the entry.
 """
 
 import errno
+from array import array
 
 import cython
 
@@ -117,11 +118,11 @@ class CompletionQueue:
 
 
 class CompletionReader:
-    """The host's half."""
+    """The host's half.  ``words`` are the entry taken last, in six words of 64 bits."""
 
     def __init__(self, layout):
-        self._scratch = bytearray(CQE_BYTES)
-        self._address = address_of(self._scratch)
+        self.words = array("Q", bytes(CQE_BYTES))
+        self._address = address_of(self.words)
         self.move_to(layout)
 
     def move_to(self, layout):
@@ -129,21 +130,34 @@ class CompletionReader:
         self.consumer = RingConsumer(layout)
         self._control = layout.control
 
+    def take(self):
+        """Copy the next entry into ``words``; False where there is none, OSError EIO for a broken ring.
+
+        Its room is given back by `release`.
+        """
+        n: cython.longlong = self.consumer.take(self._address, _CQE_BYTES)
+        if n == 0:
+            return False
+        if n != CQE_BYTES:
+            raise OSError(errno.EIO, "the adapter wrote a malformed completion")
+        return True
+
+    def release(self, count):
+        """Give the room of the ``count`` oldest entries taken back."""
+        self.consumer.release(count)
+
     def poll(self, limit):
         """Up to ``limit`` completions as tuples of ``cqe.FIELDS``, oldest first; OSError EIO for a broken
         ring."""
         found = []
-        while len(found) < limit:
-            n = self.consumer.take(self._address, CQE_BYTES)
-            if n == 0:
-                break
-            if n != CQE_BYTES:
-                if found:
-                    break
-                raise OSError(errno.EIO, "the adapter wrote a malformed completion")
-            found.append(CQE.unpack(self._scratch))
+        try:
+            while len(found) < limit and self.take():
+                found.append(CQE.unpack(self.words))
+        except OSError:
+            if not found:
+                raise
         if found:
-            self.consumer.release(len(found))
+            self.release(len(found))
         return found
 
     def arm(self, solicited=False):

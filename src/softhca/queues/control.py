@@ -212,11 +212,11 @@ def decode_event(data: bytes) -> Event:
 
 
 class MessageRing:
-    """Messages over one ring; a process uses one direction of it only."""
+    """Messages over one ring; a process uses one direction of it only.  ``consumer`` is the own end."""
 
     def __init__(self, layout: RingLayout, longest_bytes: int) -> None:
         self._producer = RingProducer(layout)
-        self._consumer = RingConsumer(layout)
+        self.consumer = RingConsumer(layout)
         self._scratch = bytearray(longest_bytes)
         self._address = address_of(self._scratch)
         self._longest_bytes = longest_bytes
@@ -224,7 +224,7 @@ class MessageRing:
     @property
     def broken(self) -> bool:
         """Whether the other side wrote what cannot be; nothing goes through the ring any more."""
-        return self._producer.broken or self._consumer.broken
+        return self._producer.broken or self.consumer.broken
 
     def _push(self, message: bytes) -> bool:
         """Send; False where there is no room."""
@@ -232,15 +232,15 @@ class MessageRing:
 
     def _pull(self) -> bytes | None:
         """Receive; None where there is nothing (or the ring is broken)."""
-        n = self._consumer.take(self._address, self._longest_bytes)
+        n = self.consumer.take(self._address, self._longest_bytes)
         if n <= 0:
             return None
-        self._consumer.release(1)
+        self.consumer.release(1)
         return bytes(self._scratch[:n])
 
     def count(self) -> int:
         """Messages that can be received; 0 for a broken ring."""
-        return int(max(0, self._consumer.count()))
+        return int(max(0, self.consumer.count()))
 
 
 class CommandRing(MessageRing):
@@ -288,36 +288,36 @@ class ReplyRing(MessageRing):
 
 
 class EventRing(MessageRing):
-    """Adapter → host.  What finds no room is kept, each (kind, element) once, and goes out by ``flush``."""
+    """Adapter → host.  What finds no room is ``kept``, each (kind, element) once, until ``flush``."""
 
     def __init__(self, layout: RingLayout) -> None:
         super().__init__(layout, EVENT_BYTES)
-        self._waiting: dict[tuple[int, int], int] = {}
+        self.kept: dict[tuple[int, int], int] = {}
 
     def post(self, kind: int, element: int, extra: int = 0) -> None:
         """The adapter's side: tell the host, now or when there is room."""
-        if self._waiting or not self._push(encode_event(Event(kind, element, extra))):
-            self._waiting[kind, element] = extra
+        if self.kept or not self._push(encode_event(Event(kind, element, extra))):
+            self.kept[kind, element] = extra
             self.flush()
 
     def flush(self) -> bool:
         """Send what waits, in the order in which it first happened; whether nothing waits any more."""
         if self._producer.broken:
-            self._waiting.clear()
-        while self._waiting:
-            (kind, element), extra = next(iter(self._waiting.items()))
+            self.kept.clear()
+        while self.kept:
+            (kind, element), extra = next(iter(self.kept.items()))
             if not self._push(encode_event(Event(kind, element, extra))):
                 return False
-            del self._waiting[kind, element]
+            del self.kept[kind, element]
         return True
 
     def waiting(self) -> int:
         """Events that found no room yet."""
-        return len(self._waiting)
+        return len(self.kept)
 
     def forget(self, kind: int, element: int) -> None:
         """The element is destroyed: drop what still waits for it."""
-        self._waiting.pop((kind, element), None)
+        self.kept.pop((kind, element), None)
 
     def take(self) -> Event | None:
         """The host's side: the next event, None for none; OSError EINVAL for a malformed one."""

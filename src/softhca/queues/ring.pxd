@@ -37,6 +37,7 @@ cdef class RingConsumer:
     cdef readonly bint broken
     cpdef void reset(self) noexcept
     cpdef long long take(self, unsigned long long address, unsigned long long capacity) noexcept
+    cpdef bint idle(self) noexcept
     cpdef long long look(self) noexcept
     cpdef long long count(self) noexcept
     cpdef bint release(self, unsigned long long count) noexcept

@@ -32,6 +32,7 @@ MAX_ENTRIES = 1 << 24
 MAX_BODY_BYTES = 1 << 31
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _HEAD = cython.declare(cython.uint, HEAD_OFFSET)
 
 
@@ -262,7 +263,7 @@ class RingConsumer:
         if self.seen == self.taken and self.look() <= 0:
             return -1 if self.broken else 0
         reference = load64(self.layout.reference(self.index))
-        offset = reference & 0xFFFFFFFF
+        offset = reference & _WORD
         n = reference >> 32
         if n == 0 or n > capacity or n > self.layout.body_bytes or offset >= self.layout.body_bytes:
             self.broken = True
@@ -273,6 +274,10 @@ class RingConsumer:
             self.index = 0
         self.taken = (self.taken + 1) & MASK64
         return n
+
+    def idle(self):
+        """Whether there is nothing to take and nothing is wrong, at a glance."""
+        return not self.broken and self.seen == self.taken and load64(self.layout.control) == self.seen
 
     def look(self):
         """Read the producer's tail; entries that can be taken, −1 where the ring is broken."""

@@ -1,4 +1,4 @@
-from softhca.machine.primitives cimport address_of
+from softhca.machine.primitives cimport address_of, copy, store64
 from softhca.queues.ring cimport RingConsumer
 
 cdef class Work:
@@ -32,11 +32,18 @@ cdef class SendWork(Work):
 cdef class ReceiveWork(Work):
     cdef public unsigned long long received_bytes
 
-cpdef Py_ssize_t encode_send(unsigned char[::1] out, unsigned int opcode, unsigned int flags, unsigned int imm,
-                             unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,
-                             unsigned long long compare, unsigned long long swap, unsigned int ah, unsigned int qpn,
-                             unsigned int qkey, object sges, bytes inline=*) except? -1
-cpdef Py_ssize_t encode_receive(unsigned char[::1] out, unsigned long long wr_id, object sges) except? -1
-cdef object _put_elements(unsigned char[::1] out, Py_ssize_t o, object sges)
-cdef void _put32(unsigned char[::1] out, Py_ssize_t o, unsigned int value) noexcept
-cdef void _put64(unsigned char[::1] out, Py_ssize_t o, unsigned long long value) noexcept
+cpdef long long encode_send(object out, unsigned int opcode, unsigned int flags, unsigned int imm,
+                            unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,
+                            unsigned long long compare, unsigned long long swap, unsigned int ah, unsigned int qpn,
+                            unsigned int qkey, object sges, bytes inline=*) except? -1
+cpdef long long put_send(unsigned long long address, unsigned long long capacity, unsigned int opcode,
+                         unsigned int flags, unsigned int imm, unsigned long long wr_id,
+                         unsigned long long remote_va, unsigned int rkey, unsigned long long compare,
+                         unsigned long long swap, unsigned int ah, unsigned int qpn, unsigned int qkey, object sges,
+                         bytes inline) except? -1
+cpdef long long encode_receive(object out, unsigned long long wr_id, object sges) except? -1
+cpdef long long put_receive(unsigned long long address, unsigned long long capacity, unsigned long long wr_id,
+                            object sges) except? -1
+cdef int _put_elements(unsigned long long address, object sges) except -1
+cdef unsigned long long _whole(unsigned long long value) noexcept
+cdef unsigned long long _pair(unsigned int low, unsigned int high) noexcept

@@ -18,7 +18,7 @@ from array import array
 
 import cython
 
-from softhca.machine.primitives import address_of
+from softhca.machine.primitives import address_of, copy, store64
 
 RDMA_WRITE = 0
 RDMA_WRITE_WITH_IMM = 1
@@ -60,6 +60,7 @@ _SGES = cython.declare(cython.int, WORK_SGES)
 _INLINE = cython.declare(cython.int, WORK_INLINE)
 _LENGTH = cython.declare(cython.int, WORK_LENGTH)
 _HEADER = cython.declare(cython.uint, SEND_HEADER_BYTES)
+_SGE = cython.declare(cython.uint, SGE_BYTES)
 _RECEIVE_HEADER = cython.declare(cython.uint, RECEIVE_HEADER_BYTES)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _INLINE_FLAG = cython.declare(cython.uint, INLINE)
@@ -235,89 +236,89 @@ class ReceiveWork(Work):
 
 def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges,
                 inline=None):
-    """Write a send entry into ``out``; its length in bytes, −1 where ``out`` is too short for it.
+    """Write a send entry into ``out``, whose address is a multiple of 8; its length in bytes, −1 where
+    ``out`` is too short for it.
 
     ``sges`` is a list of (va, length, lkey).  ``inline`` (bytes) makes it an inline entry without elements;
     the INLINE flag follows from it.  OverflowError for a value that its field cannot hold; what stands in
     ``out`` then is no entry.
     """
-    i: cython.Py_ssize_t
-    payload: cython.Py_ssize_t = 0
-    n: cython.Py_ssize_t
+    return put_send(address_of(out), len(out), opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah,
+                    qpn, qkey, sges, inline)
+
+
+def put_send(address, capacity, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey,
+             sges, inline):
+    """`encode_send` to ``capacity`` bytes at ``address``."""
+    payload: cython.ulonglong = 0
+    elements: cython.ulonglong = 0
+    n: cython.ulonglong = _HEADER
     if inline is None:
-        flags &= ~INLINE
-        n = SEND_HEADER_BYTES + SGE_BYTES * len(sges)
+        flags &= ~_INLINE_FLAG
+        elements = len(sges)
+        n += _SGE * elements
     else:
-        flags |= INLINE
-        sges = []
+        flags |= _INLINE_FLAG
         payload = len(inline)
-        n = SEND_HEADER_BYTES + payload
-    if n > len(out) or len(sges) > 0xFFFF:
+        n += payload
+    if n > capacity or elements > 0xFFFF:
         return -1
     if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
         raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
-    _put32(out, 0, opcode | flags << 8 | len(sges) << 16)
-    _put32(out, 4, imm)
-    _put64(out, 8, wr_id)
-    _put64(out, 16, remote_va)
-    _put32(out, 24, rkey)
-    _put32(out, 28, payload)
-    _put64(out, 32, compare)
-    _put64(out, 40, swap)
-    _put32(out, 48, ah)
-    _put32(out, 52, qpn)
-    _put32(out, 56, qkey)
-    _put32(out, 60, 0)
-    if inline is not None:
-        for i in range(payload):
-            out[SEND_HEADER_BYTES + i] = inline[i]
-    else:
-        _put_elements(out, SEND_HEADER_BYTES, sges)
+    store64(address, _pair(opcode | flags << 8 | elements << 16, imm))
+    store64(address + 8, _whole(wr_id))
+    store64(address + 16, _whole(remote_va))
+    store64(address + 24, _pair(rkey, payload))
+    store64(address + 32, _whole(compare))
+    store64(address + 40, _whole(swap))
+    store64(address + 48, _pair(ah, qpn))
+    store64(address + 56, _pair(qkey, 0))
+    if payload:
+        copy(address + _HEADER, address_of(inline, False), payload)
+    elif elements:
+        _put_elements(address + _HEADER, sges)
     return n
 
 
 def encode_receive(out, wr_id, sges):
-    """Write a receive entry into ``out``; its length in bytes, −1 where ``out`` is too short for it.
+    """Write a receive entry into ``out``, whose address is a multiple of 8; its length in bytes, −1 where
+    ``out`` is too short for it.
 
     OverflowError as ``encode_send``.
     """
-    n: cython.Py_ssize_t = RECEIVE_HEADER_BYTES + SGE_BYTES * len(sges)
-    if n > len(out) or len(sges) > 0xFFFF:
+    return put_receive(address_of(out), len(out), wr_id, sges)
+
+
+def put_receive(address, capacity, wr_id, sges):
+    """`encode_receive` to ``capacity`` bytes at ``address``."""
+    elements: cython.ulonglong = len(sges)
+    n: cython.ulonglong = _RECEIVE_HEADER + _SGE * elements
+    if n > capacity or elements > 0xFFFF:
         return -1
-    _put64(out, 0, len(sges))
-    _put64(out, 8, wr_id)
-    _put_elements(out, RECEIVE_HEADER_BYTES, sges)
+    store64(address, elements)
+    store64(address + 8, _whole(wr_id))
+    _put_elements(address + _RECEIVE_HEADER, sges)
     return n
 
 
-def _put_elements(out, o, sges):
-    """Write scatter/gather elements from byte ``o`` on."""
+def _put_elements(address, sges):
+    """Write scatter/gather elements from ``address`` on."""
     for va, length, key in sges:
-        _put64(out, o, va)
-        _put32(out, o + 8, length)
-        _put32(out, o + 12, key)
-        o += 16
+        store64(address, _whole(va))
+        store64(address + 8, _pair(length, key))
+        address += 16
 
 
-def _check_width(value, bits):
-    """OverflowError for a value that the compiled arguments would not take."""
-    if not 0 <= value < 1 << bits:
-        raise OverflowError(f"{value} does not fit {bits} bits")
+def _whole(value):
+    """64 bits; OverflowError for a value that has more."""
+    if not cython.compiled and not 0 <= value < 1 << 64:
+        raise OverflowError(f"{value} does not fit 64 bits")
+    return value
 
 
-def _put32(out, o, value):
-    """Write 32 bits, little-endian."""
-    if not cython.compiled:
-        _check_width(value, 32)
-    out[o] = value & 0xFF
-    out[o + 1] = (value >> 8) & 0xFF
-    out[o + 2] = (value >> 16) & 0xFF
-    out[o + 3] = (value >> 24) & 0xFF
-
-
-def _put64(out, o, value):
-    """Write 64 bits, little-endian."""
-    if not cython.compiled:
-        _check_width(value, 64)
-    _put32(out, o, value & 0xFFFFFFFF)
-    _put32(out, o + 4, value >> 32)
+def _pair(low, high):
+    """Two numbers of 32 bits as one of 64; OverflowError for one that has more."""
+    upper: cython.ulonglong = high
+    if not cython.compiled and not (0 <= low < 1 << 32 and 0 <= high < 1 << 32):
+        raise OverflowError(f"{low} or {high} does not fit 32 bits")
+    return upper << 32 | low

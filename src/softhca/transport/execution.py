@@ -53,6 +53,8 @@ _LAST = cython.declare(cython.uint, opcodes.LAST)
 _ONLY = cython.declare(cython.uint, opcodes.ONLY)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EACCES = cython.declare(cython.int, 13)
 _EAGAIN = cython.declare(cython.int, 11)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
@@ -172,7 +174,7 @@ class MessageReceiver(ReceiveQueue):
             ):
                 return _ACCESS
             result = self.region.write(
-                (self.va + self.received_bytes) & 0xFFFFFFFFFFFFFFFF,
+                (self.va + self.received_bytes) & _MASK64,
                 arrival.address + view.payload,
                 view.payload_bytes,
             )
@@ -240,7 +242,7 @@ class MessageReceiver(ReceiveQueue):
             0,
             opcode,
             flags,
-            self.received_bytes & 0xFFFFFFFF,
+            self.received_bytes & _WORD,
             imm_or_key,
             self.qp.dest_qp,
             view.solicited,

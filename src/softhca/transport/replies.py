@@ -46,6 +46,7 @@ _RESPONSE_FIRST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_FIRS
 _RESPONSE_MIDDLE = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_MIDDLE)
 _RESPONSE_LAST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_LAST)
 _RESPONSE_ONLY = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_ONLY)
+_MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EACCES = cython.declare(cython.int, 13)
 _EAGAIN = cython.declare(cython.int, 11)
 _ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
@@ -188,7 +189,7 @@ class ReplyingReceiver(MessageReceiver):
             o = put_aeth(self.writer.burst.data, o, self.credit_code(), resource.msn)
         if n:
             result = resource.region.read(
-                (resource.va + offset) & 0xFFFFFFFFFFFFFFFF, self.writer.burst.address + o, n
+                (resource.va + offset) & _MASK64, self.writer.burst.address + o, n
             )
             if result:
                 return result

@@ -47,6 +47,7 @@ _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
 _ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
 _ACK_REQUEST_BIT = cython.declare(cython.uint, bth.ACK_REQUEST_BIT)
+_MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EAGAIN = cython.declare(cython.int, 11)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
 _RDMA_WRITE = cython.declare(cython.uint, WR_RDMA_WRITE)
@@ -318,7 +319,7 @@ class PacketWriter:
         o = put_reth(
             self.burst.data,
             o,
-            (request.work.remote_va + offset) & 0xFFFFFFFFFFFFFFFF,
+            (request.work.remote_va + offset) & _MASK64,
             request.work.rkey,
             n if n < most else most,
         )

@@ -14,6 +14,7 @@ from softhca.transport.services import operation_mask
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _OPCODES = cython.declare(tuple, COMPLETION_OPCODES)
 
 
@@ -99,7 +100,7 @@ class SendQueue(Half):
             opcode,
             0,
             self.qp.number,
-            request.length_bytes & 0xFFFFFFFF,
+            request.length_bytes & _WORD,
             0,
             self.qp.dest_qp,
             0,

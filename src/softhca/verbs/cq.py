@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.base import PyverbsObject, Resource, put_aside, rdma_error, reap, require, translated
@@ -99,7 +99,7 @@ class _CompletionQueue(Resource):
         self._driver = context.driver
         with translated("Failed to create a CQ"):
             self._handle = self._driver.create_cq(cqe, channel.token if channel is not None else None)
-        self._poll: Callable[[int], list[Completion]] = self._handle.poll
+        self._poll: Callable[..., list[Any]] = self._handle.poll
         self.context = context
         self._channel = channel
         self.num_events = 0
@@ -150,7 +150,7 @@ class _CompletionQueue(Resource):
         self.num_events -= num_events
 
 
-def _closed_poll(count: int) -> NoReturn:
+def _closed_poll(*arguments: object) -> NoReturn:
     raise PyverbsUserError("This CQ is closed")
 
 
@@ -177,30 +177,13 @@ class CQ(_CompletionQueue):
         if put_aside:
             reap()
         try:
-            taken = self._poll(num_entries)
+            taken = self._poll(num_entries, WC)
         except DriverError as error:
             raise rdma_error("Failed to poll CQ", error) from error
-        if not taken:
-            return 0, []
-        wcs = [
-            WC(
-                c.wr_id,
-                c.status,
-                c.opcode,
-                c.vendor_err,
-                c.byte_len,
-                c.qp_num,
-                c.src_qp,
-                htonl(c.imm_data) if c.wc_flags & _WITH_IMM else c.imm_data,
-                c.wc_flags,
-                c.pkey_index,
-                c.slid,
-                c.sl,
-                c.dlid_path_bits,
-            )
-            for c in taken
-        ]
-        return len(wcs), wcs
+        for wc in taken:
+            if wc.wc_flags & _WITH_IMM:
+                wc.imm_data = htonl(wc.imm_data)
+        return len(taken), taken
 
     def __str__(self) -> str:
         return "CQ\n" + lines({"Handle": self.number, "CQEs": self.cqe})

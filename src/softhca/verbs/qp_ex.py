@@ -4,6 +4,7 @@ import errno
 from collections.abc import Sequence
 
 from softhca.driver.errors import DriverError
+from softhca.driver.work_requests import Element
 from softhca.verbs.addr import AH
 from softhca.verbs.base import PyverbsObject, rdma_error, require
 from softhca.verbs.device import Context
@@ -15,7 +16,7 @@ from softhca.verbs.qp_attributes import QPAttr, QPInitAttr, QPInitAttrEx
 from softhca.verbs.queue_enums import ibv_qp_create_send_ops_flags as ops
 from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_wr_opcode
 from softhca.verbs.queue_pair import INLINE, KNOWN_FLAGS, QP
-from softhca.verbs.wr import MISFITS, SGE, Element
+from softhca.verbs.wr import MISFITS, SGE
 
 _SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 _OPERATIONS = {

@@ -9,7 +9,6 @@ from softhca.verbs.base import Resource, inc_rkey, put_aside, rdma_error, reap, 
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
 from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
-from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.mr import MW, MWBind
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -23,7 +22,7 @@ from softhca.verbs.queue_enums import (
     ibv_wr_opcode,
 )
 from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
-from softhca.verbs.wr import MISFITS, Element, RecvWR, SendWR
+from softhca.verbs.wr import MISFITS, RecvWR, SendWR
 
 if TYPE_CHECKING:
     from softhca.driver.device import QpHandle
@@ -130,7 +129,8 @@ class QP(Resource):
             )
         self.pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
-        self._post_recv: Callable[..., object] = self._handle.post_recv
+        self._post_chain: Callable[[SendWR], object] = self._handle.post_chain
+        self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives
         self._ring: Callable[[], object] = self._handle.ring
         self._queues = (scq, rcq, srq)
         self._sq_sig_all = init_attr.sq_sig_all
@@ -151,7 +151,7 @@ class QP(Resource):
         self._handle.destroy()
 
     def _released(self) -> None:
-        self._post_send = self._post_recv = self._ring = _closed
+        self._post_send = self._post_chain = self._post_receives = self._ring = _closed
 
     @property
     def handle(self) -> "QpHandle":
@@ -228,40 +228,14 @@ class QP(Resource):
         """
         if not isinstance(wr, SendWR):
             raise PyverbsUserError(f"wr must be SendWR, not {type(wr).__name__}")
-        post = self._post_send
-        current: SendWR | None = wr
         try:
-            while current is not None:
-                flags = current.send_flags
-                if flags & ~KNOWN_FLAGS:
-                    raise DriverError(errno.EINVAL, f"send flags {flags:#x}")
-                sges = current.sges
-                ah = current.ah
-                post(
-                    current.opcode,
-                    flags,
-                    current.immediate,
-                    current.wr_id,
-                    current.remote_addr,
-                    current.remote_rkey,
-                    current.compare_add,
-                    current.swap,
-                    0 if ah is None else ah.number,
-                    current.remote_qpn,
-                    current.remote_qkey,
-                    sges,
-                    gather(sges) if flags & INLINE else None,
-                )
-                current = current._next
+            self._post_chain(wr)
         except DriverError as error:
-            if bad_wr is not None and current is not None:
-                bad_wr.become(current)
+            if bad_wr is not None:
+                bad_wr.become(getattr(error, "request", wr))
             raise rdma_error("Failed to post send", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post send: {error}") from error
-        finally:
-            if current is not wr:
-                self._ring()
         if put_aside:
             reap()
 
@@ -271,15 +245,11 @@ class QP(Resource):
         """
         if not isinstance(wr, RecvWR):
             raise PyverbsUserError(f"wr must be RecvWR, not {type(wr).__name__}")
-        post = self._post_recv
-        current: RecvWR | None = wr
         try:
-            while current is not None:
-                post(current.wr_id, current.sges)
-                current = current._next
+            self._post_receives(wr)
         except DriverError as error:
-            if bad_wr is not None and current is not None:
-                bad_wr.become(current)
+            if bad_wr is not None:
+                bad_wr.become(getattr(error, "request", wr))
             raise rdma_error("Failed to post recv", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post recv: {error}") from error
@@ -331,13 +301,6 @@ class QP(Resource):
                 "  state": qp_state_to_str(self._state),
             }
         )
-
-
-def gather(sges: tuple[Element, ...]) -> bytes:
-    """The bytes that inline data is made of."""
-    if len(sges) == 1:
-        return read_bytes(sges[0][0], sges[0][1])
-    return b"".join([read_bytes(address, length) for address, length, _ in sges])
 
 
 def _create_flags(attr: QPInitAttr) -> int:

@@ -132,7 +132,7 @@ class SRQ(Resource):
         try:
             while current is not None:
                 post(current.wr_id, current.sges)
-                current = current._next
+                current = current.following
         except DriverError as error:
             if bad_wr is not None and current is not None:
                 bad_wr.become(current)

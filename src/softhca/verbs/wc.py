@@ -1,5 +1,6 @@
 """Work completions, and text for their numbers."""
 
+from softhca.driver.work_requests import Completion
 from softhca.verbs.base import PyverbsObject
 from softhca.verbs.queue_enums import ibv_create_cq_wc_flags, ibv_wc_flags
 from softhca.verbs.utils import flags_text, lines
@@ -48,28 +49,14 @@ _FLAGS: dict[int, str] = {int(each): str(each.name) for each in ibv_wc_flags}
 _CREATION: dict[int, str] = {int(each): str(each.name) for each in ibv_create_cq_wc_flags}
 
 
-class WC(PyverbsObject):
+class WC(PyverbsObject, Completion):
     """A work completion (``ibv_wc``).
 
     After an error only ``wr_id``, ``status``, ``qp_num`` and ``vendor_err`` count.  ``imm_data`` is the
     immediate in network byte order, or the invalidated key in host order, as ``wc_flags`` says.
     """
 
-    __slots__ = (
-        "byte_len",
-        "dlid_path_bits",
-        "imm_data",
-        "opcode",
-        "pkey_index",
-        "qp_num",
-        "sl",
-        "slid",
-        "src_qp",
-        "status",
-        "vendor_err",
-        "wc_flags",
-        "wr_id",
-    )
+    __slots__ = ()
 
     def __init__(
         self,

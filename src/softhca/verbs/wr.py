@@ -4,21 +4,19 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from softhca.driver.work_requests import Element, ReceiveRequest, SendRequest, WorkRequest
 from softhca.queues.wqe import REG_MR
 from softhca.verbs.base import PyverbsCM, inc_rkey, require
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
-from softhca.verbs.utils import flags_text, htonl, lines
+from softhca.verbs.utils import flags_text, lines
 from softhca.wire.raw import RAW_IPV6
 
 if TYPE_CHECKING:
     from softhca.verbs.addr import AH
     from softhca.verbs.fast_registration import FastMR, Piece
     from softhca.verbs.mr import MW, MWBindInfo
-
-Element = tuple[int, int, int]
-"""Address, length in bytes, L_Key."""
 
 MISFITS = (OverflowError, TypeError, struct.error)
 """How a number that does not fit its field of a work request shows itself."""
@@ -32,9 +30,6 @@ _WITHOUT_DATA = frozenset(
         ibv_wr_opcode.IBV_WR_SEND_WITH_INV,
         REG_MR,
     )
-)
-_WITH_IMMEDIATE = frozenset(
-    (int(ibv_wr_opcode.IBV_WR_SEND_WITH_IMM), int(ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM))
 )
 _FLAG_NAMES: dict[int, str] = {int(each): str(each.name) for each in ibv_send_flags}
 
@@ -57,18 +52,14 @@ class SGE(PyverbsCM):
         return lines({"Address": hex(self.addr), "Length": self.length, "Key": hex(self.lkey)})
 
 
-class _WorkRequest(PyverbsCM):
+class _WorkRequest(PyverbsCM, WorkRequest):
     """What send and receive requests share.
 
     The elements are copied when the request is made: changing an `SGE` later changes nothing.  ``sges`` is
-    the tuple that goes to the driver.
+    the tuple that goes to the driver, whose `SendRequest` and `ReceiveRequest` keep all values.
     """
 
-    __slots__ = ("_all", "_next", "sges", "wr_id")
-    _all: tuple[Element, ...]
-    _next: "_WorkRequest | None"
-    sges: tuple[Element, ...]
-    wr_id: int
+    __slots__ = ()
 
     def _init(self, wr_id: int, num_sge: int, sg: Sequence[SGE] | None) -> None:
         elements = _elements(sg)
@@ -109,14 +100,13 @@ def _check_chain(request: _WorkRequest, following: _WorkRequest | None) -> None:
     while link is not None:
         if link is request:
             raise PyverbsUserError("The work requests would form a ring")
-        link = link._next
+        link = link.following
 
 
-class RecvWR(_WorkRequest):
+class RecvWR(_WorkRequest, ReceiveRequest):
     """A receive work request: where the next message goes."""
 
     __slots__ = ()
-    _next: "RecvWR | None"
 
     def __init__(
         self,
@@ -126,47 +116,36 @@ class RecvWR(_WorkRequest):
         next_wr: "RecvWR | None" = None,
     ) -> None:
         self._init(wr_id, num_sge, sg)
-        self._next = next_wr
+        self.following = next_wr
 
     @property
     def next_wr(self) -> "RecvWR | None":
         """The next request of the chain."""
-        return self._next
+        following: RecvWR | None = self.following
+        return following
 
     @next_wr.setter
     def next_wr(self, val: "RecvWR | None") -> None:
         _check_chain(self, val)
-        self._next = val
+        self.following = val
 
     def become(self, other: "RecvWR") -> None:
         """Take all values of ``other``."""
-        for name in _WorkRequest.__slots__:
+        for name in WorkRequest.__slots__:
             setattr(self, name, getattr(other, name))
 
     def __str__(self) -> str:
         return lines({"WR ID": self.wr_id, "Num SGE": self.num_sge})
 
 
-class SendWR(_WorkRequest):
+class SendWR(_WorkRequest, SendRequest):
     """A send work request.
 
     ``imm_data`` is in network byte order (``socket.htonl``), as in libibverbs; for the operations with
     invalidate it is the key, in host order.
     """
 
-    __slots__ = (
-        "ah",
-        "compare_add",
-        "imm_data",
-        "opcode",
-        "remote_addr",
-        "remote_qkey",
-        "remote_qpn",
-        "remote_rkey",
-        "send_flags",
-        "swap",
-    )
-    _next: "SendWR | None"
+    __slots__ = ()
 
     def __init__(
         self,
@@ -181,7 +160,7 @@ class SendWR(_WorkRequest):
         if (num_sge < 1 or sg is None) and opcode not in _WITHOUT_DATA:
             raise PyverbsUserError("A WR needs at least one SGE")
         self._init(wr_id, num_sge, sg)
-        self._next = next_wr
+        self.following = next_wr
         self.opcode = int(opcode)
         self.imm_data = imm_data
         self.send_flags = int(send_flags)
@@ -192,17 +171,13 @@ class SendWR(_WorkRequest):
     @property
     def next_wr(self) -> "SendWR | None":
         """The next request of the chain."""
-        return self._next
+        following: SendWR | None = self.following
+        return following
 
     @next_wr.setter
     def next_wr(self, val: "SendWR | None") -> None:
         _check_chain(self, val)
-        self._next = val
-
-    @property
-    def immediate(self) -> int:
-        """What goes into the packet as a number: the immediate in host order, or the key to invalidate."""
-        return htonl(self.imm_data) if self.opcode in _WITH_IMMEDIATE else self.imm_data
+        self.following = val
 
     @property
     def rdma_remote_addr(self) -> int:
@@ -274,7 +249,7 @@ class SendWR(_WorkRequest):
 
     def become(self, other: "SendWR") -> None:
         """Take all values of ``other``."""
-        for name in _WorkRequest.__slots__ + SendWR.__slots__:
+        for name in WorkRequest.__slots__ + SendRequest.__slots__:
             setattr(self, name, getattr(other, name))
 
     def __str__(self) -> str:

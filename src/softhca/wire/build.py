@@ -8,6 +8,8 @@ import cython
 
 from softhca.wire.opcodes import OPCODES
 
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+
 
 def put16(data, o, value):
     """Big-endian 16 bits."""
@@ -35,8 +37,8 @@ def put32(data, o, value):
 
 def put64(data, o, value):
     """Big-endian 64 bits."""
-    put32(data, o, (value >> 32) & 0xFFFFFFFF)
-    return put32(data, o + 4, value & 0xFFFFFFFF)
+    put32(data, o, (value >> 32) & _WORD)
+    return put32(data, o + 4, value & _WORD)
 
 
 def put_bth(data, o, opcode, solicited, pad, pkey, dest_qp, ack_request, psn, congestion=0, reserved7=0):

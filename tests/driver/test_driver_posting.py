@@ -1,0 +1,244 @@
+"""Chains of work requests from verbs objects to entries in a ring, and completions from a ring to objects."""
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.driver.cq import Completion
+from softhca.driver.errors import DriverError
+from softhca.driver.polling import CompletionPoller
+from softhca.driver.posting import ReceivePoster, SendPoster, swapped
+from softhca.machine.primitives import address_of, store64
+from softhca.memory.host import HostMemory
+from softhca.queues import wqe
+from softhca.queues.completion import CompletionQueue, pages_for
+from softhca.queues.cqe import CQE_BYTES
+from softhca.queues.ring import RingConsumer, RingLayout, plan
+from softhca.verbs import enums as e
+from softhca.verbs.wc import WC
+from softhca.verbs.wr import SGE, RecvWR, SendWR
+
+MEMORY = HostMemory(1 << 26)
+
+
+def layout_of(entries, body_bytes):
+    layout = RingLayout.over(
+        MEMORY.allocate(plan(entries, body_bytes)), MEMORY.address_map, entries, body_bytes
+    )
+    layout.clear()
+    return layout
+
+
+class Sends:
+    """A poster, and what an adapter would take out of its ring."""
+
+    def __init__(self, entries=8, max_sge=2, inline_bytes=32):
+        layout = layout_of(entries, entries * wqe.send_bytes(max_sge, inline_bytes))
+        self.poster = SendPoster(layout, entries, max_sge, inline_bytes)
+        self.consumer = RingConsumer(layout)
+        self.work = wqe.SendWork(max_sge, inline_bytes)
+
+    def take(self):
+        """The next entry, decoded; None for none."""
+        return self.work if self.work.fetch(self.consumer) > 0 else None
+
+
+def request(wr_id=1, following=None, **values):
+    made = SendWR(wr_id, num_sge=1, sg=[SGE(0x1000, 8, 5)], next_wr=following)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_every_value_of_a_request_arrives_in_the_ring():
+    sends = Sends()
+    wr = SendWR(
+        7, e.IBV_WR_SEND_WITH_IMM, 2, 0x04030201, [SGE(1 << 40, 2, 3), SGE(4, 5, 6)],
+        e.IBV_SEND_FENCE | e.IBV_SEND_SOLICITED,
+    )  # fmt: skip
+    wr.remote_addr, wr.remote_rkey, wr.compare_add, wr.swap = 1 << 63, 10, 1 << 62, 1 << 61
+    wr.ah, wr.remote_qpn, wr.remote_qkey = SimpleNamespace(number=14), 8, 9
+    assert sends.poster.post_chain(wr) == 0
+    work = sends.take()
+    assert (work.opcode, work.flags, work.wr_id) == (wqe.SEND_WITH_IMM, wqe.FENCE | wqe.SOLICITED, 7)
+    assert work.imm_or_key == 0x01020304, "network byte order outside, a number inside"
+    assert (work.remote_va, work.rkey, work.compare_add, work.swap) == (1 << 63, 10, 1 << 62, 1 << 61)
+    assert (work.ah, work.remote_qpn, work.remote_qkey) == (14, 8, 9)
+    assert list(zip(work.sge_va, work.sge_length, work.sge_key, strict=True)) == [(1 << 40, 2, 3), (4, 5, 6)]
+
+
+def test_a_key_that_is_not_an_immediate_keeps_its_order():
+    sends = Sends()
+    sends.poster.post_chain(SendWR(opcode=e.IBV_WR_SEND_WITH_INV, imm_data=0x01020304))
+    assert sends.take().imm_or_key == 0x01020304
+
+
+def test_a_chain_is_taken_whole_and_in_order():
+    sends = Sends()
+    assert sends.poster.post_chain(request(1, request(2, request(3)))) == 0
+    assert (sends.poster.written, sends.poster.request) == (3, None)
+    assert [sends.take().wr_id for _ in range(3)] == [1, 2, 3]
+    assert sends.take() is None
+
+
+@pytest.mark.parametrize("values", [{"send_flags": 16}, {"opcode": 10}, {"sg_list": [SGE(1, 1, 1)] * 3}])
+def test_the_first_that_is_refused_ends_a_chain(values):
+    sends = Sends()
+    bad = request(2, request(3), **values)
+    assert sends.poster.post_chain(request(1, bad)) == errno.EINVAL
+    assert sends.poster.request is bad
+    assert sends.poster.written == 1
+    assert sends.take().wr_id == 1
+    assert sends.take() is None
+
+
+def test_a_full_queue_refuses_the_one_that_does_not_fit():
+    sends = Sends(entries=2)
+    bad = request(3)
+    assert sends.poster.post_chain(request(1, request(2, bad))) == errno.ENOMEM
+    assert (sends.poster.request, sends.poster.written) == (bad, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("wr_id", -1), ("remote_addr", 1 << 64), ("remote_rkey", 1 << 32), ("imm_data", 1 << 32), ("swap", -1)],
+)
+@pytest.mark.parametrize("opcode", [e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM])
+def test_a_value_that_its_field_cannot_hold_is_an_overflow_and_writes_nothing(name, value, opcode):
+    sends = Sends()
+    bad = request(2, opcode=opcode)
+    setattr(bad, name, value)
+    with pytest.raises(OverflowError):
+        sends.poster.post_chain(request(1, bad))
+    assert (sends.poster.request, sends.poster.written) == (bad, 1)
+    sends.take()
+    assert sends.take() is None
+
+
+def test_inline_data_is_taken_when_it_is_posted():
+    sends, memory = Sends(), bytearray(b"0123456789")
+    base = address_of(memory)
+    wr = SendWR(num_sge=2, sg=[SGE(base + 8, 2, 0), SGE(base, 1, 0)], send_flags=e.IBV_SEND_INLINE)
+    assert sends.poster.post_chain(wr) == 0
+    memory[:] = bytes(10)
+    work = sends.take()
+    assert bytes(work.buffer[work.inline_offset : work.inline_offset + work.inline_bytes]) == b"890"
+    wr.sg_list = [SGE(base, 33, 0)]
+    assert sends.poster.post_chain(wr) == errno.EINVAL
+
+
+def test_receives_go_in_chains():
+    layout = layout_of(2, 2 * wqe.receive_bytes(1))
+    poster, consumer, work = ReceivePoster(layout, 2, 1), RingConsumer(layout), wqe.ReceiveWork(1)
+    bad = RecvWR(3)
+    assert poster.post_chain(RecvWR(1, 1, [SGE(5, 6, 7)], RecvWR(2, next_wr=bad))) == errno.ENOMEM
+    assert (poster.request, poster.written) == (bad, 2)
+    assert work.fetch(consumer) > 0
+    assert (work.wr_id, work.sge_va[0], work.sge_length[0], work.sge_key[0]) == (1, 5, 6, 7)
+    assert work.fetch(consumer) > 0
+    assert (work.wr_id, work.num_sge) == (2, 0)
+
+
+def test_numbers_are_swapped_whole():
+    assert swapped(0x01020304) == 0x04030201
+    assert swapped(0xFF000000) == 0xFF
+    with pytest.raises(OverflowError):
+        swapped(1 << 32)
+
+
+class Polled:
+    """A completion queue with its poller; ``on_progress`` stands for the engine."""
+
+    def __init__(self, entries=4):
+        layout = layout_of(entries, entries * CQE_BYTES)
+        assert pages_for(entries) == plan(entries, entries * CQE_BYTES)
+        self.queue = CompletionQueue(1, layout, self)
+        self.failed, self.progressed, self.locked = [], 0, 0
+        self.on_progress = lambda: None
+        self.session = SimpleNamespace(dead="")
+        self.poller = CompletionPoller(layout, self.session, self.progress, self.failed.append, self)
+        self.layout = layout
+
+    def __enter__(self):
+        self.locked += 1
+
+    def __exit__(self, *error):
+        self.locked -= 1
+
+    def overflow(self, queue):
+        pass
+
+    def progress(self):
+        assert not self.locked
+        self.progressed += 1
+        self.on_progress()
+
+    def post(self, wr_id, status=0, qp_num=5):
+        self.queue.post(wr_id, status, 1, 2, qp_num, 3, 4, 6, 7, 8, 9, 10, 11, 12)
+
+
+FIELDS = {
+    "wr_id": 1 << 63, "status": 0, "opcode": 1, "wc_flags": 2, "qp_num": 5, "byte_len": 3, "imm_data": 4,
+    "src_qp": 6, "vendor_err": 7, "pkey_index": 8, "sl": 9, "slid": 10, "dlid_path_bits": 11,
+    "timestamp_ns": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Completion, WC])
+def test_completions_are_objects_of_the_kind_that_is_asked_for(kind):
+    polled = Polled()
+    polled.post(1 << 63)
+    (completion,) = polled.poller.poll(9, kind)
+    assert type(completion) is kind
+    assert {name: getattr(completion, name) for name in FIELDS} == FIELDS
+    assert polled.progressed == 0
+
+
+def test_the_engine_is_driven_once_when_there_is_nothing():
+    polled = Polled()
+    assert polled.poller.poll(1) == []
+    assert polled.progressed == 1
+    polled.on_progress = lambda: [polled.post(number) for number in (1, 2, 3)]
+    assert [each.wr_id for each in polled.poller.poll(2)] == [1, 2]
+    assert [each.wr_id for each in polled.poller.poll(2)] == [3]
+    assert polled.progressed == 2
+
+
+def test_a_poll_makes_room_for_more():
+    polled = Polled(2)
+    for number in range(0, 20, 2):
+        polled.post(number)
+        polled.post(number + 1)
+        assert [each.wr_id for each in polled.poller.poll(5)] == [number, number + 1]
+    assert not polled.queue.overflowed
+
+
+def test_a_completion_in_error_tells_of_its_queue_pair():
+    polled = Polled()
+    polled.post(1)
+    polled.post(2, status=5, qp_num=77)
+    assert [each.status for each in polled.poller.poll(5)] == [0, 5]
+    assert polled.failed == [77]
+
+
+def test_what_the_adapter_cannot_have_written_is_an_error_behind_what_it_has():
+    polled = Polled()
+    polled.post(1)
+    polled.post(2)
+    store64(polled.layout.reference(1), 49 << 32)
+    assert [each.wr_id for each in polled.poller.poll(5)] == [1]
+    with pytest.raises(DriverError) as caught:
+        polled.poller.poll(5)
+    assert caught.value.errno == errno.EIO
+
+
+def test_a_dead_session_is_asked_why():
+    polled = Polled()
+
+    def check():
+        raise DriverError(errno.EIO, "gone")
+
+    polled.session.dead, polled.session.check = "gone", check
+    with pytest.raises(DriverError, match="gone"):
+        polled.poller.poll(1)
