@@ -1,8 +1,9 @@
 """``softhca perf``: perftest's tests by perftest's names, able to talk to perftest's programs.
 
-Bandwidth tests keep 128 work requests posted, in chains of 16; their ``latency_us`` is the time from the
-posting of a chain to its completion.  Latency tests have one operation under way.  As in perftest the
-client measures.  Mailbox tests send messages through `softhca.mailbox`; no perftest program knows them.
+Bandwidth tests keep 128 work requests posted, in chains of 16 (``--post-list``: of others, and four chains
+posted at least); their ``latency_us`` is the time from the posting of a chain to its completion.  Latency
+tests have one operation under way.  As in perftest the client measures.  Mailbox tests send messages through
+`softhca.mailbox`; no perftest program knows them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from softhca.cli.figures import compiled, latency_us
 from softhca.cli.perf_bandwidth import BandwidthClient, Measured, Receiver, serve
 from softhca.cli.perf_latency import LatencyEnd
 from softhca.cli.perf_plan import (
+    BATCH,
     MAX_INLINE_BYTES,
     MOST_QUEUE_PAIRS,
     READS,
@@ -79,11 +81,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-t",
         "--tx-depth",
-        type=number(1, TRANSMIT_DEPTH),
+        type=number(1, 1024),
         default=0,
         metavar="N",
         help=f"work requests posted at a time in bandwidth tests (default {TRANSMIT_DEPTH}); with 1 the "
         "latency that is printed is that of one request, from before it is posted to its completion",
+    )
+    parser.add_argument(
+        "--post-list",
+        type=number(1, 256),
+        default=BATCH,
+        metavar="N",
+        help="bw: work requests posted together, of which the last is signaled (default %(default)s)",
     )
     parser.add_argument(
         "--target",
@@ -129,6 +138,8 @@ def peer_arguments(args: argparse.Namespace, plan: Plan) -> list[str]:
         plan.target,
         "--hash",
         plan.algorithm,
+        "--post-list",
+        str(plan.post_list),
         "--link",
         args.link,
         "-l",

@@ -2,7 +2,9 @@
 
 Writes and sends go to and fro, and half of a round trip is a sample; reads and atomics are answered by the
 peer's adapter, and the whole of their time is one.  As in perftest's programs the server of ``write-lat``
-begins, and both ends find a message by its last byte, which counts; in ``send-lat`` the client begins.
+begins, and both ends find a message by its last byte, which counts; in ``send-lat`` the client begins, one
+send of 32 is signaled, for the answer says that it has come, and a receive is posted anew behind the answer
+to its message.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from softhca.cli.errors import CommandError
 from softhca.cli.perf_bandwidth import Measured, operation
-from softhca.cli.perf_plan import RECEIVE_DEPTH, Plan
+from softhca.cli.perf_plan import RECEIVE_DEPTH, SIGNAL_EVERY, Plan
 
 if TYPE_CHECKING:
     from softhca.cli.control import ControlConnection
@@ -40,6 +42,8 @@ class LatencyEnd:
         self.client = client
         self.qp = endpoint.links[0].qp
         self.request = operation(endpoint, plan, 0, keys, wr_id=0, signaled=True)
+        self.quiet = operation(endpoint, plan, 0, keys, wr_id=0, signaled=False)
+        self.owed = 0
         memory = memoryview(endpoint.memory)
         self.sent = memory[endpoint.send_area() :][: plan.size_bytes]
         self.landing = memory[endpoint.receive_area() :][: plan.size_bytes]
@@ -102,18 +106,29 @@ class LatencyEnd:
         if begins or self.plan.seconds:
             # The last answer: whoever closes now leaves no message of its peer's without an acknowledgement.
             self._await_message(done if begins else done + 1)
+            self._post_owed()
         return Measured(done, max(time.perf_counter_ns() - begin_ns, 1), samples_ns)
 
     def _send(self, number: int) -> None:
         self.sent[-1] = number & 0xFF
-        self.qp.post_send(self.request)
-        self.endpoint.wait(self.endpoint.send_cq)
+        if self.plan.verb == "send" and number % SIGNAL_EVERY:
+            self.qp.post_send(self.quiet)
+        else:
+            self.qp.post_send(self.request)
+            self.endpoint.wait(self.endpoint.send_cq)
+        self._post_owed()
+
+    def _post_owed(self) -> None:
+        """A new receive for each that was used."""
+        for _ in range(self.owed):
+            self.qp.post_recv(self.receive)
+        self.owed = 0
 
     def _await_message(self, number: int) -> None:
         """Wait for the peer's message ``number``.  Raises :class:`Finished` when the client has ended
         instead.
         """
-        silent_s = time.monotonic() + self.endpoint.needs.silence_s
+        silent_s = 0.0
         while True:
             for _ in range(_POLLS_A_LOOK):
                 if self._has_come(number):
@@ -124,6 +139,7 @@ class LatencyEnd:
                 if self.client:
                     raise CommandError("the server ended the test")
                 raise Finished
+            silent_s = silent_s or time.monotonic() + self.endpoint.needs.silence_s
             self.endpoint.check_silence(silent_s)
 
     def _has_come(self, number: int) -> bool:
@@ -136,5 +152,5 @@ class LatencyEnd:
         if count:
             if completions[0].status:
                 raise CommandError(f"a receive completed with status {completions[0].status}")
-            self.qp.post_recv(self.receive)
+            self.owed += 1
         return bool(count)

@@ -23,6 +23,8 @@ WRITE_BANDWIDTH_ITERATIONS = 5000
 TRANSMIT_DEPTH = 128
 RECEIVE_DEPTH = 512
 BATCH = 16
+LISTS = 4
+SIGNAL_EVERY = 32
 READS = 16
 MOST_QUEUE_PAIRS = 16_384
 MOST_POSTED = 16_384
@@ -44,6 +46,7 @@ class Plan:
     target: str = "poll"
     algorithm: str = "xxh3-128"
     tx_depth: int = 0
+    post_list: int = BATCH
 
     @property
     def test(self) -> str:
@@ -59,17 +62,19 @@ class Plan:
     def depth(self) -> int:
         """How many work requests a queue pair keeps posted; with many queue pairs fewer, a batch at least."""
         if self.kind != "bw":
-            return 1
+            return SIGNAL_EVERY
         if self.tx_depth:
             return self.tx_depth
-        return max(BATCH, min(TRANSMIT_DEPTH, MOST_POSTED // self.queue_pairs // BATCH * BATCH))
+        batch = self.post_list
+        wanted = max(TRANSMIT_DEPTH, LISTS * batch)
+        return max(batch, min(wanted, MOST_POSTED // self.queue_pairs) // batch * batch)
 
     @property
     def receive_depth(self) -> int:
         """How many receives a queue pair keeps posted, where it receives: four times what is sent."""
         if self.kind != "bw":
             return RECEIVE_DEPTH
-        return max(BATCH, RECEIVE_DEPTH // TRANSMIT_DEPTH * self.depth)
+        return -(-RECEIVE_DEPTH // TRANSMIT_DEPTH * self.depth // BATCH) * BATCH
 
     @property
     def areas(self) -> int:
@@ -79,7 +84,7 @@ class Plan:
     @property
     def batch(self) -> int:
         """How many work requests are posted, and completed, together."""
-        return min(BATCH, self.depth)
+        return min(self.post_list, self.depth) if self.kind == "bw" else 1
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -115,4 +120,5 @@ def plan_of(args: argparse.Namespace) -> Plan:
         args.target,
         args.hash,
         args.tx_depth,
+        args.post_list,
     )

@@ -14,7 +14,7 @@ from softhca.driver.errors import DriverError, PostError, refusal
 from softhca.driver.posting import ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
-from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.driver.work_requests import ReceiveRequest, SendRequest, WorkRequest
 from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
@@ -228,16 +228,12 @@ class QpHandle:
             self._session.check()
         if not _MAY_SEND[self.state]:
             raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
-        poster, written = self._send, 0
+        written = 0
         try:
-            with self._send_lock:
+            with self._lock:
+                poster = self._send
                 try:
-                    code = poster.post_chain(first)
-                    if code:
-                        raise PostError(code, poster.refused, poster.request)
-                except (OverflowError, TypeError, ValueError) as error:
-                    reason = f"malformed work request: {error}"
-                    raise PostError(errno.EINVAL, reason, poster.request) from None
+                    _post(poster, first)
                 finally:
                     written = poster.written
         finally:
@@ -255,14 +251,9 @@ class QpHandle:
         if not _MAY_RECEIVE[self.state]:
             raise PostError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}", first)
         try:
-            with self._receive_lock:
+            with self._lock:
                 try:
-                    code = poster.post_chain(first)
-                    if code:
-                        raise PostError(code, poster.refused, poster.request)
-                except (OverflowError, TypeError, ValueError) as error:
-                    reason = f"malformed work request: {error}"
-                    raise PostError(errno.EINVAL, reason, poster.request) from None
+                    _post(poster, first)
                 finally:
                     written = poster.written
         finally:
@@ -310,3 +301,13 @@ class QpHandle:
         self._driver.events.sort()
         self._driver.events.forget(control.QP_EVENTS, self.number)
         self._free()
+
+
+def _post(poster: Any, first: WorkRequest) -> None:
+    """Write a chain; PostError at the first that is refused."""
+    try:
+        code = poster.post_chain(first)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise PostError(errno.EINVAL, f"malformed work request: {error}", poster.request) from None
+    if code:
+        raise PostError(code, poster.refused, poster.request)

@@ -25,6 +25,8 @@ cdef class EngineLoop:
     cdef public unsigned long long tell_ns
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns
+    cdef object take
+    cdef object give
     cdef object acquire
     cdef object release
 

@@ -47,6 +47,10 @@ TELL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 LOOK_NS = cython.declare(cython.ulonglong, 100_000)
 """How often an engine that is driven looks at its neighbours on this host."""
 
+LONE_BYTES = cython.declare(cython.uint, 1024)
+"""A single packet up to this length, after a pause, is answered before another is looked for: that look would
+cost half as much as the answer, and who waits for the answer sends nothing else meanwhile."""
+
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
 PATIENCE = cython.declare(cython.uint, 4)
@@ -67,6 +71,8 @@ class EngineLoop:
         self.adapter = adapter
         adapter.notice = self.notice
         self.link = link
+        self.take = link.receive
+        self.give = link.send
         self.wake = wake
         self.clock = clock
         self.lock = threading.RLock()
@@ -104,10 +110,12 @@ class EngineLoop:
         _turn: cython.int
         self.rounds += 1
         for _turn in range(RECEIVE_BURSTS):
-            if not self.link.receive(arrival):
+            if not self.take(arrival):
                 break
             worked = True
             self.adapter.receive(PORT, arrival, now)
+            if self.idle and arrival.length <= arrival.stride and arrival.length <= LONE_BYTES:
+                break
         if self.adapter.counters.key_refusals != self.refusals:
             self.tell_refusals(now)
         self.adapter.expire(now)
@@ -139,7 +147,8 @@ class EngineLoop:
         for _turn in range(TRANSMIT_BURSTS):
             if not self.kept and not self.adapter.transmit(PORT, burst, now):
                 break
-            self.kept = self.link.send(burst) == AGAIN
+            result: cython.int = self.give(burst)
+            self.kept = result == AGAIN
             if self.kept:
                 break
             worked = True

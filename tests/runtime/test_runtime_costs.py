@@ -1,0 +1,210 @@
+"""What a message costs, counted: system calls, packets, acknowledgements, calls of Python functions.
+
+Two devices of this process over loopback sockets, both driven by this thread; nothing here is timed.
+"""
+
+import gc
+import sys
+import tracemalloc
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.machine.primitives import BODY
+from softhca.runtime import devices
+from softhca.verbs import enums as e
+from softhca.verbs.addr import GID, AHAttr, GlobalRoute
+from softhca.verbs.cq import CQ
+from softhca.verbs.device import Context
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from softhca.verbs.wr import SGE, RecvWR, SendWR
+
+RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+MIB = 1 << 20
+PMTU = 4096
+BURST_PACKETS = 15
+DEPTH = 128
+
+
+class End:
+    """A device with memory, queues and one RC queue pair."""
+
+    def __init__(self, name):
+        self.name = name
+        self.context = Context(name=name)
+        self.pd = PD(self.context)
+        self.cq, self.receive_cq = CQ(self.context, 2 * DEPTH), CQ(self.context, 2 * DEPTH)
+        self.mr = MR(self.pd, MIB, RIGHTS)
+        caps = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1)
+        init = QPInitAttr(e.IBV_QPT_RC, scq=self.cq, rcq=self.receive_cq, cap=caps, sq_sig_all=0)
+        self.qp = QP(self.pd, init)
+
+    def join(self, peer):
+        path = QPAttr(path_mtu=5)
+        path.dest_qp_num, path.qp_access_flags = peer.qp.qp_num, RIGHTS
+        path.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(GID(str(peer.context.query_gid(1, 0)))))
+        path.timeout, path.retry_cnt, path.rnr_retry = 0, 7, 7  # no time-out: nothing is sent twice here
+        path.max_rd_atomic = path.max_dest_rd_atomic = 16
+        self.qp.to_rts(path)
+
+    def chain(self, peer, opcode, size, count):
+        """``count`` requests, of which the last is signaled."""
+        chain = None
+        for position in range(count, 0, -1):
+            flags = e.IBV_SEND_SIGNALED if position == count else 0
+            element = SGE(self.mr.buf, size, self.mr.lkey)
+            chain = SendWR(position, opcode, 1, 0, [element], flags, chain)
+            chain.set_wr_rdma(peer.mr.rkey, peer.mr.buf)
+        return chain
+
+    def receives(self, size, count):
+        chain = None
+        for _ in range(count):
+            chain = RecvWR(0, 1, [SGE(self.mr.buf, size, self.mr.lkey)], chain)
+        return chain
+
+    def counted(self):
+        """What the link and the transport have counted so far."""
+        engine = devices.find(self.name).engine
+        link = engine.link
+        return SimpleNamespace(
+            calls=link.send_calls, datagrams=link.datagrams_sent, bytes=link.bytes_sent,
+            again=engine.adapter.counters.retransmissions,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def ends(loopback_address):
+    devices.add(f"cost0=udp:{loopback_address()},cost1=udp:{loopback_address()}")
+    left, right = End("cost0"), End("cost1")
+    left.join(right)
+    right.join(left)
+    yield left, right
+    for end in (left, right):
+        end.context.close()
+        devices.remove(end.name)
+
+
+def run(left, right, chain, completions=1):
+    """Post ``chain`` and drive both ends until it has completed."""
+    left.qp.post_send(chain)
+    for _ in range(100_000):
+        right.context.progress()
+        count, found = left.cq.poll(completions)
+        assert all(each.status == 0 for each in found)
+        completions -= count
+        if not completions:
+            return
+    raise AssertionError("nothing completes")
+
+
+def cost(left, right, chain):
+    """What both ends have sent for ``chain``."""
+    before = left.counted(), right.counted()
+    run(left, right, chain)
+    after = left.counted(), right.counted()
+    mine, theirs = (
+        SimpleNamespace(**{name: getattr(b, name) - getattr(a, name) for name in vars(a)})
+        for a, b in zip(before, after, strict=True)
+    )
+    assert mine.again == 0, "something was sent twice"
+    return mine, theirs
+
+
+def test_a_chain_of_small_writes_is_one_call_and_one_acknowledgement(ends):
+    left, right = ends
+    run(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 1))
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 64))
+    assert (mine.calls, mine.datagrams, mine.bytes) == (1, 64, 64 * (12 + 16 + 8 + 4))
+    assert (theirs.calls, theirs.datagrams, theirs.bytes) == (1, 1, 12 + 4 + 4)
+
+
+def test_a_long_write_takes_full_bursts_and_few_acknowledgements(ends):
+    left, right = ends
+    run(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 1))
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, MIB, 1))
+    packets = MIB // PMTU
+    # a FIRST is longer than what follows, so that one packet goes with it; the window may cut one burst
+    least = 1 + -(-(packets - 2) // BURST_PACKETS)
+    assert least <= mine.calls <= least + 1
+    assert (mine.datagrams, mine.bytes) == (packets, MIB + 16 * packets + 16)
+    assert theirs.calls == theirs.datagrams <= mine.calls
+    assert theirs.bytes == 20 * theirs.datagrams
+
+
+def test_a_send_of_64_kib_is_two_calls(ends):
+    left, right = ends
+    right.qp.post_recv(right.receives(MIB, 2))
+    run(left, right, left.chain(right, e.IBV_WR_SEND, 8, 1))
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_SEND, 16 * PMTU, 1))
+    assert (mine.calls, mine.datagrams, mine.bytes) == (2, 16, 16 * (PMTU + 16))
+    assert theirs.datagrams <= 2
+
+
+def test_a_read_is_asked_for_once_and_answered_in_bursts(ends):
+    left, right = ends
+    run(left, right, left.chain(right, e.IBV_WR_RDMA_READ, 8, 1))
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_READ, 16 * PMTU, 1))
+    assert (mine.calls, mine.datagrams) == (1, 1)
+    # an AETH makes the first and the last longer than what is between them
+    assert (theirs.calls, theirs.datagrams) == (3, 16)
+
+
+def python_calls(work):
+    """How many functions the interpreter has seen called in ``work()``."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    gc.disable()  # the collector would call its hooks
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls
+
+
+def carried(left, right, chain):
+    """Calls of the poster, and of the polling peer, for one chain."""
+    posting = python_calls(lambda: left.qp.post_send(chain))
+    taking = python_calls(right.context.progress)
+    for _ in range(100_000):
+        if left.cq.poll(1)[0]:
+            return posting, taking
+        right.context.progress()
+    raise AssertionError("nothing completes")
+
+
+@pytest.mark.skipif(BODY != "compiled", reason="interpreted, everything is a call")
+def test_no_python_is_called_for_an_entry_or_a_packet(ends):
+    left, right = ends
+    one = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 1)
+    many = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 64)
+    carried(left, right, one)
+    assert carried(left, right, many)[0] == carried(left, right, one)[0]
+    # at most one look for another burst more
+    assert carried(left, right, many)[1] <= carried(left, right, one)[1] + 2
+
+
+def test_nothing_is_kept_for_what_has_completed(ends):
+    left, right = ends
+    chain = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 64)
+    for _ in range(4):
+        run(left, right, chain)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run(left, right, chain)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(8):
+            run(left, right, chain)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 64 * 8
+    finally:
+        tracemalloc.stop()
