@@ -1,13 +1,15 @@
 # amaranth: UnusedElaboratable=no
 """The assembled adapter: the story of a window that is taken away, and that no moment lets a key through."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("amaranth")
 
-from softhca.cli.rmb_subsystem import document, write_packet
+from softhca.cli.main import main
+from softhca.cli.rmb_subsystem import LEAST_VIS, document, write_packet
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
 from softhca.hardware import subsystem_story as story_of
@@ -99,8 +101,36 @@ def test_a_story_without_refusals_is_named(story):
 
 
 def test_a_table_too_small_for_the_story_is_refused():
-    with pytest.raises(ValueError, match="8 queue pairs or more"):
-        tell(write_packet, 4)
+    with pytest.raises(ValueError, match="64 queue pairs or more"):
+        tell(write_packet, 32)
+    assert LEAST_VIS == story_of.LEAST_VIS
+
+
+def test_the_command_tells_the_story_and_writes_waveforms(story, tmp_path, capsys):
+    waves = tmp_path / "adapter.vcd"
+    assert main(["rmb", "subsystem", "--vis", "64", "--json", "--vcd", str(waves)]) == 0
+    assert json.loads(capsys.readouterr().out) == document(story)
+    text = waves.read_text()
+    for name in ("sq_engine", "rq_engine", "manager", "receive_fifo", "arbiter", "$enddefinitions"):
+        assert name in text
+
+
+def test_the_command_prints_the_table_and_fails_where_the_story_does(story, monkeypatch, capsys):
+    told = [story, story._replace(status=6)]
+    monkeypatch.setattr(story_of, "tell", lambda *_: told.pop(0))
+    assert main(["rmb", "subsystem", "--vis", "64"]) == 0
+    out = capsys.readouterr().out
+    begins, ends = story.walk
+    assert "key refused" in out
+    assert f"The search took {ends - begins} clocks" in out
+    assert main(["rmb", "subsystem", "--vis", "64"]) == 1
+    assert "completed with status 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("vis", ["32", "65", "8192", "0"])
+def test_the_command_refuses_sizes_that_cannot_be(vis, capsys):
+    assert main(["rmb", "subsystem", "--vis", vis]) == 2
+    assert "power of two in 64…4096" in capsys.readouterr().err
 
 
 class Moments(story_of._Teller):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from softhca.hardware.subsystem_story import Story
 
 PAYLOAD = b"data"
-LEAST_VIS, MOST_VIS = 8, 4096
+LEAST_VIS, MOST_VIS = 64, 4096
 
 
 def add_parser(subparsers: Any) -> None:

@@ -60,7 +60,7 @@ class PacketBuffer(wiring.Component):
             shape=length_bits + self.tag_bits, depth=self.packets, init=[]
         )
         write, keep_length = ram.write_port(), lengths.write_port()
-        read = ram.read_port(transparent_for=[write])
+        read = ram.read_port()
         first_length = lengths.read_port(domain="comb")
 
         begin, length, lost = Signal(range(self.words)), Signal(range(self.words + 1)), Signal()
@@ -84,7 +84,7 @@ class PacketBuffer(wiring.Component):
             keep_length.en.eq(kept),
         ]
         with m.If(self.write_valid):
-            m.d.sync += [length.eq(length + appended), lost.eq(lost | ~appended)]
+            m.d.sync += [length.eq(length + appended), lost.eq(~appended)]
         with m.Elif(self.keep | self.drop):
             m.d.sync += [length.eq(0), lost.eq(0)]
             with m.If(kept):

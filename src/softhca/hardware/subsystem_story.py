@@ -24,6 +24,7 @@ WRITE_FIRST, WRITE_MIDDLE, WRITE_ONLY = 6, 7, 10
 WriteMaker = Callable[[int, int, int, "int | None"], bytes]
 """Packet of an opcode, a QP, a PSN and, with a RETH, an R_Key: LRH … VCRC."""
 
+LEAST_VIS = 64
 WINDOW_QP, OTHER_QP, LATE_QP, BINDING_QP = 1, 2, 3, 4
 DOMAIN, OTHER_DOMAIN = 5, 6
 WINDOW_KEY, OTHER_KEY = 40, 41
@@ -105,10 +106,12 @@ class Story(NamedTuple):
 
 
 def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
-    """Let it happen, with ``vis`` queue pairs (a power of two, 8 at least), half of them in the window's
-    domain."""
-    if vis < 8:
-        raise ValueError(f"the story takes 8 queue pairs or more, not {vis}")
+    """Let it happen, with ``vis`` queue pairs (a power of two), half of them in the window's domain.
+
+    ValueError for less than `LEAST_VIS`: the search would be over before a packet is.
+    """
+    if vis < LEAST_VIS:
+        raise ValueError(f"the story takes {LEAST_VIS} queue pairs or more, not {vis}")
     bench = SubsystemBench(Subsystem(vis))
     teller = _Teller(bench, make, vis)
     bench.run(teller.script, vcd)
