@@ -195,6 +195,23 @@ def test_a_command_while_busy_is_ignored_and_registers_may_change_under_it():
     BENCH.run(script)
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(3, 0), (0x103, 1), (0x1003, 16), (0x1103, 0), (0x2103, 0), (0x8103, 0), (0x01000103, 0), (0x10003, 0)],
+)
+def test_a_descriptor_has_one_to_sixteen_words(command, words):
+    host = HostMemory((0,))
+
+    async def script(ctx):
+        driver, port = Driver(ctx, host), BENCH.block.ports[2]
+        await driver.command(port, 0x40, command, 0)
+        await driver.rest(port)
+        assert ctx.get(port.host_status) == (0 if words else FAILED)
+        assert [address for _, address, _, _ in host.transactions] == [0x40 + 4 * i for i in range(words)]
+
+    BENCH.run(script)
+
+
 def test_a_descriptor_that_the_host_refuses_midway_is_not_seen():
     host = HostMemory((0,), LIMIT)
 

@@ -8,11 +8,14 @@ import pytest
 
 pytest.importorskip("amaranth")
 
+from hardware_bench import words_of
+
 from softhca.cli.main import main
 from softhca.cli.rmb_subsystem import LEAST_VIS, document, write_packet
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
 from softhca.hardware import subsystem_story as story_of
+from softhca.hardware.assembler import assemble
 from softhca.hardware.context_memory import RECEIVE, SEND
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import RegisterBank, Subsystem
@@ -268,3 +271,50 @@ def test_a_register_that_no_block_has_or_two_have_is_refused():
     ports = [SimpleNamespace(host_address=None), SimpleNamespace(write_host_address=None)]
     with pytest.raises(ValueError, match="2 blocks have the register host_address"):
         RegisterBank("SQ", ports)
+
+
+SENDS = """
+        .engine {engine}
+        .name   word, r0
+        move    HOST_ADDRESS, {source}
+        move    HOST_COMMAND, {fetch}
+busy:   bit     HOST_STATUS, 0
+        jump.nz busy
+next:   move    TX_WORD, HOST_DESCRIPTOR_WORD
+        move    word, HOST_DESCRIPTOR
+        and     word, 1
+        move    TX_PUSH, word
+        move    HOST_DESCRIPTOR_POP, 0
+        bit     HOST_DESCRIPTOR, 31
+        jump.nz next
+        halt
+"""
+
+
+def test_both_engines_fetch_from_the_host_and_send():
+    """Each engine takes the words of a packet in as a descriptor and sends them; the packets come back."""
+    bench = SubsystemBench(Subsystem(8))
+    packets = [write_packet(WRITE_MIDDLE, qp, 9, None) for qp in (5, 6)]
+    words = [words_of(packet[:-6]) for packet in packets]
+    for engine, sent in enumerate(words):
+        for i, word in enumerate(sent):
+            bench.memory[0x4000 * (engine + 1) + 4 * i] = word
+    received = []
+
+    async def script(context):
+        for engine, name in enumerate(("SQ", "RQ")):
+            fetch = 3 | len(words[engine]) << 8
+            source = SENDS.format(engine=name, source=0x4000 * (engine + 1), fetch=fetch)
+            await bench.load(context, engine, assemble(source).halves)
+        await bench.write(context, lb.RUN, 3)
+        await bench.until_halted(context, SEND)
+        await bench.until_halted(context, RECEIVE)
+        await context.tick().repeat(80)
+        bench.arrivals.extend(bench.departed)
+        await context.tick().repeat(60)
+        received.append(context.get(bench.subsystem.receive_fifo.rx_status))
+        received.append(await bench.read(context, lb.RX_DROPS))
+
+    bench.run(script)
+    assert sorted(bench.departed) == sorted(packets)
+    assert received == [1 << 31 | len(packets[0]) // 4 << 16 | 1, 0]
