@@ -27,8 +27,8 @@ WRITE_BUS = ("mem_we", "mem_wr_addr", "mem_wr_data")
 
 @dataclass(frozen=True)
 class Figure:
-    """One diagram: ``domains`` by VI (the rest: another one), the slots (VI, key) that hold the sought key (the
-    rest: other valid ones), the signals drawn, the table, the clock of *start*, the RQ's accesses."""
+    """One diagram: ``domains`` by VI (the rest: another one), the slots (VI, key) that hold the sought key
+    (the rest: other valid ones), the signals drawn, the table, the clock of *start*, the RQ's accesses."""
 
     number: int
     title: str
@@ -38,6 +38,11 @@ class Figure:
     table: str
     start: int = 3
     rq: Mapping[int, Access] = field(default_factory=dict)
+
+    @property
+    def heading(self) -> str:
+        """The diagram's name and what happens in it."""
+        return f"Figure {self.number}: {self.title}"
 
     def memory(self) -> tuple[int, ...]:
         """The remote-key memory in the beginning."""
@@ -179,7 +184,7 @@ FIGURES = {
         "the RQ reads and writes meanwhile",
         {0: PD, 1: PD},
         frozenset({(0, 0), (0, 3)}),
-        ("sq_start", "rq_addr", "rq_write", "state", "key_fail", "vi", *BUS, *WRITE_BUS),
+        ("sq_start", "rq_addr", "rq_read", "rq_write", "state", "key_fail", "vi", *BUS, *WRITE_BUS),
         """
          1 | IDLE   | 0 | done        |           | at 0    | 0      |
          2 | IDLE   | 0 | done        |           | at 0    | 0      |
