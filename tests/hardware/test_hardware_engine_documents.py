@@ -9,7 +9,7 @@ pytest.importorskip("amaranth")
 from softhca.hardware.decoder import SEQUENCE_LAYOUT
 from softhca.hardware.isa import FIELDS, MEANINGS, Condition, Control, Form, Operation
 from softhca.hardware.micro_registers import REGISTERS
-from softhca.hardware.microcode_files import microcode_program
+from softhca.hardware.microcode_files import microcode_names, microcode_program
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "hardware.md").read_text(encoding="utf-8").splitlines()
 
@@ -50,7 +50,7 @@ def test_there_are_eight_control_bits():
     assert sum(field.shape for _, field in SEQUENCE_LAYOUT) == SEQUENCE_LAYOUT.size == 8
 
 
-@pytest.mark.parametrize("name", ["walk", "bind", "header_check"])
+@pytest.mark.parametrize("name", microcode_names())
 def test_sizes_of_the_microcode(name):
     halves = len(microcode_program(name).halves)
     assert any(line.startswith(f"| `{name}` | {halves} |") for line in DOCUMENT)

@@ -71,11 +71,9 @@ class EngineBench:
         top.submodules.engine = self.engine
         top.submodules.blocks = self.blocks
         connect(top, self.engine.bus, self.blocks.bus)
-        self._simulator = Simulator(top)
-        self._simulator.add_clock(CLOCK_NS * 1e-9)
-        self._simulator.add_testbench(self._work)
+        self._top = top
+        self._simulator: Simulator | None = None
         self._job: tuple[Sequence[int], Mapping[str, Mapping[int, int]], int] = ((), {}, 0)
-        self._used = False
         self.contents: dict[str, list[int]] = {}
         """What the memories hold after a run."""
 
@@ -83,9 +81,12 @@ class EngineBench:
         self, halves: Sequence[int], limit: int, contents: Mapping[str, Mapping[int, int]] | None = None
     ) -> Recorded:
         """Load ``halves``, fill the memories, run until a halt, ``limit`` clocks at most."""
-        if self._used:
+        if self._simulator is None:
+            self._simulator = Simulator(self._top)
+            self._simulator.add_clock(CLOCK_NS * 1e-9)
+            self._simulator.add_testbench(self._work)
+        else:
             self._simulator.reset()
-        self._used = True
         self._job = halves, contents or {}, limit
         self._simulator.run()
         return self._recorded
