@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Module
+from amaranth.hdl import Fragment, Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import MemoryData
 from amaranth.lib.wiring import In, connect
@@ -71,7 +71,8 @@ class EngineBench:
         top.submodules.engine = self.engine
         top.submodules.blocks = self.blocks
         connect(top, self.engine.bus, self.blocks.bus)
-        self._top = top
+        # elaborated now, simulated when it is first run: what is made and never used is warned of
+        self._top = Fragment.get(top, None)
         self._simulator: Simulator | None = None
         self._job: tuple[Sequence[int], Mapping[str, Mapping[int, int]], int] = ((), {}, 0)
         self.contents: dict[str, list[int]] = {}
