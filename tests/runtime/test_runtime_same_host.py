@@ -105,6 +105,25 @@ def test_rdma_and_atomics_need_no_packet(two, kinds):
     assert queue_pair_of(client).executor.operations == 4
 
 
+def test_messages_between_neighbours_go_through_their_rings(two):
+    client, server = two()
+    engines = [devices.find(end.driver.name).engine for end in (client, server)]
+    for engine in engines:
+        with engine.loop.lock:
+            while engine.neighbours._changing:
+                engine.neighbours.look()
+    before = [engine.link.counters()["bursts_sent"] for engine in engines]
+    for number in range(20):
+        server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])
+        client.qp.post_send(2, 2, 0, number, 0, 0, 0, 0, 0, 0, 0, client.element(1000), None)
+        client.qp.ring()
+        while not client.cq.poll(1):
+            server.driver.progress()
+        assert [done.wr_id for done in server.cq.poll(2)] == [number]
+    assert [engine.link.counters()["bursts_sent"] for engine in engines] == before
+    assert engines[1].neighbours.receivers[0].bursts == 20
+
+
 def test_what_is_longer_than_a_turn_arrives_whole(two):
     client, server = two()
     put(client, bytes(range(256)) * (SIZE // 256))
@@ -123,7 +142,7 @@ def test_a_write_waits_for_the_send_before_it_that_finds_no_receive(two):
     assert got(server, 8, 128) == bytes(8)
     assert client.cq.poll(2) == []
     server.qp.post_recv(5, [(server.address + 512, 64, server.key.lkey)])
-    assert [done.wr_id for done in take(client.cq, 2)] == [1, 2]
+    assert [(done.wr_id, done.status) for done in take(client.cq, 2)] == [(1, 0), (2, 0)]
     assert got(server, 8, 128) == got(server, 8, 512) == b"new data"
     assert take(server.cq, 1)[0].wr_id == 5
 

@@ -9,7 +9,8 @@ region     ``+0`` key and bit 32 (0: empty), ``+8`` va, ``+16`` length, ``+24`` 
            domain (32–63), ``+32`` arena, ``+40`` place of its first byte in the arena
 queue      ``+0`` number and bit 32, ``+8`` and ``+16`` the GID that its peer has (big-endian halves),
 pair       ``+24`` the peer's queue pair, ``+32`` operations that it takes (bits 0–31) and domain (32–63)
-lane       ``+0`` turn: odd while the neighbour is inside
+lane       ``+0`` turn: odd while the neighbour is inside, ``+64`` 1 while the owner sleeps; from
+           `LANE_HEADER_BYTES` on a ring of packets to the owner (runtime/same_host_ring.py)
 =========  =================================================================================================
 
 An entry is found by its hash, in the first of `PROBES` places that holds it.  Every word is 64 bits in
@@ -28,7 +29,14 @@ ENTRY_BYTES = 64
 PROBES = 8
 REGIONS = 1 << 16
 QUEUE_PAIRS = 1 << 16
-LANE_BYTES = 4096
+LANE_HEADER_BYTES = 4096
+ASLEEP = 64
+RING_ENTRIES = 1024
+RING_STORE_BYTES = 2 << 20
+RING_PAGES = 1 + RING_ENTRIES * 8 // 4096 + RING_STORE_BYTES // 4096
+"""Control block, references, store: what `queues.ring.plan` says."""
+
+LANE_BYTES = LANE_HEADER_BYTES + RING_PAGES * 4096
 VALID_ENTRY = 1 << 32
 FOREIGN_ARENA = 0xFFFFFFFF
 """The arena of memory that its owner has not shared: the place is an address of the owning process."""

@@ -110,7 +110,7 @@ def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: An
         reason = "its packets are to be seen"
     if not reason:
         try:
-            neighbours = SameHost(link.gid, adapter.port.gids)
+            neighbours = SameHost(link.gid, adapter.port.gids, lambda gid: _in_flight(adapter, gid))
         except OSError as error:
             reason = error.strerror or str(error)
     if reason:
@@ -118,6 +118,12 @@ def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: An
         return None
     adapter.same_host = adapter.regions.sharing = neighbours.sharing
     return neighbours
+
+
+def _in_flight(adapter: Adapter, gid: bytes) -> int:
+    """Bytes of reliable connections under way to a GID."""
+    window = adapter.port.windows.get(gid)
+    return 0 if window is None else int(window.in_flight_bytes)
 
 
 def _impaired(link: Any) -> Any:

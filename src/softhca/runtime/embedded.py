@@ -26,7 +26,8 @@ class EmbeddedAdapter:
         descriptors = [party.fileno() for party in (self.link, self.neighbours) if party is not None]
         self.progress = Progress(descriptors)
         self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
-        self.loop.neighbours = self.neighbours
+        if self.neighbours is not None:
+            self.loop.have(self.neighbours)
         self.channels: dict[int, EngineChannel] = {}
         self._closed = False
         fork.watch(self)

@@ -1,4 +1,5 @@
 from softhca.adapter.engine cimport Adapter
+from softhca.runtime.same_host_ring cimport PacketReceiver, PacketSender
 from softhca.wire.burst cimport Arrival, Burst
 
 
@@ -27,9 +28,14 @@ cdef class EngineLoop:
     cdef public unsigned long long neighbours_ns
     cdef object take
     cdef object give
+    cdef dict senders
+    cdef list receivers
     cdef object acquire
     cdef object release
 
+    cpdef object have(self, object neighbours)
+    cdef bint receive_near(self, unsigned long long now)
+    cdef bint send_near(self, Burst burst)
     cpdef bint progress(self, unsigned long long now)
     cdef bint _round(self, unsigned long long now)
     cpdef object tell_refusals(self, unsigned long long now)

@@ -23,6 +23,7 @@ import cython
 
 from softhca.runtime.clock import now_ns
 from softhca.runtime.processor import give_way
+from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 from softhca.wire.burst import Arrival, Burst
 
 __all__ = ["NEVER", "SPIN_NS", "EngineLoop"]
@@ -95,6 +96,14 @@ class EngineLoop:
         self.tell_ns = 0
         self.neighbours = None
         self.neighbours_ns = 0
+        self.senders = {}
+        self.receivers = []
+
+    def have(self, neighbours):
+        """Drive the paths to ``neighbours`` on this host as well."""
+        self.neighbours = neighbours
+        self.senders = neighbours.senders
+        self.receivers = neighbours.receivers
 
     def progress(self, now):
         """One bounded round at ``now``, under the lock; True when there was something to do."""
@@ -109,6 +118,8 @@ class EngineLoop:
         worked: cython.bint = False
         _turn: cython.int
         self.rounds += 1
+        if self.neighbours is not None and self.receive_near(now):
+            worked = True
         for _turn in range(RECEIVE_BURSTS):
             if not self.take(arrival):
                 break
@@ -130,6 +141,25 @@ class EngineLoop:
                 worked = True
         return worked
 
+    def receive_near(self, now):
+        """Take what neighbours on this host have put into their rings, a bounded number of bursts each."""
+        arrival: Arrival = self.arrival
+        receiver: PacketReceiver
+        worked: cython.bint = False
+        _turn: cython.int
+        for receiver in self.receivers:
+            for _turn in range(RECEIVE_BURSTS):
+                if not receiver.receive(arrival):
+                    break
+                worked = True
+                self.adapter.receive(PORT, arrival, now)
+        return worked
+
+    def send_near(self, burst):
+        """Hand a burst of a reliable connection to a neighbour on this host; False: the link is its way."""
+        sender: PacketSender = self.senders.get(burst.route.destination)
+        return sender is not None and burst.data[0] >> 5 == 0 and sender.send(burst)
+
     def tell_refusals(self, now):
         """Peers have named keys that give them no right: say so, at most once a second, with the count."""
         if now < self.tell_ns:
@@ -145,8 +175,12 @@ class EngineLoop:
         worked: cython.bint = False
         _turn: cython.int
         for _turn in range(TRANSMIT_BURSTS):
-            if not self.kept and not self.adapter.transmit(PORT, burst, now):
-                break
+            if not self.kept:
+                if not self.adapter.transmit(PORT, burst, now):
+                    break
+                if self.neighbours is not None and self.send_near(burst):
+                    worked = True
+                    continue
             result: cython.int = self.give(burst)
             self.kept = result == AGAIN
             if self.kept:

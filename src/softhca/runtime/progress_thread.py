@@ -154,12 +154,17 @@ class Progress:
             look_ns = min(until_ns, loop.deadline())
             if loop.kept:
                 look_ns = min(look_ns, now + KEPT_RETRY_NS)
+            if loop.neighbours is not None and not loop.neighbours.rest():
+                return
             loop.look_ns = look_ns
             if not leading:
                 self._thread_look_ns = look_ns
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(None if look_ns >= NEVER else max(look_ns - now, 0) / NS_PER_S, 8)
         self.wakeups += 1
+        if loop.neighbours is not None:
+            with loop.lock:
+                loop.neighbours.rise()
         _drain(self._leader_wake if leading else self._thread_wake)
 
     # Application threads

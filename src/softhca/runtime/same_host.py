@@ -6,9 +6,9 @@ pair to a GID knocks there.  The kernel says who the other side is (SO_PEERCRED)
 either side.  The one that is knocked at passes its directory, a lane and its arenas, and so gives the other
 one its memory; the other direction takes a knock of its own.  Messages are those of `messages`:
 
-* ``{"knock": VERSION}`` →  ``{"lane": VERSION, "probe": ADDRESS, "probe_bytes": HEX}`` with the descriptors
-  of directory and lane.  The probe stands in the process's own memory: who finds it there can reach that
-  memory, and no other process's is meant.
+* ``{"knock": VERSION, "gid": …}`` →  ``{"lane": VERSION, "probe": ADDRESS, "probe_bytes": HEX}`` with the
+  descriptors of directory, lane and an eventfd that wakes who sleeps.  The probe stands in the process's own
+  memory: who finds it there can reach that memory, and no other process's is meant.
 * ``{"arena": NUMBER, "bytes": SIZE}`` with its descriptor, at once and whenever there is a new one
 * ``{"gone": NUMBER}``: an arena is not used any more
 
@@ -26,6 +26,7 @@ import platform
 import secrets
 import select
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from softhca.machine import primitives
@@ -35,13 +36,17 @@ from softhca.memory.shared_directory import Directory, Lane
 from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, map_sealed
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
+from softhca.runtime.eventfds import check_eventfd
 from softhca.runtime.processor import give_way
+from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 from softhca.transport.same_host_sharing import Sharing
 
 VERSION = 1
 MAX_NEIGHBOURS = 1024
 MESSAGES_A_LOOK = 8
 PROBE_BYTES = 16
+LOOKS_FOR_QUIET = 50
+"""How often at most a moment is waited for in which nothing is under way to a new neighbour."""
 MOST_ARENA_BYTES = 1 << 40
 
 
@@ -76,19 +81,25 @@ class Neighbour:
         self.path = path
         self.channel = channel
         self.pid = pid
+        self.sender: PacketSender | None = None
+        self.looks_until_sent = LOOKS_FOR_QUIET
+        self._wake = -1
         self._mappings: dict[int, mmap.mmap] = {}
         self._arenas: dict[int, mmap.mmap] = {}
 
     def take(self, message: messages.Message, descriptors: list[int]) -> None:
         """A message of the neighbour's.  OSError EPROTO for one that cannot be; the caller closes the
         descriptors."""
-        if message.get("lane") == VERSION and len(descriptors) == 2 and not self.path.alive:
+        if message.get("lane") == VERSION and len(descriptors) == 3 and not self.path.alive:
             directory = map_sealed(descriptors[0], DIRECTORY_BYTES, writable=False)
             lane = map_sealed(descriptors[1], LANE_BYTES, writable=True)
             start = address_of(directory, writable=False)
             if primitives.load64(start) != MAGIC:
                 raise OSError(errno.EPROTO, "that is no directory")
+            check_eventfd(descriptors[2])
             self._mappings = {0: directory, 1: lane}
+            self._wake = os.dup(descriptors[2])
+            self.sender = PacketSender(address_of(lane), self._rouse)
             self.path.open(start, address_of(lane), self._reachable(message), self._is_alive)
         elif "arena" in message and len(descriptors) == 1 and self.path.alive:
             number, size = message["arena"], message.get("bytes")
@@ -122,6 +133,12 @@ class Neighbour:
         moved = primitives.read_process(self.pid, address_of(seen), address, PROBE_BYTES)
         return self.pid if moved == PROBE_BYTES and seen.hex() == expected else -1
 
+    def _rouse(self) -> None:
+        """Wake the neighbour."""
+        # a counter that is full is readable anyway
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._wake, 1)
+
     def _is_alive(self) -> bool:
         """Whether the neighbour's process still has its socket, so that its number is not another's."""
         return holds(self.channel)
@@ -132,6 +149,9 @@ class Neighbour:
         for mapping in (*self._mappings.values(), *self._arenas.values()):
             _unmap(mapping)
         self.channel.close()
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
 
 
 class Guest:
@@ -140,6 +160,7 @@ class Guest:
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.lane: Lane | None = None
+        self.receiver: PacketReceiver | None = None
 
     def is_alive(self) -> bool:
         """Whether the neighbour has not ended."""
@@ -149,11 +170,21 @@ class Guest:
 class SameHost:
     """The neighbours of the adapter that has ``gid``.  Everything under the engine's lock.
 
-    OSError when the name is taken, or where there is no memory for it.
+    ``senders`` (by GID) and ``receivers`` are the rings of packets to and from neighbours.  ``in_flight``
+    tells how much is under way to a GID by other ways.  OSError when the name is taken, or where there is no
+    memory for it.
     """
 
-    def __init__(self, gid: bytes, own_gids: Any = ()) -> None:
+    def __init__(
+        self, gid: bytes, own_gids: Any = (), in_flight: Callable[[bytes], int] = lambda gid: 0
+    ) -> None:
         self.gid = gid
+        self.senders: dict[bytes, PacketSender] = {}
+        self.receivers: list[PacketReceiver] = []
+        self._in_flight = in_flight
+        self._changing: list[Neighbour] = []
+        self._resting = 0
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._own = {gid, *own_gids}
         self.sharing = Sharing(Directory(), self.reach)
         self._neighbours: dict[bytes, Neighbour] = {}
@@ -162,6 +193,7 @@ class SameHost:
         self._next_arena = 1
         self._probe = bytearray(secrets.token_bytes(PROBE_BYTES))
         self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
@@ -212,7 +244,7 @@ class SameHost:
             pid, uid = messages.peer_of(channel)
             if uid != os.geteuid():
                 raise OSError(errno.EPERM, "the neighbour is another user's")
-            messages.send(channel, {"knock": VERSION})
+            messages.send(channel, {"knock": VERSION, "gid": self.gid.hex()})
         except OSError:
             channel.close()
             return None
@@ -236,7 +268,54 @@ class SameHost:
                 self._hear(party)
             elif descriptor == self._listener.fileno():
                 self._accept()
+            elif descriptor == self._wake:
+                self._woken()
+        if self._changing:
+            self._change_over()
         return bool(found)
+
+    def _change_over(self) -> None:
+        """Let packets go through the rings of new neighbours: where nothing is under way on the other way,
+        so that none is overtaken, or after a while all the same, for PSNs put them in order again."""
+        for neighbour in list(self._changing):
+            neighbour.looks_until_sent -= 1
+            gid = neighbour.path.gid
+            if self._in_flight(gid) == 0 or neighbour.looks_until_sent <= 0:
+                self._changing.remove(neighbour)
+                if neighbour.sender is not None:
+                    self.senders[gid] = neighbour.sender
+
+    def _woken(self) -> None:
+        """A neighbour has called.  If it called a thread that still sleeps, that one is to be called
+        again."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        self._guard_sleepers()
+
+    def _guard_sleepers(self) -> None:
+        """Where a thread sleeps, have it called at what comes, and now if something is there."""
+        # all flags first: each ring is looked at behind its own full barrier
+        if self._resting and not all([receiver.rest() for receiver in self.receivers]):
+            os.eventfd_write(self._wake, 1)
+
+    def rest(self) -> bool:
+        """A thread is about to sleep in charge of the engine: have neighbours wake it.  False, and it must
+        not, where there is something already."""
+        self._resting += 1
+        # all flags first: each ring is looked at behind its own full barrier
+        if all([receiver.rest() for receiver in self.receivers]):
+            return True
+        self.rise()
+        return False
+
+    def rise(self) -> None:
+        """That thread is awake.  Another one may still sleep: then it is the one to be woken."""
+        self._resting -= 1
+        if self._resting:
+            self._guard_sleepers()
+        else:
+            for receiver in self.receivers:
+                receiver.rise()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -264,21 +343,33 @@ class SameHost:
                 if isinstance(party, Guest):
                     self._welcome(party, message, descriptors)
                 else:
-                    party.take(message, descriptors)
+                    self._take(party, message, descriptors)
             except (OSError, ValueError, TypeError, OverflowError):
                 self._drop(party)
                 return
             finally:
                 messages.close_all(descriptors)
 
+    def _take(self, neighbour: Neighbour, message: messages.Message, descriptors: list[int]) -> None:
+        known = neighbour.sender
+        neighbour.take(message, descriptors)
+        if known is None and neighbour.sender is not None:
+            self._changing.append(neighbour)
+
     def _welcome(self, guest: Guest, message: messages.Message, descriptors: list[int]) -> None:
         """A neighbour has knocked: give it the directory, a lane and the arenas."""
         if descriptors or guest.lane is not None or message.get("knock") != VERSION:
             raise OSError(errno.EPROTO, "that is no knock")
+        gid = bytes.fromhex(message["gid"])
+        if len(gid) != 16 or gid in self._own:
+            raise OSError(errno.EPROTO, "that is no neighbour's GID")
         guest.lane = Lane(guest.is_alive, give_way)
+        guest.receiver = PacketReceiver(guest.lane.address, gid, self.gid)
+        self.receivers.append(guest.receiver)
+        self._guard_sleepers()
         self.sharing.directory.lanes.add(guest.lane)
         probe = {"probe": address_of(self._probe), "probe_bytes": self._probe.hex()}
-        self._send(guest, {"lane": VERSION, **probe}, (self.sharing.directory.fd, guest.lane.fd))
+        self._send(guest, {"lane": VERSION, **probe}, (self.sharing.directory.fd, guest.lane.fd, self._wake))
         for number, arena in self._arenas.items():
             self._send(guest, {"arena": number, "bytes": arena.size_bytes}, (arena.fd,))
 
@@ -298,9 +389,14 @@ class SameHost:
         self._epoll.unregister(descriptor)
         if isinstance(party, Neighbour):
             self._neighbours.pop(party.path.gid, None)
+            self.senders.pop(party.path.gid, None)
+            if party in self._changing:
+                self._changing.remove(party)
             party.close()
             return
         party.channel.close()
+        if party.receiver is not None:
+            self.receivers.remove(party.receiver)
         if party.lane is not None:
             self.sharing.directory.lanes.discard(party.lane)
             party.lane.close()
@@ -319,6 +415,7 @@ class SameHost:
         self.sharing.directory.close()
         self._listener.close()
         self._epoll.close()
+        os.close(self._wake)
 
     def forget(self) -> None:
         """In a forked child: close what is this process's, touch nothing that is shared."""
@@ -328,7 +425,7 @@ class SameHost:
         for party in self._by_descriptor.values():
             party.channel.close()
         directory = self.sharing.directory
-        messages.close_all((directory.fd, *(lane.fd for lane in directory.lanes)))
+        messages.close_all((self._wake, directory.fd, *(lane.fd for lane in directory.lanes)))
         self._listener.close()
         self._epoll.close()
 

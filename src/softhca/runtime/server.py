@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from softhca.adapter.engine import Adapter
@@ -35,6 +33,7 @@ from softhca.memory.host import SharedHostMemory
 from softhca.runtime import messages
 from softhca.runtime.assembly import counts
 from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.eventfds import check_eventfd
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.messages import Message
 from softhca.runtime.processor import give_way
@@ -297,7 +296,7 @@ class AdapterServer:
         if len(descriptors) != messages.DESCRIPTORS:
             raise OSError(errno.EPROTO, "attaching takes the descriptors of memory, kick and notify")
         for eventfd in descriptors[1:]:
-            _check_eventfd(eventfd)
+            check_eventfd(eventfd)
         frames = HostFrames(_frames(message, "control"), _frames(message, "doorbells"))
         (flag,) = _frames(message, "flag", 1)
         memory = SharedHostMemory(descriptors[0])
@@ -389,10 +388,3 @@ def _frames(message: Message, name: str, count: int = 0) -> list[int]:
             or not all(isinstance(frame, int) and 0 < frame < 1 << 32 for frame in frames)):
         raise OSError(errno.EPROTO, f"{name}: no list of page frames")
     return frames
-
-
-def _check_eventfd(descriptor: int) -> None:
-    """EPROTO unless it is an eventfd; a write to it never blocks from now on."""
-    if os.readlink(Path("/proc/self/fd") / str(descriptor)) != "anon_inode:[eventfd]":
-        raise OSError(errno.EPROTO, "kick and notify must be eventfds")
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_NONBLOCK)

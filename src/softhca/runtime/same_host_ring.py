@@ -1,0 +1,127 @@
+"""Packets between neighbours on one host, through a ring in the lane instead of the kernel.
+
+What a queue pair cannot have done by its executor goes as the packets that any link carries, whole and with
+their ICRC; only the way is shorter.  A burst is two entries of the ring: its description, 16 bytes, and its
+segments.  The ring may lose nothing: a burst that finds no room goes by the link.  The receiver believes
+nothing that stands in it; one that is broken is not read any more, and retransmissions go by the link.
+"""
+
+from array import array
+
+import cython
+
+from softhca.machine.primitives import address_of, atomic_cas64
+from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.shared_layout import ASLEEP, LANE_HEADER_BYTES, RING_ENTRIES, RING_PAGES, RING_STORE_BYTES
+from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
+from softhca.wire.framing import ROCE_V4, ROCE_V6
+
+assert plan(RING_ENTRIES, RING_STORE_BYTES) == RING_PAGES
+
+_DESCRIPTION = cython.declare(cython.uint, 16)
+_ASLEEP = cython.declare(cython.uint, ASLEEP)
+_MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_V4 = cython.declare(cython.int, ROCE_V4)
+_V6 = cython.declare(cython.int, ROCE_V6)
+
+
+def layout_at(lane):
+    """The ring in the lane that is mapped at an address."""
+    pages = [lane + LANE_HEADER_BYTES + i * PAGE_BYTES for i in range(RING_PAGES)]
+    bodies = RING_PAGES - RING_STORE_BYTES // PAGE_BYTES
+    return RingLayout(RING_ENTRIES, RING_STORE_BYTES, pages[1:bodies], pages[bodies:], pages[0])
+
+
+class PacketSender:
+    """Puts bursts into the ring of a neighbour's lane, mapped at ``lane``; ``wake`` is called when the
+    neighbour sleeps."""
+
+    def __init__(self, lane, wake):
+        self.asleep = lane + ASLEEP
+        self.wake = wake
+        self.producer = RingProducer(layout_at(lane))
+        self._words = array("Q", [0, 0])
+        self.words = self._words
+        self.words_address = address_of(self._words)
+        self.bursts = 0
+
+    def send(self, burst):
+        """Hand a burst over; False where the ring has no room for it."""
+        n: cython.ulonglong = burst.length
+        if self.producer.space() < 2 or not self.producer.fits(n + _DESCRIPTION):
+            return False
+        self.words[0] = n | cython.cast(cython.ulonglong, burst.stride) << 32
+        self.words[1] = (
+            burst.route.source_port | (burst.route.traffic_class & 0xFF) << 16 | burst.route.framing << 24
+        )
+        self.producer.push(self.words_address, _DESCRIPTION)
+        self.producer.push(burst.address, n)
+        self.bursts += 1
+        if atomic_cas64(self.asleep, 1, 0):  # a full barrier: the neighbour sees the ring, or is woken
+            self.wake()
+        return True
+
+
+class PacketReceiver:
+    """Takes bursts that the neighbour with the GID ``source`` has put into the ring of the lane at ``lane``;
+    this adapter's GID is ``destination``."""
+
+    def __init__(self, lane, source, destination):
+        self.asleep = lane + ASLEEP
+        self.source = source
+        self.destination = destination
+        self.consumer = RingConsumer(layout_at(lane))
+        self._words = array("Q", [0, 0])
+        self.words = self._words
+        self.words_address = address_of(self._words)
+        self.described = False
+        self.broken = False
+        self.bursts = 0
+
+    def receive(self, arrival):
+        """Take one burst; False where there is none."""
+        n: cython.longlong
+        length: cython.ulonglong
+        stride: cython.ulonglong
+        framing: cython.int
+        if self.broken:
+            return False
+        if not self.described:
+            n = self.consumer.take(self.words_address, _DESCRIPTION)
+            if n != _DESCRIPTION:
+                self.broken = n != 0
+                return False
+            self.described = True
+        n = self.consumer.take(arrival.address, arrival.capacity)
+        if n == 0:
+            return False  # the description is there already, its burst is on its way
+        self.described = False
+        length = self.words[0] & _MASK32
+        stride = self.words[0] >> 32
+        framing = (self.words[1] >> 24) & 0xFF
+        if n < 0 or length != cython.cast(cython.ulonglong, n) or stride == 0 or stride > length:
+            self.broken = True
+            return False
+        if framing != _V4 and framing != _V6:
+            self.broken = True
+            return False
+        self.consumer.release(2)
+        arrival.length = length
+        arrival.stride = stride
+        arrival.framing = framing
+        arrival.source = self.source
+        arrival.source_port = self.words[1] & 0xFFFF
+        arrival.destination = self.destination
+        arrival.traffic_class = (self.words[1] >> 16) & 0xFF
+        self.bursts += 1
+        return True
+
+    def rest(self):
+        """This side is about to sleep: have the neighbour wake it.  False where there is something
+        already."""
+        atomic_cas64(self.asleep, 0, 1)
+        return self.broken or self.consumer.count() <= 0
+
+    def rise(self):
+        """This side is awake."""
+        atomic_cas64(self.asleep, 1, 0)

@@ -1,0 +1,244 @@
+"""Packets through the ring of a lane: what goes in comes out, what cannot be ends the ring, and nobody sleeps
+through it."""
+
+import mmap
+
+import pytest
+
+from softhca.machine.primitives import address_of, load64, store64
+from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_STORE_BYTES
+from softhca.queues.ring import RingProducer
+from softhca.runtime.same_host import SameHost, why_not
+from softhca.runtime.same_host_ring import PacketReceiver, PacketSender, layout_at
+from softhca.wire.burst import Arrival, Burst
+from softhca.wire.framing import NATIVE, ROCE_V4
+from softhca.wire.route import V4_MAPPED_PREFIX, Route
+
+HERE, THERE = (V4_MAPPED_PREFIX + bytes([127, 0, 0, last]) for last in (2, 3))
+
+
+class Ring:
+    """Both ends of a lane's ring, a burst and an arrival; ``woken`` counts."""
+
+    def __init__(self):
+        self.lane = mmap.mmap(-1, LANE_BYTES)
+        self.address = address_of(self.lane)
+        self.woken = 0
+        self.sender = PacketSender(self.address, self.wake)
+        self.receiver = PacketReceiver(self.address, HERE, THERE)
+        self.burst, self.arrival = Burst(), Arrival()
+
+    def wake(self):
+        self.woken += 1
+
+    def send(self, data, stride=0, route=None):
+        self.burst.reset()
+        self.burst.buffer[: len(data)] = data
+        self.burst.length, self.burst.stride = len(data), stride or len(data)
+        self.burst.route = route or Route(ROCE_V4, HERE, THERE, 0xC123, traffic_class=0x68)
+        return self.sender.send(self.burst)
+
+    def receive(self):
+        if not self.receiver.receive(self.arrival):
+            return None
+        return bytes(self.arrival.buffer[: self.arrival.length])
+
+
+@pytest.fixture
+def ring():
+    return Ring()
+
+
+def test_a_burst_comes_out_as_it_went_in(ring):
+    data = bytes(range(256)) * 240
+    assert ring.send(data, 4116)
+    assert ring.receive() == data
+    arrival = ring.arrival
+    assert (arrival.stride, arrival.framing, arrival.source_port) == (4116, ROCE_V4, 0xC123)
+    assert (arrival.source, arrival.destination, arrival.traffic_class) == (HERE, THERE, 0x68)
+    assert ring.receive() is None
+
+
+def test_bursts_keep_their_order_over_many_turns_of_the_ring(ring):
+    for number in range(3000):
+        data = number.to_bytes(4, "little") * (1 + number % 4000)
+        assert ring.send(data)
+        assert ring.receive() == data
+
+
+def test_a_full_ring_takes_nothing_and_loses_nothing(ring):
+    sent = 0
+    while ring.send(sent.to_bytes(4, "little") * 15_000):
+        sent += 1
+    assert sent == RING_STORE_BYTES // 60_016
+    taken = [ring.receive()[:4] for _ in range(sent)]
+    assert taken == [number.to_bytes(4, "little") for number in range(sent)]
+    assert ring.receive() is None
+    assert ring.send(b"again")
+    assert ring.receive() == b"again"
+
+
+def test_who_sleeps_is_woken_once_and_who_is_awake_is_not(ring):
+    assert ring.send(b"awake")
+    assert ring.receive() == b"awake"
+    assert ring.receiver.rest()
+    assert load64(ring.address + ASLEEP) == 1
+    assert ring.send(b"1")
+    assert ring.send(b"2")
+    assert ring.woken == 1
+    assert not ring.receiver.rest()
+    ring.receiver.rise()
+    assert load64(ring.address + ASLEEP) == 0
+    assert ring.receive() + ring.receive() == b"12"
+
+
+def test_a_description_without_its_burst_is_waited_for(ring):
+    producer = RingProducer(layout_at(ring.address))
+    words = memoryview(bytearray((5 | 5 << 32).to_bytes(8, "little") + (ROCE_V4 << 24).to_bytes(8, "little")))
+    producer.push(address_of(words), 16)
+    assert ring.receive() is None
+    assert not ring.receiver.broken
+    body = bytearray(b"hello")
+    producer.push(address_of(body), 5)
+    assert ring.receive() == b"hello"
+
+
+@pytest.mark.parametrize(("length", "stride", "framing", "body"), [
+    (6, 5, ROCE_V4, 5), (4, 4, ROCE_V4, 5), (5, 0, ROCE_V4, 5), (5, 6, ROCE_V4, 5), (5, 5, NATIVE, 5),
+    (5, 5, 3, 5), (70_000, 5, ROCE_V4, 70_000),
+])  # fmt: skip
+def test_a_description_that_cannot_be_ends_the_ring(ring, length, stride, framing, body):
+    producer = RingProducer(layout_at(ring.address))
+    words = bytearray((length | stride << 32).to_bytes(8, "little") + (framing << 24).to_bytes(8, "little"))
+    producer.push(address_of(words), 16)
+    producer.push(address_of(bytearray(body)), body)
+    assert ring.receive() is None
+    assert ring.receiver.broken
+    assert ring.receiver.rest()  # nothing keeps its owner from sleeping
+
+
+def test_a_description_of_another_length_ends_the_ring(ring):
+    producer = RingProducer(layout_at(ring.address))
+    producer.push(address_of(bytearray(15)), 15)
+    assert ring.receive() is None
+    assert ring.receiver.broken
+
+
+def test_a_tail_that_jumps_ends_the_ring(ring):
+    store64(ring.address + LANE_HEADER_BYTES, 1 << 40)
+    assert ring.receive() is None
+    assert ring.receiver.broken
+
+
+@pytest.fixture
+def neighbours(loopback_address):
+    """Two adapters' neighbours, without adapters; the first has knocked at the second."""
+    gids = [V4_MAPPED_PREFIX + bytes(map(int, loopback_address().split("."))) for _ in range(2)]
+    made = [SameHost(gid) for gid in gids]
+    yield made
+    for each in made:
+        each.close()
+
+
+def flag(owner):
+    (lane,) = owner.sharing.directory.lanes
+    return load64(lane.address + ASLEEP)
+
+
+def meet(knocker, owner):
+    path = knocker.reach(owner.gid)
+    for _ in range(4):
+        owner.look()
+        knocker.look()
+    assert path.alive
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_while_anybody_sleeps_neighbours_wake(neighbours):
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    assert flag(owner) == 0
+    assert owner.rest()
+    assert owner.rest()
+    owner.rise()
+    assert flag(owner) == 1
+    owner.rise()
+    assert flag(owner) == 0
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_a_neighbour_that_comes_while_one_sleeps_wakes_it(neighbours):
+    knocker, owner = neighbours
+    assert owner.rest()
+    meet(knocker, owner)
+    assert flag(owner) == 1
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_who_is_about_to_sleep_sees_what_has_come(neighbours):
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    burst = Burst()
+    burst.length = burst.stride = 20
+    burst.route = Route(ROCE_V4, knocker.gid, owner.gid)
+    assert knocker.senders[owner.gid].send(burst)
+    assert not owner.rest()
+    assert flag(owner) == 0
+    assert owner.receivers[0].receive(Arrival())
+    assert owner.rest()
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_a_call_that_another_thread_has_answered_leaves_the_sleeper_to_be_called_again(neighbours):
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    burst = Burst()
+    burst.length = burst.stride = 20
+    burst.route = Route(ROCE_V4, knocker.gid, owner.gid)
+    assert owner.rest()
+    assert knocker.senders[owner.gid].send(burst)
+    assert flag(owner) == 0
+    owner.look()  # of a thread that is awake, and has not taken what came
+    assert flag(owner) == 1
+    assert owner.look()  # the call still stands
+    assert owner.receivers[0].receive(Arrival())
+    assert owner.look()
+    assert not owner.look()
+    assert flag(owner) == 1
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_packets_change_over_when_nothing_is_under_way_or_after_a_while(neighbours):
+    knocker, owner = neighbours
+    under_way = [1]
+    knocker._in_flight = lambda gid: under_way[0]
+    knocker.reach(owner.gid)
+    for _ in range(4):
+        owner.look()
+        knocker.look()
+    assert not knocker.senders
+    for _ in range(100):
+        knocker.look()
+    assert knocker.senders
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_when_a_neighbour_ends_its_ring_is_nobody_s_way(neighbours):
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    assert knocker.senders
+    owner.close()
+    knocker.look()
+    assert not knocker.senders
+    assert not knocker._neighbours
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_a_guest_that_ends_is_not_listened_to(neighbours):
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    assert owner.receivers
+    knocker.close()
+    owner.look()
+    assert not owner.receivers
+    assert not owner.sharing.directory.lanes
