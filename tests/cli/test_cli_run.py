@@ -63,6 +63,11 @@ def test_environment_names_device_rank_and_peers(tmp_path):
     assert "SOFTHCA_CAPTURE" not in variables
 
 
+def test_environment_lets_copies_share_memory_where_that_is_asked_for(tmp_path):
+    variables = environment({}, 1, ["127.0.0.2", "127.0.0.3"], tmp_path, None, True)
+    assert variables["SOFTHCA_DEVICES"] == "softhca0=udp:127.0.0.3?same_host=1"
+
+
 def test_environment_names_the_capture_folder(tmp_path):
     assert environment({}, 0, ["127.0.0.2"], tmp_path, tmp_path)["SOFTHCA_CAPTURE"] == str(tmp_path)
 

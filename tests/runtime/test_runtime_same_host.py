@@ -273,6 +273,27 @@ def test_both_ends_must_allow_it(loopback_address, left, right):
         devices.remove(name)
 
 
+@pytest.mark.parametrize("reason", ["processor", "atomics", "name"])
+def test_where_it_cannot_be_the_device_says_so_and_uses_packets(
+    loopback_address, monkeypatch, caplog, reason
+):
+    address = loopback_address()
+    taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if reason == "processor":
+        monkeypatch.setattr(same_host.platform, "machine", lambda: "aarch64")
+    elif reason == "atomics":
+        monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
+    else:
+        taken.bind(same_host.socket_name(bytes(10) + b"\xff\xff" + socket.inet_aton(address)))
+    devices.add(f"left=udp:{address}?same_host=1")
+    driver = registry.open_device("left")
+    assert devices.find("left").engine.neighbours is None
+    assert "left uses packets on this host too" in caplog.text
+    driver.close()
+    devices.remove("left")
+    taken.close()
+
+
 @pytest.mark.parametrize("variable", ["SOFTHCA_CAPTURE", "SOFTHCA_FAULTS"])
 def test_who_wants_to_see_packets_has_them(loopback_address, monkeypatch, tmp_path, variable):
     values = {"SOFTHCA_CAPTURE": str(tmp_path), "SOFTHCA_FAULTS": "loss=0.1,seed=1"}
