@@ -109,5 +109,11 @@ fuzz: $(VENV)/.installed $(PLAIN)/.installed
 	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --all --plain \
 	  --seconds $$(($(FUZZ_SECONDS) / 2)) --runs $(FUZZ_RUNS)
 
+# The gates of the remote-key manager beside its functional model, so many cases.
+HARDWARE_CASES ?= 100000
+.PHONY: hardware-proof
+hardware-proof: $(PLAIN)/.installed
+	$(PLAIN)/bin/python tests/hardware/rmb_equivalence.py --cases $(HARDWARE_CASES)
+
 clean:
 	rm -rf build dist $(VENV) $(PLAIN) .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
