@@ -39,14 +39,14 @@ def run(args: argparse.Namespace) -> int:
         print_json([row.document() for row in rows])
     else:
         columns = [name.removeprefix("mem_") for name in rows[0].document()]
-        print_table(figure.heading, columns, map(_cells, rows))
+        print_table(figure.heading, columns, [row_cells(row).values() for row in rows])
     found = differences(rows, figure.expected())
     if found:
         raise CommandError(f"figure {figure.number} differs: {'; '.join(found)}")
     return 0
 
 
-def _cells(row: Row) -> list[str]:
+def row_cells(row: Row) -> dict[str, str]:
     """Flags as 0 and 1, data in hexadecimal, a dash where nothing is written or the RQ does nothing."""
     cells = row.document()
     cells["mem_rd_data"], cells["mem_wr_data"] = f"{row.mem_rd_data:07x}", f"{row.mem_wr_data:07x}"
@@ -54,4 +54,4 @@ def _cells(row: Row) -> list[str]:
         cells["mem_wr_addr"] = cells["mem_wr_data"] = "-"
     if not (row.rq_read or row.rq_write):
         cells["rq_addr"] = "-"
-    return [str(int(value) if isinstance(value, bool) else value) for value in cells.values()]
+    return {name: str(int(cell) if isinstance(cell, bool) else cell) for name, cell in cells.items()}

@@ -1,0 +1,120 @@
+"""``softhca rmb compare`` and ``rmb race``: figures that were counted, races that were found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from softhca.cli.main import main
+from softhca.hardware.compare import FIXED, MANAGER, MICROCODE, compare, rq_delays, walk_clocks
+from softhca.hardware.fixed_function import LOST, MISSED, FixedFunctionManager, interleaving, play, search
+from softhca.hardware.key_memory import KEYS, VALID
+from softhca.hardware.microcode_walk import CASES, MicrocodeWalk
+from softhca.hardware.rmb import RemoteKeyManager
+
+OTHER, NONE, ALL = CASES
+
+
+def test_gates_take_two_six_and_ten_clocks_a_vi() -> None:
+    vis = 256
+    counted = {case: walk_clocks(RemoteKeyManager(vis, KEYS, row * vis)) for case, row in CASES.items()}
+    assert counted == {OTHER: 2 * vis, NONE: 6 * vis, ALL: 10 * vis}
+
+
+@pytest.mark.parametrize("matching", range(KEYS + 1))
+def test_each_key_that_matches_costs_one_clock(matching: int) -> None:
+    row = (7, *(VALID | 0x123,) * matching, *(VALID | 1,) * (KEYS - matching))
+    assert walk_clocks(RemoteKeyManager(3, KEYS, row * 3)) == 3 * (6 + matching)
+
+
+def test_the_comparison_counts_microcode_by_running_it_and_stalls_only_there() -> None:
+    measured = compare(vis=6, interleavings=1)
+    clocks = {(walk.design, walk.case): walk.clocks for walk in measured.walks}
+    microcode = MicrocodeWalk(6)
+    for case in CASES:
+        assert clocks[MICROCODE, case] == microcode.case(case).clocks
+        assert clocks[MANAGER, case] == clocks[FIXED, case]
+    assert clocks[MICROCODE, ALL] >= 9 * 6
+    for walk in measured.walks:
+        assert walk.stall_clocks == (walk.clocks if walk.design == MICROCODE else 0)
+
+
+def test_an_rq_that_is_delayed_would_be_counted() -> None:
+    class Late(RemoteKeyManager):
+        """Tells the RQ a word that it did not ask for."""
+
+        def elaborate(self, platform: object) -> object:
+            m = super().elaborate(platform)
+            m.d.comb += self.rq_read_data.eq(0)
+            return m
+
+    assert rq_delays(RemoteKeyManager(4), 40) == 0
+    assert rq_delays(Late(4), 40) > 0
+
+
+def test_the_search_finds_both_races_in_fixed_hardware_and_none_in_the_manager() -> None:
+    races = search(30)
+    assert set(races.found) == {LOST, MISSED}
+    assert races.fixed > 0
+    assert races.manager == 0
+
+
+@pytest.mark.parametrize("kind", [LOST, MISSED])
+def test_a_race_found_is_there_again_by_its_seed(kind: str) -> None:
+    seed = search(30).found[kind]
+    spoiled = play(interleaving(seed), fixed=True)
+    word = next(address for found, address in spoiled.races if found == kind)
+    assert not play(interleaving(seed), fixed=False).races
+    entered = next(row.clock for row in spoiled.rows if row.rq_write and row.rq_addr == word)
+    read = next(row.clock for row in spoiled.rows if row.mem_re and row.mem_rd_addr == word)
+    cleared = [row.clock for row in spoiled.rows if row.mem_we and row.mem_wr_addr == word]
+    if kind == LOST:
+        assert read < entered < cleared[0]
+    else:
+        assert read < entered
+        assert not [clock for clock in cleared if clock > entered]
+
+
+def test_the_fixed_hardware_walks_as_the_manager_does_when_it_is_alone() -> None:
+    row = (7, VALID | 0x123, VALID | 5, 0, VALID | 0x123)
+    assert walk_clocks(FixedFunctionManager(5, KEYS, row * 5)) == 5 * 8
+
+
+def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rmb", "compare", "--vis", "4", "--interleavings", "12", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["walks"]) == 9
+    first = printed["walks"][0]
+    assert (first["design"], first["clocks"], first["walk_us"], first["stall_us"]) == (MANAGER, 8, 0.064, 0)
+    assert printed["interleavings"]["remote_key_manager"] == 0
+    assert main(["rmb", "compare", "--vis", "2", "--interleavings", "1"]) == 0
+    assert "microcode alone" in capsys.readouterr().out
+
+
+def test_race_shows_the_interleaving_clock_by_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rmb", "race", "--interleavings", "30", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [race["kind"] for race in found] == [LOST, MISSED]
+    assert all(race["rows"][0]["clock"] == 1 and race["words"] for race in found)
+    assert main(["rmb", "race", "--interleavings", "30"]) == 0
+    printed = capsys.readouterr().out
+    assert "the withdrawn key stays valid in word" in printed
+    assert main(["rmb", "race", "--interleavings", "1"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["compare", "--vis", "0"], "1 to 65536 VIs, not 0"),
+        (["compare", "--interleavings", "0"], "--interleavings is 1 to 1000000, not 0"),
+        (["race", "--interleavings", "-1"], "--interleavings is 1 to 1000000, not -1"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused_in_one_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rmb", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert told in error
