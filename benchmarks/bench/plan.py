@@ -26,6 +26,7 @@ SOCKPERF_TCP, SOCKPERF_UDP = "sockperf (C, TCP)", "sockperf (C, UDP)"
 LIBFABRIC = "libfabric (C, TCP)"
 PYTHON_TCP_SPIN, PYTHON_UDP_SPIN = "Python sockets, TCP, spinning", "Python sockets, UDP, spinning"
 
+POST_LIST = ("--post-list", "64")
 BANDWIDTH, RATE, LATENCY, PROCESSOR = "bandwidth", "rate", "latency", "processor time"
 SCALING, STANDING, COMPLETION, INTERPRETED = "queue pairs", "standing", "completion", "interpreted"
 
@@ -100,10 +101,10 @@ def _bandwidth(settings: Settings) -> list[Cell]:
 
 def _rates(settings: Settings) -> list[Cell]:
     runs = {
-        WRITE: _softhca(settings, "write-bw", WORD),
-        SEND: _softhca(settings, "send-bw", WORD),
+        WRITE: _softhca(settings, "write-bw", WORD, "udp", POST_LIST),
+        SEND: _softhca(settings, "send-bw", WORD, "udp", POST_LIST),
         "softhca FETCH_ADD": _softhca(settings, "atomic-bw", WORD),
-        SHM_WRITE: _softhca(settings, "write-bw", WORD, "shm"),
+        SHM_WRITE: _softhca(settings, "write-bw", WORD, "shm", POST_LIST),
         UCX_PUT: partial(fabrics.ucx_bandwidth, "ucp_put_bw", WORD, settings.seconds),
         UCX_TAG: partial(fabrics.ucx_bandwidth, "tag_bw", WORD, settings.seconds),
         PYTHON_TCP: partial(python_sockets.bandwidth, WORD, settings.seconds),

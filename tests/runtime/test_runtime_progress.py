@@ -9,6 +9,7 @@ import fcntl
 import os
 import resource
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,6 +136,88 @@ def test_a_round_takes_what_arrived_and_sends_what_is_due(bench):
     assert bench.engine.received == [b"one", b"two"]
     assert bench.wire.sent == [10, 20]
     assert bench.loop.poll() is False
+
+
+class Order:
+    """Notes in which order a link and an engine are asked; every arrival, ``length`` bytes in packets of
+    ``stride``, asks for an answer."""
+
+    def __init__(self, bench, length, stride):
+        self.bench, self.length, self.stride, self.noted = bench, length, stride, []
+        self.take, self.give = bench.wire.receive, bench.wire.send
+        loop, engine = bench.loop, bench.engine
+        link = SimpleNamespace(receive=self.receive, send=self.send)
+        bench.loop = bench.progress.loop = EngineLoop(engine, link, loop.wake)
+
+    def receive(self, arrival):
+        arrival.length, arrival.stride = self.length, self.stride
+        if not self.take(arrival):
+            self.noted.append("nothing")
+            return False
+        self.noted.append("received")
+        self.bench.engine.outgoing.append(20)
+        return True
+
+    def send(self, burst):
+        self.noted.append("sent")
+        return self.give(burst)
+
+
+def test_a_long_run_is_answered_before_the_next_is_taken(bench):
+    order = Order(bench, 61_680, 4_112)
+    bench.wire.put(b"one")
+    bench.wire.put(b"two")
+    bench.loop.poll()
+    assert order.noted == ["received", "sent", "received", "sent", "nothing"]
+
+
+def test_short_runs_are_answered_together(bench):
+    order = Order(bench, 640, 40)
+    bench.wire.put(b"one")
+    bench.wire.put(b"two")
+    bench.loop.poll()
+    assert order.noted == ["received", "received", "nothing", "sent", "sent"]
+
+
+def test_a_lone_packet_after_a_pause_is_answered_before_another_is_looked_for(bench):
+    order = Order(bench, 40, 40)
+    bench.loop.poll()
+    order.noted.clear()
+    bench.wire.put(b"one")
+    bench.wire.put(b"two")
+    bench.loop.poll()
+    assert order.noted == ["received", "sent"]
+    order.noted.clear()
+    bench.loop.poll()
+    assert order.noted == ["received", "nothing", "sent"], "traffic that does not pause is taken together"
+
+
+class HeldLock:
+    """A lock that another thread has: only one who waits for it gets it."""
+
+    def __init__(self):
+        self.looks = self.waits = 0
+
+    def acquire(self, blocking=True, timeout=-1):
+        self.looks += not blocking
+        self.waits += blocking
+        return blocking
+
+    def release(self):
+        pass
+
+
+def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(monkeypatch, bench):
+    lock = HeldLock()
+    monkeypatch.setattr(threading, "RLock", lambda: lock)
+    loop = EngineLoop(bench.engine, bench.wire, bench.progress.wake)
+    for _ in range(16):
+        assert not loop.poll()
+    assert (lock.looks, lock.waits, loop.polls) == (16, 0, 0)
+    loop.poll()
+    assert (lock.waits, loop.polls) == (1, 1)
+    loop.poll()
+    assert (lock.waits, loop.polls) == (1, 1), "and looks as often again"
 
 
 def test_refused_keys_are_told_at_most_once_a_second_with_their_count(bench, caplog):

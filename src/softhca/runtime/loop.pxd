@@ -16,6 +16,7 @@ cdef class EngineLoop:
     cdef public bint dead
     cdef public object give_way
     cdef public unsigned int idle
+    cdef public unsigned int missed
     cdef public unsigned long long polls
     cdef public unsigned long long rounds
     cdef public unsigned long long notices
@@ -26,8 +27,8 @@ cdef class EngineLoop:
     cdef public unsigned long long tell_ns
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns
-    cdef object take
-    cdef object give
+    cdef public object take
+    cdef public object give
     cdef dict senders
     cdef list receivers
     cdef object acquire
@@ -42,6 +43,7 @@ cdef class EngineLoop:
     cpdef object fail(self, object error)
     cpdef bint transmit(self, unsigned long long now)
     cpdef bint poll(self)
+    cdef bint _take_lock(self) except -1
     cpdef object kick(self)
     cpdef object notice(self)
     cpdef object settle(self)

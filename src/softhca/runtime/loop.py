@@ -52,8 +52,14 @@ LONE_BYTES = cython.declare(cython.uint, 1024)
 """A single packet up to this length, after a pause, is answered before another is looked for: that look would
 cost half as much as the answer, and who waits for the answer sends nothing else meanwhile."""
 
+LONG_BYTES = cython.declare(cython.uint, 16_384)
+"""A run of packets from this length on is answered before the next one is taken, so that its sender, whose
+window is a few of them, goes on meanwhile."""
+
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
+MISSES = cython.declare(cython.uint, 16)
+LOCK_WAIT_S = 0.001
 PATIENCE = cython.declare(cython.uint, 4)
 RECEIVE_BURSTS = cython.declare(cython.int, 8)
 TRANSMIT_BURSTS = cython.declare(cython.int, 8)
@@ -86,6 +92,7 @@ class EngineLoop:
         self.dead = False
         self.give_way = give_way
         self.idle = 0
+        self.missed = 0
         self.polls = 0
         self.rounds = 0
         self.notices = 0
@@ -125,7 +132,9 @@ class EngineLoop:
                 break
             worked = True
             self.adapter.receive(PORT, arrival, now)
-            if self.idle and arrival.length <= arrival.stride and arrival.length <= LONE_BYTES:
+            if arrival.length >= LONG_BYTES:
+                self.transmit(now)
+            elif self.idle and arrival.length <= arrival.stride and arrival.length <= LONE_BYTES:
                 break
         if self.adapter.counters.key_refusals != self.refusals:
             self.tell_refusals(now)
@@ -190,7 +199,7 @@ class EngineLoop:
 
     def poll(self):
         """A round for a thread that polls, unless another thread gives one.  True: there was work."""
-        if self.dead or not self.acquire(False):
+        if self.dead or not self._take_lock():
             return False
         try:
             self.polls += 1
@@ -207,6 +216,19 @@ class EngineLoop:
                 # Where processors are scarce, what is waited for may itself be waiting for this one.
                 self.give_way()
         return worked
+
+    def _take_lock(self):
+        """Take the lock if nobody has it.  After some looks in vain wait for it a moment: the thread that has
+        it may itself be waiting for the interpreter lock, which a poller gives away too rarely.
+        """
+        if self.acquire(False):
+            self.missed = 0
+            return True
+        self.missed += 1
+        if self.missed <= MISSES or not self.acquire(True, LOCK_WAIT_S):
+            return False
+        self.missed = 0
+        return True
 
     def kick(self):
         """The host rang doorbells or wrote commands: take them and transmit, now."""
