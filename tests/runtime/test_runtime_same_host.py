@@ -17,10 +17,10 @@ from softhca.runtime import devices, same_host
 from softhca.runtime.clock import NS_PER_S, now_ns
 
 BOUND_S = 20
-ACCESS_ERROR, RETRY_EXCEEDED, FLUSHED = 10, 12, 5  # ibv_wc_status
+ACCESS_ERROR, RETRY_EXCEEDED, FLUSHED, INVALID_REQUEST = 10, 12, 5, 9  # ibv_wc_status
 SEND = 2
 RTS, SQD, ERR = 3, 4, 6
-EVENT_QP_ACCESS_ERR = 3
+EVENT_QP_ACCESS_ERR, EVENT_COMM_EST = 3, 4
 
 pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
 
@@ -204,8 +204,71 @@ def test_a_queue_pair_that_gives_no_right_refuses(two):
     put(server, b"secret!!")
     server.qp.modify({"qp_state": RTS, "qp_access_flags": 1 | 2})
     post(client, RemoteOperation.READ, server, 8)
-    assert take(client.cq, 1)[0].status == 9  # remote invalid request
+    assert take(client.cq, 1)[0].status == INVALID_REQUEST
     assert got(client, 8) == bytes(8)
+
+
+def test_p_keys_that_do_not_match_are_no_way(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    queue_pair_of(client).pkey = 0x9234
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == RETRY_EXCEEDED
+    assert got(server, 8) == bytes(8)
+
+
+def test_a_limited_member_reaches_a_full_one_and_no_other_limited_one(two):
+    client, server = two()
+    for mine, status in ((0x7FFF, 0), (0xFFFF, 0)):
+        queue_pair_of(client).pkey = mine
+        post(client, RemoteOperation.WRITE, server, 8)
+        assert take(client.cq, 1)[0].status == status
+    assert queue_pair_of(client).executor.operations == 2
+    server.qp.modify({"qp_state": RTS})
+    queue_pair_of(client).pkey = queue_pair_of(server).pkey = 0x7FFF
+    server.qp.modify({"qp_state": RTS})  # which tells the directory
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == RETRY_EXCEEDED
+
+
+@pytest.mark.parametrize("operation", [RemoteOperation.READ, RemoteOperation.FETCH_AND_ADD])
+def test_a_queue_pair_that_keeps_no_resources_answers_no_reads_and_atomics(two, operation):
+    client, server = two()
+    put(server, b"secret!!")
+    server.qp.modify({"qp_state": SQD})
+    server.qp.modify({"qp_state": SQD, "max_dest_rd_atomic": 0})
+    server.qp.modify({"qp_state": RTS})
+    post(client, operation, server, 8)
+    assert take(client.cq, 1)[0].status == INVALID_REQUEST
+    assert (got(client, 8), got(server, 8)) == (bytes(8), b"secret!!")
+
+
+@pytest.mark.parametrize("operation", [RemoteOperation.READ, RemoteOperation.FETCH_AND_ADD])
+def test_a_queue_pair_that_may_have_none_outstanding_asks_for_none(two, operation):
+    client, server = two()
+    client.qp.modify({"qp_state": SQD})
+    client.qp.modify({"qp_state": SQD, "max_rd_atomic": 0})
+    client.qp.modify({"qp_state": RTS})
+    post(client, operation, server, 8)
+    assert take(client.cq, 1)[0].status == 2  # local queue pair operation error
+
+
+def test_a_peer_in_rtr_is_told_of_the_connection_by_a_packet_and_then_left_alone(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    attributes = server.qp.query()
+    server.qp.modify({"qp_state": 0})
+    server.qp.modify({"qp_state": 1, "pkey_index": 0, "port_num": 1, "qp_access_flags": 15})
+    names = ("ah_attr", "path_mtu", "dest_qp_num", "rq_psn", "max_dest_rd_atomic", "min_rnr_timer")
+    server.qp.modify({"qp_state": 2, **{name: attributes[name] for name in names}})
+    packets = packets_of(client)
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == 0
+    assert packets_of(client) == packets + 1
+    assert server.driver.next_event(BOUND_S) == (EVENT_COMM_EST, server.qp.number)
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == 0
+    assert packets_of(client) == packets + 1
 
 
 def test_a_queue_pair_in_error_takes_nothing(two):

@@ -276,6 +276,8 @@ class QueuePair:
         if not self.established and self.state == _RTR:
             self.established = True
             self.environment.event(EVENT_COMM_EST, self.number)
+            if self.environment.same_host is not None:
+                self.environment.same_host.publish(self)
         if (
             view.operation == _ACKNOWLEDGE
             or view.operation == _READ_RESPONSE
