@@ -34,7 +34,7 @@ cdef class PacketWriter:
     cdef unsigned int size_of(self, Request request, unsigned int index)
     cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1
     cdef int data_packet(self, Request request, unsigned int index, bint ack_request) except? -1
-    cdef object ask_last(self)
+    cpdef object ask_last(self)
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
     cpdef bint atomic_request(self, Request request) except *
     cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *
