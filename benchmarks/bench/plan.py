@@ -63,9 +63,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def _softhca(settings: Settings, test: str, size: int, link: str = "udp", options: tuple[str, ...] = ()):
-    return partial(
-        softhca_perf.measured, settings.python, test, size, settings.seconds, link, options
-    )  # fmt: skip
+    return partial(softhca_perf.measured, settings.python, test, size, settings.seconds, link, options)
 
 
 def _mpi(settings: Settings, name: str) -> Callable[[], Figure]:
@@ -181,9 +179,12 @@ def _interpreted(settings: Settings) -> list[Cell]:
     """The tests of the table with a column for it."""
     found = []
     for name, test, size in SOFTHCA_TESTS:
-        run: Callable[[], Figure] = partial(_no_interpreted)
+        run: Callable[[], Figure] = _no_interpreted
         if settings.interpreted:
-            run = partial(softhca_perf.measured, settings.interpreted, test, size, settings.seconds)
+            options = POST_LIST if test == "write-bw" and size == WORD else ()
+            run = partial(
+                softhca_perf.measured, settings.interpreted, test, size, settings.seconds, "udp", options
+            )
         found.append(Cell((INTERPRETED, name, size), run))
     return found
 

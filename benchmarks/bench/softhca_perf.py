@@ -60,7 +60,10 @@ def measured(
 ) -> Figure:
     """One test for so many seconds."""
     done = _run(python, test, size_bytes, link, "--seconds", f"{seconds:g}", *options)
-    return parse(done.output)
+    figure = parse(done.output)
+    if not figure.extra["operations"] or not figure.latency_us["p50"]:
+        raise Absent(f"nothing was completed within {seconds:g} s")
+    return figure
 
 
 def with_processor_time(
