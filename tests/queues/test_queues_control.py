@@ -305,3 +305,16 @@ def test_another_number_of_frames_is_refused():
     with fails(errno.EINVAL):
         ControlRings(host.allocate(ControlRings.PAGES - 1), host.address_map)
     host.close()
+
+
+def test_the_number_that_does_not_fit_is_named_among_its_neighbours():
+    five = (("first", "u8"), ("second", "u16"), ("third", "u32"), ("place", "gid"), ("last", "u64"))
+    whole = encode_fields(five, {"first": 1, "second": 2, "third": 3, "place": bytes(range(16)), "last": 4})
+    assert whole == b"\x01\x02\x00\x03\x00\x00\x00" + bytes(range(16)) + b"\x04" + bytes(7)
+    for name, value in (("first", 256), ("second", -1), ("third", "three"), ("last", 1 << 64)):
+        with pytest.raises(OSError, match=f"field {name}:"):
+            encode_fields(five, {name: value})
+    for length, name in ((0, "first"), (2, "second"), (6, "third"), (22, "place"), (30, "last")):
+        with pytest.raises(OSError, match=f"field {name}:"):
+            decode_fields(five, whole[:length])
+    assert decode_fields(five, whole)["last"] == 4

@@ -14,6 +14,7 @@ import errno
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from softhca.machine.primitives import address_of
@@ -70,18 +71,40 @@ class Event(NamedTuple):
     extra: int = 0
 
 
+@lru_cache(maxsize=256)
+def _plan_of(fields: Fields) -> tuple[frozenset[str], tuple[tuple[Fields, struct.Struct | None], ...]]:
+    """The names of ``fields``, and the fields cut into runs of numbers that go together (with how they are
+    packed) and single ones."""
+    runs: list[tuple[Fields, struct.Struct | None]] = []
+    for field in fields:
+        if field[1] not in _NUMBERS:
+            runs.append(((field,), None))
+            continue
+        run = (*runs.pop()[0], field) if runs and runs[-1][1] is not None else (field,)
+        runs.append((run, struct.Struct("<" + "".join(_NUMBERS[kind].format[1:] for _, kind in run))))
+    return frozenset(name for name, _ in fields), tuple(runs)
+
+
 def encode_fields(fields: Fields, values: Mapping[str, Any]) -> bytes:
     """Values by name, in the order of ``fields``; OSError EINVAL for a name or a value that does not belong
     there."""
-    unknown = values.keys() - {name for name, _ in fields}
+    names, runs = _plan_of(fields)
+    unknown = values.keys() - names
     if unknown:
         raise OSError(errno.EINVAL, f"unknown fields {sorted(unknown)}")
     parts = []
-    for name, kind in fields:
+    for run, numbers in runs:
         try:
-            parts.append(_encode(kind, values.get(name)))
-        except (struct.error, TypeError, ValueError) as error:
-            raise OSError(errno.EINVAL, f"field {name}: {error}") from None
+            if numbers is not None:
+                parts.append(numbers.pack(*[values.get(name) or 0 for name, _ in run]))
+                continue
+        except (struct.error, TypeError, ValueError):
+            pass  # one by one, to tell which it is
+        for name, kind in run:
+            try:
+                parts.append(_encode(kind, values.get(name)))
+            except (struct.error, TypeError, ValueError) as error:
+                raise OSError(errno.EINVAL, f"field {name}: {error}") from None
     return b"".join(parts)
 
 
@@ -112,8 +135,15 @@ def decode_fields(fields: Fields, data: bytes) -> Values:
     values: Values = {}
     offset = 0
     try:
-        for name, kind in fields:
-            values[name], offset = _decode(kind, data, offset)
+        for run, numbers in _plan_of(fields)[1]:
+            name = run[0][0]
+            if numbers is not None and numbers.size <= len(data) - offset:
+                found = numbers.unpack_from(data, offset)
+                values.update(zip([name for name, _ in run], found, strict=True))
+                offset += numbers.size
+                continue
+            for name, kind in run:
+                values[name], offset = _decode(kind, data, offset)
     except (struct.error, UnicodeDecodeError) as error:
         raise OSError(errno.EINVAL, f"field {name}: {error}") from None
     if offset != len(data):

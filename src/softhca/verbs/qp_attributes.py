@@ -52,6 +52,7 @@ _NUMBERS: "Mapping[int, tuple[str, ...]]" = {
     mask.IBV_QP_RATE_LIMIT: ("rate_limit",),
     mask.IBV_QP_ALT_PATH: ("alt_pkey_index", "alt_port_num", "alt_timeout"),
 }
+_PLAIN_NUMBERS = tuple((int(bit), names) for bit, names in _NUMBERS.items())
 _VECTORS = {int(mask.IBV_QP_AV): "ah_attr", int(mask.IBV_QP_ALT_PATH): "alt_ah_attr"}
 KNOWN_MASK = sum(int(each) for each in mask)
 """All bits of ``ibv_qp_attr_mask``."""
@@ -290,15 +291,16 @@ class QPAttr(PyverbsObject):
     def selected(self, comp_mask: int) -> dict[str, Any]:
         """The attributes that ``comp_mask`` names, as the driver takes them."""
         chosen: dict[str, Any] = {}
-        for bit, names in _NUMBERS.items():
+        comp_mask = int(comp_mask)  # flags of the enumeration are slow to combine
+        for bit, names in _PLAIN_NUMBERS:
             if comp_mask & bit:
                 chosen.update({name: int(getattr(self, name)) for name in names})
         for bit, name in _VECTORS.items():
-            if comp_mask & bit:
+            if comp_mask & int(bit):
                 vector = getattr(self, name)
                 require(vector, AHAttr, name)
                 chosen[name] = vector.as_dict()
-        if comp_mask & mask.IBV_QP_CAP:
+        if comp_mask & int(mask.IBV_QP_CAP):
             chosen["cap"] = self.cap.as_dict()
         return chosen
 
