@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from perf_runs import markdown
+from bench.tables import markdown
 
 SIZES = (65_536, 1 << 20)
 SMALL_BYTES = 8
@@ -161,7 +161,7 @@ def median_latency(step, seconds):
 
 
 def memmove_bandwidth(size_bytes, seconds):
-    """Bytes a second of the C library's memmove from buffer to buffer, 16 at a time."""
+    """Bytes a second of the C library's memmove from buffer to buffer, ctypes' call with it, 16 at a time."""
     here, there = (ctypes.create_string_buffer(size_bytes) for _ in range(2))
     ctypes.memset(here, 1, size_bytes)
 
