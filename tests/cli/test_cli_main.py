@@ -8,7 +8,7 @@ import pytest
 from softhca.cli import main as main_module
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.main import build_parser, describe, main, status_of
-from softhca.cli.perf_plan import TESTS, plan_of
+from softhca.cli.perf_plan import SIGNAL_EVERY, TESTS, plan_of
 from softhca.runtime.specification import DeviceSpecificationError
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
@@ -143,7 +143,7 @@ def test_plans_have_perftests_defaults():
     assert {chosen[test] for test in ("atomic-bw", "atomic-lat")} == {(8, 1000)}
     assert {chosen[test] for test in ("mailbox-bw", "mailbox-lat")} == {(64, 1000)}
     assert (plan("write-bw").depth, plan("write-bw").batch) == (128, 16)
-    assert (plan("write-lat").depth, plan("write-lat").batch) == (1, 1)
+    assert (plan("write-lat").depth, plan("write-lat").batch) == (SIGNAL_EVERY, 1)
 
 
 def test_plan_takes_size_service_and_amount():
