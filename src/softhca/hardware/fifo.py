@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,11 +20,6 @@ from softhca.hardware.packet_buffer import PacketBuffer, check_sizes
 from softhca.hardware.ports import RegisterWrite
 from softhca.hardware.serial import Arrival, Departure
 
-PRESENT_BIT = 31
-FIRST_BIT, LAST_BIT, WRONG_BIT, GLOBAL_BIT = 0, 1, 2, 3
-REASON_SHIFT = 8
-LEFT_SHIFT = 16
-FULL_BIT, REFUSED_BIT = 0, 1
 POP_WORD, POP_PACKET = 1, 2
 COUNT_BITS = 16
 _ONES = (1 << ICRC_BITS) - 1
@@ -71,13 +66,18 @@ class ReceiveFifo(wiring.Component):
             buffer.drop.eq(self.packet.end & (reason != 0)),
             self.rx_word.eq(buffer.word),
             self.rx_drops.eq(Cat(refused, last_reason)),
-            self.rx_status[PRESENT_BIT].eq(buffer.ready),
-            self.rx_status[FIRST_BIT].eq(buffer.first),
-            self.rx_status[LAST_BIT].eq(buffer.left == 1),
-            self.rx_status[WRONG_BIT].eq(wrong != 0),
-            self.rx_status[GLOBAL_BIT].eq(buffer.tag[rules.REASON_BITS]),
-            self.rx_status[REASON_SHIFT:LEFT_SHIFT].eq(wrong),
-            self.rx_status[LEFT_SHIFT:PRESENT_BIT].eq(buffer.left),
+            self.rx_status.eq(
+                Cat(
+                    buffer.first,
+                    buffer.left == 1,
+                    wrong != 0,
+                    buffer.tag[rules.REASON_BITS],
+                    Const(0, 4),
+                    wrong,
+                    Cat(buffer.left, Const(0, 15))[:15],
+                    buffer.ready,
+                )
+            ),
             buffer.skip.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_WORD)),
             buffer.skip_rest.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_PACKET)),
         ]
@@ -117,13 +117,13 @@ class SendFifo(wiring.Component):
         m.submodules.buffer = buffer = PacketBuffer(self.words, self.packets)
         m.submodules.places = places = HeaderPlaces()
         icrc = Signal(ICRC_BITS, init=_ONES)
-        pushed, refused, lost = Signal(), Signal(), Signal()
+        pushed, full, refused, lost = Signal(), Signal(), Signal(), Signal()
         with m.If(self.write_tx_word.strobe):
             m.d.sync += self.tx_word.eq(self.write_tx_word.data)
         m.d.comb += [
             places.word.eq(self.tx_word),
             places.valid.eq(pushed),
-            self.tx_status[REFUSED_BIT].eq(refused),
+            self.tx_status.eq(Cat(full, refused)),
             self.packet.valid.eq(buffer.ready),
             self.packet.word.eq(buffer.word),
             self.packet.last.eq(buffer.left == 1),
@@ -137,7 +137,7 @@ class SendFifo(wiring.Component):
                     pushed.eq(self.write_tx_push.strobe),
                     buffer.write_valid.eq(pushed),
                     buffer.write_word.eq(self.tx_word),
-                    self.tx_status[FULL_BIT].eq(buffer.room == 0),
+                    full.eq(buffer.room == 0),
                 ]
                 with m.If(pushed & self.write_tx_push.data[0]):
                     m.next = "ICRC"
@@ -145,7 +145,7 @@ class SendFifo(wiring.Component):
                 m.d.comb += [
                     buffer.write_valid.eq(1),
                     buffer.write_word.eq(swapped(~icrc)),
-                    self.tx_status[FULL_BIT].eq(1),
+                    full.eq(1),
                 ]
                 with m.If(self.write_tx_push.strobe):
                     m.d.sync += lost.eq(1)
@@ -155,7 +155,7 @@ class SendFifo(wiring.Component):
                     buffer.keep.eq(~lost & ~self.write_tx_push.strobe),
                     buffer.drop.eq(~buffer.keep),
                     places.begin.eq(1),
-                    self.tx_status[FULL_BIT].eq(1),
+                    full.eq(1),
                 ]
                 m.d.sync += [icrc.eq(_ONES), lost.eq(0), refused.eq(~(buffer.keep & buffer.fits))]
                 m.next = "WORDS"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -20,8 +20,6 @@ from softhca.hardware.ports import ADDRESS_BITS, WORD_BITS, HostBus, RegisterWri
 DESCRIPTOR_WORDS = 16
 """The longest descriptor: the 64 bytes of a send queue's element."""
 FETCH_SHIFT = 8
-BUSY_BIT, FAILED_BIT = 0, 1
-PRESENT_BIT, LAST_BIT = 31, 0
 
 
 class HostArbiter(wiring.Component):
@@ -118,8 +116,7 @@ class HostPort(wiring.Component):
         m.d.comb += [
             self.host_address_high.eq(high),
             self.host_status.eq(Cat(busy, failed)),
-            self.host_descriptor[PRESENT_BIT].eq(there != taken),
-            self.host_descriptor[LAST_BIT].eq((there != taken) & (there == taken + 1)),
+            self.host_descriptor.eq(Cat(there == taken + 1, Const(0, 30), there != taken)),
             get.addr.eq(taken),
             self.host_descriptor_word.eq(get.data),
             put.addr.eq(filled),
