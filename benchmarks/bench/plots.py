@@ -15,6 +15,8 @@ from bench.tables import bytes_name
 from bench.targets import bandwidth, median_us, rate
 
 OWN, OTHER = "#1f6fb4", "#9aa5b1"
+OWN_SAME_HOST = "#0b2e4f"
+OTHERS = ("#d9822b", "#3a9b56", "#8e6bbf", "#b0413e", "#6d5a4b", "#5c6670")
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "softhca", "font.family": "sans-serif", "font.size": 9,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e6e9ed",
@@ -67,10 +69,12 @@ def _lines(axes: Any, results: Results, kind: str, read: Callable[[Figure], floa
         if not points:
             continue
         if _is_own(series):
-            how = {"color": OWN, "linestyle": styles[mine % 4], "linewidth": 2.0, "marker": "o"}
+            colour = OWN_SAME_HOST if "same host" in series else OWN
+            how = {"color": colour, "linestyle": styles[mine % 4], "linewidth": 2.0, "marker": "o"}
             mine += 1
         else:
-            how = {"linestyle": styles[others % 4], "linewidth": 1.2, "marker": "."}
+            colour = OTHERS[others % len(OTHERS)]
+            how = {"color": colour, "linestyle": styles[others % 4], "linewidth": 1.2, "marker": "."}
             others += 1
         axes.plot(*zip(*points, strict=True), label=series, markersize=4, **how)
         drawn = True
