@@ -205,6 +205,42 @@ def test_a_host_that_refuses_or_breaks_the_ring_stops_its_queue_until_it_is_made
     BENCH.run(script)
 
 
+@pytest.mark.parametrize("log", [1, 2])
+def test_a_queue_takes_as_many_entries_as_it_has(log):
+    host = HostBusMemory()
+
+    async def script(ctx):
+        driver = Driver(ctx, host)
+        await driver.make(0, BASE, log)
+        for _ in range(1 << log):
+            assert await driver.push(0, 0, (1, 2, 3))
+        await driver.set(0, ce.CONSUMER, 1)
+        assert await driver.push(1, 0, (1, 2, 3))
+        assert await driver.told(0) == (0, 0)
+        assert not await driver.push(0, 0, (1, 2, 3))
+        assert await driver.told(0) == (0, 1)
+
+    BENCH.run(script)
+
+
+def test_a_request_for_any_completion_stands_above_one_for_solicited_ones():
+    host = HostBusMemory()
+
+    async def script(ctx):
+        driver = Driver(ctx, host)
+        await driver.make(0, BASE, 3)
+        for requests, events in (((1, 2), 1), ((2, 1), 1), ((2, 2), 0), ((1, 0), 1), ((3,), 0)):
+            for which in requests:
+                await driver.set(0, ce.ARM, which)
+            assert await driver.push(0, 0, (1, 2, 0))
+            assert await driver.told(0) == (events, 0)
+            assert await driver.push(0, 0, (1, 2, 0), solicited=True)
+            assert await driver.told(0) == (requests == (2, 2), 0)
+            await driver.set(0, ce.SIZE, 3)
+
+    BENCH.run(script)
+
+
 def test_the_last_word_of_an_entry_is_written_last_and_both_engines_get_their_turn():
     host = HostBusMemory((1,))
 
