@@ -42,7 +42,7 @@ test-interpreted: $(PLAIN)/.installed test-tools
 	SOFTHCA_EXPECT=interpreted timeout -k 10 1800 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
 
 # Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
-TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2
+TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog
 test-tools:
 	@absent=; for tool in $(TEST_TOOLS); do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${tool%%:*} >/dev/null || absent="$$absent $${tool##*:}"; \

