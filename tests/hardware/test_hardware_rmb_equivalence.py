@@ -49,3 +49,9 @@ def test_another_start_waits_for_the_walk_and_is_the_last_one_given() -> None:
 
 def test_domain_zero_has_no_keys_to_clear() -> None:
     check(Case(2, 2, [0, MATCH, MATCH, 0, MATCH, MATCH], [Clock(start=(0, 5))]))
+
+
+def test_a_word_once_rewritten_stays_so_while_the_rq_writes_others() -> None:
+    writes = [Clock(write=(1, MATCH)), Clock(write=(2, 0)), Clock(write=(2, 0))]
+    for lead in range(4):
+        check(Case(1, 2, list(ROW), [Clock(start=(7, 5)), *[Clock()] * lead, *writes]))
