@@ -342,11 +342,11 @@ def test_after_a_loss_a_long_path_grows_by_single_bursts():
     assert before > 4 * DEFAULT_MAXIMUM_BYTES
     path.window.lost()
     assert path.window.limit_bytes == before // 2
-    limits = [path.round() for _ in range(8)]
-    assert limits == [before // 2] * 7 + [before // 2 + ONE]
+    limits = [path.round() for _ in range(4)]
+    assert limits == [before // 2] * 3 + [before // 2 + ONE]
 
 
-def test_after_a_silence_a_long_path_is_soon_where_half_of_it_was():
+def test_after_a_silence_a_long_path_is_soon_where_it_was():
     path = Path()
     for _ in range(TRIPS + 3):
         path.round()
@@ -354,8 +354,17 @@ def test_after_a_silence_a_long_path_is_soon_where_half_of_it_was():
     path.window.forgive()
     assert path.window.limit_bytes == ONE
     limits = [path.round() for _ in range(6)]
-    assert before == 32 * ONE
-    assert limits == [2 * ONE, 4 * ONE, 8 * ONE, 16 * ONE, 16 * ONE, 16 * ONE]
+    assert before == FAR_MAXIMUM_BYTES == 32 * ONE
+    assert limits == [2 * ONE, 4 * ONE, 8 * ONE, 16 * ONE, 32 * ONE, 32 * ONE]
+
+
+def test_a_loss_within_the_maximum_leaves_the_way_up_to_it():
+    path = Path()
+    for _ in range(TRIPS):
+        path.round()
+    path.window.limit_bytes = 2 * ONE
+    path.window.lost()
+    assert [path.round() for _ in range(3)] == [2 * ONE, 4 * ONE, 4 * ONE]
 
 
 def test_a_path_that_has_become_short_falls_back_to_the_maximum():

@@ -16,9 +16,9 @@ Theory of operation
 * *Long paths.*  Where round trips take milliseconds most of what is in flight is on its way and not in the
   destination's buffer, and three bursts a round trip are little.  So where ``far_maximum_bytes`` allows it
   and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`), the limit grows with every
-  byte confirmed while somebody waits for room, up to half of what it was when something was lost or nothing
-  came back for long, and by single bursts beyond (``careful_bytes``; RFC 5681's slow start and congestion
-  avoidance).
+  byte confirmed while somebody waits for room, up to half of what it was when something was lost, and by
+  single bursts beyond (``careful_bytes``; RFC 5681's slow start and congestion avoidance).  A silence tells
+  nothing of what the path bears: where guests share processors it is common.
   Those who hear of no loss (datagrams, unreliable connections) and those who ask for bytes into their own
   buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
 * *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
@@ -44,8 +44,8 @@ DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 FAR_NS = 250_000
 FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 PERIOD_NS = 10_000_000_000
-TRIPS = 8  # so many round trips are known before the shortest tells anything
-FAR_GROWTH_WINDOWS = 8
+TRIPS = 2  # so many round trips are known before the shortest tells anything
+FAR_GROWTH_WINDOWS = 4
 PATIENCE_NS = 20_000_000
 MOST_PATIENCE_NS = 32 * PATIENCE_NS
 
@@ -181,7 +181,9 @@ class DestinationWindow:
         self.in_flight_bytes = 0
         self.answers += 1
         self.patience_ns = min(2 * self.patience_ns, _MOST_PATIENCE_NS)
-        self.lost()
+        self.losses += 1
+        self.confirmed_bytes = 0
+        self.trips.forget()
         self.limit_bytes = self.minimum_bytes
         self.pass_on()
 
@@ -190,7 +192,8 @@ class DestinationWindow:
         self.losses += 1
         self.confirmed_bytes = 0
         self.trips.forget()
-        self.limit_bytes = self.careful_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
+        self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
+        self.careful_bytes = max(self.limit_bytes, self.maximum_bytes)
 
     def wait(self, queue_pair):
         """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
