@@ -13,7 +13,7 @@ from hardware_bench import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softhca.adapter.scheduler import HIGH_LIMIT_BYTES, LEVELS, Scheduler
+from softhca.adapter.scheduler import HIGH_LIMIT_BYTES, Scheduler
 from softhca.hardware import work_scheduler
 from softhca.hardware.context_memory import CountUpdate
 from softhca.hardware.doorbell_manager import DoorbellManager, DoorbellRing, EngineDoorbells
@@ -36,7 +36,7 @@ def pool():
 
 def test_the_bounds_are_the_adapters():
     assert (work_scheduler.LEVELS, work_scheduler.HIGH_LIMIT_BYTES) == (16, HIGH_LIMIT_BYTES)
-    assert LEVELS == 16
+    assert work_scheduler.LEVELS == 16
 
 
 class SchedulerModel:
