@@ -36,7 +36,6 @@ def pool():
 
 def test_the_bounds_are_the_adapters():
     assert (work_scheduler.LEVELS, work_scheduler.HIGH_LIMIT_BYTES) == (16, HIGH_LIMIT_BYTES)
-    assert work_scheduler.LEVELS == 16
 
 
 class SchedulerModel:
