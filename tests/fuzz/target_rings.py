@@ -288,7 +288,7 @@ def control_rings(choices: Choices) -> None:
         store64(HOST.address_map.address(CONTROL_FRAMES[start]) + 64, 0)
     host = control.ControlRings(CONTROL_FRAMES, HOST.address_map)
     adapter = control.ControlRings(CONTROL_FRAMES, HOST.address_map)
-    raw = RingProducer(adapter.commands._consumer.layout)
+    raw = RingProducer(adapter.commands.consumer.layout)
     for _ in range(STEPS):
         if not choices.more:
             break

@@ -232,7 +232,7 @@ SENDER = (
     m("timer-armed-once", ANSWERS, "        self.armed_ns = 0\n        if not _TRANSMIT", "        if not _TRANSMIT",
       "the transport timer fires once only"),
     m("window-leaks-at-retry", REQUESTER, "        window.give_up(self.flights.clear(window.epoch))\n        if lost:", "        self.flights.clear(window.epoch)\n        if lost:", "bytes of lost packets stay charged"),
-    m("window-never-narrows", WINDOW, "self.limit_bytes = self.careful_bytes = max(self.minimum_bytes, self.limit_bytes // 2)", "pass",
+    m("window-never-narrows", WINDOW, "self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)", "pass",
       "losses do not narrow the window"),
     m("window-turn-lost", WINDOW, "        queue_pair.environment.schedule(queue_pair)\n", "", "who waits for room is not woken"),
     m("fence-ignored", REQUESTER, "if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:", "if False:",
