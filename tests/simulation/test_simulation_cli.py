@@ -4,9 +4,9 @@ import json
 import shlex
 
 import pytest
+from changed_polls import change_polls
 
 from softhca.cli.main import main
-from softhca.driver.cq import CqHandle
 from softhca.simulation import campaign, runner
 from softhca.simulation.oracle import Violation
 from softhca.wire.pcapng import read_pcapng
@@ -69,7 +69,7 @@ def test_a_violation_is_exit_status_1_with_the_command_to_run_it_again(monkeypat
 
 
 def test_a_world_with_a_broken_rule_is_exit_status_1(monkeypatch, capsys):
-    monkeypatch.setattr(CqHandle, "poll", lambda self, limit: [])
+    change_polls(monkeypatch, lambda found: [])
     status, document, _ = run_json(capsys, "simulate")
     assert status == 1
     assert set(document["violations"][0]) == {"time_ns", "rule", "text"}

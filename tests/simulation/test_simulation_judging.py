@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from changed_polls import altered, change_polls
 
 from softhca.driver.cq import CqHandle
 from softhca.links.faults import Crash, Faults
@@ -42,12 +43,7 @@ def rules(name, seeds=range(1, 4)):
 
 def seen(monkeypatch, change):
     """Let every program see ``change(completion)``, where that is not None."""
-    poll = CqHandle.poll
-
-    def polled(self, limit):
-        return [one for one in map(change, poll(self, limit)) if one is not None]
-
-    monkeypatch.setattr(CqHandle, "poll", polled)
+    change_polls(monkeypatch, lambda found: [one for one in map(change, found) if one is not None])
 
 
 # events
@@ -86,13 +82,13 @@ def test_an_event_without_an_error_is_found(monkeypatch):
 
 
 def test_a_completion_that_says_something_else_is_found(monkeypatch):
-    seen(monkeypatch, lambda one: one._replace(opcode=one.opcode ^ 1))
+    seen(monkeypatch, lambda one: altered(one, opcode=one.opcode ^ 1))
     assert rules("rc-mix", [1]) == {"completions say what is done"}
 
 
 def test_a_write_with_immediate_of_another_length_is_found(monkeypatch):
     def longer(one):
-        return one._replace(byte_len=one.byte_len + (one.opcode == WITH_IMMEDIATE_WRITE))
+        return altered(one, byte_len=one.byte_len + (one.opcode == WITH_IMMEDIATE_WRITE))
 
     seen(monkeypatch, longer)
     assert rules("rc-mix", [1]) == {"every message unchanged"}
@@ -105,7 +101,7 @@ def test_a_receive_that_is_never_flushed_is_found(monkeypatch):
 
 def test_giving_up_after_few_losses_is_found(monkeypatch):
     def impatient(one):
-        return one._replace(status=RETRY_EXCEEDED) if one.wr_id == 5 and one.status == SUCCESS else one
+        return altered(one, status=RETRY_EXCEEDED) if one.wr_id == 5 and one.status == SUCCESS else one
 
     seen(monkeypatch, impatient)
     assert "no error without cause" in rules("rc-loss")

@@ -1,9 +1,9 @@
 """Oracles find bugs that are put in on purpose: into worlds, and into their own input."""
 
 import pytest
+from changed_polls import altered, change_polls
 
 from softhca.adapter.multicast import MulticastGroups
-from softhca.driver.cq import CqHandle
 from softhca.simulation import node as node_module
 from softhca.simulation.arena import Arena
 from softhca.simulation.oracle import CompletionOrder, Report, check_guards, check_mixture, check_resources
@@ -20,8 +20,7 @@ def rules(name, seeds=range(1, 4)):
 
 def tampered_poll(monkeypatch, change):
     """Let every program see ``change(its completions)``."""
-    poll = CqHandle.poll
-    monkeypatch.setattr(CqHandle, "poll", lambda self, limit: change(poll(self, limit)))
+    change_polls(monkeypatch, change)
 
 
 def is_good_receive(completion):
@@ -90,14 +89,14 @@ def test_a_write_outside_every_buffer_is_found(monkeypatch):
 
 
 def test_datagrams_from_a_wrong_source_are_found(monkeypatch):
-    tampered_poll(monkeypatch, lambda found: [one._replace(src_qp=one.src_qp ^ 1) for one in found])
+    tampered_poll(monkeypatch, lambda found: [altered(one, src_qp=one.src_qp ^ 1) for one in found])
     assert rules("ud-mix", [1]) == {"datagrams from their source to their destination"}
 
 
 @pytest.mark.parametrize(("field", "bit"), [("slid", 2), ("src_qp", 1)])
 def test_raw_datagrams_from_a_wrong_port_or_of_a_wrong_service_are_found(monkeypatch, field, bit):
     def changed(one):
-        return one._replace(**{field: getattr(one, field) ^ bit})
+        return altered(one, **{field: getattr(one, field) ^ bit})
 
     tampered_poll(monkeypatch, lambda found: [changed(one) for one in found])
     assert rules("raw-mix", [1]) == {"datagrams from their source to their destination"}

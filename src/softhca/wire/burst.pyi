@@ -17,6 +17,7 @@ class SegmentBuffer:
 class Burst(SegmentBuffer):
     packets: int
     route: Route | None
+    counted: bool
     def reset(self) -> None: ...
 
 class Arrival(SegmentBuffer):

@@ -10,6 +10,7 @@ class Route:
     flow_label: int
     hop_limit: int
     identification: int
+    counted: bool
     vl: int
     def __init__(
         self,
