@@ -443,6 +443,27 @@ def test_a_thread_that_stays_waiting_lets_the_background_thread_sleep_for_good(b
     assert bench.engine.threads[-1] == "background"
 
 
+def test_nobody_can_leave_while_it_is_decided_to_sleep_for_good(bench):
+    """Else the last that waits leaves just before, wakes nobody, and the thread serves nobody any more."""
+
+    held = []
+
+    class Loop:
+        lock = threading.RLock()
+        look_ns = 0
+        clock = staticmethod(now_ns)
+
+        @property
+        def waiters(self):
+            held.append(self.lock._is_owned())
+            return 1
+
+    bench.progress.wake()
+    bench.progress._keep_off(Loop(), 2 * progress_thread.LAST_LOOK_NS)
+    assert held[0]
+    assert bench.progress.wakeups == 1
+
+
 def test_closing_ends_thread_and_waiters(bench):
     bench.start()
     result = []

@@ -106,7 +106,8 @@ class Progress:
 
     def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
         """Sleep while others drive; for good when one of them stays waiting."""
-        self._parked = bool(loop.waiters) and pause_ns > LAST_LOOK_NS
+        with loop.lock:  # or the last that waits leaves in between, and nobody wakes this thread
+            self._parked = bool(loop.waiters) and pause_ns > LAST_LOOK_NS
         if self._parked:
             timeout_ms = None
         else:
