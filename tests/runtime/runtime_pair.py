@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,6 +63,31 @@ def take(cq, count):
         if len(found) == count:
             return found
     raise AssertionError(f"{len(found)} of {count} completions came: {found}")
+
+
+def lets_others_run(call, times=50_000):
+    """Whether ``call``, again and again, lets the interpreter lock go."""
+    start, taken = threading.Lock(), []
+    start.acquire()
+
+    def other():
+        with start:
+            taken.append(True)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(100)
+    try:
+        start.release()  # from now on the other thread runs as soon as this one lets the lock go
+        for _ in range(times):
+            call()
+            if taken:
+                return True
+        return False
+    finally:
+        sys.setswitchinterval(interval_s)
+        thread.join()
 
 
 class Link:

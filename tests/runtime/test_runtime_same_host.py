@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import runtime_pair
-from runtime_pair import RemoteOperation, take
+from runtime_pair import RemoteOperation, lets_others_run, take
 from runtime_programs import Program
 from same_host_program import SIZE, make_end
 
@@ -103,6 +103,16 @@ def test_rdma_and_atomics_need_no_packet(two, kinds):
         assert got(server, 8, 64) == left.to_bytes(8, "little")
     assert (packets_of(client), packets_of(server)) == before
     assert queue_pair_of(client).executor.operations == 4
+
+
+def test_polling_in_vain_keeps_the_interpreter_lock(two):
+    """Else a thread that polls starves the one that serves its peer (see `softhca.runtime.processor`)."""
+    client, _ = two()
+    engine = devices.find(client.driver.name).engine
+    with engine.loop.lock:
+        while engine.neighbours.look():
+            pass
+    assert not lets_others_run(lambda: client.cq.poll(1))
 
 
 def test_messages_between_neighbours_go_through_their_rings(two):

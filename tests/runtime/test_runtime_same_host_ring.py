@@ -4,6 +4,7 @@ through it."""
 import mmap
 
 import pytest
+from runtime_pair import lets_others_run
 
 from softhca.machine.primitives import address_of, load64, store64
 from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_STORE_BYTES
@@ -242,3 +243,13 @@ def test_a_guest_that_ends_is_not_listened_to(neighbours):
     owner.look()
     assert not owner.receivers
     assert not owner.sharing.directory.lanes
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+def test_a_look_in_vain_keeps_the_interpreter_lock(neighbours):
+    """Else a thread that polls starves the one that serves its peer (see `softhca.runtime.processor`)."""
+    knocker, owner = neighbours
+    meet(knocker, owner)
+    while knocker.look():
+        pass
+    assert not lets_others_run(knocker.look)

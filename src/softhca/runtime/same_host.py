@@ -37,7 +37,7 @@ from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, map
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
 from softhca.runtime.eventfds import check_eventfd
-from softhca.runtime.processor import give_way
+from softhca.runtime.processor import Readable, give_way
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 from softhca.transport.same_host_sharing import Sharing
 
@@ -193,6 +193,7 @@ class SameHost:
         self._next_arena = 1
         self._probe = bytearray(secrets.token_bytes(PROBE_BYTES))
         self._epoll = select.epoll()
+        self._anything = Readable(self._epoll.fileno())
         self._epoll.register(self._wake, select.EPOLLIN)
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -261,7 +262,8 @@ class SameHost:
         """Go on with whatever has come; whether there was anything."""
         if self._closed:
             return False
-        found = self._epoll.poll(0, 64)
+        # asked in most rounds, so it keeps the interpreter lock
+        found = self._epoll.poll(0, 64) if self._anything() else []
         for descriptor, _ in found:
             party = self._by_descriptor.get(descriptor)
             if party is not None:
