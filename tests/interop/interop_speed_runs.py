@@ -24,7 +24,7 @@ _LISTENING = f":{PERFTEST_PORT:04X} [0-9A-F:]* 0A"
 @dataclass(frozen=True)
 class Test:
     """A column: ``kind`` is ``write`` (bandwidth), ``messages`` (their rate) or ``latency`` (half of a round
-    trip); C's and our performance program do ``iterations``, ours in Python keeps ``depth`` posted.
+    trip); perftest and `softhca perf` do ``iterations``, and all keep ``depth`` posted.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Test:
 
 
 TESTS = (
-    Test("WRITE, 64 KiB", "write", 65_536, 400),
-    Test("WRITE, 1 MiB", "write", 1 << 20, 40, 16),
-    Test("WRITE, 8 B, messages", "messages", 8, 5000),
+    Test("WRITE, 64 KiB", "write", 65_536, 2000),
+    Test("WRITE, 1 MiB", "write", 1 << 20, 150, 16),
+    Test("WRITE, 8 B, messages", "messages", 8, 20_000),
     Test("SEND, 8 B, latency p50", "latency", 8, TOSSES),
 )
 
@@ -137,6 +137,7 @@ def our_perf(world: SpeedWorld, test: Test) -> float:
     name = "send-lat" if test.kind == "latency" else "write-bw"
     words = ["python3", "-m", "softhca", "perf", name, "--size", str(test.size_bytes), "--json",
              "--iters", str(test.iterations)]  # fmt: skip
+    words += [] if test.kind == "latency" else ["--tx-depth", str(test.depth)]
     said = pairs(
         world,
         lambda: world.start_ours(1, [*words, "--listen"], 1),

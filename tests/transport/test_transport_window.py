@@ -15,6 +15,7 @@ from softhca.transport.window import (
     MOST_PATIENCE_NS,
     PATIENCE_NS,
     PERIOD_NS,
+    TELLING_BYTES,
     TRIPS,
     DestinationWindow,
     Patience,
@@ -444,17 +445,50 @@ def test_the_shortest_of_two_periods_counts():
     assert trips.shortest() == 40
 
 
+def test_only_round_trips_with_two_bursts_in_flight_tell_how_long_the_path_is():
+    window = DestinationWindow(far_maximum_bytes=FAR_MAXIMUM_BYTES)
+    window.depart(TELLING_BYTES - 1, 10)
+    window.credit(TELLING_BYTES - 1, 20)
+    assert window.trips.count == 0
+    window.depart(TELLING_BYTES - 1, 30)
+    window.depart(1, 40)
+    window.credit(TELLING_BYTES, 90)
+    assert (window.trips.count, window.trips.least_ns) == (1, 50)
+
+
+def test_after_a_silence_a_short_path_is_soon_where_it_was():
+    window = DestinationWindow()
+    for _ in range(2):  # in vain once more: what was borne before is not forgotten
+        window.charge(ONE)
+        window.forgive()
+    limits = []
+    for _ in range(4):
+        window.charge(ONE)
+        window.credit(ONE, 0)
+        limits.append(window.limit_bytes)
+    assert limits == [2 * ONE, DEFAULT_LIMIT_BYTES, DEFAULT_LIMIT_BYTES, DEFAULT_LIMIT_BYTES]
+
+
+def test_after_a_loss_nothing_counts_as_borne():
+    window = DestinationWindow()
+    window.forgive()
+    window.lost()
+    window.charge(ONE)
+    window.credit(ONE, 0)
+    assert window.limit_bytes == ONE
+
+
 @pytest.mark.parametrize("end", ["give_up", "lost", "forgive"])
 def test_what_is_given_up_is_no_round_trip(end):
     window = DestinationWindow(far_maximum_bytes=FAR_MAXIMUM_BYTES)
-    window.depart(2 * ONE, 10)
+    window.depart(3 * ONE, 10)
     if end == "give_up":
         window.give_up(ONE)
     else:
         getattr(window, end)()
     if end != "forgive":
-        window.credit(ONE, 20)
+        window.credit(2 * ONE, 20)
     assert window.trips.count == 0
-    window.depart(ONE, 30)
+    window.depart(TELLING_BYTES, 30)
     window.credit(window.in_flight_bytes, 90)
     assert (window.trips.count, window.trips.least_ns) == (1, 60)

@@ -24,6 +24,7 @@ cdef class DestinationWindow:
     cdef public unsigned int growth_windows
     cdef public unsigned long long far_maximum_bytes
     cdef public unsigned long long careful_bytes
+    cdef public unsigned long long borne_bytes
     cdef public RoundTrips trips
     cdef public bint wanted
     cdef public unsigned long long losses

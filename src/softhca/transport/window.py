@@ -15,7 +15,8 @@ Theory of operation
   ``maximum_bytes``, and halves when something is lost, never below one burst.
 * *Long paths.*  Where round trips take milliseconds most of what is in flight is on its way and not in the
   destination's buffer, and three bursts a round trip are little.  So where ``far_maximum_bytes`` allows it
-  and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`), the limit grows with every
+  and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`; only those with
+  ``TELLING_BYTES`` in flight count: a lone message tells nothing of long ones), the limit grows with every
   byte confirmed while somebody waits for room, up to half of what it was when something was lost, and by
   single bursts beyond (``careful_bytes``; RFC 5681's slow start and congestion avoidance).  A silence tells
   nothing of what the path bears: where guests share processors it is common.
@@ -27,8 +28,9 @@ Theory of operation
 * *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
   until its own time-out, which may be hours away.  So who waits for room looks after ``patience_ns`` whether
   anything has come back since; if not, what is in flight counts as gone (`forgive`) and the next burst
-  finds out.  Each time that it was in vain the wait doubles, so that a receiver that only sleeps is not
-  flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A reliable queue
+  finds out.  If that is answered, the limit grows with every byte confirmed to what it was
+  (``borne_bytes``).  Each time that it was in vain the wait doubles, so that a receiver that only sleeps is
+  not flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A reliable queue
   pair whose charges were given up sends nothing until it is answered, its timer runs out, or
   ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst by burst.
 """
@@ -44,6 +46,7 @@ DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 FAR_NS = 250_000
 FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 PERIOD_NS = 10_000_000_000
+TELLING_BYTES = 2 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 TRIPS = 2  # so many round trips are known before the shortest tells anything
 FAR_GROWTH_WINDOWS = 4
 PATIENCE_NS = 20_000_000
@@ -53,6 +56,7 @@ _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FAR_GROWTH_WINDOWS = cython.declare(cython.uint, FAR_GROWTH_WINDOWS)
 _FAR_NS = cython.declare(cython.ulonglong, FAR_NS)
 _PERIOD_NS = cython.declare(cython.ulonglong, PERIOD_NS)
+_TELLING = cython.declare(cython.ulonglong, TELLING_BYTES)
 _TRIPS = cython.declare(cython.uint, TRIPS)
 _PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
 _MOST_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
@@ -90,6 +94,7 @@ class DestinationWindow:
         self.growth_windows = growth_windows
         self.far_maximum_bytes = far_maximum_bytes
         self.careful_bytes = far_maximum_bytes
+        self.borne_bytes = 0
         self.trips = RoundTrips()
         self.wanted = False
         self.losses = 0
@@ -133,7 +138,8 @@ class DestinationWindow:
     def depart(self, cost_bytes, now):
         """Count ``cost_bytes`` that will be answered for as in flight from ``now`` on."""
         self.charge(cost_bytes)
-        self.trips.depart(self.in_flight_bytes, now)
+        if self.in_flight_bytes >= _TELLING:
+            self.trips.depart(self.in_flight_bytes, now)
 
     def credit(self, cost_bytes, now):
         """``cost_bytes`` have been answered for: make room and wake the first waiter."""
@@ -155,9 +161,11 @@ class DestinationWindow:
         if far:
             most = self.far_maximum_bytes
             windows = min(windows, _FAR_GROWTH_WINDOWS)
-            if self.wanted and self.limit_bytes < self.careful_bytes:
-                self.limit_bytes += cost_bytes
-            self.wanted = False
+        if self.limit_bytes < self.borne_bytes:
+            self.limit_bytes = min(self.limit_bytes + cost_bytes, self.borne_bytes)
+        elif far and self.wanted and self.limit_bytes < self.careful_bytes:
+            self.limit_bytes += cost_bytes
+        self.wanted = False
         if self.confirmed_bytes >= self.limit_bytes * windows:
             self.confirmed_bytes = 0
             self.limit_bytes += self.minimum_bytes
@@ -184,6 +192,7 @@ class DestinationWindow:
         self.losses += 1
         self.confirmed_bytes = 0
         self.trips.forget()
+        self.borne_bytes = max(self.borne_bytes, self.limit_bytes)
         self.limit_bytes = self.minimum_bytes
         self.pass_on()
 
@@ -194,6 +203,7 @@ class DestinationWindow:
         self.trips.forget()
         self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
         self.careful_bytes = max(self.limit_bytes, self.maximum_bytes)
+        self.borne_bytes = 0
 
     def wait(self, queue_pair):
         """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
