@@ -51,6 +51,27 @@ def add_parser(subparsers: Any) -> None:
         type=str.upper,
         help="transport service (default RC)",
     )
+    _add_amounts(parser)
+    parser.add_argument("--link", choices=("udp", "shm"), default="udp", help="how the adapters are joined")
+    parser.add_argument(
+        "--target",
+        choices=("poll", "idle", "busy", "asleep"),
+        default="poll",
+        help="what a passive server does meanwhile: drive its adapter, wait in a system call, compute "
+        "in Python, sleep (default poll)",
+    )
+    parser.add_argument(
+        "--hash",
+        choices=ALGORITHMS,
+        default="xxh3-128",
+        help="what proves the messages of mailbox tests (default %(default)s)",
+    )
+    add_device_options(parser)
+    output.add_json_option(parser)
+
+
+def _add_amounts(parser: argparse.ArgumentParser) -> None:
+    """How much is done, and how much of it at a time."""
     parser.add_argument(
         "-s",
         "--size",
@@ -69,7 +90,6 @@ def add_parser(subparsers: Any) -> None:
         help="operations a queue pair (default 1000; write-bw: 5000)",
     )
     amount.add_argument("--seconds", type=seconds, default=None, metavar="T", help="run for so long instead")
-    parser.add_argument("--link", choices=("udp", "shm"), default="udp", help="how the adapters are joined")
     parser.add_argument(
         "-q",
         "--qps",
@@ -94,21 +114,6 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="bw: work requests posted together, of which the last is signaled (default %(default)s)",
     )
-    parser.add_argument(
-        "--target",
-        choices=("poll", "idle", "busy", "asleep"),
-        default="poll",
-        help="what a passive server does meanwhile: drive its adapter, wait in a system call, compute "
-        "in Python, sleep (default poll)",
-    )
-    parser.add_argument(
-        "--hash",
-        choices=ALGORITHMS,
-        default="xxh3-128",
-        help="what proves the messages of mailbox tests (default %(default)s)",
-    )
-    add_device_options(parser)
-    output.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
