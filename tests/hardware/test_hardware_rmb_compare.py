@@ -60,6 +60,16 @@ def test_the_search_finds_both_races_in_fixed_hardware_and_none_in_the_manager()
     assert races.manager == 0
 
 
+def test_the_manager_needs_an_rq_engine_that_enters_a_key_before_it_looks_at_the_window() -> None:
+    found = {kind for seed in range(1, 31) for kind, _ in play(interleaving(seed), False, False).races}
+    assert found == {MISSED}
+
+
+def test_fixed_hardware_loses_keys_in_either_order() -> None:
+    found = {kind for seed in range(1, 31) for kind, _ in play(interleaving(seed), True, True).races}
+    assert found == {LOST}
+
+
 @pytest.mark.parametrize("kind", [LOST, MISSED])
 def test_a_race_found_is_there_again_by_its_seed(kind: str) -> None:
     seed = search(30).found[kind]

@@ -1,7 +1,7 @@
 """The rejected design all in fixed hardware: walk and receive side share the memory and hand nothing over.
 
-Each side has its own ports, so neither waits.  The walk is not told what the RQ reads and writes, and a bind
-starts it at once, whatever the RQ's pipeline has under way.  Two races follow:
+Each side has its own ports, so neither waits.  The walk is not told what the RQ reads and writes, and the
+RQ's pipeline looks at a window before it enters the key of an operation.  Two races follow:
 
 * *lost*: the RQ ends an operation and enters another one in the word that the walk has just compared; the
   clear then takes the new operation's key;
@@ -9,7 +9,9 @@ starts it at once, whatever the RQ's pipeline has under way.  Two races follow:
   then the key is entered.  It stays valid behind *done*.
 
 `search` looks for them over seeded interleavings, and lets the remote-key manager live through the same ones:
-its walk hears of the RQ's writes, and the SQ engine starts it when the RQ engine has ended what it was at.
+its walk hears of the RQ's writes, and the RQ engine's microcode enters a key first and looks at the window
+then (`header_check`).  The window is destroyed before the search begins, so a look finds it destroyed, or the
+search finds the key; the SQ engine waits for nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory, MemoryData
 from amaranth.lib.wiring import In
 
-from softhca.hardware.key_memory import KEYS, VALID, WORD_BITS, Geometry
+from softhca.hardware.key_memory import KEYS, VALID, WORD_BITS, Geometry, read_within
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_rq import rq_ports
 from softhca.hardware.rmb_sq import RmbSq, sq_ports
-from softhca.hardware.trace import Access, Row, drive, sample, simulator
+from softhca.hardware.trace import Access, Row, Stimulus, clocks, sample, simulator
 
 VIS = 4
 PD, KEY = 7, 0x5A5
 LOOK_UP_CLOCKS = 8
-"""From the RQ's look at the window to the key in the memory."""
-BIND = 8
-"""The clock in which the window is destroyed."""
-LATEST = 30
-OPERATIONS = 6
+"""Between an operation's look at its window and its key in the memory, whichever is first."""
+BIND = 16
+"""The clock in which the window is destroyed; the search is started in the next one."""
+LATEST = 38
+OPERATIONS = 12
 LOST, MISSED = "lost", "missed"
 
 
@@ -59,17 +61,14 @@ class FixedFunctionManager(wiring.Component):
         walk_read, rq_read = (ram.read_port(transparent_for=(walk_write, rq_write)) for _ in range(2))
         walk = self.sq.walk
         collides = self.rq_write & (self.rq_write_addr == walk.write_address)
+        depth = self.geometry.depth
         m.d.comb += [
-            walk_read.en.eq(walk.read),
-            walk_read.addr.eq(walk.read_address),
-            walk.read_data.eq(walk_read.data),
+            walk.read_data.eq(read_within(m, walk_read, walk.read, walk.read_address, depth)),
             walk_write.en.eq(walk.write & ~collides),
             walk_write.addr.eq(walk.write_address),
             walk_write.data.eq(walk.write_data),
-            rq_read.en.eq(self.rq_read),
-            rq_read.addr.eq(self.rq_read_addr),
-            self.rq_read_data.eq(rq_read.data),
-            rq_write.en.eq(self.rq_write),
+            self.rq_read_data.eq(read_within(m, rq_read, self.rq_read, self.rq_read_addr, depth)),
+            rq_write.en.eq(self.rq_write & (self.rq_write_addr < depth)),
             rq_write.addr.eq(self.rq_write_addr),
             rq_write.data.eq(self.rq_write_data),
             self.rq_busy.eq(self.rq_read | self.rq_write),
@@ -87,38 +86,48 @@ class FixedFunctionManager(wiring.Component):
 
 
 class Operation(NamedTuple):
-    """An RDMA operation that the RQ takes up: it looks at the window in clock ``looks``, and its key is in
-    slot ``slot`` of ``vi`` `LOOK_UP_CLOCKS` later, in place of the one that was there and has ended."""
+    """An RDMA operation that the RQ takes up in clock ``begins``; its key is for slot ``slot`` of ``vi``, in
+    place of the one that was there and has ended."""
 
-    looks: int
+    begins: int
     vi: int
     slot: int
     key: int
-
-    @property
-    def entered(self) -> int:
-        """The clock in which the key is written."""
-        return self.looks + LOOK_UP_CLOCKS
 
     @property
     def address(self) -> int:
         """The word of its key."""
         return self.vi * (1 + KEYS) + 1 + self.slot
 
-    @property
-    def refused(self) -> bool:
-        """It finds the window gone."""
-        return self.key == KEY and self.looks >= BIND
+    def looks(self, enters_first: bool) -> int:
+        """The clock in which it is known whether its window stands."""
+        return self.begins + LOOK_UP_CLOCKS * enters_first
 
+    def enters(self, enters_first: bool) -> int:
+        """The clock in which its key is written, if it is."""
+        return self.begins + LOOK_UP_CLOCKS * (not enters_first)
+
+    def refused(self, enters_first: bool) -> bool:
+        """It finds the window gone."""
+        return self.key == KEY and self.looks(enters_first) >= BIND
 
     def document(self) -> dict[str, Any]:
-        """The operation for JSON; ``entered`` is null where the window was found gone."""
-        return self._asdict() | {"word": self.address, "entered": None if self.refused else self.entered}
+        """The operation in fixed hardware for JSON; ``entered`` is null where the window was found gone."""
+        return {
+            "looks": self.looks(False),
+            "vi": self.vi,
+            "slot": self.slot,
+            "key": self.key,
+            "word": self.address,
+            "entered": None if self.refused(False) else self.enters(False),
+        }
 
     def describe(self) -> str:
-        """The operation in words."""
-        then = "refused" if self.refused else f"enters it in word {self.address} in clock {self.entered}"
-        return f"an operation with key {self.key:x} looks at its window in clock {self.looks}, {then}"
+        """The operation in fixed hardware, in words."""
+        then = f"enters it in word {self.address} in clock {self.enters(False)}"
+        if self.refused(False):
+            then = "refused"
+        return f"an operation with key {self.key:x} looks at its window in clock {self.looks(False)}, {then}"
 
 
 class Interleaving(NamedTuple):
@@ -144,17 +153,17 @@ def interleaving(seed: int) -> Interleaving:
         words.append(PD)
         words += [VALID | dice.choice((KEY, KEY ^ 1)) for _ in range(KEYS)]
     places = dice.sample([(vi, slot) for vi in range(VIS) for slot in range(KEYS)], OPERATIONS)
-    clocks = dice.sample(range(1, LATEST), OPERATIONS)
-    pairs = zip(clocks, places, strict=True)
+    begins = dice.sample(range(1, LATEST), OPERATIONS)
+    pairs = zip(begins, places, strict=True)
     operations = sorted(Operation(clock, *place, dice.choice((KEY, KEY ^ 1))) for clock, place in pairs)
     return Interleaving(seed, tuple(words), tuple(operations))
 
 
-def play(shown: Interleaving, fixed: bool) -> Run:
-    """Let it happen to the fixed hardware, or to the remote-key manager and its engines' microcode."""
-    taken = [operation for operation in shown.operations if not operation.refused]
-    rq = {operation.entered: Access(operation.address, VALID | operation.key) for operation in taken}
-    start = BIND + 1
+def play(shown: Interleaving, fixed: bool, enters_first: bool | None = None) -> Run:
+    """Let it happen to the fixed hardware, or to the remote-key manager, whose RQ engine enters keys first
+    unless told otherwise."""
+    if enters_first is None:
+        enters_first = not fixed
     manager: Any
     if fixed:
         manager = FixedFunctionManager(VIS, KEYS, shown.memory)
@@ -162,33 +171,45 @@ def play(shown: Interleaving, fixed: bool) -> Run:
     else:
         manager = RemoteKeyManager(VIS, KEYS, shown.memory)
         store = manager.rq.memory.data
-        under_way = [operation.entered + 1 for operation in taken if operation.looks < BIND]
-        start = max([start, *under_way])
+    stimulus = Stimulus(PD, KEY, BIND + 1, LATEST + LOOK_UP_CLOCKS, _accesses(shown, enters_first))
     rows: list[Row] = []
     left: list[int] = []
 
     async def bench(ctx: Any) -> None:
-        ctx.set(manager.sq_pd, PD)
-        ctx.set(manager.sq_key, KEY)
-        clock, held = 1, False
-        while clock <= LATEST + LOOK_UP_CLOCKS or not ctx.get(manager.sq_done):
-            held = held or clock == start
-            ctx.set(manager.sq_start, held)
-            drive(ctx, manager, rq.get(clock))
+        async for clock in clocks(ctx, manager, stimulus):
+            if clock > stimulus.clocks and ctx.get(manager.sq_done):
+                break
             rows.append(sample(ctx, manager, clock))
-            held = held and not ctx.get(manager.sq_taken)
-            await ctx.tick()
-            clock += 1
         left.extend(ctx.get(store[address]) for address in range(len(shown.memory)))
 
     simulator(manager, bench).run()
-    return Run(tuple(_races(shown, taken, left)), tuple(rows))
+    return Run(tuple(_races(shown, enters_first, left)), tuple(rows))
 
 
-def _races(shown: Interleaving, taken: list[Operation], left: list[int]) -> Iterable[tuple[str, int]]:
+def _accesses(shown: Interleaving, enters_first: bool) -> dict[int, Access]:
+    """What the RQ writes, one word a clock; an operation that has entered its key and is refused takes it
+    away again."""
+    rq = {}
+    for one in shown.operations:
+        if enters_first or not one.refused(enters_first):
+            rq[one.enters(enters_first)] = Access(one.address, VALID | one.key)
+    for one in shown.operations:
+        if enters_first and one.refused(enters_first):
+            clock = one.looks(enters_first) + 1
+            while clock in rq:
+                clock += 1
+            rq[clock] = Access(one.address, 0)
+    return rq
+
+
+def _races(shown: Interleaving, enters_first: bool, left: list[int]) -> Iterable[tuple[str, int]]:
     """Words that still grant the window, and operations on other windows whose key is gone."""
     current = dict(enumerate(shown.memory))
-    current |= {operation.address: VALID | operation.key for operation in taken}
+    for one in shown.operations:
+        if not one.refused(enters_first):
+            current[one.address] = VALID | one.key
+        elif enters_first:
+            current[one.address] = 0
     for address, word in current.items():
         if address % (1 + KEYS) == 0:
             continue
@@ -221,5 +242,3 @@ def search(interleavings: int, first_seed: int = 1) -> Search:
             for kind, _ in races if fixed else ():
                 found.setdefault(kind, seed)
     return Search(interleavings, spoiled[True], spoiled[False], found)
-
-

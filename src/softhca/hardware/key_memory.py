@@ -8,8 +8,9 @@ those of one RDMA WRITE and of three RDMA READs.  One read port, one write port.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory, MemoryData
 from amaranth.lib.wiring import In, Out
@@ -68,7 +69,7 @@ class RemoteKeyMemory(wiring.Component):
 
     Read data come in the clock after ``read_enable`` and stay until the next read.  A word that is written in
     the clock in which it is read is handed on to the read bus: the RAM's own datum is not valid then.
-    A write beyond the last word is lost and a read there gives 0.
+    A write beyond the last word is lost; a read there gives 0, and so does the bus before the first read.
     """
 
     def __init__(self, geometry: Geometry, init: tuple[int, ...] = ()) -> None:
@@ -92,16 +93,24 @@ class RemoteKeyMemory(wiring.Component):
         m.submodules.ram = ram = Memory(self.data)
         write_port = ram.write_port()
         read_port = ram.read_port(transparent_for=(write_port,))
-        readable, writable = (a < self.geometry.depth for a in (self.read_address, self.write_address))
-        beyond = Signal()
-        with m.If(self.read_enable):
-            m.d.sync += beyond.eq(~readable)
+        writable = self.write_address < self.geometry.depth
         m.d.comb += [
-            read_port.en.eq(self.read_enable & readable),
-            read_port.addr.eq(self.read_address),
-            self.read_data.eq(Mux(beyond, 0, read_port.data)),
+            self.read_data.eq(
+                read_within(m, read_port, self.read_enable, self.read_address, self.geometry.depth)
+            ),
             write_port.en.eq(self.write_enable & writable),
             write_port.addr.eq(self.write_address),
             write_port.data.eq(self.write_data),
         ]
         return m
+
+
+def read_within(m: Module, port: Any, enable: Value, address: Value, depth: int) -> Value:
+    """Read a RAM of ``depth`` words by its ``port``; the data bus, which is 0 behind a read beyond the last
+    word and before the first read: the RAM's own output is unknown then."""
+    readable = address < depth
+    nothing = Signal(init=1)
+    with m.If(enable):
+        m.d.sync += nothing.eq(~readable)
+    m.d.comb += [port.en.eq(enable & readable), port.addr.eq(address)]
+    return Mux(nothing, 0, port.data)

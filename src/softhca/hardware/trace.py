@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,24 +117,37 @@ def simulator(design: Any, bench: Callable[[Any], Any]) -> Simulator:
     return sim
 
 
+async def clocks(ctx: Any, manager: Any, stimulus: Stimulus) -> AsyncIterator[int]:
+    """Play ``stimulus``: each clock's number, from the first one on and without end, its inputs set."""
+    ctx.set(manager.sq_pd, stimulus.pd)
+    ctx.set(manager.sq_key, stimulus.key)
+    held = False
+    for clock in itertools.count(min(1, stimulus.start)):
+        held = held or clock == stimulus.start
+        ctx.set(manager.sq_start, held)
+        drive(ctx, manager, stimulus.rq.get(clock))
+        yield clock
+        held = held and not ctx.get(manager.sq_taken)
+        await ctx.tick()
+
+
+def player(manager: RemoteKeyManager, stimulus: Stimulus, rows: list[Row]) -> Simulator:
+    """A simulation of ``manager`` under ``stimulus`` that adds its ``rows``."""
+
+    async def bench(ctx: Any) -> None:
+        async for clock in clocks(ctx, manager, stimulus):
+            if clock > stimulus.clocks:
+                return
+            if clock >= 1:
+                rows.append(sample(ctx, manager, clock))
+
+    return simulator(manager, bench)
+
+
 def record(manager: RemoteKeyManager, stimulus: Stimulus, vcd: Path | None = None) -> list[Row]:
     """Run ``manager`` under ``stimulus`` and give its rows; the whole run as a VCD, too, if wanted."""
     rows: list[Row] = []
-
-    async def bench(ctx: Any) -> None:
-        ctx.set(manager.sq_pd, stimulus.pd)
-        ctx.set(manager.sq_key, stimulus.key)
-        held = False
-        for clock in range(min(1, stimulus.start), stimulus.clocks + 1):
-            held = held or clock == stimulus.start
-            ctx.set(manager.sq_start, held)
-            drive(ctx, manager, stimulus.rq.get(clock))
-            if clock >= 1:
-                rows.append(sample(ctx, manager, clock))
-            held = held and not ctx.get(manager.sq_taken)
-            await ctx.tick()
-
-    sim = simulator(manager, bench)
+    sim = player(manager, stimulus, rows)
     if vcd is None:
         sim.run()
     else:
