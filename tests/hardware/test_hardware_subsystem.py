@@ -141,7 +141,7 @@ class Moments(story_of._Teller):
     what is refused comes again."""
 
     def __init__(self, bench, delay):
-        super().__init__(bench, write_packet, 8)
+        super().__init__(bench, write_packet)
         self.delay = delay
         self.completed = None
 

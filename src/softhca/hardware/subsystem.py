@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The microcontroller subsystem of the host-fabric adapter: two micro-engines and the blocks around them.
 
 Theory of operation.  Each engine reads and writes its blocks' micro-registers over its own bus; a block that

@@ -56,19 +56,19 @@ class SubsystemBench:
         self.departed: list[bytes] = []
         self.happenings: list[Happening] = []
         self.clock = 0
-        self._simulator = Simulator(subsystem)
-        self._simulator.add_clock(CLOCK_NS * 1e-9)
+        self.simulator = Simulator(subsystem)
+        self.simulator.add_clock(CLOCK_NS * 1e-9)
         for work in (self._count, self._host_memory, self._arrive, self._depart, self._watch):
-            self._simulator.add_testbench(work, background=True)
+            self.simulator.add_testbench(work, background=True)
 
     def run(self, script: Callable[[Any], Awaitable[None]], vcd: Path | None = None) -> None:
         """Play ``script`` to its end; once a bench."""
-        self._simulator.add_testbench(script)
+        self.simulator.add_testbench(script)
         if vcd is None:
-            self._simulator.run()
+            self.simulator.run()
             return
-        with self._simulator.write_vcd(str(vcd)):
-            self._simulator.run()
+        with self.simulator.write_vcd(str(vcd)):
+            self.simulator.run()
 
     # the host's software
 

@@ -19,6 +19,7 @@ from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import Subsystem
 from softhca.hardware.subsystem_bench import Happening, SubsystemBench
 from softhca.hardware.translation import LOCAL_WRITE, REMOTE_WRITE
+from softhca.hardware.vectors import Recording, watch
 
 WRITE_FIRST, WRITE_MIDDLE, WRITE_ONLY = 6, 7, 10
 WriteMaker = Callable[[int, int, int, "int | None"], bytes]
@@ -110,10 +111,9 @@ def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
 
     ValueError for less than `LEAST_VIS`: the search would be over before a packet is.
     """
-    if vis < LEAST_VIS:
-        raise ValueError(f"the story takes {LEAST_VIS} queue pairs or more, not {vis}")
+    _check(vis)
     bench = SubsystemBench(Subsystem(vis))
-    teller = _Teller(bench, make, vis)
+    teller = _Teller(bench, make)
     bench.run(teller.script, vcd)
     return Story(
         bench.happenings,
@@ -126,11 +126,25 @@ def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
     )
 
 
+def record(make: WriteMaker, vis: int = 256, **sizes: int) -> Recording:
+    """The same story as every port of the adapter in each clock; ValueError as of `tell` and `Subsystem`."""
+    _check(vis)
+    bench = SubsystemBench(Subsystem(vis, **sizes))
+    recording = watch(bench.simulator, bench.subsystem)
+    bench.run(_Teller(bench, make).script)
+    return recording
+
+
+def _check(vis: int) -> None:
+    if vis < LEAST_VIS:
+        raise ValueError(f"the story takes {LEAST_VIS} queue pairs or more, not {vis}")
+
+
 class _Teller:
-    def __init__(self, bench: SubsystemBench, make: WriteMaker, vis: int) -> None:
+    def __init__(self, bench: SubsystemBench, make: WriteMaker) -> None:
         self.bench = bench
         self.make = make
-        self.vis = vis
+        self.vis = bench.subsystem.vis
         self.status: int | None = None
         self.events: list[int] = []
         self.psns: dict[int, int] = {}

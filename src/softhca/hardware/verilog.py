@@ -1,99 +1,89 @@
-"""Verilog of the remote-key manager's parts, a test bench that plays recorded clocks, and their size."""
+"""Verilog of a design, and a test bench in Verilog that plays recorded clocks over it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from amaranth.back import verilog
-from amaranth.hdl import Value
-from amaranth.lib.wiring import In
 
-from softhca.hardware.fixed_function import FixedFunctionManager
-from softhca.hardware.key_memory import Geometry, RemoteKeyMemory
-from softhca.hardware.rmb import RemoteKeyManager
-from softhca.hardware.trace import Stimulus, drive, simulator
-from softhca.hardware.yosys import TOP, run_yosys
+from softhca.hardware.vectors import Port, Recording
 
-TOPS: dict[str, Callable[[], Any]] = {
-    "remote_key_manager": RemoteKeyManager,
-    "fixed_function_manager": lambda: FixedFunctionManager(Geometry().vis),
-    "remote_key_memory": lambda: RemoteKeyMemory(Geometry()),
-}
+_KICK = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+ ) = 0;$", re.MULTILINE)
 
 
 def export(design: Any, name: str) -> str:
-    """``design`` as Verilog, its module called ``name``; ports are the signature's, ``clk`` and ``rst``."""
-    return str(verilog.convert(design, name=name, emit_src=False))
+    """``design`` as Verilog (IEEE 1364-2005), its module called ``name``; ports are the signature's, ``clk``
+    and ``rst``.
 
-
-def vectors(manager: Any, stimulus: Stimulus) -> list[dict[str, int]]:
-    """All ports in each clock of a simulation of ``manager`` under ``stimulus``, from the first clock on."""
-    found: list[dict[str, int]] = []
-
-    async def bench(ctx: Any) -> None:
-        ctx.set(manager.sq_pd, stimulus.pd)
-        ctx.set(manager.sq_key, stimulus.key)
-        held = False
-        for clock in range(min(1, stimulus.start), stimulus.clocks + 1):
-            held = held or clock == stimulus.start
-            ctx.set(manager.sq_start, held)
-            drive(ctx, manager, stimulus.rq.get(clock))
-            ports = {name: ctx.get(getattr(manager, name)) for name in manager.signature.members}
-            found.append({name: _number(value) for name, value in ports.items()})
-            held = held and not ctx.get(manager.sq_taken)
-            await ctx.tick()
-
-    simulator(manager, bench).run()
-    return found
-
-
-def _number(value: Any) -> int:
-    return int(value.value if isinstance(value, Enum) else value)
-
-
-def bench_text(design: Any, name: str, clocks: Sequence[Mapping[str, int]], first: int = 1) -> str:
-    """A Verilog module ``bench`` that gives ``name`` the inputs of each clock and prints
-    ``clock N: port is X, not Y`` for each output that differs from clock ``first`` on, then ``compared N``.
-
-    What was never read or compared is unknown in Verilog and 0 in Amaranth's simulation: ``first`` lies
-    behind the first comparison.
+    yosys gives each ``always @*`` block a register to look at, for a block that no signal wakes would never
+    run.  It gives that register its value in the declaration; a simulator that does so before it starts
+    (Icarus Verilog) sees no change then, and outputs stay unknown until something else changes.  So the value
+    comes behind the start of all blocks here.
     """
-    members = design.signature.members
-    lines = ["`timescale 1ns/1ps", "module bench;", "reg clk = 0, rst = 0;"]
-    for port, member in members.items():
-        width = len(Value.cast(getattr(design, port)))
-        lines.append(f"{'reg' if member.flow == In else 'wire'} [{width - 1}:0] {port};")
-    joined = ", ".join(f".{port}({port})" for port in ("clk", "rst", *members))
-    lines += [f"{name} dut({joined});", "initial begin"]
-    lines += [f"{port} = 0;" for port, member in members.items() if member.flow == In]
-    lines.append("rst = 1; #2 clk = 1; #4 clk = 0; #2 rst = 0;")
-    for number, ports in enumerate(clocks, 1):
-        lines += [f"{port} = {ports[port]};" for port, member in members.items() if member.flow == In]
-        lines.append("#2;")
-        for port, member in members.items():
-            if member.flow != In and number >= first:
-                told = f'$display("clock {number}: {port} is %0d, not {ports[port]}", {port})'
-                lines.append(f"if ({port} !== {ports[port]}) {told};")
-        lines.append("clk = 1; #4; clk = 0; #2;")
-    lines.append(f'$display("compared {len(clocks) - first + 1}");')
-    return "\n".join([*lines, "$finish;", "end", "endmodule", ""])
+    text = str(verilog.convert(design, name=name, emit_src=False))
+    return _KICK.sub(r"  reg \1;\n  initial #0 \1 = 0;", text)
 
 
-def size(text: str, name: str) -> dict[str, int]:
-    """What ``name`` is made of: ``cells`` (gates of two inputs and multiplexers), ``flip_flops``,
-    ``memories`` (RAMs).  YosysError when it has a latch, a multiple driver or a loop."""
-    script = (
-        f"read_verilog {TOP}; hierarchy -check -top {name}; proc; flatten; check -assert; opt; "
-        "memory -nomap; opt; techmap; opt; select -assert-none t:$dlatch t:$_DLATCH_* %u; stat -json"
-    )
-    told = run_yosys(text, script)
-    begin = told.rindex("{", 0, told.rindex('"creator"'))
-    counts = json.loads(told[begin : told.rindex("}") + 1])["design"]
-    kinds = counts["num_cells_by_type"]
-    flip_flops = sum(count for kind, count in kinds.items() if "DFF" in kind)
-    memories = sum(count for kind, count in kinds.items() if kind.startswith("$mem"))
-    gates = counts["num_cells"] - flip_flops - memories
-    return {"cells": gates, "flip_flops": flip_flops, "memories": memories}
+def bench_text(name: str, recording: Recording) -> str:
+    """A Verilog module ``bench``: gives ``name``, after a clock of reset, the inputs of each clock, prints
+    ``clock N: port is X, not Y`` for each output that differs, at last ``compared N clocks, M differ``."""
+    inputs, outputs, clocks = recording
+    given, got = _slices(inputs), _slices(outputs)
+    count = len(clocks)
+    joined = [f".{port.name}({wire}[{bits}])" for wire, ports in (("inputs", given), ("outputs", got))
+              for port, bits in ports]  # fmt: skip
+    last_input, last_output = (sum(port.bits for port in ports) - 1 for ports in (inputs, outputs))
+    lines = [
+        "`timescale 1ns/1ps",
+        "module bench;",
+        "reg clk = 0, rst = 1;",
+        f"reg [{last_input}:0] inputs = 0, given [1:{count}];",
+        f"reg [{last_output}:0] wanted, expected [1:{count}];",
+        f"wire [{last_output}:0] outputs;",
+        "integer clock, differing = 0;",
+        f"{name} dut(.clk(clk), .rst(rst), {', '.join(joined)});",
+        "initial begin",
+    ]
+    for number, values in enumerate(clocks, 1):
+        lines.append(f"given[{number}] = 'h{_word(inputs, values[: len(inputs)]):x};")
+        lines.append(f"expected[{number}] = 'h{_word(outputs, values[len(inputs) :]):x};")
+    lines += [
+        "#2 clk = 1; #4 clk = 0; #2 rst = 0;",
+        f"for (clock = 1; clock <= {count}; clock = clock + 1) begin",
+        "inputs = given[clock]; wanted = expected[clock];",
+        "#2;",
+        "if (outputs !== wanted) begin",
+    ]
+    for port, bits in got:
+        told = f'"clock %0d: {port.name} is %0d, not %0d", clock, outputs[{bits}], wanted[{bits}]'
+        lines.append(f"if (outputs[{bits}] !== wanted[{bits}]) $display({told});")
+    lines += [
+        "differing = differing + 1;",
+        "end",
+        "clk = 1; #4 clk = 0; #2;",
+        "end",
+        f'$display("compared {count} clocks, %0d differ", differing);',
+        "$finish;",
+        "end",
+        "endmodule",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _slices(ports: Sequence[Port]) -> list[tuple[Port, str]]:
+    """Each port's bits in the word of them all, the first port lowest."""
+    return [(port, f"{low + port.bits - 1}:{low}") for port, low in _placed(ports)]
+
+
+def _placed(ports: Sequence[Port]) -> Iterator[tuple[Port, int]]:
+    low = 0
+    for port in ports:
+        yield port, low
+        low += port.bits
+
+
+def _word(ports: Sequence[Port], values: Sequence[int]) -> int:
+    return sum(value << low for (_, low), value in zip(_placed(ports), values, strict=True))

