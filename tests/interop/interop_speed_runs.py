@@ -137,7 +137,8 @@ def our_perf(world: SpeedWorld, test: Test) -> float:
     name = "send-lat" if test.kind == "latency" else "write-bw"
     words = ["python3", "-m", "softhca", "perf", name, "--size", str(test.size_bytes), "--json",
              "--iters", str(test.iterations)]  # fmt: skip
-    words += [] if test.kind == "latency" else ["--tx-depth", str(test.depth)]
+    if test.kind != "latency":
+        words += ["--tx-depth", str(test.depth), "--post-list", str(test.depth // 4)]
     said = pairs(
         world,
         lambda: world.start_ours(1, [*words, "--listen"], 1),
