@@ -96,6 +96,32 @@ class _Push(NamedTuple):
     values: list[Signal]
 
 
+class _Rings:
+    """What the host has set of each queue, and how far it is."""
+
+    def __init__(self, queues: int) -> None:
+        def each(name: str, shape: Any) -> Array:
+            return Array(Signal(shape, name=f"{name}_{i}") for i in range(queues))
+
+        self.bases = each("base", ADDRESS_BITS)
+        self.sizes = each("size", range(MAX_LOG_ENTRIES + 1))
+        self.producers, self.consumers = each("producer", COUNT_BITS), each("consumer", COUNT_BITS)
+        self.arms = each("arm", 2)
+        self.stopped = Signal(queues)
+
+
+class _Posting:
+    """The entry that is being posted, and how that ends: ``done``, ``refused``, the queue's ``event`` or its
+    ``overflow``."""
+
+    def __init__(self, queues: int) -> None:
+        self.queue, self.exists = Signal(max(1, ceil_log2(queues))), Signal()
+        self.source, self.solicited, self.word = Signal(), Signal(), Signal(range(ENTRY_WORDS))
+        self.entry = Array(Signal(WORD_BITS, name=f"entry_{i}") for i in range(ENTRY_WORDS))
+        self.done, self.refused = Signal(), Signal()
+        self.event, self.overflow = Signal(), Signal()
+
+
 class CompletionEngine(wiring.Component):
     """``queues`` of them; ``engine`` 0 is the SQ's, 1 the RQ's: they take turns."""
 
@@ -115,85 +141,108 @@ class CompletionEngine(wiring.Component):
         """The circuit."""
         m = Module()
         host = self.host
-        bits = max(1, ceil_log2(self.queues))
-        numbers = range(self.queues)
-        bases = Array(Signal(ADDRESS_BITS, name=f"base_{i}") for i in numbers)
-        sizes = Array(Signal(range(MAX_LOG_ENTRIES + 1), name=f"size_{i}") for i in numbers)
-        producers = Array(Signal(COUNT_BITS, name=f"producer_{i}") for i in numbers)
-        consumers = Array(Signal(COUNT_BITS, name=f"consumer_{i}") for i in numbers)
-        arms = Array(Signal(2, name=f"arm_{i}") for i in numbers)
-        stopped = Signal(self.queues)
-        new_events, new_overflows = Signal(self.queues), Signal(self.queues)
+        rings, posting = _Rings(self.queues), _Posting(self.queues)
         pushes = [self._engine(m, i) for i in range(2)]
-
-        queue, exists = Signal(bits), Signal()
-        source, solicited, word = Signal(), Signal(), Signal(range(ENTRY_WORDS))
-        entry = Array(Signal(WORD_BITS, name=f"entry_{i}") for i in range(ENTRY_WORDS))
-        done, refused = Signal(), Signal()
         for i, push in enumerate(pushes):
-            with m.If(done & (source == i)):
-                m.d.sync += [push.busy.eq(0), push.refused.eq(refused)]
-        used = Signal(COUNT_BITS)
-        full, place = Signal(), Signal(MAX_LOG_ENTRIES)
-        size = sizes[queue]
-        m.d.comb += [
-            used.eq(producers[queue] - consumers[queue]),
-            full.eq(used >= (1 << size)),
-            self.bus.write.eq(1),
-            self.bus.write_data.eq(entry[word]),
-            place.eq(producers[queue] & ((1 << size) - 1)),
-            self.bus.address.eq(bases[queue] + Cat(Const(0, 2), word, place)),
-        ]
+            with m.If(posting.done & (posting.source == i)):
+                m.d.sync += [push.busy.eq(0), push.refused.eq(posting.refused)]
+        self._address(m, rings, posting)
         with m.FSM(name="posting"):
             with m.State("IDLE"):
-                chosen = Mux(source, ~pushes[0].busy, pushes[1].busy)  # in turns
-                data = Mux(chosen, pushes[1].data, pushes[0].data)
                 with m.If(pushes[0].busy | pushes[1].busy):
-                    m.d.sync += [source.eq(chosen), queue.eq(data), exists.eq(data[:8] < self.queues)]
-                    m.d.sync += [solicited.eq(data[31]), word.eq(0)]
-                    for i in range(3):
-                        m.d.sync += entry[i].eq(Mux(chosen, pushes[1].values[i], pushes[0].values[i]))
+                    self._take(m, posting, pushes)
                     m.next = "CHECK"
                 with m.Elif(host.set):
                     m.d.comb += host.ready.eq(1)
-                    self._set(m, bases, sizes, producers, consumers, arms, stopped)
+                    self._set(m, rings)
             with m.State("CHECK"):
-                phase = ~(producers[queue] >> size)[0]
-                m.d.sync += entry[3].eq(Cat(producers[queue], Const(0, 14), solicited, phase))
-                m.next = "WRITE"
-                with m.If(~exists | stopped.bit_select(queue, 1) | (size == 0)):
-                    m.d.comb += [done.eq(1), refused.eq(1)]
-                    m.next = "IDLE"
-                with m.Elif(full):
-                    m.d.comb += [done.eq(1), refused.eq(1), new_overflows.eq(1 << queue)]
-                    m.d.sync += stopped.bit_select(queue, 1).eq(1)
-                    m.next = "IDLE"
+                self._check(m, rings, posting)
             with m.State("WRITE"):
-                m.d.comb += self.bus.valid.eq(1)
-                with m.If(self.bus.done & self.bus.error):
-                    m.d.comb += [done.eq(1), refused.eq(1), new_overflows.eq(1 << queue)]
-                    m.d.sync += stopped.bit_select(queue, 1).eq(1)
-                    m.next = "IDLE"
-                with m.Elif(self.bus.done):
-                    m.d.sync += word.eq(word + 1)
-                    with m.If(word == ENTRY_WORDS - 1):
-                        m.next = "TELL"
+                self._write(m, rings, posting)
             with m.State("TELL"):
-                m.d.comb += done.eq(1)
-                m.d.sync += producers[queue].eq(producers[queue] + 1)
-                due = (arms[queue] == ARM_NEXT) | (
-                    (arms[queue] == ARM_SOLICITED) & (solicited | (entry[2] != 0))
-                )
-                with m.If(due):
-                    m.d.comb += new_events.eq(1 << queue)
-                    m.d.sync += arms[queue].eq(ARM_NONE)
+                self._tell(m, rings, posting)
                 m.next = "IDLE"
+        here = 1 << posting.queue
         m.d.sync += [
-            host.events.eq(host.events & ~host.clear_events | new_events),
-            host.overflows.eq(host.overflows & ~host.clear_overflows | new_overflows),
+            host.events.eq(host.events & ~host.clear_events | Mux(posting.event, here, 0)),
+            host.overflows.eq(host.overflows & ~host.clear_overflows | Mux(posting.overflow, here, 0)),
         ]
         self._events(m)
         return m
+
+    def _take(self, m: Module, posting: _Posting, pushes: list[_Push]) -> None:
+        """Take an engine's entry; they take turns."""
+        chosen = Mux(posting.source, ~pushes[0].busy, pushes[1].busy)
+        data = Mux(chosen, pushes[1].data, pushes[0].data)
+        m.d.sync += [
+            posting.source.eq(chosen),
+            posting.queue.eq(data),
+            posting.exists.eq(data[:8] < self.queues),
+            posting.solicited.eq(data[31]),
+            posting.word.eq(0),
+        ]
+        for i in range(3):
+            m.d.sync += posting.entry[i].eq(Mux(chosen, pushes[1].values[i], pushes[0].values[i]))
+
+    def _address(self, m: Module, rings: _Rings, posting: _Posting) -> None:
+        """What is on the bus, whether it is valid or not."""
+        queue, word = posting.queue, posting.word
+        place = Signal(MAX_LOG_ENTRIES)
+        m.d.comb += [
+            place.eq(rings.producers[queue] & ((1 << rings.sizes[queue]) - 1)),
+            self.bus.write.eq(1),
+            self.bus.write_data.eq(posting.entry[word]),
+            self.bus.address.eq(rings.bases[queue] + Cat(Const(0, 2), word, place)),
+        ]
+
+    @staticmethod
+    def _refuse(m: Module, posting: _Posting) -> None:
+        """The entry is not posted."""
+        m.d.comb += [posting.done.eq(1), posting.refused.eq(1)]
+        m.next = "IDLE"
+
+    def _stop(self, m: Module, rings: _Rings, posting: _Posting) -> None:
+        """Nor is any other one, until the host makes the queue anew."""
+        m.d.comb += posting.overflow.eq(1)
+        m.d.sync += rings.stopped.bit_select(posting.queue, 1).eq(1)
+        self._refuse(m, posting)
+
+    def _check(self, m: Module, rings: _Rings, posting: _Posting) -> None:
+        """Look for room, and make the entry's last word."""
+        queue = posting.queue
+        producer, size = rings.producers[queue], rings.sizes[queue]
+        used = Signal(COUNT_BITS)
+        m.d.comb += used.eq(producer - rings.consumers[queue])
+        phase = ~(producer >> size)[0]
+        m.d.sync += posting.entry[3].eq(Cat(producer, Const(0, 14), posting.solicited, phase))
+        with m.If(~posting.exists | rings.stopped.bit_select(queue, 1) | (size == 0)):
+            self._refuse(m, posting)
+        with m.Elif(used >= (1 << size)):
+            self._stop(m, rings, posting)
+        with m.Else():
+            m.next = "WRITE"
+
+    def _write(self, m: Module, rings: _Rings, posting: _Posting) -> None:
+        """The entry's words, one by one."""
+        bus, word = self.bus, posting.word
+        m.d.comb += bus.valid.eq(1)
+        with m.If(bus.done & bus.error):
+            self._stop(m, rings, posting)
+        with m.Elif(bus.done):
+            m.d.sync += word.eq(word + 1)
+            with m.If(word == ENTRY_WORDS - 1):
+                m.next = "TELL"
+
+    @staticmethod
+    def _tell(m: Module, rings: _Rings, posting: _Posting) -> None:
+        """It is posted; an event if the host has asked for one."""
+        queue = posting.queue
+        m.d.comb += posting.done.eq(1)
+        m.d.sync += rings.producers[queue].eq(rings.producers[queue] + 1)
+        counts = posting.solicited | (posting.entry[2] != 0)
+        with m.If((rings.arms[queue] == ARM_NEXT) | ((rings.arms[queue] == ARM_SOLICITED) & counts)):
+            m.d.comb += posting.event.eq(1)
+            m.d.sync += rings.arms[queue].eq(ARM_NONE)
 
     def _engine(self, m: Module, number: int) -> _Push:
         """The registers of an engine."""
@@ -214,38 +263,29 @@ class CompletionEngine(wiring.Component):
             m.d.sync += [push.busy.eq(1), push.data.eq(engine.write_cq_push.data)]
         return push
 
-    def _set(
-        self,
-        m: Module,
-        bases: Array,
-        sizes: Array,
-        producers: Array,
-        consumers: Array,
-        arms: Array,
-        stopped: Signal,
-    ) -> None:
+    def _set(self, m: Module, rings: _Rings) -> None:
         """Carry out what the host sets."""
         host = self.host
         queue, data = host.queue, host.data
         with m.Switch(host.which):
             with m.Case(BASE_LOW):
-                m.d.sync += bases[queue][:WORD_BITS].eq(Cat(Const(0, 4), data[4:]))
+                m.d.sync += rings.bases[queue][:WORD_BITS].eq(Cat(Const(0, 4), data[4:]))
             with m.Case(BASE_HIGH):
-                m.d.sync += bases[queue][WORD_BITS:].eq(data)
+                m.d.sync += rings.bases[queue][WORD_BITS:].eq(data)
             with m.Case(SIZE):
                 m.d.sync += [
-                    sizes[queue].eq(Mux(data <= MAX_LOG_ENTRIES, data, 0)),
-                    producers[queue].eq(0),
-                    consumers[queue].eq(0),
-                    arms[queue].eq(ARM_NONE),
-                    stopped.bit_select(queue, 1).eq(0),
+                    rings.sizes[queue].eq(Mux(data <= MAX_LOG_ENTRIES, data, 0)),
+                    rings.producers[queue].eq(0),
+                    rings.consumers[queue].eq(0),
+                    rings.arms[queue].eq(ARM_NONE),
+                    rings.stopped.bit_select(queue, 1).eq(0),
                 ]
             with m.Case(CONSUMER):
-                m.d.sync += consumers[queue].eq(data)
+                m.d.sync += rings.consumers[queue].eq(data)
             with m.Case(ARM):
                 # a request for any completion stands above one for solicited ones only
-                asks = (data == ARM_NEXT) | ((data == ARM_SOLICITED) & (arms[queue] == ARM_NONE))
-                m.d.sync += arms[queue].eq(Mux(asks, data, arms[queue]))
+                asks = (data == ARM_NEXT) | ((data == ARM_SOLICITED) & (rings.arms[queue] == ARM_NONE))
+                m.d.sync += rings.arms[queue].eq(Mux(asks, data, rings.arms[queue]))
 
     def _events(self, m: Module) -> None:
         """The FIFO of global events; of two in one clock the SQ engine's is first, the other one's lost."""
