@@ -90,3 +90,20 @@ def test_a_figure_that_there_is_not_is_refused_in_one_line(
         main(["rmb", "trace", *words])
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trace", "--figure", "13", "--vcd"],
+        ["trace", "--figure", "13", "--json", "--svg"],
+        ["subsystem", "--vcd"],
+        ["asm", str(Path(figures.__file__).parent / "microcode" / "walk.asm"), "-o"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_in_one_line(
+    words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nowhere" / "file"
+    assert main(["rmb", *words, str(path)]) == 1
+    assert capfd.readouterr() == ("", f"softhca rmb: {path}: No such file or directory\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.rmb_files import read_text, write_text
 
 if TYPE_CHECKING:
     from softhca.hardware.assembler import Program
@@ -39,10 +40,7 @@ def run_asm(args: argparse.Namespace) -> int:
     program = _assembled(args.file)
     image = image_text(program.halves)
     if args.output is not None:
-        try:
-            args.output.write_text(image, encoding="ascii")
-        except OSError as error:
-            raise CommandError(f"{args.output}: {error.strerror}") from error
+        write_text(args.output, image)
     if args.json:
         words = image.split()
         print_json({"instructions": len(program.halves), "words": words, "labels": program.labels})
@@ -58,7 +56,7 @@ def run_disasm(args: argparse.Namespace) -> int:
     from softhca.hardware.memory_image import read_image
 
     try:
-        text = disassemble(read_image(_text(args.file)))
+        text = disassemble(read_image(read_text(args.file)))
     except AssemblyError as error:
         raise CommandError(f"{args.file}:{error}") from error
     if args.json:
@@ -98,15 +96,6 @@ def _assembled(path: Path) -> Program:
     from softhca.hardware.assembler import AssemblyError, assemble
 
     try:
-        return assemble(_text(path))
+        return assemble(read_text(path))
     except AssemblyError as error:
         raise CommandError(f"{path}:{error}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path}: not a text file ({error.reason})") from error

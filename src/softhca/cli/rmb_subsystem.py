@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.rmb_files import make_empty
 from softhca.wire.bth import Bth
 from softhca.wire.layout import Header
 from softhca.wire.packet import assemble
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--vis takes a power of two in {LEAST_VIS}…{MOST_VIS}, not {args.vis}")
     from softhca.hardware.subsystem_story import tell
 
+    make_empty(args.vcd)
     story = tell(write_packet, args.vis, args.vcd)
     if args.json:
         print_json(document(story))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.cli.errors import CommandError
 from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.rmb_files import make_empty, write_text
 
 if TYPE_CHECKING:
     from softhca.hardware.trace import Row
@@ -31,10 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from softhca.hardware.timing_diagram import draw
     from softhca.hardware.trace import differences, record
 
+    make_empty(args.vcd)
     figure = FIGURES[args.figure]
     rows = record(figure.manager(), figure.stimulus(), args.vcd)
     if args.svg is not None:
-        args.svg.write_text(draw(figure.heading, rows, figure.signals), encoding="utf-8")
+        write_text(args.svg, draw(figure.heading, rows, figure.signals))
     if args.json:
         print_json([row.document() for row in rows])
     else:

@@ -7,8 +7,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.errors import UsageError
 from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.rmb_files import write_text
 from softhca.cli.rmb_trace import NUMBERS
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
     text = export(_design(args), args.top)
     if args.output is not None:
-        _write(args.output, text)
+        write_text(args.output, text)
     if recording is not None:
-        _write(args.bench, bench_text(args.top, recording))
+        write_text(args.bench, bench_text(args.top, recording))
     if args.size:
         _count(args, text)
     elif args.output is None:
@@ -121,13 +122,6 @@ def _recording(args: argparse.Namespace) -> Recording:
         simulation.run()
         return recording
     return play_random(design, args.clocks or CLOCKS, 1 if args.seed is None else args.seed)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}") from error
 
 
 def _count(args: argparse.Namespace, text: str) -> None:
