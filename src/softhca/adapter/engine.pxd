@@ -55,6 +55,8 @@ cdef class Adapter(Environment):
     cpdef object expire(self, unsigned long long now)
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Burst burst, unsigned long long now)
+    cpdef QueuePair tarrier(self)
+    cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
     cpdef unsigned long long next_deadline(self)
     cpdef unsigned long long bad_pkeys(self)

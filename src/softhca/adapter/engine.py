@@ -480,6 +480,22 @@ class Adapter(Environment):
         self.port.counters.loopback_packets += burst.packets
         self.receive(PORT_NUMBER, arrival, now)
 
+    def tarrier(self):
+        """The queue pair of which ``transmit`` would send nothing but a reply that may wait a moment, so that
+        what its host posts next takes it along; None when anything else is to be sent."""
+        queue_pair: QueuePair = self.scheduler.sole()
+        if queue_pair is None or not queue_pair.may_tarry():
+            return None
+        return queue_pair
+
+    def commanded(self):
+        """Whether a host has written commands that ``kick`` has not yet served."""
+        host: Host
+        waiting: cython.bint = False
+        for host in self.hosts.values():
+            waiting |= host.asked.count() > 0
+        return waiting
+
     def take_notifications(self):
         """Numbers of the hosts that were told something since the last call."""
         told = [number for number, host in self.hosts.items() if host.told]

@@ -11,5 +11,6 @@ cdef class Scheduler:
 
     cpdef object put(self, QueuePair queue_pair)
     cpdef QueuePair next(self)
+    cpdef QueuePair sole(self)
     cpdef object charge(self, unsigned int sent_bytes)
     cdef int _level(self)

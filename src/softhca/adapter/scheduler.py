@@ -54,6 +54,15 @@ class Scheduler:
             self.waiting &= ~(1 << level)
         return queue_pair
 
+    def sole(self):
+        """The queue pair that waits for a turn, if there is exactly one, else None; it keeps its place."""
+        if self.length != 1:
+            return None
+        level: cython.int = 0
+        while not self.waiting & (1 << level):
+            level += 1
+        return self.queues[level][0]
+
     def charge(self, sent_bytes):
         """Account ``sent_bytes`` to the level that had the last turn, as long as a lower one waits."""
         if self.waiting & ((1 << self.level) - 1):

@@ -61,6 +61,8 @@ cdef class QueuePair:
     cdef public unsigned long long armed_ns
     cdef public bint waiting
     cdef bint replied_last
+    cdef bint overtaken
+    cdef public unsigned int prompt
     # halves
     cdef public Half requester
     cdef public Half responder
@@ -76,6 +78,8 @@ cdef class QueuePair:
     cpdef object resume(self, unsigned long long now)
     cpdef object expire(self, unsigned long long now)
     cpdef bint has_work(self)
+    cdef bint _requester_first(self)
+    cpdef bint may_tarry(self)
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
     cpdef object count(self, str name)
     cpdef object drop(self, str name, long long psn)

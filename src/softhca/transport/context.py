@@ -89,6 +89,7 @@ class QueuePair:
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
     ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    ``prompt`` is the runtime's: how often in a row the consumer has answered a message at once.
     ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
     """
 
@@ -154,6 +155,8 @@ class QueuePair:
         self.established = False
         self.waiting = False
         self.replied_last = False
+        self.overtaken = False
+        self.prompt = 0
 
     def wake(self):
         """Have the halves of the service, with the attributes as they are, if only their place is held so
@@ -317,22 +320,38 @@ class QueuePair:
 
     def produce(self, burst, now):
         """Write one burst; packets written, 0 when there is nothing to send now.  The two halves take
-        turns."""
+        turns; but what may tarry lets the requester go first, once, and goes behind it where it fits."""
         n: cython.int = 0
+        joined: cython.int
         if self.state == _RESET:
             return 0
         if _FLUSH_SEND[self.state]:
             self.flush()
-        if self.responder.has_work() and not (self.replied_last and self.requester.has_work()):
+        if self.responder.has_work() and not self._requester_first():
             n = self.responder.produce(burst, now)
             self.replied_last = n != 0
+            self.overtaken = False
             if n:
                 return n
         n = self.requester.produce(burst, now)
         self.replied_last = False
-        if n == 0 and self.responder.has_work():
-            n = self.responder.produce(burst, now)
+        if self.responder.has_work():
+            if n == 0:
+                return self.responder.produce(burst, now)
+            joined = self.responder.join(burst, now)
+            self.overtaken = joined == 0
+            n += joined
         return n
+
+    def _requester_first(self):
+        """Whether it is the requester's turn although the responder has something to send as well."""
+        if not self.requester.has_work():
+            return False
+        return self.replied_last or (not self.overtaken and self.responder.may_tarry())
+
+    def may_tarry(self):
+        """True when all that there is to send is a reply that may wait a moment for a request to go with."""
+        return self.responder.may_tarry() and not self.requester.has_work()
 
     def has_work(self):
         """True when `produce` may have something to send."""

@@ -15,5 +15,7 @@ cdef class Half:
     cpdef object reset(self)
     cpdef object leave_window(self)
     cpdef bint has_work(self)
+    cpdef bint may_tarry(self)
+    cpdef int join(self, Burst burst, unsigned long long now)
     cpdef bint drained(self)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)

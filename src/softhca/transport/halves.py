@@ -44,6 +44,16 @@ class Half:
         """True when `produce` may have something to send."""
         return False
 
+    def may_tarry(self):
+        """True when this half has something to send, and all of it may wait a moment to go behind what the
+        other half sends."""
+        return False
+
+    def join(self, burst, now):
+        """Write behind the packets of the other half in ``burst`` what may go there and fits; how many
+        packets."""
+        return 0
+
     def receive_raw(self, view, arrival, now):
         """Take the raw datagram that ``view`` has decoded and whose bytes stand in ``arrival``."""
 

@@ -12,6 +12,7 @@ cdef class ReplyingReceiver(MessageReceiver):
     cdef public unsigned int epsn
     cdef public unsigned int msn
     cdef public bint ack_pending
+    cdef public bint asked_again
     cdef public unsigned int ack_psn
     cdef public unsigned int nak_pending
     cdef public unsigned int nak_psn

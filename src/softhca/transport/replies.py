@@ -4,6 +4,9 @@
 At most one acknowledgement waits to be sent; it stands for everything before its PSN and goes after the
 answers to the RDMA READs and atomics that came before it.  An answer to a later READ makes it superfluous,
 for it acknowledges what lies before as well.  So a run of packets, however long, gives one ACK.
+
+An ACK may tarry: where the requester has something to send too it goes behind that, in the same burst if it
+fits.  One that is asked for again does not, for its absence has been noticed.
 """
 
 import cython
@@ -73,6 +76,7 @@ class ReplyingReceiver(MessageReceiver):
     def silence(self):
         """Nothing is to be sent any more."""
         self.ack_pending = False
+        self.asked_again = False
         self.ack_psn = 0
         self.nak_pending = 0
         self.nak_psn = 0
@@ -99,6 +103,28 @@ class ReplyingReceiver(MessageReceiver):
 
     def has_work(self):
         return not self.held and (self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0)
+
+    def may_tarry(self):
+        return (
+            self.ack_pending
+            and not self.asked_again
+            and not self.held
+            and self.nak_pending == 0
+            and self.ring.pending == 0
+        )
+
+    def join(self, burst, now):
+        packets: cython.uint = burst.packets
+        length: cython.uint = burst.length
+        if not self.may_tarry():
+            return 0
+        self.now = now
+        self.writer.join(burst, self.qp.route)
+        self.acknowledge()
+        if burst.packets == packets:
+            return 0
+        self.qp.count_sent(burst.packets - packets, burst.length - length)
+        return burst.packets - packets
 
     def resume(self, now):
         if self.held:
@@ -209,13 +235,13 @@ class ReplyingReceiver(MessageReceiver):
                 self.qp.count("naks_sent")
                 self.qp.observe(NAK_SENT, psn, NAK_NAMES[self.nak_pending & 31])
             self.nak_pending = 0
-            self.ack_pending = False
+            self.ack_pending = self.asked_again = False
             self.dying = False
         elif self.ack_pending:
             if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):
                 return
             self.qp.counters.acks_sent += 1
-            self.ack_pending = False
+            self.ack_pending = self.asked_again = False
             self.dying = False
 
     def fatal(self, code, event):

@@ -319,6 +319,7 @@ class Responder(ReplyingReceiver):
         if view.operation == _SEND or view.operation == _WRITE:
             self.qp.observe(DUPLICATE_ANSWERED, view.psn, ACKNOWLEDGED)
             self.acknowledge_through(view.psn)
+            self.asked_again = True
         elif view.operation == _READ_REQUEST:
             self.read_again(view)
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:

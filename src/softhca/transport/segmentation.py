@@ -43,6 +43,7 @@ MAX_BURST_PACKETS = 64
 UNLIMITED = 1 << 62
 
 _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
+_UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
 _ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
@@ -132,6 +133,15 @@ class PacketWriter:
         self.closed = False
         self.held = False
         burst.reset()
+        self.aim(route)
+
+    def join(self, burst, route):
+        """Go on behind the packets of another writer in ``burst``, which go along the same ``route``."""
+        self.burst = burst
+        self.budget_bytes = _UNLIMITED
+        self.packet_overhead_bytes = 0
+        self.closed = burst.length < burst.packets * burst.stride
+        self.held = False
         self.aim(route)
 
     def aim(self, route):
