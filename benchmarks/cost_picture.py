@@ -51,6 +51,7 @@ class End:
         self.qp = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=caps, sq_sig_all=0))
         self.sending_ns = self.receiving_ns = 0
         loop = devices.find(name).engine.loop
+        loop.direct = None
         loop.give = self._timed(loop.give, "sending_ns")
         loop.take = self._timed(loop.take, "receiving_ns")
 

@@ -12,6 +12,8 @@ import pytest
 
 from softhca.machine.primitives import BODY
 from softhca.runtime import devices
+from softhca.runtime.clock import now_ns
+from softhca.runtime.loop import PROMPT, PROMPT_NS
 from softhca.verbs import enums as e
 from softhca.verbs.addr import GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ
@@ -26,6 +28,7 @@ MIB = 1 << 20
 PMTU = 4096
 BURST_PACKETS = 15
 DEPTH = 128
+LEARNED = PROMPT + 2  # rounds: a queue pair also wakes up
 
 
 class End:
@@ -150,6 +153,85 @@ def test_a_read_is_asked_for_once_and_answered_in_bursts(ends):
     assert (mine.calls, mine.datagrams) == (1, 1)
     # an AETH makes the first and the last longer than what is between them
     assert (theirs.calls, theirs.datagrams) == (3, 16)
+
+
+@pytest.fixture
+def talking(ends):
+    """Both ends with receives posted, and driven by this thread alone, whose time stands still."""
+    at = now_ns()
+    loops = [devices.find(end.name).engine.loop for end in ends]
+    for end, loop in zip(ends, loops, strict=True):
+        loop.clock = lambda: at
+        end.qp.post_recv(end.receives(8, 64))
+    with loops[0].lock, loops[1].lock:
+        yield ends
+    for loop in loops:
+        loop.clock = now_ns
+
+
+def say(left, right):
+    """One message from ``left``, for which ``right`` has waited."""
+    for _ in range(2):  # the first look may find an acknowledgement
+        assert not right.receive_cq.poll(1)[0]
+    left.qp.post_send(left.chain(right, e.IBV_WR_SEND, 8, 1))
+    while not right.receive_cq.poll(1)[0]:
+        pass
+
+
+def talk(left, right, rounds):
+    for _ in range(rounds):
+        say(left, right)
+        say(right, left)
+
+
+def test_an_answer_given_at_once_takes_the_acknowledgement_along(talking):
+    left, right = talking
+    talk(left, right, LEARNED)
+    before = left.counted(), right.counted()
+    talk(left, right, 4)
+    for end, earlier in zip(talking, before, strict=True):
+        now = end.counted()
+        assert (now.calls - earlier.calls, now.datagrams - earlier.datagrams) == (4, 8)
+        assert now.bytes - earlier.bytes == 4 * (24 + 20)
+    assert sum(left.cq.poll(64)[0] for _ in range(4)) >= PROMPT, "all but the last are acknowledged"
+
+
+def test_who_looks_again_instead_of_answering_acknowledges_first(talking):
+    left, right = talking
+    talk(left, right, LEARNED)
+    say(left, right)
+    before = right.counted()
+    right.context.progress()
+    after = right.counted()
+    assert (after.calls - before.calls, after.bytes - before.bytes) == (1, 20)
+    say(right, left)
+    say(left, right)
+    again = right.counted()
+    assert again.datagrams - after.datagrams == 2, "and has to earn it anew"
+
+
+def test_a_command_does_not_leave_a_message_without_acknowledgement(talking):
+    left, right = talking
+    talk(left, right, LEARNED)
+    say(left, right)
+    before = right.counted()
+    right.qp.close()
+    after = right.counted()
+    assert (after.calls - before.calls, after.bytes - before.bytes) == (1, 20)
+
+
+def test_an_answer_that_takes_long_is_not_waited_for(talking):
+    left, right = talking
+    loop = devices.find(right.name).engine.loop
+    late = now_ns() + 10**9
+    for _ in range(2 * LEARNED):
+        say(left, right)
+        late += PROMPT_NS + 1
+        loop.clock = lambda: late  # noqa: B023 - the value at that moment
+        say(right, left)
+    before = right.counted()
+    say(left, right)
+    assert right.counted().bytes - before.bytes == 20
 
 
 def python_calls(work):

@@ -19,6 +19,7 @@ from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.progress_thread import Progress
+from softhca.runtime.turn_lock import TurnLock
 
 BOUND_S = 20
 
@@ -192,25 +193,28 @@ def test_a_lone_packet_after_a_pause_is_answered_before_another_is_looked_for(be
     assert order.noted == ["received", "nothing", "sent"], "traffic that does not pause is taken together"
 
 
-class HeldLock:
+class HeldLock(TurnLock):
     """A lock that another thread has: only one who waits for it gets it."""
 
     def __init__(self):
+        super().__init__()
         self.looks = self.waits = 0
 
+    def take(self):
+        self.looks += 1
+        return False
+
     def acquire(self, blocking=True, timeout=-1):
-        self.looks += not blocking
-        self.waits += blocking
+        self.waits += 1
         return blocking
 
     def release(self):
         pass
 
 
-def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(monkeypatch, bench):
-    lock = HeldLock()
-    monkeypatch.setattr(threading, "RLock", lambda: lock)
+def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(bench):
     loop = EngineLoop(bench.engine, bench.wire, bench.progress.wake)
+    lock = loop.lock = HeldLock()
     for _ in range(16):
         assert not loop.poll()
     assert (lock.looks, lock.waits, loop.polls) == (16, 0, 0)
@@ -218,6 +222,15 @@ def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(monkeypatch, 
     assert (lock.waits, loop.polls) == (1, 1)
     loop.poll()
     assert (lock.waits, loop.polls) == (1, 1), "and looks as often again"
+
+
+def test_what_a_poller_has_left_to_be_sent_is_sent_by_the_background_thread(bench):
+    bench.engine.outgoing.append(20)
+    bench.progress._relieve(bench.loop)
+    assert bench.wire.sent == [], "nothing tarries"
+    bench.loop.tarries = True
+    bench.progress._relieve(bench.loop)
+    assert (bench.wire.sent, bench.loop.tarries) == ([20], False)
 
 
 def test_refused_keys_are_told_at_most_once_a_second_with_their_count(bench, caplog):

@@ -60,6 +60,7 @@ class EmbeddedAdapter:
             return
         with self.loop.lock:
             if not self.loop.dead:  # an engine that has failed is not asked for anything any more
+                self.loop.answer(self.loop.clock())
                 self.adapter.detach_host(number)
                 if self.neighbours is not None:
                     self.neighbours.remove_arena(channel.arena)
@@ -71,6 +72,8 @@ class EmbeddedAdapter:
         with self.loop.lock:
             if self._closed:
                 return
+            if not self.loop.dead:
+                self.loop.answer(self.loop.clock())
             self._closed = self.loop.dead = True
             if self.neighbours is not None:
                 self.neighbours.close()

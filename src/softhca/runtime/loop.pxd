@@ -1,12 +1,23 @@
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
 from softhca.adapter.engine cimport Adapter
+from softhca.links.roce_udp cimport RoceUdpLink
 from softhca.runtime.same_host_ring cimport PacketReceiver, PacketSender
+from softhca.runtime.turn_lock cimport TurnLock
+from softhca.transport.context cimport QueuePair
 from softhca.wire.burst cimport Arrival, Burst
+
+
+cdef inline unsigned long long monotonic_ns() noexcept:
+    cdef timespec at
+    clock_gettime(CLOCK_MONOTONIC, &at)
+    return <unsigned long long> at.tv_sec * 1_000_000_000 + <unsigned long long> at.tv_nsec
 
 
 cdef class EngineLoop:
     cdef public Adapter adapter
     cdef public object link
-    cdef public object lock
+    cdef public TurnLock lock
     cdef public object clock
     cdef public object wake
     cdef public Burst burst
@@ -25,16 +36,23 @@ cdef class EngineLoop:
     cdef public int waiters
     cdef public unsigned long long refusals
     cdef public unsigned long long tell_ns
+    cdef bint polled
+    cdef public QueuePair lone
+    cdef unsigned long long lone_ns
+    cdef public bint tarries
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns
     cdef public object take
     cdef public object give
     cdef dict senders
     cdef list receivers
-    cdef object acquire
-    cdef object release
+    cdef public RoceUdpLink direct
 
     cpdef object have(self, object neighbours)
+    cdef bint may_tarry(self, unsigned long long now)
+    cpdef object answer(self, unsigned long long now)
+    cpdef bint left(self, unsigned long long now)
+    cdef object posted(self, unsigned long long now)
     cdef bint receive_near(self, unsigned long long now)
     cdef bint send_near(self, Burst burst)
     cpdef bint progress(self, unsigned long long now)
@@ -45,6 +63,7 @@ cdef class EngineLoop:
     cpdef bint poll(self)
     cdef bint _take_lock(self) except -1
     cpdef object kick(self)
+    cdef unsigned long long now(self) except? 0
     cpdef object notice(self)
     cpdef object settle(self)
     cpdef unsigned long long deadline(self)

@@ -12,18 +12,25 @@ in charge of this adapter will look again by itself: a round that leaves an earl
 it.  ``notices`` counts what the engine had to tell the host: where application threads sleep (``waiters``),
 a round that brought news wakes them.
 
+An acknowledgement may *tarry*.  Who polls, finds a lone message and answers it at once sends the ACK behind
+the answer, in the same system call, instead of in front of it.  Nobody knows that an answer will come, so a
+queue pair has to earn it: ``PROMPT`` messages in a row were answered within ``PROMPT_NS`` and before the next
+look.  The first look that comes instead sends the ACK, before anything else, and so does the first command;
+who stops looking is relieved by the background thread, as ever.
+
 An engine never raises; if one does all the same, its state is not to be trusted: :meth:`EngineLoop.fail` logs
 it and ends the service, and every host sees an adapter that is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
 import logging
-import threading
 
 import cython
 
+from softhca.links.roce_udp import RoceUdpLink
 from softhca.runtime.clock import now_ns
 from softhca.runtime.processor import give_way
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
+from softhca.runtime.turn_lock import TurnLock
 from softhca.wire.burst import Arrival, Burst
 
 __all__ = ["NEVER", "SPIN_NS", "EngineLoop"]
@@ -49,18 +56,28 @@ LOOK_NS = cython.declare(cython.ulonglong, 100_000)
 """How often an engine that is driven looks at its neighbours on this host."""
 
 LONE_BYTES = cython.declare(cython.uint, 1024)
-"""A single packet up to this length, after a pause, is answered before another is looked for: that look would
-cost half as much as the answer, and who waits for the answer sends nothing else meanwhile."""
+"""A single packet up to this length, or one with an acknowledgement behind it, is answered after a pause
+before another is looked for: that look would cost half as much as the answer, and who waits for the answer
+sends nothing else meanwhile."""
+
+PROMPT = 8
+"""So many lone messages in a row a consumer has answered at once: the acknowledgement of the next tarries."""
+
+PROMPT_NS = 20_000
+"""What is at once."""
 
 LONG_BYTES = cython.declare(cython.uint, 16_384)
 """A run of packets from this length on is answered before the next one is taken, so that its sender, whose
 window is a few of them, goes on meanwhile."""
 
+_PROMPT = cython.declare(cython.uint, PROMPT)
+_PROMPT_NS = cython.declare(cython.ulonglong, PROMPT_NS)
+_LEFT_NS = cython.declare(cython.ulonglong, 1_000_000)
 PORT = cython.declare(cython.int, 1)
 AGAIN = cython.declare(cython.int, 0)
 MISSES = cython.declare(cython.uint, 16)
 LOCK_WAIT_S = 0.001
-PATIENCE = cython.declare(cython.uint, 4)
+PATIENCE = cython.declare(cython.uint, 12)
 RECEIVE_BURSTS = cython.declare(cython.int, 8)
 TRANSMIT_BURSTS = cython.declare(cython.int, 8)
 
@@ -71,20 +88,20 @@ class EngineLoop:
     A link has ``receive(arrival) -> bool`` and ``send(burst) -> int`` (0: no room now, give the same burst
     again later), both without blocking.  One that holds packets back also has ``next_deadline() -> int`` and
     ``expire(now) -> bool`` (send what is due; whether any left).  ``clock`` gives nanoseconds.  ``poll`` and
-    ``kick`` take the lock; all else is called under it.
+    ``kick`` take the lock; all else is called under it.  ``direct`` is the link where it is a `RoceUdpLink`
+    itself, which is called without a detour; None: ``take`` and ``give`` are.
     """
 
     def __init__(self, adapter, link, wake, clock=now_ns):
         self.adapter = adapter
         adapter.notice = self.notice
         self.link = link
+        self.direct = link if type(link) is RoceUdpLink else None
         self.take = link.receive
         self.give = link.send
         self.wake = wake
         self.clock = clock
-        self.lock = threading.RLock()
-        self.acquire = self.lock.acquire
-        self.release = self.lock.release
+        self.lock = TurnLock()
         self.burst = Burst()
         self.arrival = Arrival()
         self.kept = False
@@ -101,6 +118,10 @@ class EngineLoop:
         self.waiters = 0
         self.refusals = 0
         self.tell_ns = 0
+        self.polled = False
+        self.lone = None
+        self.lone_ns = 0
+        self.tarries = False
         self.neighbours = None
         self.neighbours_ns = 0
         self.senders = {}
@@ -123,25 +144,29 @@ class EngineLoop:
     def _round(self, now):
         arrival: Arrival = self.arrival
         worked: cython.bint = False
+        lone: cython.bint = False
         _turn: cython.int
         self.rounds += 1
+        if self.lone is not None:
+            self.answer(now)
         if self.neighbours is not None and self.receive_near(now):
             worked = True
         for _turn in range(RECEIVE_BURSTS):
-            if not self.take(arrival):
+            if not (self.take(arrival) if self.direct is None else self.direct.receive(arrival)):
                 break
             worked = True
             self.adapter.receive(PORT, arrival, now)
             if arrival.length >= LONG_BYTES:
                 self.transmit(now)
-            elif self.idle and arrival.length <= arrival.stride and arrival.length <= LONE_BYTES:
+            elif self.idle and arrival.length <= 2 * arrival.stride and arrival.length <= LONE_BYTES:
+                lone = self.polled
                 break
         if self.adapter.counters.key_refusals != self.refusals:
             self.tell_refusals(now)
         self.adapter.expire(now)
         if self.holds and self.link.expire(now):
             worked = True
-        if self.transmit(now):
+        if not (lone and self.may_tarry(now)) and self.transmit(now):
             worked = True
         if self.neighbours is not None and now >= self.neighbours_ns:
             self.neighbours_ns = now + LOOK_NS
@@ -149,6 +174,38 @@ class EngineLoop:
                 self.neighbours_ns = now
                 worked = True
         return worked
+
+    def may_tarry(self, now):
+        """A lone message has come: whether its acknowledgement, all that is to be sent, waits for what the
+        consumer posts next."""
+        self.lone = None if self.waiters else self.adapter.tarrier()
+        self.lone_ns = now
+        self.tarries = self.lone is not None and self.lone.prompt >= _PROMPT
+        return self.tarries
+
+    def answer(self, now):
+        """No answer has come before this: send the acknowledgement that tarries, if one does."""
+        if self.lone is not None:
+            self.lone.prompt = 0
+            self.lone = None
+        if self.tarries:
+            self.tarries = False
+            self.transmit(now)
+
+    def left(self, now):
+        """Whether an acknowledgement tarries that the consumer seems to have forgotten."""
+        return self.tarries and now - self.lone_ns > _LEFT_NS
+
+    def posted(self, now):
+        """The consumer has posted something, and its doorbells are served: it may be the answer to a lone
+        message."""
+        if now - self.lone_ns <= _PROMPT_NS and self.lone.requester.has_work():
+            if self.lone.prompt < _PROMPT:
+                self.lone.prompt += 1
+        else:
+            self.lone.prompt = 0
+        self.lone = None
+        self.tarries = False
 
     def receive_near(self, now):
         """Take what neighbours on this host have put into their rings, a bounded number of bursts each."""
@@ -190,7 +247,7 @@ class EngineLoop:
                 if self.neighbours is not None and self.send_near(burst):
                     worked = True
                     continue
-            result: cython.int = self.give(burst)
+            result: cython.int = self.give(burst) if self.direct is None else self.direct.send(burst)
             self.kept = result == AGAIN
             if self.kept:
                 break
@@ -203,11 +260,13 @@ class EngineLoop:
             return False
         try:
             self.polls += 1
-            worked: cython.bint = self.progress(self.clock())
+            self.polled = True
+            worked: cython.bint = self.progress(self.now())
+            self.polled = False
             if not self.dead:
                 self.settle()
         finally:
-            self.release()
+            self.lock.release()
         if worked:
             self.idle = 0
         else:
@@ -221,28 +280,38 @@ class EngineLoop:
         """Take the lock if nobody has it.  After some looks in vain wait for it a moment: the thread that has
         it may itself be waiting for the interpreter lock, which a poller gives away too rarely.
         """
-        if self.acquire(False):
+        if self.lock.take():
             self.missed = 0
             return True
         self.missed += 1
-        if self.missed <= MISSES or not self.acquire(True, LOCK_WAIT_S):
+        if self.missed <= MISSES or not self.lock.acquire(True, LOCK_WAIT_S):
             return False
         self.missed = 0
         return True
 
     def kick(self):
         """The host rang doorbells or wrote commands: take them and transmit, now."""
-        self.acquire()
+        self.lock.acquire()
         try:
             if not self.dead:
-                now: cython.ulonglong = self.clock()
+                now: cython.ulonglong = self.now()
+                if self.tarries and self.adapter.commanded():
+                    self.answer(now)
                 self.adapter.kick(now)
+                if self.lone is not None:
+                    self.posted(now)
                 self.transmit(now)
                 self.settle()
         except Exception as error:
             self.fail(error)
         finally:
-            self.release()
+            self.lock.release()
+
+    def now(self):
+        """The time by ``clock``."""
+        if cython.compiled and self.clock is now_ns:
+            return monotonic_ns()  # noqa: F821 - the pxd's: the same clock
+        return self.clock()
 
     def fail(self, error):
         """The engine raised ``error``: log it, give no more rounds, wake whoever sleeps; under the lock."""
@@ -257,6 +326,7 @@ class EngineLoop:
             self.told = self.notices
             self.wake()
         elif self.deadline() + LATE_NS < self.look_ns:
+            self.look_ns = 0  # it looks as soon as it can: no need to wake it again before
             self.wake()
 
     def notice(self):
@@ -265,7 +335,7 @@ class EngineLoop:
 
     def deadline(self):
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
-        due: cython.ulonglong = self.adapter.next_deadline()
+        due: cython.ulonglong = self.lone_ns if self.tarries else self.adapter.next_deadline()
         if self.holds:
             held: cython.ulonglong = self.link.next_deadline()
             if held < due:

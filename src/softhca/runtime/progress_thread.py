@@ -96,6 +96,7 @@ class Progress:
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
             if loop.waiters or driven:
+                self._relieve(loop)
                 self._keep_off(loop, pause_ns)
                 pause_ns = min(2 * pause_ns, 2 * LAST_LOOK_NS)
                 continue
@@ -103,6 +104,14 @@ class Progress:
             self._drive(loop, lambda: bool(loop.waiters) or self._stopping, leading=False)
             if not loop.waiters and not self._stopping:
                 self._block(loop, NEVER, leading=False)
+
+    def _relieve(self, loop: EngineLoop) -> None:
+        """Send what a poller that has stopped has left to be sent."""
+        if loop.tarries:
+            with loop.lock:
+                now = loop.clock()
+                if loop.left(now):
+                    loop.answer(now)
 
     def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
         """Sleep while others drive; for good when one of them stays waiting."""

@@ -1,0 +1,13 @@
+cdef extern from "pythread.h":
+    unsigned long thread_ident "PyThread_get_thread_ident"()
+
+
+cdef class TurnLock:
+    cdef unsigned long owner
+    cdef unsigned int depth
+    cdef unsigned int waiting
+    cdef object gate
+
+    cpdef bint take(self) except -1
+    cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
+    cpdef object release(self)

@@ -1,0 +1,71 @@
+"""The lock under which one thread at a time drives an engine.
+
+A thread that polls takes it and gives it back for every look, nearly always with nobody else about.
+Compiled, that is two comparisons: the interpreter lock is held, and nothing between a comparison and what
+follows from it gives that away.  Only who has to wait asks the system for it, at a gate that the owner
+opens.  Interpreted, it is `threading.RLock`.
+"""
+
+import threading
+
+import cython
+
+__all__ = ["TurnLock"]
+
+
+class TurnLock:
+    """Like `threading.RLock`: the thread that has it may take it again, and gives it back as often."""
+
+    def __init__(self):
+        self.owner = 0
+        self.depth = 0
+        self.waiting = 0
+        self.gate = threading.Lock() if cython.compiled else threading.RLock()
+        if cython.compiled:
+            self.gate.acquire()
+
+    def take(self):
+        """Take the lock if nobody else has it; whether it is taken."""
+        if not cython.compiled:
+            return self.gate.acquire(False)
+        me: cython.ulong = thread_ident()  # noqa: F821 - the pxd's
+        if self.depth and self.owner != me:
+            return False
+        self.owner = me
+        self.depth += 1
+        return True
+
+    def acquire(self, blocking=True, timeout=-1):
+        """As `threading.RLock.acquire`, ``timeout`` in seconds."""
+        if not cython.compiled:
+            return self.gate.acquire(blocking, timeout)
+        while not self.take():
+            if not blocking:
+                return False
+            self.waiting += 1
+            try:
+                # Who passes may find that another thread was faster, and waits again.
+                passed = self.gate.acquire(True, timeout)
+            finally:
+                self.waiting -= 1
+            if not passed:
+                return self.take()
+        return True
+
+    def release(self):
+        """Give it back; RuntimeError when this thread does not have it."""
+        if not cython.compiled:
+            self.gate.release()
+            return
+        if self.depth == 0 or self.owner != thread_ident():  # noqa: F821 - the pxd's
+            raise RuntimeError("cannot release a lock that is not held")
+        self.depth -= 1
+        if self.depth == 0 and self.waiting and self.gate.locked():
+            self.gate.release()
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def __exit__(self, *_):
+        self.release()
