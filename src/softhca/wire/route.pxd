@@ -35,6 +35,9 @@ cdef class Route:
     cdef int _seed_bytes
     cdef unsigned int _seed_identification
     cdef unsigned int _seed
+    cdef int _former_bytes
+    cdef unsigned int _former_identification
+    cdef unsigned int _former
 
     cpdef bytes headers(self, int transport_bytes, unsigned int vl=*)
     cpdef void put_front(self, unsigned long long address, unsigned int transport_bytes) noexcept

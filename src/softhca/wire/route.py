@@ -97,6 +97,9 @@ class Route:
         self._seed_bytes = -1
         self._seed_identification = 0
         self._seed = 0
+        self._former_bytes = -1
+        self._former_identification = 0
+        self._former = 0
 
     def headers(self, transport_bytes, vl=0):
         """The real headers in front of a BTH…ICRC of ``transport_bytes``: IP and UDP, or LRH and GRH.
@@ -155,10 +158,23 @@ class Route:
     def seed(self, transport_bytes):
         """CRC-32 state after the masked pseudo-header of a packet whose BTH…ICRC is ``transport_bytes`` long.
 
-        The last value is kept.  The length is the caller's to check (a multiple of 4 below 2^16 − 48).
+        The last two values are kept: a short message and its acknowledgement take turns.  The length is the
+        caller's to check (a multiple of 4 below 2^16 − 48).
         """
         if self._seed_bytes == transport_bytes and self._seed_identification == self.identification:
             return self._seed
+        former: cython.uint = self._former
+        known: cython.bint = (
+            self._former_bytes == transport_bytes and self._former_identification == self.identification
+        )
+        self._former = self._seed
+        self._former_bytes = self._seed_bytes
+        self._former_identification = self._seed_identification
+        self._seed_bytes = transport_bytes
+        self._seed_identification = self.identification
+        if known:
+            self._seed = former
+            return former
         words: cython.uint = (self._pseudo_bytes + transport_bytes) // 4
         if self.framing == ROCE_V4:
             self._put16(10, 28 + transport_bytes)
@@ -171,8 +187,6 @@ class Route:
             self._put16(12, transport_bytes)
         else:
             self._put16(4, words & 0x7FF)
-        self._seed_bytes = transport_bytes
-        self._seed_identification = self.identification
         self._seed = crc32(0, self._address, self._pseudo_bytes)
         return self._seed
 
