@@ -93,14 +93,21 @@ class LatencyEnd:
         before_ns = 0
         done = 0
         while self._going_on(done, deadline_ns):
+            seldom = self.plan.verb == "send" and (done + 1) % SIGNAL_EVERY
+            request = self.quiet if seldom else self.request
             if done or not begins:
                 self._await_message(done if begins else done + 1)
+            # Between the message and the answer stands nothing that could be done before or afterwards.
+            done += 1
+            self.sent[-1] = done & 0xFF
+            self.qp.post_send(request)
             now_ns = time.perf_counter_ns()
             if before_ns:
                 samples_ns.append((now_ns - before_ns) // 2)
             before_ns = now_ns
-            done += 1
-            self._send(done)
+            if request is self.request:
+                self.endpoint.wait(self.endpoint.send_cq)
+            self._post_owed()
             if done % _ROUNDS_A_REPORT == 0:
                 advance(done)
         if begins or self.plan.seconds:
@@ -108,15 +115,6 @@ class LatencyEnd:
             self._await_message(done if begins else done + 1)
             self._post_owed()
         return Measured(done, max(time.perf_counter_ns() - begin_ns, 1), samples_ns)
-
-    def _send(self, number: int) -> None:
-        self.sent[-1] = number & 0xFF
-        if self.plan.verb == "send" and number % SIGNAL_EVERY:
-            self.qp.post_send(self.quiet)
-        else:
-            self.qp.post_send(self.request)
-            self.endpoint.wait(self.endpoint.send_cq)
-        self._post_owed()
 
     def _post_owed(self) -> None:
         """A new receive for each that was used."""
@@ -129,12 +127,10 @@ class LatencyEnd:
         instead.
         """
         silent_s = 0.0
-        while True:
-            for _ in range(_POLLS_A_LOOK):
-                if self._has_come(number):
-                    return
+        looks = self._look_for_bytes if self.plan.verb == "write" else self._look_for_completion
+        while not looks(number, _POLLS_A_LOOK):
             if self.control.readable():
-                if self._has_come(number):
+                if looks(number, 1):
                     return
                 if self.client:
                     raise CommandError("the server ended the test")
@@ -142,15 +138,21 @@ class LatencyEnd:
             silent_s = silent_s or time.monotonic() + self.endpoint.needs.silence_s
             self.endpoint.check_silence(silent_s)
 
-    def _has_come(self, number: int) -> bool:
-        if self.plan.verb == "write":
-            if self.landing[-1] == number & 0xFF:
+    def _look_for_bytes(self, number: int, times: int) -> bool:
+        landing, wanted, progress = self.landing, number & 0xFF, self.endpoint.context.progress
+        for _ in range(times):
+            if landing[-1] == wanted:
                 return True
-            self.endpoint.context.progress()
-            return False
-        count, completions = self.endpoint.receive_cq.poll(1)
-        if count:
-            if completions[0].status:
-                raise CommandError(f"a receive completed with status {completions[0].status}")
-            self.owed += 1
-        return bool(count)
+            progress()
+        return False
+
+    def _look_for_completion(self, number: int, times: int) -> bool:
+        poll = self.endpoint.receive_cq.poll
+        for _ in range(times):
+            count, completions = poll(1)
+            if count:
+                if completions[0].status:
+                    raise CommandError(f"a receive completed with status {completions[0].status}")
+                self.owed += 1
+                return True
+        return False
