@@ -1,0 +1,140 @@
+"""Where the time of one small message at a time goes: two devices of this process, driven by one thread.
+
+``python3 benchmarks/lone_message.py [--rounds N]`` sends 8 bytes to and fro by SEND, as ``softhca perf
+send-lat`` does, and prints what each call of one way costs and how many system calls it makes.  A figure is
+the least of many rounds: what it costs when nothing else is in the way.
+"""
+
+import argparse
+from time import perf_counter_ns
+
+from cost_picture import floor
+
+from softhca.machine.primitives import BODY
+from softhca.runtime import devices
+from softhca.verbs import enums as e
+from softhca.verbs.addr import GID, AHAttr, GlobalRoute
+from softhca.verbs.cq import CQ
+from softhca.verbs.device import Context
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from softhca.verbs.wr import SGE, RecvWR, SendWR
+
+DEPTH = 64
+SIGNAL_EVERY = 32
+RIGHTS = 7
+WARM_UP = 200
+CALLS = ("post_send", "post_recv", "poll that finds nothing", "poll that finds the message")
+
+
+class End:
+    """A device with memory, queues and one RC queue pair; what its link was called for stands in ``links``:
+    nanoseconds and calls by ``send`` and ``receive``.
+    """
+
+    def __init__(self, name):
+        self.context = Context(name=name)
+        pd = PD(self.context)
+        self.send_cq, self.receive_cq = CQ(self.context, DEPTH), CQ(self.context, DEPTH)
+        self.mr = MR(pd, 4096, RIGHTS)
+        caps = QPCap(DEPTH, DEPTH, 1, 1, 8)
+        self.qp = QP(
+            pd, QPInitAttr(e.IBV_QPT_RC, scq=self.send_cq, rcq=self.receive_cq, cap=caps, sq_sig_all=0)
+        )
+        element = SGE(self.mr.buf, 8, self.mr.lkey)
+        quiet, told = e.IBV_SEND_INLINE, e.IBV_SEND_INLINE | e.IBV_SEND_SIGNALED
+        self.sends = [SendWR(0, e.IBV_WR_SEND, 1, 0, [element], flags) for flags in (quiet, told)]
+        self.receive = RecvWR(0, 1, [element])
+        self.links = {"send": [0, 0], "receive": [0, 0]}
+        self.loop = loop = devices.find(name).engine.loop
+        loop.give, loop.take = self._timed(loop.give, "send"), self._timed(loop.take, "receive")
+
+    def _timed(self, call, kind):
+        spent = self.links[kind]
+
+        def timed(argument):
+            begin = perf_counter_ns()
+            result = call(argument)
+            spent[0] += perf_counter_ns() - begin
+            spent[1] += 1
+            return result
+
+        return timed
+
+    def watch(self, links):
+        """Time the link's calls, or leave them as they are."""
+        self.loop.direct = None if links else self.loop.link
+
+    def join(self, peer):
+        path = QPAttr(path_mtu=5)
+        path.dest_qp_num, path.qp_access_flags = peer.qp.qp_num, RIGHTS
+        path.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(GID(str(peer.context.query_gid(1, 0)))))
+        path.timeout, path.retry_cnt, path.rnr_retry = 18, 7, 7
+        self.qp.to_rts(path)
+        for _ in range(DEPTH // 2):
+            self.qp.post_recv(self.receive)
+
+    def called(self, call, *arguments):
+        """What ``call`` returns; its nanoseconds and, by link call, theirs and how many."""
+        for spent in self.links.values():
+            spent[:] = 0, 0
+        begin = perf_counter_ns()
+        result = call(*arguments)
+        took = perf_counter_ns() - begin
+        return result, (took, *self.links["send"], *self.links["receive"])
+
+
+def one_way(left, right, number):
+    """One message: what each of `CALLS` has cost."""
+    costs = {}
+    right.receive_cq.poll(1)  # an acknowledgement may have come
+    (count, _), costs[CALLS[2]] = right.called(right.receive_cq.poll, 1)
+    assert not count
+    signaled = number % SIGNAL_EVERY == 0
+    _, costs[CALLS[0]] = left.called(left.qp.post_send, left.sends[signaled])
+    (count, _), costs[CALLS[3]] = right.called(right.receive_cq.poll, 1)
+    assert count == 1
+    _, costs[CALLS[1]] = right.called(right.qp.post_recv, right.receive)
+    if number % SIGNAL_EVERY == SIGNAL_EVERY - 1:
+        left.send_cq.poll(1)
+    return costs
+
+
+def rounds_of(left, right, count):
+    found = []
+    for number in range(count):
+        found += [one_way(left, right, number), one_way(right, left, number)]
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3000, metavar="N", help="messages to and fro")
+    args = parser.parse_args()
+    devices.add("left=udp:*,right=udp:*")
+    left, right = End("left"), End("right")
+    left.join(right)
+    right.join(left)
+    timer_ns = floor(lambda: None)
+    figures = []
+    for links in (False, True):
+        for end in (left, right):
+            end.watch(links)
+        rounds_of(left, right, WARM_UP)
+        figures.append(rounds_of(left, right, args.rounds))
+    print("| call | in all | sending | receiving | system calls |\n| --- | --- | --- | --- | --- |")
+    for call in CALLS:
+        whole = min(each[call][0] for each in figures[0]) - timer_ns
+        parts = [each[call] for each in figures[1]]
+        sending, receiving = (min(part[place] for part in parts) for place in (1, 3))
+        calls = sorted(part[2] + part[4] for part in parts)[len(parts) // 2]
+        spent = " | ".join(f"{part / 1e3:.2f} µs" for part in (whole, sending, receiving))
+        print(f"| {call} | {spent} | {calls} |")
+    print(f"\n{BODY}; a timer takes {timer_ns} ns, which is taken off the first column")
+    for end in (left, right):
+        end.context.close()
+
+
+if __name__ == "__main__":
+    main()
