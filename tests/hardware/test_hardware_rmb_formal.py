@@ -24,7 +24,11 @@ def leaves_a_row_too_early(manager: RemoteKeyManager) -> None:
     manager.sq._next_key = lambda m: manager.sq._leave_row(m, 1)  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("spoil", [forgets_what_the_rq_wrote, leaves_a_row_too_early])
+def passes_every_key_over(manager: RemoteKeyManager) -> None:
+    manager.sq._compare_key = manager.sq._next_key  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("spoil", [forgets_what_the_rq_wrote, leaves_a_row_too_early, passes_every_key_over])
 def test_a_spoilt_manager_is_not_proved(spoil: Callable[[RemoteKeyManager], None]) -> None:
     with pytest.raises(YosysError):
         prove(design(2, 2, spoil))

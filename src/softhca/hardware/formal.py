@@ -5,13 +5,13 @@ clock, with the RQ free to do what it likes but for what is assumed:
 
 * *clears*: the walk writes nothing but a word that is the sought key, valid, in a row of the sought domain;
   what it writes differs in the valid bit alone.  So no valid bit of another domain is ever cleared.
-* *done*: when the walk says so, no row of that domain has the valid key.
+* *done*: when the walk says so, no row of that domain has the valid key, but where the RQ has entered it
+  while the walk went on.  Such a key is not the walk's: the window is destroyed in host memory before the
+  search, so the RQ engine, which enters a key before it looks at the window, refuses it and takes it away.
 * *rq*: an RQ access has its port in its own clock, and what was read comes in the next one.
 * *walk*: the walk's registers belong together, and everything behind it is clean; this carries the induction.
 
-Assumed during a walk: the RQ changes no domain and enters no sought key, for the window is destroyed in host
-memory before the search.  (``header_check`` enters a key before it looks at the window: such a key is refused
-and taken away again, whatever the walk does.)
+Assumed: during a walk the RQ changes no domain.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Properties(wiring.Component):
     def __init__(self, vis: int, keys: int) -> None:
         self.manager = RemoteKeyManager(vis, keys)
         self.geometry = self.manager.geometry
+        self.fresh = Signal(self.geometry.depth)
+        """Words in which the RQ has entered the sought key since the walk began."""
         self.inputs = [n for n, p in self._ports().items() if p.flow == wiring.In]
         ports = {name: self._ports()[name] for name in self.inputs}
         super().__init__(ports | {"assumed": Out(1)} | {f"broken_{name}": Out(1) for name in PROPERTIES})
@@ -74,12 +76,17 @@ class Properties(wiring.Component):
             m.d.comb += getattr(manager, name).eq(getattr(self, name))
         words = platform.words
         m.d.comb += [
-            self.assumed.eq(self._assumed(words)),
+            self.assumed.eq(self._assumed()),
             self.broken_clears.eq(self._bad_clear(words)),
             self.broken_done.eq(self._bad_end(words)),
             self.broken_walk.eq(~self._walk_invariant(words)),
         ]
         self._watch_rq(m, words)
+        with m.If(manager.sq_taken):
+            m.d.sync += self.fresh.eq(0)
+        with m.Elif(self.rq_write):
+            enters = (manager.state != State.IDLE) & self._sought(self.rq_write_data)
+            m.d.sync += self.fresh.bit_select(self.rq_write_addr, 1).eq(enters)
         return m
 
     def _domain(self, words: list[Signal], vi: int) -> Value:
@@ -90,14 +97,11 @@ class Properties(wiring.Component):
     def _sought(self, word: Value) -> Value:
         return word == Cat(self.manager.sq.key, Const(1, 1))
 
-    def _assumed(self, words: list[Signal]) -> Value:
+    def _assumed(self) -> Value:
         manager = self.manager
-        fresh = manager.sq_taken
-        key = Mux(fresh, self.sq_key, manager.sq.key)
         address = self.rq_write_addr
         domains = [address == vi * self.geometry.row for vi in range(self.geometry.vis)]
-        harmful = _any(domains) | (self.rq_write_data == Cat(key, Const(1, 1)))
-        return ~(self.rq_write & harmful & (fresh | (manager.state != State.IDLE)))
+        return ~(self.rq_write & _any(domains) & (manager.sq_taken | (manager.state != State.IDLE)))
 
     def _bad_clear(self, words: list[Signal]) -> Value:
         """The walk writes, and what is there is not what it may clear, or more than the valid bit changes."""
@@ -112,10 +116,11 @@ class Properties(wiring.Component):
         return manager.rmb_mem_we & ~self.rq_write & ~_any(right)
 
     def _clean(self, words: list[Signal], vi: int, slots: Value | int) -> Value:
-        """Row ``vi`` is of another domain, or its first ``slots`` keys are not the sought one."""
+        """Row ``vi`` is of another domain, or its first ``slots`` keys are not the sought one or fresh."""
         row = self.geometry.row
         keys = words[vi * row + 1 : (vi + 1) * row]
-        dirty = [(slot < slots) & self._sought(word) for slot, word in enumerate(keys)]
+        fresh = self.fresh[vi * row + 1 : (vi + 1) * row]
+        dirty = [(slot < slots) & self._sought(word) & ~fresh[slot] for slot, word in enumerate(keys)]
         return ~self._domain(words, vi) | ~_any(dirty)
 
     def _bad_end(self, words: list[Signal]) -> Value:
@@ -126,6 +131,7 @@ class Properties(wiring.Component):
         """What holds of the walk's registers in every clock, by state."""
         sq, row, read = self.manager.sq, self.geometry.row, self.manager.rmb_mem_rd_data
         base, word = sq.vi * row, Array(words)[sq.cursor]
+        fresh = self.fresh.bit_select(sq.cursor, 1)
         of_domain = _any([(sq.vi == vi) & self._domain(words, vi) for vi in range(self.geometry.vis)])
         at_key = (sq.cursor == base + 1 + sq.slot) & (sq.slot < self.geometry.keys) & of_domain
         next_row = Mux(sq.vi == self.geometry.vis - 1, 0, base + row)
@@ -134,7 +140,7 @@ class Properties(wiring.Component):
             State.PD: (sq.cursor == base) & (read == word),
             State.READ: at_key,
             State.KEY: at_key & (read == word),
-            State.CLEAR: at_key & (sq.rewritten ^ self._sought(word)),
+            State.CLEAR: at_key & Mux(sq.rewritten, ~self._sought(word) | fresh, self._sought(word)),
             State.CHECK: sq.cursor == next_row,
         }
         done_slots = {State.CHECK: self.geometry.keys, State.PD: 0}
