@@ -19,7 +19,7 @@ module bench;
   reg clk = 0, rst = 1, run = 0, write = 0;
   reg [11:0] address = 0;
   reg [21:0] data = 0;
-  reg [21:0] program [0:{last}];
+  reg [21:0] halves [0:{last}];
   reg [31:0] registers [0:63];
   wire [5:0] a, b, to;
   wire [31:0] value;
@@ -36,12 +36,12 @@ module bench;
   always #4 clk = ~clk;
   always @(posedge clk) if (store) registers[to] <= value;
   initial begin
-    $readmemh("program.hex", program);
+    $readmemh("program.hex", halves);
     $readmemh("registers.hex", registers);
     @(negedge clk) rst = 0;
     write = 1;
     for (i = 0; i <= {last}; i = i + 1) begin
-      address = i; data = program[i];
+      address = i; data = halves[i];
       @(negedge clk);
     end
     write = 0; run = 1;

@@ -52,8 +52,9 @@ def test_icarus_plays_the_timing_diagrams(tmp_path, number):
     recording = watch(simulation, manager)
     simulation.run()
     clocks = 1 - min(1, stimulus.start) + len(rows)
-    printed = icarus(tmp_path, bench_text(MANAGER, recording), export(figure.manager(), MANAGER))
-    assert printed == f"compared {clocks} clocks, 0 differ\n"
+    texts = bench_text(MANAGER, recording), export(figure.manager(), MANAGER)
+    for standard in (2005, 2012):
+        assert icarus(tmp_path, *texts, standard=standard) == f"compared {clocks} clocks, 0 differ\n"
 
 
 def test_icarus_runs_the_assembled_adapter_through_its_story(tmp_path):

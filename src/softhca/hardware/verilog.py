@@ -17,10 +17,10 @@ def export(design: Any, name: str) -> str:
     """``design`` as Verilog (IEEE 1364-2005), its module called ``name``; ports are the signature's, ``clk``
     and ``rst``.
 
-    yosys gives each ``always @*`` block a register to look at, for a block that no signal wakes would never
-    run.  It gives that register its value in the declaration; a simulator that does so before it starts
-    (Icarus Verilog) sees no change then, and outputs stay unknown until something else changes.  So the value
-    comes behind the start of all blocks here.
+    yosys gives each ``always @*`` block a register to look at, so that its initial value wakes the block at
+    the start.  Verilog leaves open whether that comes before the blocks listen, and in SystemVerilog (Icarus
+    with ``-g2012``) it always does: blocks that nothing else wakes then leave their outputs unknown.  So the
+    value comes here when all blocks listen.
     """
     text = str(verilog.convert(design, name=name, emit_src=False))
     return _KICK.sub(r"  reg \1;\n  initial #0 \1 = 0;", text)
