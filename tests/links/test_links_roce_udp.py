@@ -382,11 +382,13 @@ def test_a_closed_link_is_quiet(open_link: Open) -> None:
     left, right = (open_link(address) for address in V4)
     burst = burst_of(route_between(left, right), b"late", 4)
     descriptors = [left.fileno(), *senders_of(left, burst.route.source_port)]
+    assert left.send(burst) == SENT
     left.close()
     left.close()
     assert left.fileno() == -1
     assert not left.receive(Arrival())
     assert left.send(burst) == -errno.EBADF
+    assert left.send_calls == 1, "a descriptor that is closed may be somebody else's by now"
     with pytest.raises(OSError, match="closed"):
         left.source_port_for(1)
     for descriptor in descriptors:

@@ -37,6 +37,9 @@ cdef class RoceUdpLink:
     cdef public unsigned long long receive_drops
     cdef public unsigned long long receive_errors
     cdef public bint counts
+    cdef Route _last_route
+    cdef Path _last_path
+    cdef int _last_fd
     cdef int _fd
     cdef object _receiver
     cdef object _senders
@@ -56,4 +59,5 @@ cdef class RoceUdpLink:
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
                        Path path, unsigned int traffic_class)
     cdef Path _path(self, Route route)
+    cdef bint _aim(self, Route route) except -1
     cdef bint _goes_whole(self, Burst burst, Path path)

@@ -96,6 +96,9 @@ class RoceUdpLink:
         self._senders = sockets.Senders(self.address, scope, send_buffer_bytes)
         self._fds = {}
         self._paths = {}
+        self._last_route = None
+        self._last_path = None
+        self._last_fd = -1
         self._marked = set()
         self._meta = ReceiveMeta()
         self._source = bytes(16)
@@ -142,6 +145,7 @@ class RoceUdpLink:
     def forget_paths(self):
         """Look every destination up again: to be called when the machine's routes have changed."""
         self._paths.clear()
+        self._last_route = None
 
     def is_segmenting(self, route):
         """True when bursts go to a route's destination in one piece."""
@@ -197,10 +201,10 @@ class RoceUdpLink:
             return self._fail(_EMSGSIZE)
         if burst.route.framing != self.framing:
             return self._fail(_EAFNOSUPPORT)
-        fd = self._fds.get(burst.route.source_port)
-        if fd is None:
+        if burst.route is not self._last_route and not self._aim(burst.route):
             return self._fail(_EBADF if self._fd < 0 else _EADDRNOTAVAIL)
-        path: Path = self._path(burst.route)
+        fd: cython.int = self._last_fd
+        path: Path = self._last_path
         if self._partial is burst:
             offset = self._partial_offset
         whole = self._goes_whole(burst, path)
@@ -235,6 +239,18 @@ class RoceUdpLink:
         self.bursts_sent += 1
         return _SENT
 
+    def _aim(self, route):
+        """Find the sender and the path of ``route``, which the next burst will probably take too; False where
+        there is no such sender."""
+        fd = self._fds.get(route.source_port)
+        self._last_route = None
+        if fd is None:
+            return False
+        self._last_path = self._path(route)
+        self._last_fd = fd
+        self._last_route = route
+        return True
+
     def _goes_whole(self, burst, path):
         """Whether ``burst`` may be handed over in one call: its ICRCs are made for the identifications that
         its segments will get.  What the next burst of its route is made for follows its path."""
@@ -263,7 +279,7 @@ class RoceUdpLink:
         path: Path = self._paths.get(route.socket_address)
         if path is None:
             if len(self._paths) >= _MAX_PATHS:
-                self._paths.clear()
+                self.forget_paths()
             path = Path(route.socket_address, route.destination, self._cutting(route))
             self._paths[route.socket_address] = path
         return path
@@ -287,6 +303,7 @@ class RoceUdpLink:
         self._fd = -1
         self._fds.clear()
         self._paths.clear()
+        self._last_route = None
         self._partial = None
         self.blocked_fileno = -1
         self._receiver.close()
