@@ -92,6 +92,7 @@ class LatencyEnd:
         deadline_ns = begin_ns + int(self.plan.seconds * 1e9)
         before_ns = 0
         done = 0
+        sent, post_send = self.sent, self.qp.post_send
         while self._going_on(done, deadline_ns):
             seldom = self.plan.verb == "send" and (done + 1) % SIGNAL_EVERY
             request = self.quiet if seldom else self.request
@@ -99,8 +100,8 @@ class LatencyEnd:
                 self._await_message(done if begins else done + 1)
             # Between the message and the answer stands nothing that could be done before or afterwards.
             done += 1
-            self.sent[-1] = done & 0xFF
-            self.qp.post_send(request)
+            sent[-1] = done & 0xFF
+            post_send(request)
             now_ns = time.perf_counter_ns()
             if before_ns:
                 samples_ns.append((now_ns - before_ns) // 2)
