@@ -74,7 +74,7 @@ class EthernetLink:
         """What was sent, received and dropped."""
         return dict(self._figures)
 
-    def source_port_for(self, entropy: int) -> int:
+    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
         """The UDP source port of a flow."""
         return FIRST_SOURCE_PORT + entropy % PORTS
 

@@ -425,6 +425,7 @@ class Pair:
             return False
         qp = node.queue.popleft()
         qp.scheduled = False
+        self.burst.reset()
         packets = qp.produce(self.burst, self.now)
         if packets > 0:
             self._check_burst(packets)

@@ -54,6 +54,7 @@ cdef class Adapter(Environment):
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
+    cdef int _share(self, QueuePair first, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Burst burst, unsigned long long now)
     cpdef QueuePair tarrier(self)
     cpdef bint commanded(self) except -1

@@ -29,6 +29,7 @@ from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import Environment
 from softhca.transport.observation import ASYNC_EVENT, ASYNC_EVENT_NAMES, PACKET_DROPPED, addressed
+from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.states import ERR, INIT, RESET
 from softhca.wire.burst import Arrival
 from softhca.wire.drops import (
@@ -52,6 +53,7 @@ __all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
 _RESET = cython.declare(cython.int, RESET)
 _INIT = cython.declare(cython.int, INIT)
 _ERR = cython.declare(cython.int, ERR)
+_RC = cython.declare(cython.int, 0)
 _UD = cython.declare(cython.int, 3)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
@@ -66,6 +68,7 @@ _UNKNOWN_QP = cython.declare(cython.int, DROP_UNKNOWN_QP)
 _NATIVE = cython.declare(cython.int, 0)
 _ARMED = cython.declare(cython.int, PORT_ARMED)
 _TURNS = cython.declare(cython.int, 64)
+_MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
 
 
@@ -106,10 +109,10 @@ class Adapter(Environment):
         Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
         pairs or regions exist.
 
-    ``source_port_for`` is the link's (entropy → UDP source port), ``overhead_for`` (GID → bytes) the cost of
-    a datagram to a destination beyond its own bytes.  ``notice``, when set, is called, without arguments,
-    whenever a host is told something; it must not call back.  ``link_counters``, when set, gives counters of
-    the link by name, which are shown with the port's.
+    ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port),
+    ``overhead_for`` (GID → bytes) the cost of a datagram to a destination beyond its own bytes.  ``notice``,
+    when set, is called, without arguments, whenever a host is told something; it must not call back.
+    ``link_counters``, when set, gives counters of the link by name, which are shown with the port's.
     """
 
     def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
@@ -429,7 +432,8 @@ class Adapter(Environment):
     # outputs
 
     def transmit(self, port_number, burst, now):
-        """Fill ``burst`` with what the next queue pair has to send; False when nothing is to be sent now."""
+        """Fill ``burst`` with what the next queue pair, and those behind it that go the same way, have to
+        send; False when nothing is to be sent now."""
         queue_pair: QueuePair
         packets: cython.int
         counters = self.port.counters
@@ -446,18 +450,18 @@ class Adapter(Environment):
             packets = queue_pair.produce(burst, now)
             if packets <= 0:
                 continue
+            if queue_pair.has_work():
+                self.scheduler.put(queue_pair)
+            if self.scheduler.length and queue_pair.service == _RC:
+                packets += self._share(queue_pair, burst, now)
             self.scheduler.charge(burst.length)
             if self.port.state < _ARMED:
                 # a link that is not yet configured carries nothing but its manager's packets (7.2)
                 counters.packets_discarded += packets
-                if queue_pair.has_work():
-                    self.scheduler.put(queue_pair)
                 continue
             counters.packets_sent += packets
             counters.bytes_sent += burst.length
             counters.bursts_sent += 1
-            if queue_pair.has_work():
-                self.scheduler.put(queue_pair)
             if self.port.is_own(burst.route):
                 self._loop_back(burst, now)
                 continue
@@ -465,6 +469,35 @@ class Adapter(Environment):
                 self._loop_back(burst, now)
             return True
         return False
+
+    def _share(self, first, burst, now):
+        """Let reliable connections whose turn is next, and whose route is the burst's, go on with what
+        ``first`` has begun; packets written.  Who finds no place in it has its turn with the next burst."""
+        queue_pair: QueuePair
+        written: cython.int
+        packets: cython.int = 0
+        turns: cython.int = _TURNS
+        while turns > 0 and not burst.closed and burst.length + burst.stride <= _MOST_BYTES:
+            turns -= 1
+            queue_pair = self.scheduler.peek()
+            if (
+                queue_pair is None
+                or queue_pair is first
+                or queue_pair.route is not burst.route
+                or queue_pair.service != _RC
+                or self.queue_pairs.get(queue_pair.number) is not queue_pair
+            ):
+                break
+            self.scheduler.next()
+            written = queue_pair.produce(burst, now)
+            if written > 0:
+                packets += written
+                if queue_pair.has_work():
+                    self.scheduler.put(queue_pair)
+            elif queue_pair.has_work():
+                self.scheduler.back(queue_pair)
+                break
+        return packets
 
     def _loop_back(self, burst, now):
         """What is sent to this adapter is received by it, without a link."""

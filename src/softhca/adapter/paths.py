@@ -15,11 +15,12 @@ PORT_NUMBER = 1
 FIRST_ENTROPY_PORT = 0xC000
 SRC_PATH_BITS_LAST = 0x7F
 
-SourcePortFor = Callable[[int], int]
-"""``link.source_port_for``: a flow's entropy → the UDP source port that its packets leave from."""
+SourcePortFor = Callable[[int, bytes | None], int]
+"""``link.source_port_for``: a flow's entropy and where it leads (None: it wants to be apart from others) →
+the UDP source port that its packets leave from."""
 
 
-def default_source_port(entropy: int) -> int:
+def default_source_port(entropy: int, destination: bytes | None = None) -> int:
     """A source port from the dynamic range, for links that leave the choice open."""
     return FIRST_ENTROPY_PORT | ((entropy ^ entropy >> 14) & 0x3FFF)
 
@@ -107,15 +108,21 @@ class ConnectionPaths:
         self, vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor
     ) -> tuple[Mapping[str, Any], Route]:
         """The vector (an equal one) and the route of a checked address vector."""
-        source_port = 0 if port.native else source_port_for(vector.get("flow_label", 0) or entropy)
+        source_port = 0 if port.native else _source_port(vector, entropy, source_port_for)
         key = source_port, *vector, *vector.values()
         path = self._known.get(key)
         if path is None:
             if len(self._known) >= self.MOST:
                 self.clear()
-            path = vector, route_of(vector, port, entropy, lambda _: source_port)
+            path = vector, route_of(vector, port, entropy, lambda *_: source_port)
             self._known[key] = path
         return path
+
+
+def _source_port(vector: Mapping[str, Any], entropy: int, source_port_for: SourcePortFor) -> int:
+    """The source port of a RoCE vector: a flow label that the consumer sets is entropy too (IBTA A17.9.2)."""
+    label = vector.get("flow_label", 0)
+    return source_port_for(label, None) if label else source_port_for(entropy, bytes(vector["dgid"]))
 
 
 def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor) -> Route:
@@ -123,15 +130,13 @@ def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_fo
     if port.native:
         return _native_route(vector, port)
     destination = bytes(vector["dgid"])
-    # a flow label that the consumer sets is entropy too (IBTA A17.9.2)
-    label = vector.get("flow_label", 0)
     return Route(
         framing=ROCE_V4 if destination.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
         source=port.gid_table[vector.get("sgid_index", 0)],
         destination=destination,
-        source_port=source_port_for(label or entropy),
+        source_port=_source_port(vector, entropy, source_port_for),
         traffic_class=vector.get("traffic_class", 0),
-        flow_label=label,
+        flow_label=vector.get("flow_label", 0),
         hop_limit=vector.get("hop_limit", 0) or 64,
     )
 

@@ -12,5 +12,7 @@ cdef class Scheduler:
     cpdef object put(self, QueuePair queue_pair)
     cpdef QueuePair next(self)
     cpdef QueuePair sole(self)
+    cpdef QueuePair peek(self)
+    cpdef object back(self, QueuePair queue_pair)
     cpdef object charge(self, unsigned int sent_bytes)
     cdef int _level(self)

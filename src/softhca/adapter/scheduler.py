@@ -1,7 +1,8 @@
 """Who transmits next: sixteen queues of queue pairs, one a service level, and no queue pair is ever searched
 for.
 
-Within a service level the turns go round in order (first in, first out), one burst of at most 64 KiB a turn.
+Within a service level the turns go round in order (first in, first out), one burst of at most 64 KiB a turn;
+several turns may share a burst (`peek`, `back`).
 Between levels the higher number goes first, strictly, until it and the levels above the waiting ones have
 sent ``HIGH_LIMIT_BYTES`` while a lower level waited; then one turn goes to a lower level, each waiting one in
 rotation. That is the arbitration of IBTA vol. 1, 7.6.9.2 ("limit of high priority") without a table of
@@ -62,6 +63,21 @@ class Scheduler:
         while not self.waiting & (1 << level):
             level += 1
         return self.queues[level][0]
+
+    def peek(self):
+        """The queue pair that `next` would give; None when nobody waits, or the level is yet to be chosen."""
+        if self.length == 0 or self.waiting != 1 << self.level:
+            return None
+        return self.queues[self.level][0]
+
+    def back(self, queue_pair):
+        """``queue_pair``, which `next` gave last, could not use its turn: it has it again."""
+        if queue_pair.scheduled:
+            return
+        queue_pair.scheduled = True
+        self.queues[self.level].appendleft(queue_pair)
+        self.waiting |= 1 << self.level
+        self.length += 1
 
     def charge(self, sent_bytes):
         """Account ``sent_bytes`` to the level that had the last turn, as long as a lower one waits."""

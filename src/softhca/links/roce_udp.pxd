@@ -46,6 +46,7 @@ cdef class RoceUdpLink:
     cdef bytes _packed
     cdef dict _fds
     cdef dict _paths
+    cdef dict _near
     cdef set _marked
     cdef ReceiveMeta _meta
     cdef bytes _source
@@ -58,6 +59,7 @@ cdef class RoceUdpLink:
     cpdef int send(self, Burst burst)
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
                        Path path, unsigned int traffic_class)
+    cdef bint _is_near(self, bytes destination) except -1
     cdef Path _path(self, Route route)
     cdef bint _aim(self, Route route) except -1
     cdef bint _goes_whole(self, Burst burst, Path path)

@@ -99,6 +99,7 @@ class RoceUdpLink:
         self._last_route = None
         self._last_path = None
         self._last_fd = -1
+        self._near = {}
         self._marked = set()
         self._meta = ReceiveMeta()
         self._source = bytes(16)
@@ -118,16 +119,30 @@ class RoceUdpLink:
         """All counters by name, since the link was opened."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    def source_port_for(self, entropy):
+    def source_port_for(self, entropy, destination=None):
         """The UDP source port of a flow, stable for the link's life; opens its socket when it is the first.
 
+        On this machine no network spreads flows: there all flows to one ``destination`` (a GID; None: it does
+        not matter) have the same port, so that packets of many queue pairs can leave in one burst.
         A route made with it can be sent here.  OSError when no socket can be had, EBADF when closed.
         """
         if self._fd < 0:
             raise OSError(errno.EBADF, "the link is closed")
+        if destination is not None and self._is_near(bytes(destination)):
+            entropy = int.from_bytes(destination[12:], "big")
         port, fd = self._senders.choose(entropy)
         self._fds[port] = fd
         return port
+
+    def _is_near(self, destination):
+        """Whether a GID is reached without leaving this machine; what has been found is remembered."""
+        near = self._near.get(destination)
+        if near is None:
+            if len(self._near) >= _MAX_PATHS:
+                self._near.clear()
+            packed = destination[12:] if self.framing == ROCE_V4 else destination
+            near = self._near[destination] = paths.leaves_bursts_uncut(self._packed, packed)
+        return near
 
     def mark_segmenting(self, destination, segmenting=True):
         """Say that bursts may (or may no more) go whole to a GID: the network card that cuts them counts
@@ -146,6 +161,7 @@ class RoceUdpLink:
         """Look every destination up again: to be called when the machine's routes have changed."""
         self._paths.clear()
         self._last_route = None
+        self._near.clear()
 
     def is_segmenting(self, route):
         """True when bursts go to a route's destination in one piece."""

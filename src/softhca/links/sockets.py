@@ -1,7 +1,8 @@
 """The sockets of a RoCEv2 link: one that receives on the RoCE port, and many that only send.
 
-Senders give each queue pair a source port of its own, so that the network spreads flows over its paths
-(IBTA annex A17.9.3).  The ICRC covers the source port, so it is chosen once per queue pair and kept.
+Senders give each queue pair one of so many source ports, so that the network spreads flows over its paths
+(IBTA annex A17.9.3); where there is no network, on this machine, queue pairs with one destination share a
+port.  The ICRC covers the source port, so it is chosen once per queue pair and kept.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
+from softhca.adapter.paths import FIRST_ENTROPY_PORT
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
@@ -25,6 +26,11 @@ BURSTS_A_TURN = 1_000
 TURNS = 1_000
 
 _new_engine: Callable[..., Any] = Adapter
+
+
+def _port_of_two(entropy: int, destination: bytes | None) -> int:
+    """A source port: half of an adapter's queue pairs go the same way, so that some share bursts."""
+    return FIRST_ENTROPY_PORT + entropy % 2
 
 
 class Node:
@@ -64,6 +70,7 @@ class Node:
         config = self.world.frames.config(self.number, self.mtu)
         engine = self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
         engine.observer = self._observe
+        engine.source_port_for = _port_of_two
         self._free_entries: int = engine.regions.tpt.free_entries
 
         def kick() -> None:

@@ -6,8 +6,9 @@ How an adapter uses it
 * *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state),
   `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline
   asked by ``environment.arm`` comes, `resume` when memory may be there that ``environment.hold`` told of.
-* *Outputs*: `produce` writes one burst; call it when ``environment.schedule`` asked for a turn, and again
-  as long as `has_work` says so.  Completions go to the completion queues, events to ``environment.event``.
+* *Outputs*: `produce` fills an empty burst, or (RC) goes on with one that others along the same route have
+  begun; call it when ``environment.schedule`` asked for a turn, and again as long as `has_work` says so.
+  Completions go to the completion queues, events to ``environment.event``.
 
 None of the inputs and outputs raises on anything that comes from the peer or from the rings.
 """
@@ -319,8 +320,9 @@ class QueuePair:
     # outputs
 
     def produce(self, burst, now):
-        """Write one burst; packets written, 0 when there is nothing to send now.  The two halves take
-        turns; but what may tarry lets the requester go first, once, and goes behind it where it fits."""
+        """Write into a burst what may be sent; packets written, 0 when there is nothing to send now or (with
+        work left) no place in a burst that others have begun.  The two halves take turns; but what may tarry
+        lets the requester go first, once, and goes behind it where it fits."""
         n: cython.int = 0
         joined: cython.int
         if self.state == _RESET:

@@ -9,7 +9,8 @@ class Half:
         """Take the packet that ``view`` has decoded and whose bytes stand in ``arrival``."""
 
     def produce(self, burst, now):
-        """Write packets into the empty ``burst``; how many (0: nothing may be sent now)."""
+        """Write packets into the empty ``burst``, or (RC) behind those of other queue pairs along the same
+        route; how many (0: nothing may be sent now, or there is no place for it)."""
         return 0
 
     def expire(self, now):

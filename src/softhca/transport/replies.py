@@ -119,7 +119,7 @@ class ReplyingReceiver(MessageReceiver):
         if not self.may_tarry():
             return 0
         self.now = now
-        self.writer.join(burst, self.qp.route)
+        self.writer.begin(burst, self.qp.route, _UNLIMITED)
         self.acknowledge()
         if burst.packets == packets:
             return 0
@@ -135,6 +135,8 @@ class ReplyingReceiver(MessageReceiver):
     def produce(self, burst, now):
         """Answers in the order of their PSNs, then the acknowledgement."""
         resource: Resource
+        packets: cython.uint = burst.packets
+        length: cython.uint = burst.length
         self.now = now
         self.writer.begin(burst, self.qp.route, _UNLIMITED)
         while True:
@@ -144,9 +146,10 @@ class ReplyingReceiver(MessageReceiver):
                 break
             if self.answer(resource) == 0:
                 break
-        if burst.packets:
-            self.qp.count_sent(burst.packets, burst.length)
-        return burst.packets
+        packets = burst.packets - packets
+        if packets:
+            self.qp.count_sent(packets, burst.length - length)
+        return packets
 
     def answer(self, resource):
         """Write what fits of the answer to one request; 1 when it is complete."""

@@ -156,6 +156,9 @@ class ReliableSendQueue(SendQueue):
         """Fill ``burst`` with what may be sent; packets written."""
         window: DestinationWindow = self.qp.window
         request: Request
+        before: cython.uint = burst.packets
+        written: cython.uint
+        length: cython.uint = burst.length
         doubting: cython.bint = self.blocked == _SILENCE
         self.now = now
         self.blocked = _NOT_BLOCKED
@@ -177,22 +180,24 @@ class ReliableSendQueue(SendQueue):
             if self.cursor_packet >= request.packets:
                 self.cursor += 1
                 self.cursor_packet = 0
-        if burst.packets:
+        written = burst.packets - before
+        if written:
             window.leave(self.qp)
             if self.retry.deadline_ns == 0 and _TRANSMIT[self.qp.state]:
                 self.retry.restart(now)
                 self.rearm()
-            self.qp.count_sent(burst.packets, burst.length)
+            self.qp.count_sent(written, burst.length - length)
         if self.blocked == _WINDOW:
             window.wait(self.qp)
             self.patience.begin(window, now)
             self.rearm()
         else:
             self.patience.end()
-            if not burst.packets:
+            # one that found no place behind others keeps its turn
+            if not written and not (before and self.ready and self.blocked == _NOT_BLOCKED):
                 window.leave(self.qp)
         self.check_drained()
-        return burst.packets
+        return written
 
     def block(self, reason):
         """Nothing more until an event of that kind."""

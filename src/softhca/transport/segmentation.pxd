@@ -18,12 +18,10 @@ cdef class PacketWriter:
     cdef unsigned int start
     cdef unsigned int prefix_bytes
     cdef unsigned int frame_bytes
-    cdef bint closed
     cdef public bint held
 
     cpdef object begin(self, Burst burst, Route route, unsigned long long budget_bytes,
                        unsigned int packet_overhead_bytes=*)
-    cpdef object join(self, Burst burst, Route route)
     cpdef object aim(self, Route route)
     cdef bint fits(self, unsigned int size) noexcept
     cdef bint fits_after(self, unsigned int size, unsigned int following) noexcept

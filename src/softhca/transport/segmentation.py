@@ -43,7 +43,6 @@ MAX_BURST_PACKETS = 64
 UNLIMITED = 1 << 62
 
 _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
-_UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
 _ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
@@ -121,35 +120,26 @@ class PacketWriter:
         self.start = 0
         self.prefix_bytes = 0
         self.frame_bytes = 0
-        self.closed = False
         self.held = False
 
     def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
-        """Start an empty ``burst`` along ``route``, whose cost may be ``budget_bytes``, each packet
-        costing its bytes and ``packet_overhead_bytes``."""
+        """Start an empty ``burst`` along ``route``, or go on with one that others have begun along it.  Its
+        cost may be ``budget_bytes``, each packet costing its bytes and ``packet_overhead_bytes``."""
         self.burst = burst
         self.budget_bytes = budget_bytes
         self.packet_overhead_bytes = packet_overhead_bytes
-        self.closed = False
         self.held = False
-        burst.reset()
-        self.aim(route)
-
-    def join(self, burst, route):
-        """Go on behind the packets of another writer in ``burst``, which go along the same ``route``."""
-        self.burst = burst
-        self.budget_bytes = _UNLIMITED
-        self.packet_overhead_bytes = 0
-        self.closed = burst.length < burst.packets * burst.stride
-        self.held = False
+        if burst.packets == 0:
+            burst.reset()
         self.aim(route)
 
     def aim(self, route):
-        """Let the packets of the present burst, still empty, go along ``route``."""
+        """Let the packets of the present burst go along ``route``: those that it has do so already."""
         self.route = route
-        self.burst.route = route
+        if self.burst.packets == 0:
+            self.burst.route = route
+            self.burst.counted = route is not None and self.route.counted
         if self.route is not None:
-            self.burst.counted = self.route.counted
             self.prefix_bytes = self.route.prefix_bytes
             self.frame_bytes = self.route.prefix_bytes + self.route.suffix_bytes
 
@@ -164,7 +154,7 @@ class PacketWriter:
         if self.burst.packets == 0:
             return True
         return (
-            not self.closed
+            not self.burst.closed
             and self.burst.packets < _MAX_PACKETS
             and size <= self.burst.stride
             and self.burst.length + size <= _MAX_BYTES
@@ -213,7 +203,7 @@ class PacketWriter:
         if self.burst.packets == 0:
             self.burst.stride = n
         elif n < self.burst.stride:
-            self.closed = True
+            self.burst.closed = True
         self.burst.packets += 1
         self.burst.length += n
         return n

@@ -14,6 +14,7 @@ cdef class Burst(SegmentBuffer):
     cdef public unsigned int packets
     cdef public Route route
     cdef public bint counted
+    cdef public bint closed
 
     cpdef void reset(self) noexcept
 

@@ -26,8 +26,9 @@ class SegmentBuffer:
 
 
 class Burst(SegmentBuffer):
-    """Outgoing: ``packets`` segments to the destination of ``route``.
+    """Outgoing: ``packets`` segments to the destination of ``route``, of one queue pair or several.
 
+    ``closed``: its last segment is shorter than the others, so that none may follow.
     ``counted``: their ICRCs were made for the IPv4 identifications 0, 1, 2 …, in their order, as the route
     says (`Route.counted`); else for the route's own.
     """
@@ -37,6 +38,7 @@ class Burst(SegmentBuffer):
         self.packets = 0
         self.route = None
         self.counted = False
+        self.closed = False
 
     def reset(self):
         """Empty it, for the next run."""
@@ -45,6 +47,7 @@ class Burst(SegmentBuffer):
         self.packets = 0
         self.route = None
         self.counted = False
+        self.closed = False
 
 
 class Arrival(SegmentBuffer):

@@ -18,6 +18,7 @@ class Burst(SegmentBuffer):
     packets: int
     route: Route | None
     counted: bool
+    closed: bool
     def reset(self) -> None: ...
 
 class Arrival(SegmentBuffer):
