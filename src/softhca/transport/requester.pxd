@@ -26,6 +26,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef public int blocked
     cdef public bint rewound
     cdef unsigned int slice_packets
+    cdef unsigned int begun
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 
@@ -39,6 +40,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef int step_read(self, Request request, DestinationWindow window)
     cdef int step_atomic(self, Request request, DestinationWindow window)
     cdef unsigned long long budget(self, DestinationWindow window)
+    cdef bint must_wait(self, DestinationWindow window) except -1
     cdef int block(self, int reason)
     cdef int wait_memory(self)
     cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)

@@ -91,6 +91,7 @@ class ReliableSendQueue(SendQueue):
         self.unrequested_bytes = 0
         self.armed_ns = 0
         self.slice_packets = 1
+        self.begun = 0
 
     def begin(self, psn):
         self.start_psns(psn)
@@ -156,7 +157,6 @@ class ReliableSendQueue(SendQueue):
         """Fill ``burst`` with what may be sent; packets written."""
         window: DestinationWindow = self.qp.window
         request: Request
-        before: cython.uint = burst.packets
         written: cython.uint
         length: cython.uint = burst.length
         doubting: cython.bint = self.blocked == _SILENCE
@@ -169,8 +169,12 @@ class ReliableSendQueue(SendQueue):
             return 0
         if self.flights.given_up(window.epoch):
             return self.doubt(window, doubting)
+        self.begun = burst.packets
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
-        while True:
+        waits: cython.bint = self.must_wait(window)
+        if waits:
+            self.block(_WINDOW)
+        while not waits:
             request = self.current()
             if request is None:
                 self.ready = False
@@ -180,7 +184,7 @@ class ReliableSendQueue(SendQueue):
             if self.cursor_packet >= request.packets:
                 self.cursor += 1
                 self.cursor_packet = 0
-        written = burst.packets - before
+        written = burst.packets - self.begun
         if written:
             window.leave(self.qp)
             if self.retry.deadline_ns == 0 and _TRANSMIT[self.qp.state]:
@@ -194,10 +198,21 @@ class ReliableSendQueue(SendQueue):
         else:
             self.patience.end()
             # one that found no place behind others keeps its turn
-            if not written and not (before and self.ready and self.blocked == _NOT_BLOCKED):
+            if not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
                 window.leave(self.qp)
         self.check_drained()
         return written
+
+    def must_wait(self, window):
+        """Whether the next request stays in its ring, for there is no room to send it: what waits is neither
+        taken nor judged, so that only what is under way has to be remembered."""
+        return (
+            self.cursor == self.tail
+            and self.qp.executor is None
+            and window.room(self.qp) == 0
+            and _START_SEND[self.qp.state]
+            and self.qp.send_ring.count() > 0
+        )
 
     def block(self, reason):
         """Nothing more until an event of that kind."""
@@ -280,7 +295,7 @@ class ReliableSendQueue(SendQueue):
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""
         limit: cython.uint = request.packets
         before: cython.uint = self.writer.burst.length
-        first: cython.bint = self.writer.burst.packets == 0
+        first: cython.bint = self.writer.burst.packets == self.begun
         probing: cython.bint = False
         asking: cython.bint
         written: cython.int
@@ -304,9 +319,7 @@ class ReliableSendQueue(SendQueue):
             request.status = _PROTECTION_ERROR
             return self.block(_ORDER) if self.head != self.cursor else self.step(request, window)
         if written == 0:
-            if first:
-                return self.block(_WINDOW)
-            return 0
+            return self.block(_WINDOW) if self.writer.burst.packets == 0 else 0
         self.cursor_packet += written
         if asking or self.writer.held or self.cursor_packet == request.packets:
             self.unrequested_bytes = 0
@@ -327,10 +340,14 @@ class ReliableSendQueue(SendQueue):
         return 1
 
     def budget(self, window):
-        """What the present burst may weigh in all, so that the window is kept."""
+        """What the present burst may weigh in all, so that the window is kept.
+
+        Each queue pair is charged for a burst of its own, also where several share one: so no more is under
+        way, and to be remembered, than without sharing.
+        """
         room: cython.ulonglong = window.room(self.qp)
-        if self.writer.burst.packets == 0:
-            return room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
+        if self.writer.burst.packets == self.begun:
+            room = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         return room + self.writer.burst.length + self.writer.burst.packets * window.packet_overhead_bytes
 
     def must_ask(self, request, window):
