@@ -38,19 +38,24 @@ class End:
         self.name = name
         self.context = Context(name=name)
         self.pd = PD(self.context)
-        self.cq, self.receive_cq = CQ(self.context, 2 * DEPTH), CQ(self.context, 2 * DEPTH)
+        self.cq, self.receive_cq = CQ(self.context, 4 * DEPTH), CQ(self.context, 4 * DEPTH)
         self.mr = MR(self.pd, MIB, RIGHTS)
+        self.qp = self.queue_pair()
+        self.more = []
+
+    def queue_pair(self):
         caps = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1)
         init = QPInitAttr(e.IBV_QPT_RC, scq=self.cq, rcq=self.receive_cq, cap=caps, sq_sig_all=0)
-        self.qp = QP(self.pd, init)
+        return QP(self.pd, init)
 
-    def join(self, peer):
+    def join(self, peer, qp=None, peer_qp=None):
+        qp, peer_qp = qp or self.qp, peer_qp or peer.qp
         path = QPAttr(path_mtu=5)
-        path.dest_qp_num, path.qp_access_flags = peer.qp.qp_num, RIGHTS
+        path.dest_qp_num, path.qp_access_flags = peer_qp.qp_num, RIGHTS
         path.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(GID(str(peer.context.query_gid(1, 0)))))
         path.timeout, path.retry_cnt, path.rnr_retry = 0, 7, 7  # no time-out: nothing is sent twice here
         path.max_rd_atomic = path.max_dest_rd_atomic = 16
-        self.qp.to_rts(path)
+        qp.to_rts(path)
 
     def chain(self, peer, opcode, size, count):
         """``count`` requests, of which the last is signaled."""
@@ -90,9 +95,13 @@ def ends(loopback_address):
         devices.remove(end.name)
 
 
-def run(left, right, chain, completions=1):
-    """Post ``chain`` and drive both ends until it has completed."""
-    left.qp.post_send(chain)
+def run(left, right, chain, queue_pairs=()):
+    """Post ``chain``, to each of ``queue_pairs`` or the first one, and then drive both ends until all has
+    completed."""
+    with devices.find(right.name).engine.loop.lock:  # the other end's own thread waits until all is posted
+        for qp in queue_pairs or (left.qp,):
+            qp.post_send(chain)
+    completions = len(queue_pairs) or 1
     for _ in range(100_000):
         right.context.progress()
         count, found = left.cq.poll(completions)
@@ -103,10 +112,10 @@ def run(left, right, chain, completions=1):
     raise AssertionError("nothing completes")
 
 
-def cost(left, right, chain):
+def cost(left, right, chain, queue_pairs=()):
     """What both ends have sent for ``chain``."""
     before = left.counted(), right.counted()
-    run(left, right, chain)
+    run(left, right, chain, queue_pairs)
     after = left.counted(), right.counted()
     mine, theirs = (
         SimpleNamespace(**{name: getattr(b, name) - getattr(a, name) for name in vars(a)})
@@ -232,6 +241,41 @@ def test_an_answer_that_takes_long_is_not_waited_for(talking):
     before = right.counted()
     say(left, right)
     assert right.counted().bytes - before.bytes == 20
+
+
+def crowd(left, right, count):
+    """``count`` more connections, each of which has carried a message; the left ends."""
+    left.more, right.more = ([end.queue_pair() for _ in range(count)] for end in (left, right))
+    pairs = list(zip(left.more, right.more, strict=True))
+    for mine, theirs in pairs:
+        left.join(right, mine, theirs)
+        right.join(left, theirs, mine)
+    run(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 1), left.more)
+    return left.more
+
+
+def test_many_queue_pairs_are_acknowledged_in_few_bursts(ends):
+    left, right = ends
+    queue_pairs = crowd(left, right, 64)
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 16), queue_pairs)
+    # each doorbell is served at once; the receiver takes eight bursts a round
+    assert (mine.calls, mine.datagrams) == (64, 64 * 16)
+    assert (theirs.calls, theirs.datagrams) == (8, 64)
+
+
+def test_what_waits_for_the_window_leaves_in_bursts_of_many_queue_pairs(ends):
+    left, right = ends
+    queue_pairs = crowd(left, right, 240)
+    (window,) = devices.find(left.name).engine.adapter.port.windows.values()
+    chain = 16 * 40 + 1280
+    at_once = window.limit_bytes // chain + 1
+    mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 16), queue_pairs)
+    assert at_once < 120
+    assert mine.datagrams == 240 * 16
+    # the others follow as there is room, up to four chains in a burst of 64 packets
+    assert mine.calls <= at_once + (240 - at_once) // 2
+    assert theirs.datagrams == 240
+    assert theirs.calls <= 40
 
 
 def python_calls(work):
