@@ -102,7 +102,8 @@ def test_rdma_and_atomics_need_no_packet(two, kinds):
         assert got(client, 8) == found.to_bytes(8, "little")
         assert got(server, 8, 64) == left.to_bytes(8, "little")
     assert (packets_of(client), packets_of(server)) == before
-    assert queue_pair_of(client).executor.operations == 4
+    counters = client.driver.query_counters(qp=client.qp.number)
+    assert (counters["same_host_operations"], counters["same_host_bytes"]) == (4, 32)
 
 
 def test_polling_in_vain_keeps_the_interpreter_lock(two):

@@ -93,7 +93,10 @@ def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     if fields["scope"] == control.COUNTERS_QP:
         resource = adapter.resources.find(Kind.QP, fields["element"], host.number)
-        return {"counters": list(resource.element.counters.as_dict().items())}
+        figures = resource.element.counters.as_dict()
+        if resource.element.executor is not None:
+            figures.update(resource.element.executor.figures())
+        return {"counters": list(figures.items())}
     if fields["scope"] != control.COUNTERS_PORT or fields["element"] not in (0, PORT_NUMBER):
         raise OSError(errno.EINVAL, "counters are a port's or a queue pair's")
     return {"counters": list(adapter.port_counters().items())}

@@ -41,6 +41,7 @@ cdef class RegionTable:
     cdef object _freed
     cdef bytearray _scratch
     cdef list _last_keys
+    cdef Region _last
     cdef public object sharing
     cpdef Region find(self, unsigned int key, unsigned int pd, unsigned long long va, unsigned long long length,
                       unsigned int access, unsigned int queue_pair=*)

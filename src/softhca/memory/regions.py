@@ -281,6 +281,7 @@ class RegionTable:
         self.live = 0
         self._freed = deque()
         self._last_keys = []
+        self._last = None
         self.refusal = 0
         self.sharing = None
         self._scratch = bytearray(16)
@@ -317,13 +318,17 @@ class RegionTable:
 
     def live_key(self, key):
         """The region or window of ``key``, whoever may use it; None where the key is dead or no one's."""
-        region: Region
-        slot: cython.uint = self.keys.slot(key >> 8)
-        if slot >= self.slot_count:
-            return None
-        region = self.slots[slot]
+        region: Region = self._last
+        slot: cython.uint
+        # a key is asked for again and again: that it is this region's, and alive, is all there is to know
         if region is None or region.key != key or not region.valid:
-            return None
+            slot = self.keys.slot(key >> 8)
+            if slot >= self.slot_count:
+                return None
+            region = self.slots[slot]
+            if region is None or region.key != key or not region.valid:
+                return None
+            self._last = region
         if region.paged:
             # what a pageable memory grants is its owner's, who may be another process
             region.refresh()
@@ -347,7 +352,7 @@ class RegionTable:
         region.valid = False
         region.direct_address = 0
         region.generation += 1
-        self.slots[region.slot] = None
+        self.slots[region.slot] = self._last = None
         self._last_keys[region.slot] = region.key
         self._freed.append(region.slot)
         self.live -= 1

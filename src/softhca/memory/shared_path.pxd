@@ -16,6 +16,13 @@ cdef class SharedPath:
     cdef unsigned long long last_arena
     cdef unsigned long long last_base
     cdef unsigned long long last_size
+    cdef unsigned long long known_turn
+    cdef unsigned int known_key
+    cdef unsigned long long known_va
+    cdef unsigned long long known_length
+    cdef unsigned long long known_rights
+    cdef unsigned long long known_arena
+    cdef unsigned long long known_place
 
     cpdef object open(self, unsigned long long directory, unsigned long long lane, int pid, object is_there)
     cpdef object close(self)
@@ -24,6 +31,7 @@ cdef class SharedPath:
     cpdef unsigned long long queue_pair(self, unsigned int number, unsigned int own) noexcept
     cpdef unsigned long long place(self, unsigned int key, unsigned int pd, unsigned long long va,
                                    unsigned long long n, unsigned int access) noexcept
+    cdef bint look_up(self, unsigned int key) noexcept
     cdef unsigned long long locate(self, unsigned long long arena, unsigned long long begin,
                                    unsigned long long offset, unsigned long long n) noexcept
     cpdef object set_arena(self, unsigned int number, unsigned long long base, unsigned long long size)

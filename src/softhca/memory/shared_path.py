@@ -31,6 +31,7 @@ _QUEUE_PAIRS_MASK = cython.declare(cython.uint, QUEUE_PAIRS - 1)
 _QUEUE_PAIRS_AT = cython.declare(cython.ulonglong, QUEUE_PAIRS_AT)
 _VALID = cython.declare(cython.ulonglong, VALID_ENTRY)
 _SPREAD = cython.declare(cython.ulonglong, 0x9E3779B1)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _FOREIGN = cython.declare(cython.ulonglong, FOREIGN_ARENA)
 
 
@@ -54,6 +55,9 @@ class SharedPath:
         self.directory = self.lane = self.turn = 0
         self.last_arena = FOREIGN_ARENA
         self.last_base = self.last_size = 0
+        self.known_turn = 0
+        self.known_key = 0
+        self.known_va = self.known_length = self.known_rights = self.known_arena = self.known_place = 0
 
     def open(self, directory, lane, pid, is_there):
         """The neighbour's directory and this side's lane are mapped at these addresses; ``is_there`` asks
@@ -61,6 +65,7 @@ class SharedPath:
         self.directory = directory
         self.lane = lane
         self.turn = load64(lane)
+        self.known_turn = 0
         self.pid = pid
         self.is_there = is_there
         self.alive = True
@@ -96,7 +101,7 @@ class SharedPath:
         probe: cython.uint
         entry: cython.ulonglong
         wanted: cython.ulonglong = number | _VALID
-        place: cython.uint = (number * _SPREAD & 0xFFFFFFFF) >> 16
+        place: cython.uint = (number * _SPREAD & _WORD) >> 16
         for probe in range(_PROBES):
             entry = self.directory + _QUEUE_PAIRS_AT + ((place + probe) & _QUEUE_PAIRS_MASK) * _ENTRY
             if load64(entry) == wanted:
@@ -114,25 +119,38 @@ class SharedPath:
 
         The address is this process's, or with ``foreign`` that of process ``pid``.
         """
+        offset: cython.ulonglong
+        if (self.known_turn != self.turn or self.known_key != key) and not self.look_up(key):
+            return 0
+        offset = (va - self.known_va) & _MASK64
+        if self.known_rights >> 32 != pd or self.known_rights & access != access:
+            return 0
+        if offset > self.known_length or n > self.known_length - offset:
+            return 0
+        return self.locate(self.known_arena, self.known_place, offset, n)
+
+    def look_up(self, key):
+        """Read the entry of ``key``; False where there is none.  Inside the lane it is known until `leave`:
+        whoever withdraws it meanwhile waits for that, so what was found holds as long.
+        """
         probe: cython.uint
         entry: cython.ulonglong
-        rights: cython.ulonglong
-        offset: cython.ulonglong
-        length: cython.ulonglong
         wanted: cython.ulonglong = key | _VALID
-        first: cython.uint = (key * _SPREAD & 0xFFFFFFFF) >> 16
+        first: cython.uint = (key * _SPREAD & _WORD) >> 16
+        self.known_turn = 0
         for probe in range(_PROBES):
             entry = self.directory + _REGIONS_AT + ((first + probe) & _REGIONS_MASK) * _ENTRY
             if load64(entry) == wanted:
-                rights = load64(entry + 24)
-                length = load64(entry + 16)
-                offset = (va - load64(entry + 8)) & _MASK64
-                if rights >> 32 != pd or rights & access != access:
-                    return 0
-                if offset > length or n > length - offset:
-                    return 0
-                return self.locate(load64(entry + 32), load64(entry + 40), offset, n)
-        return 0
+                self.known_va = load64(entry + 8)
+                self.known_length = load64(entry + 16)
+                self.known_rights = load64(entry + 24)
+                self.known_arena = load64(entry + 32)
+                self.known_place = load64(entry + 40)
+                self.known_key = key
+                if self.turn & 1:
+                    self.known_turn = self.turn
+                return True
+        return False
 
     def locate(self, arena, begin, offset, n):
         """Address of ``n`` bytes ``offset`` behind ``begin`` of an arena; 0 where they are not mapped."""

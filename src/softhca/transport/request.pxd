@@ -19,4 +19,4 @@ cdef class Request:
 
     cpdef object prepare(self, RegionTable regions, unsigned int pd, unsigned int operations)
     cpdef object segment(self, unsigned int pmtu_bytes, unsigned int first_psn)
-    cpdef int payload(self, unsigned long long offset, unsigned long long n, unsigned long long address)
+    cpdef int payload(self, unsigned long long offset, unsigned long long n, unsigned long long address) except? -1

@@ -32,24 +32,25 @@ cdef class ReliableSendQueue(SendQueue):
 
     cdef Request current(self)
     cdef unsigned int cursor_psn(self)
-    cdef int step(self, Request request, DestinationWindow window)
-    cdef int step_local(self, Request request)
-    cdef int step_here(self, Request request)
-    cdef bint goes_on(self)
-    cdef int step_message(self, Request request, DestinationWindow window)
-    cdef int step_read(self, Request request, DestinationWindow window)
-    cdef int step_atomic(self, Request request, DestinationWindow window)
+    cdef int step(self, Request request, DestinationWindow window) except? -1
+    cdef int step_local(self, Request request) except? -1
+    cdef int step_here(self, Request request) except? -1
+    cdef bint run_here(self) except? -1
+    cdef object number(self, Request request)
+    cdef int step_message(self, Request request, DestinationWindow window) except? -1
+    cdef int step_read(self, Request request, DestinationWindow window) except? -1
+    cdef int step_atomic(self, Request request, DestinationWindow window) except? -1
     cdef unsigned long long budget(self, DestinationWindow window)
     cdef bint must_wait(self, DestinationWindow window) except -1
-    cdef int block(self, int reason)
-    cdef int wait_memory(self)
+    cdef int block(self, int reason) except? -1
+    cdef int wait_memory(self) except? -1
     cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)
-    cdef bint must_ask(self, Request request, DestinationWindow window)
+    cdef bint must_ask(self, Request request, DestinationWindow window) except? -1
     cpdef object rewind(self, bint lost)
     cpdef object unblock(self)
     cpdef object fail_head(self, int status)
     cpdef object settle(self)
-    cdef int doubt(self, DestinationWindow window, bint already)
+    cdef int doubt(self, DestinationWindow window, bint already) except? -1
     cdef object impatient(self, unsigned long long now)
     cdef object rearm(self)
     cdef object check_drained(self)

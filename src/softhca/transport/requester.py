@@ -128,24 +128,28 @@ class ReliableSendQueue(SendQueue):
         """The request at the cursor, taken from the ring when it is a new one; None when there is none to
         be sent."""
         request: Request
-        messages: cython.uint = 1
         if self.cursor < self.tail:
             return self.at(self.cursor)
         if not _START_SEND[self.qp.state]:
             return None
         request = self.take()
         if request is not None:
-            request.segment(self.qp.path_mtu_bytes, self.next_psn)
-            request.ssn = self.next_ssn
-            self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
-            if request.kind == _LOCAL:
-                messages = 0
-            elif request.kind == _READ and request.packets:
-                # the responder counts each slice as a message
-                messages = (request.packets + self.slice_packets - 1) // self.slice_packets
-            self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
-            self.cursor_packet = 0
+            self.number(request)
         return request
+
+    def number(self, request):
+        """Give a request that was taken the next PSNs and SSNs."""
+        messages: cython.uint = 1
+        request.segment(self.qp.path_mtu_bytes, self.next_psn)
+        request.ssn = self.next_ssn
+        self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
+        if request.kind == _LOCAL:
+            messages = 0
+        elif request.kind == _READ and request.packets:
+            # the responder counts each slice as a message
+            messages = (request.packets + self.slice_packets - 1) // self.slice_packets
+        self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
+        self.cursor_packet = 0
 
     def cursor_psn(self):
         """PSN of the next packet to be sent."""
@@ -174,7 +178,7 @@ class ReliableSendQueue(SendQueue):
         waits: cython.bint = self.must_wait(window)
         if waits:
             self.block(_WINDOW)
-        while not waits:
+        while not waits and (self.qp.executor is None or self.head != self.tail or self.run_here()):
             request = self.current()
             if request is None:
                 self.ready = False
@@ -240,7 +244,8 @@ class ReliableSendQueue(SendQueue):
         if self.qp.executor is not None:
             here: cython.int = self.step_here(request)
             if here:
-                return here > 0 and self.cursor < self.head and self.goes_on()
+                # unless its completion was lost, which has flushed the queue
+                return here > 0 and self.cursor < self.head
         if request.kind == _READ:
             return self.step_read(request, window)
         if request.kind == _ATOMIC:
@@ -259,14 +264,48 @@ class ReliableSendQueue(SendQueue):
         # unless its completion was lost, which has flushed the queue
         return self.cursor < self.head
 
-    def step_here(self, request):
-        """Have the executor carry a request out at once, without packets: 1 done, −1 it has to wait for
-        what is under way, 0 it goes by packets.
-
-        Only where nothing is under way and nothing of it was sent.  The PSNs that it was given are free
-        again.
+    def run_here(self):
+        """Nothing is under way: have the executor carry out what stands in the ring, one after the other,
+        without packets, PSNs and SSNs.  What it leaves is taken then.  False: others have their turn now.
         """
         executor: SameHostExecutor = self.qp.executor
+        request: Request
+        left: cython.bint = False
+        over: cython.bint = executor.turn_over()
+        if self.una_psn != self.next_psn or self.high_psn != self.next_psn:
+            return True
+        request = self.blank()
+        while not over and _START_SEND[self.qp.state] and self.draw(request, False):
+            left = request.status != 0 or not executor.carry_out(request)
+            if left:
+                break
+            self.head += 1
+            self.tail += 1
+            self.cursor += 1
+            self.qp.send_ring.release(1)
+            if self.shows(request):
+                executor.rest()
+                self.complete(request, 0)
+            over = executor.turn_over()
+        executor.rest()
+        if left:
+            self.place(request)
+            self.number(request)
+            return True
+        self.spare.append(request)
+        if over:
+            self.qp.environment.schedule(self.qp)
+            return False
+        return True
+
+    def step_here(self, request):
+        """Have the executor carry out at once a request that has waited, or stands behind others: 1 done, −1
+        it has to wait for what is under way, 0 it goes by packets.
+
+        Only where nothing of it was sent.  The PSNs that it was given are free again.
+        """
+        executor: SameHostExecutor = self.qp.executor
+        done: cython.bint
         if self.cursor_packet or self.high_psn != request.first_psn or self.tail - self.cursor != 1:
             return 0
         if self.head != self.cursor or self.una_psn != request.first_psn:
@@ -274,22 +313,15 @@ class ReliableSendQueue(SendQueue):
                 return 0
             self.block(_ORDER)
             return -1
-        if not executor.carry_out(request):
+        done = executor.carry_out(request)
+        executor.rest()
+        if not done:
             return 0
         self.next_psn = request.first_psn
         self.next_ssn = request.ssn
         request.packets = 0
         self.retire(0)
         return 1
-
-    def goes_on(self):
-        """Whether this queue pair keeps its turn after what the executor has done; it asks for another."""
-        executor: SameHostExecutor = self.qp.executor
-        if executor is None or not executor.turn_over():
-            return True
-        self.cursor += 1
-        self.qp.environment.schedule(self.qp)
-        return False
 
     def step_message(self, request, window):
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""

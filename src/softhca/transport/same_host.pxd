@@ -12,17 +12,22 @@ cdef class SameHostExecutor:
     cdef public unsigned long long moved_bytes
     cdef public unsigned long long turn_bytes
     cdef public bint hopeful
+    cdef public bint inside
+    cdef unsigned long long allowed
+    cdef unsigned long long inside_bytes
     cdef object _result
     cdef unsigned long long result_address
     cdef bytearray _bounce
     cdef unsigned long long bounce_address
 
     cpdef bint carry_out(self, Request request) except -1
-    cpdef bint worth_waiting(self, Request request)
-    cpdef bint turn_over(self)
-    cdef unsigned int right_for(self, Request request)
-    cdef unsigned long long find(self, Request request, unsigned long long n, unsigned int right)
+    cpdef bint worth_waiting(self, Request request) except -1
+    cpdef bint turn_over(self) except -1
+    cpdef void rest(self) noexcept
+    cdef bint begin(self, unsigned long long n) except -1
+    cdef unsigned int right_for(self, Request request) except? 0
+    cdef unsigned long long find(self, Request request, unsigned long long n, unsigned int right) except? 0
     cdef bint move(self, Request request, unsigned long long n, unsigned int right) except -1
     cdef int move_foreign(self, Request request, unsigned long long done, unsigned long long place,
-                          unsigned long long n)
+                          unsigned long long n) except? -1
     cdef bint atomic(self, Request request) except -1

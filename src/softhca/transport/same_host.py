@@ -5,6 +5,10 @@ registered memory and its grants are mapped here (`SharedPath`).  Then the initi
 responder would check (state and rights of the queue pair, key, domain, rights and range), and does the one
 copy, or the one atomic instruction, in place.  No packet goes, so no PSN is used.
 
+The lane is entered once for many requests: what was looked up there holds until it is left, which is before
+anything else than copying is done that could wait (a completion, for it may end the queue pair and so
+withdraw its grant; the peer may be waiting for the same here), and after `CHUNK_BYTES` at the latest.
+
 Everything that is not plainly allowed is left to the packets: whoever must say no, and how, is the
 responder, as over any wire.  So this file has no errors.  A request is done here only when nothing before it
 is under way; that keeps the order of a queue pair, and the switch between both ways never falls into the
@@ -31,6 +35,9 @@ from softhca.transport.services import WR_ATOMIC_CMP_AND_SWP, WR_RDMA_WRITE
 CHUNK_BYTES = 1 << 20
 """At most this much is copied inside a lane at a time: whoever withdraws memory waits for one such copy."""
 
+LEAST_BYTES = 4096
+"""So much does a request count at least, that the number of short ones inside a lane is bounded too."""
+
 BOUNCE_BYTES = 1 << 16
 TURN_BYTES = 4 << 20
 """After this much a queue pair gives the others a turn."""
@@ -47,6 +54,7 @@ _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
 _CHUNK = cython.declare(cython.ulonglong, CHUNK_BYTES)
 _BOUNCE = cython.declare(cython.ulonglong, BOUNCE_BYTES)
+_LEAST = cython.declare(cython.ulonglong, LEAST_BYTES)
 _TURN = cython.declare(cython.ulonglong, TURN_BYTES)
 _WORTH = cython.declare(cython.ulonglong, WORTH_WAITING_BYTES)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
@@ -63,13 +71,23 @@ class SameHostExecutor:
         self.moved_bytes = 0
         self.turn_bytes = 0
         self.hopeful = True
+        self.inside = False
+        self.allowed = 0
+        self.inside_bytes = 0
         self._result = array("Q", [0])
         self.result_address = address_of(self._result)
         self._bounce = None
         self.bounce_address = 0
 
+    def figures(self):
+        """What has been done without packets, as counters by name."""
+        return {"same_host_operations": self.operations, "same_host_bytes": self.moved_bytes}
+
     def carry_out(self, request):
-        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets."""
+        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
+
+        The lane may stay entered for the next one: call `rest` before anything that may wait.
+        """
         right: cython.uint = self.right_for(request)
         n: cython.ulonglong = request.length_bytes
         if right == 0:
@@ -109,42 +127,64 @@ class SameHostExecutor:
         self.turn_bytes = 0
         return True
 
+    def rest(self):
+        """Leave the lane if it is entered."""
+        if self.inside:
+            self.inside = False
+            self.path.leave()
+
+    def begin(self, n):
+        """Be inside the lane, with room for ``n`` more bytes or for a chunk; False where nobody may be there.
+
+        What the peer's queue pair takes is looked up once for all requests until the lane is left.
+        """
+        theirs: cython.uint
+        if self.inside and self.inside_bytes + n > _CHUNK:
+            self.rest()
+        if self.inside:
+            return True
+        if not self.path.enter():
+            return False
+        self.inside = True
+        self.inside_bytes = 0
+        self.allowed = self.path.queue_pair(self.queue_pair.dest_qp, self.queue_pair.number)
+        theirs = (self.allowed >> 16) & 0xFFFF
+        if (theirs ^ self.queue_pair.pkey) & 0x7FFF or not (theirs | self.queue_pair.pkey) & 0x8000:
+            self.allowed = 0  # the P_Keys do not match (10.9.3)
+        return True
+
     def find(self, request, n, right):
         """Inside the lane: where the peer's ``n`` bytes are; 0 when they may not be touched."""
-        allowed: cython.ulonglong = self.path.queue_pair(self.queue_pair.dest_qp, self.queue_pair.number)
-        theirs: cython.uint = (allowed >> 16) & 0xFFFF
-        if not allowed & right:
+        if not self.allowed & right:
             return 0
-        if (theirs ^ self.queue_pair.pkey) & 0x7FFF or not (theirs | self.queue_pair.pkey) & 0x8000:
-            return 0  # the P_Keys do not match (10.9.3)
-        return self.path.place(request.work.rkey, allowed >> 32, request.work.remote_va, n, right)
+        return self.path.place(request.work.rkey, self.allowed >> 32, request.work.remote_va, n, right)
 
     def move(self, request, n, right):
-        """Copy the bytes of a WRITE or READ, a chunk inside the lane at a time."""
+        """Copy the bytes of a WRITE or READ, no more than a chunk without leaving the lane."""
         done: cython.ulonglong = 0
         piece: cython.ulonglong
         place: cython.ulonglong
         result: cython.int
         while done < n:
-            if not self.path.enter():
+            piece = n - done
+            if piece > _CHUNK:
+                piece = _CHUNK
+            if not self.begin(piece):
                 return False
             place = self.find(request, n, right)
             if place == 0:
-                self.path.leave()
                 return False
-            piece = n - done
             if self.path.foreign:
                 if piece > _BOUNCE:
                     piece = _BOUNCE
                 result = self.move_foreign(request, done, place + done, piece)
+                self.rest()
             else:
-                if piece > _CHUNK:
-                    piece = _CHUNK
                 if request.kind == _READ:
                     result = request.buffers.scatter(done, piece, place + done)
                 else:
                     result = request.payload(done, piece, place + done)
-            self.path.leave()
+                self.inside_bytes += piece if piece > _LEAST else _LEAST
             if result:
                 return False
             done += piece
@@ -184,17 +224,16 @@ class SameHostExecutor:
             0, 8, self.result_address
         ):
             return False
-        if not self.path.enter():
+        if not self.begin(8):
             return False
         place = self.find(request, 8, _REMOTE_ATOMIC)
         if place == 0 or place & 7 or request.work.remote_va & 7 or self.path.foreign:
-            self.path.leave()
             return False
         if request.work.opcode == _SWAP_OPCODE:
             old = atomic_cas64(place, request.work.compare_add, request.work.swap)
         else:
             old = atomic_add64(place, request.work.compare_add)
-        self.path.leave()
+        self.inside_bytes += _LEAST
         store64(self.result_address, old)
         request.buffers.scatter(0, 8, self.result_address)
         return True

@@ -10,6 +10,7 @@ cdef class BufferList:
     cdef unsigned long long hint_start
 
     cpdef bint resolve(self, Work work, RegionTable table, unsigned int pd, unsigned int access) except *
-    cpdef int gather(self, unsigned long long offset, unsigned long long n, unsigned long long address)
-    cpdef int scatter(self, unsigned long long offset, unsigned long long n, unsigned long long address)
-    cdef int move(self, unsigned long long offset, unsigned long long n, unsigned long long address, bint writing)
+    cpdef int gather(self, unsigned long long offset, unsigned long long n, unsigned long long address) except? -1
+    cpdef int scatter(self, unsigned long long offset, unsigned long long n, unsigned long long address) except? -1
+    cdef int move(self, unsigned long long offset, unsigned long long n, unsigned long long address,
+                  bint writing) except? -1

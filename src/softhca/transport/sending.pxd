@@ -22,6 +22,10 @@ cdef class SendQueue(Half):
 
     cdef Request at(self, unsigned long long place)
     cpdef Request take(self, bint flushing=*)
+    cdef Request blank(self)
+    cdef object place(self, Request request)
+    cdef bint draw(self, Request request, bint flushing) except -1
+    cdef bint shows(self, Request request) except -1
     cpdef object complete(self, Request request, int status)
     cpdef object retire(self, int status)
     cpdef object flush(self)

@@ -48,23 +48,39 @@ class SendQueue(Half):
         return self.requests[place & self.mask]
 
     def take(self, flushing=False):
-        """Take the next work request from the ring and judge it; None when there is none.
+        """Take the next work request from the ring and judge it; None when there is none."""
+        request: Request
+        if self.tail - self.head > self.mask:
+            return None
+        request = self.blank()
+        if not self.draw(request, flushing):
+            self.spare.append(request)
+            return None
+        self.place(request)
+        return request
+
+    def blank(self):
+        """A request that nothing uses; `place` it, or give it back to ``spare``."""
+        if self.spare:
+            return self.spare.pop()
+        return Request(self.qp.max_send_sge, self.inline_bytes)
+
+    def place(self, request):
+        """A request that was drawn is the youngest of those under way."""
+        self.requests[self.tail & self.mask] = request
+        self.tail += 1
+
+    def draw(self, request, flushing):
+        """Fill ``request`` with the next work request of the ring, judged; False when there is none.
 
         A ring that the other side has broken gives one request that fails, then nothing more.
         """
-        request: Request
         n: cython.longlong
-        if self.broken or self.tail - self.head > self.mask:
-            return None
-        if self.spare:
-            request = self.spare.pop()
-        else:
-            request = Request(self.qp.max_send_sge, self.inline_bytes)
+        if self.broken:
+            return False
         n = request.work.fetch(self.qp.send_ring)
         if n == 0:
-            self.spare.append(request)
-            return None
-        self.requests[self.tail & self.mask] = request
+            return False
         if n < 0:
             self.broken = True
             request.status = _OPERATION_ERROR
@@ -78,8 +94,11 @@ class SendQueue(Half):
             request.length_bytes = 0
         else:
             request.prepare(self.qp.environment.regions, self.qp.pd, self.operations)
-        self.tail += 1
-        return request
+        return True
+
+    def shows(self, request):
+        """Whether the success of ``request`` is to be told."""
+        return request.work.flags & _SIGNALED or self.qp.signal_all
 
     def complete(self, request, status):
         """Write the completion of ``request`` if it is due: always with an error, otherwise when it was
