@@ -9,6 +9,7 @@ from softhca.driver.cq import Completion
 from softhca.driver.errors import DriverError
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.posting import ReceivePoster, SendPoster, swapped
+from softhca.driver.standing import Standing
 from softhca.machine.primitives import address_of, store64
 from softhca.memory.host import HostMemory
 from softhca.queues import wqe
@@ -154,23 +155,18 @@ class Polled:
         layout = layout_of(entries, entries * CQE_BYTES)
         assert pages_for(entries) == plan(entries, entries * CQE_BYTES)
         self.queue = CompletionQueue(1, layout, self)
-        self.failed, self.progressed, self.locked = [], 0, 0
+        self.failed, self.progressed = [], 0
         self.on_progress = lambda: None
-        self.session = SimpleNamespace(dead="")
-        self.poller = CompletionPoller(layout, self.session, self.progress, self.failed.append, self)
+        self.session = Standing()
+        self.poller = CompletionPoller(layout, self.session, self.progress, self.failed.append)
         self.layout = layout
-
-    def __enter__(self):
-        self.locked += 1
-
-    def __exit__(self, *error):
-        self.locked -= 1
 
     def overflow(self, queue):
         pass
 
     def progress(self):
-        assert not self.locked
+        self.poller.acquire()  # would wait for ever if the lock were held
+        self.poller.release()
         self.progressed += 1
         self.on_progress()
 
@@ -214,6 +210,14 @@ def test_a_poll_makes_room_for_more():
     assert not polled.queue.overflowed
 
 
+@pytest.mark.parametrize(("network_order", "immediate"), [(False, 4), (True, 4 << 24)])
+def test_an_immediate_is_given_in_the_byte_order_that_is_asked_for(network_order, immediate):
+    polled = Polled()
+    polled.post(1)
+    (found,) = polled.poller.poll(1, Completion, network_order)
+    assert found.imm_data == immediate
+
+
 def test_a_completion_in_error_tells_of_its_queue_pair():
     polled = Polled()
     polled.post(1)
@@ -236,9 +240,11 @@ def test_what_the_adapter_cannot_have_written_is_an_error_behind_what_it_has():
 def test_a_dead_session_is_asked_why():
     polled = Polled()
 
-    def check():
-        raise DriverError(errno.EIO, "gone")
+    class Gone(Standing):
+        def check(self):
+            raise DriverError(errno.EIO, self.dead)
 
-    polled.session.dead, polled.session.check = "gone", check
+    polled.poller.session = gone = Gone()
+    gone.dead = "gone"
     with pytest.raises(DriverError, match="gone"):
         polled.poller.poll(1)

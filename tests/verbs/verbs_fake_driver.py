@@ -1,6 +1,7 @@
 """A device driver in memory: records what it is asked, and refuses as a real one would."""
 
 import errno
+import socket
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,10 +87,15 @@ class FakeCq(FakeElement):
         self.completions: deque[FakeCompletion] = deque()
         self.armed: list[bool] = []
 
-    def poll(self, count: int, kind: type = FakeCompletion) -> list[Any]:
+    def poll(self, count: int, kind: type = FakeCompletion, network_order: bool = False) -> list[Any]:
         self.driver.refuse_if_asked("poll")
         taken = [self.completions.popleft() for _ in range(min(count, len(self.completions)))]
-        return taken if kind is FakeCompletion else [copied(completion, kind) for completion in taken]
+        if kind is not FakeCompletion:
+            taken = [copied(completion, kind) for completion in taken]
+        for completion in taken:
+            if network_order and completion.wc_flags & 2:
+                completion.imm_data = socket.htonl(completion.imm_data)
+        return taken
 
     def arm(self, solicited: bool) -> None:
         self.armed.append(solicited)

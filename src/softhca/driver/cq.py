@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ class CqHandle:
     def __init__(self, driver: DeviceDriver, entries: int, channel: Hashable | None) -> None:
         self._driver = driver
         self._session = driver.session
-        self._lock = threading.Lock()
         self.channel = channel
         self.on_event: Callable[[], object] | None = None
         self._frames, layout, ring = self._make_ring(entries)
@@ -42,7 +40,7 @@ class CqHandle:
         self.number: int = reply["cq"]
         self.entries: int = reply["cqe"]
         self._poller = CompletionPoller(
-            layout, self._session, self._session.channel.progress, driver.queue_pair_failed, self._lock
+            layout, self._session, self._session.channel.progress, driver.queue_pair_failed
         )
         self.poll = self._poller.poll
 
@@ -62,7 +60,8 @@ class CqHandle:
 
     def resize(self, entries: int) -> None:
         """Make room for ``entries`` completions; EINVAL when more are waiting to be polled."""
-        with self._lock:
+        self._poller.acquire()
+        try:
             frames, layout, ring = self._make_ring(entries)
             try:
                 reply = self._session.call(control.RESIZE_CQ, cq=self.number, **ring)
@@ -72,6 +71,8 @@ class CqHandle:
             self._poller.reader.move_to(layout)
             self._frames, frames = frames, self._frames
             self.entries = reply["cqe"]
+        finally:
+            self._poller.release()
         self._session.free(frames)
 
     def destroy(self) -> None:

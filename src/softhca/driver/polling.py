@@ -3,9 +3,13 @@
 import cython
 
 from softhca.driver.errors import refusal
+from softhca.driver.posting import swapped
+from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
+from softhca.queues.cqe import WC_WITH_IMM
 
+_WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
@@ -13,54 +17,73 @@ class CompletionPoller:
     """One completion queue as its consumer polls it, in a ring that ``reader`` reads.
 
     ``session`` says whether the adapter is there; ``progress`` drives the engine; ``failed`` is called with
-    the queue pair's number for every completion in error; ``lock`` is held while the ring is looked at.
+    the queue pair's number for every completion in error.  `acquire` and `release` are the lock under which
+    the ring is looked at, and changed for another one.
     """
 
-    def __init__(self, layout, session, progress, failed, lock):
+    def __init__(self, layout, session: Standing, progress, failed):
         self.reader = CompletionReader(layout)
         self.session = session
         self.progress = progress
         self.failed = failed
-        self.lock = lock
+        if not cython.compiled:
+            self._mutex = cython.pymutex()
 
-    def poll(self, limit, kind=Completion):
+    def acquire(self):
+        """Take the lock; others run while it is waited for."""
+        self._mutex.acquire()
+
+    def release(self):
+        """Give the lock back."""
+        self._mutex.release()
+
+    def poll(self, limit, kind=Completion, network_order=False):
         """Up to ``limit`` completions, oldest first, as objects of ``kind``, a `Completion`; drives the
-        engine once when there are none.
+        engine once when there are none.  ``network_order``: their immediates are in that byte order.
 
         DriverError EIO when the adapter is gone or wrote what cannot be.
         """
         if self.session.dead:
             self.session.check()
-        found: list = self._take(limit, kind)
+        found: list = self._take(limit, kind, network_order)
         if not found:
             self.progress()
-            found = self._take(limit, kind)
+            found = self._take(limit, kind, network_order)
         return found
 
-    def _take(self, limit, kind):
+    def _take(self, limit, kind, network_order):
         """What stands in the ring now."""
         found: list = []
         entry: Completion
         failed = None
         if self.reader.consumer.idle() or limit <= 0:
             return found
-        with self.lock:
-            try:
-                while len(found) < limit and self.reader.take():
-                    entry = Completion.__new__(kind)
-                    _fill(entry, self.reader)
-                    found.append(entry)
-                    if entry.status:
-                        failed = self.failed
-            except OSError as error:
-                if not found:
-                    raise refusal(error, "polling") from None
+        self.acquire()
+        try:
+            while len(found) < limit and self.reader.take():
+                entry = _new(kind)
+                _fill(entry, self.reader)
+                if network_order and entry.wc_flags & _WITH_IMM:
+                    entry.imm_data = swapped(entry.imm_data)
+                found.append(entry)
+                if entry.status:
+                    failed = self.failed
+        except OSError as error:
+            if not found:
+                raise refusal(error, "polling") from None
+        finally:
             self.reader.release(len(found))
+            self.release()
         if failed is not None:
             for entry in found:
                 if entry.status:
                     failed(entry.qp_num)
         return found
+
+
+def _new(kind):
+    """An object of ``kind``, a subclass of `Completion`, as its class makes it: nothing is looked up."""
+    return new_of(kind, ()) if cython.compiled else Completion.__new__(kind)  # noqa: F821 - polling.pxd's
 
 
 def _fill(entry, reader):

@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from threading import Lock
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
+from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
 from softhca.queues.ring import RingLayout
@@ -14,12 +14,13 @@ class CompletionPoller:
     def __init__(
         self,
         layout: RingLayout,
-        session: Any,
+        session: Standing,
         progress: Callable[[], object],
         failed: Callable[[int], object],
-        lock: Lock,
     ) -> None: ...
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
     @overload
     def poll(self, limit: int) -> list[Completion]: ...
     @overload
-    def poll(self, limit: int, kind: type[_Kind]) -> list[_Kind]: ...
+    def poll(self, limit: int, kind: type[_Kind], network_order: bool = False) -> list[_Kind]: ...

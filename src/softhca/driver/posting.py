@@ -7,8 +7,11 @@ import errno
 
 import cython
 
+from softhca.driver.errors import DriverError, PostError
+from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
+from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.ring import RingProducer
 from softhca.queues.wqe import (
     FENCE,
@@ -23,6 +26,7 @@ from softhca.queues.wqe import (
     receive_bytes,
     send_bytes,
 )
+from softhca.transport.states import BEHAVIOUR, NAMES
 
 # ibv_send_flags
 SEND_FENCE = 1
@@ -30,6 +34,7 @@ SEND_SIGNALED = 2
 SEND_SOLICITED = 4
 SEND_INLINE = 8
 
+_MAY_SEND = cython.declare(tuple, tuple(behaviour.post_send for behaviour in BEHAVIOUR))
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _ENOMEM = cython.declare(cython.int, errno.ENOMEM)
 _EIO = cython.declare(cython.int, errno.EIO)
@@ -216,3 +221,105 @@ class ReceivePoster:
             request = request.following
             self.request = request
         return 0
+
+
+class PostingEnd:
+    """What a queue pair's handle posts sends with; the handle stands on it, so that a chain goes from the
+    program to the adapter in compiled code.
+
+    ``state`` is the queue pair's, as far as this side knows it.  `_acquire` and `_release` are the lock under
+    which the ring is written and the state changed.  ``_send`` is the `SendPoster`, None until
+    `_begin_sending`, with the lock held, makes it.
+    """
+
+    __slots__ = ("_doorbell", "_doorbells", "_kick", "_mutex", "_send", "_session", "state")
+
+    def _open(self, session: Standing, state):
+        """Post for a ``session``, from ``state`` on."""
+        self._session = session
+        self.state = state
+        self._send = None
+        if not cython.compiled:
+            self._mutex = cython.pymutex()
+
+    def _reach(self, doorbells: DoorbellFifo, doorbell, kick):
+        """Tell of new work by a doorbell, and then by ``kick``."""
+        self._doorbells = doorbells
+        self._doorbell = doorbell
+        self._kick = kick
+
+    def _acquire(self):
+        """Take the lock; others run while it is waited for."""
+        self._mutex.acquire()
+
+    def _release(self):
+        """Give the lock back."""
+        self._mutex.release()
+
+    def post_send(
+        self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
+    ):
+        """Write one send work request; `_tell` hands it over.
+
+        ``flags`` are ``ibv_send_flags``; ``inline`` are the bytes themselves, or None.  EINVAL for a state,
+        an opcode, a number of elements or a length that cannot be; ENOMEM when the queue is full.  Nothing is
+        posted then.
+        """
+        poster: SendPoster
+        code: cython.int
+        if self._session.dead:
+            self._session.check()
+        if not _MAY_SEND[self.state]:
+            raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
+        self._acquire()
+        try:
+            if self._send is None:
+                self._begin_sending()
+            poster = self._send
+            code = poster.post(
+                opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
+            )
+        except (OverflowError, TypeError, ValueError) as error:
+            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        finally:
+            self._release()
+        if code:
+            raise DriverError(code, poster.refused)
+
+    def post_chain(self, first):
+        """Write a chain of send work requests and ring once.
+
+        PostError as `post_send` at the first that is refused, EINVAL too for unknown flags and values that
+        their fields cannot hold.
+        """
+        poster: SendPoster
+        code: cython.int
+        written: cython.bint = False
+        if self._session.dead:
+            self._session.check()
+        if not _MAY_SEND[self.state]:
+            raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
+        self._acquire()
+        try:
+            if self._send is None:
+                self._begin_sending()
+            poster = self._send
+            try:
+                code = poster.post_chain(first)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise PostError(
+                    errno.EINVAL, f"malformed work request: {error}", poster.request
+                ) from None
+            finally:
+                written = poster.written != 0
+            if code:
+                raise PostError(code, poster.refused, poster.request)
+        finally:
+            self._release()
+            if written:
+                self._tell()
+
+    def _tell(self):
+        """There is new work."""
+        self._doorbells.ring(self._doorbell)
+        self._kick()

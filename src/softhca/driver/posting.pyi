@@ -1,6 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.ring import RingLayout, RingProducer
 
 SEND_FENCE: int
@@ -49,3 +52,35 @@ class ReceivePoster:
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int) -> None: ...
     def post_chain(self, first: ReceiveRequest) -> int: ...
     def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...
+
+class PostingEnd:
+    __slots__: tuple[str, ...]
+    state: int
+    _session: Any
+    _send: SendPoster | None
+    _doorbells: DoorbellFifo
+    _doorbell: int
+    _kick: Callable[[], object]
+
+    def _open(self, session: Standing, state: int) -> None: ...
+    def _reach(self, doorbells: DoorbellFifo, doorbell: int, kick: Callable[[], object]) -> None: ...
+    def _acquire(self) -> None: ...
+    def _release(self) -> None: ...
+    def post_send(
+        self,
+        opcode: int,
+        flags: int,
+        imm: int,
+        wr_id: int,
+        remote_va: int,
+        rkey: int,
+        compare: int,
+        swap: int,
+        ah: int,
+        qpn: int,
+        qkey: int,
+        sges: Sequence[tuple[int, int, int]],
+        inline: bytes | None,
+    ) -> None: ...
+    def post_chain(self, first: SendRequest) -> None: ...
+    def _tell(self) -> None: ...

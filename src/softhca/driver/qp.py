@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import qp_attributes
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError, PostError, refusal
-from softhca.driver.posting import ReceivePoster, SendPoster
+from softhca.driver.posting import PostingEnd, ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
-from softhca.driver.work_requests import ReceiveRequest, SendRequest, WorkRequest
+from softhca.driver.work_requests import ReceiveRequest, WorkRequest
 from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
@@ -23,11 +21,10 @@ if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
 CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
-_MAY_SEND = tuple(behaviour.post_send for behaviour in BEHAVIOUR)
 _MAY_RECEIVE = tuple(behaviour.post_receive for behaviour in BEHAVIOUR)
 
 
-class QpHandle:
+class QpHandle(PostingEnd):
     """A queue pair: ``number``, ``caps`` (``ibv_qp_cap`` names) and ``state``, as far as this side knows it.
 
     An error of the adapter's shows here when its completion is polled, its event taken or the queue pair
@@ -41,18 +38,11 @@ class QpHandle:
     __slots__ = (
         "__weakref__",
         "_capabilities",
-        "_doorbell",
-        "_doorbells",
         "_driver",
-        "_kick",
-        "_lock",
         "_receive",
         "_receive_frames",
-        "_send",
         "_send_frames",
-        "_session",
         "number",
-        "state",
     )
 
     def __init__(
@@ -75,10 +65,10 @@ class QpHandle:
         if min(caps.values()) < 0:
             raise DriverError(errno.EINVAL, "capabilities are not negative")
         self._driver = driver
-        self._session = session = driver.session
-        self._lock = threading.Lock()
-        self.state = RESET
+        session = driver.session
+        self._open(session, RESET)
         self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
+        self._receive: ReceivePoster | None = None
         self._send_frames: Sequence[int] = ()
         self._receive_frames: Sequence[int] = ()
         rings: dict[str, Any] = {}
@@ -104,9 +94,7 @@ class QpHandle:
             self._free()
             raise
         self.number: int = reply["qp_num"]
-        self._doorbell: int = reply["doorbell"]
-        self._doorbells = session.channel.doorbells
-        self._kick = session.channel.kick
+        self._reach(session.channel.doorbells, reply["doorbell"], session.channel.kick)
 
     def _free(self) -> None:
         self._session.free(self._send_frames)
@@ -130,35 +118,25 @@ class QpHandle:
         entries = max(max_wr, 1)
         return entries, entries * receive_bytes(max_sge)
 
-    def __getattr__(self, name: str) -> Any:
-        """The first use of ``_send`` (with the lock held) or ``_receive`` (without)."""
-        if name == "_send":
-            return self._begin_sending()
-        if name == "_receive":
-            with self._lock:
-                return self._begin_receiving()
-        raise AttributeError(f"a queue pair has no {name}")
-
-    def _begin_sending(self) -> SendPoster:
+    def _begin_sending(self) -> None:
+        """Make ``_send``; with the lock held."""
         if not self._send_frames:
             raise DriverError(errno.EINVAL, "the queue pair is destroyed")
         layout = self._session.layout_over(self._send_frames, *self._send_size())
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
-        return self._send
 
     def _begin_receiving(self) -> ReceivePoster | None:
         """None with a shared receive queue.  Another thread may have been faster."""
-        poster: ReceivePoster | None = None
-        with contextlib.suppress(AttributeError):
-            poster = object.__getattribute__(self, "_receive")
-            return poster
-        if self._receive_frames:
-            layout = self._session.layout_over(self._receive_frames, *self._receive_size())
-            _, max_wr, _, max_sge, _ = self._capabilities
-            poster = ReceivePoster(layout, max_wr, max_sge)
-        self._receive = poster
-        return poster
+        self._acquire()
+        try:
+            if self._receive is None and self._receive_frames:
+                layout = self._session.layout_over(self._receive_frames, *self._receive_size())
+                _, max_wr, _, max_sge, _ = self._capabilities
+                self._receive = ReceivePoster(layout, max_wr, max_sge)
+        finally:
+            self._release()
+        return self._receive
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes (``ibv_qp_attr`` names; an address vector is a dict), all or none.  EINVAL when
@@ -168,9 +146,12 @@ class QpHandle:
             mask, fields = qp_attributes.pack(attributes)
         except OSError as error:
             raise refusal(error) from None
-        with self._lock:
+        self._acquire()
+        try:
             self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
             self.state = attributes.get("qp_state", self.state)
+        finally:
+            self._release()
 
     def query(self) -> dict[str, Any]:
         """All attributes by their ``ibv_qp_attr`` names, address vectors as dicts."""
@@ -182,81 +163,23 @@ class QpHandle:
         """The adapter has told of an error: from now on work is accepted, to complete flushed."""
         self.state = ERR
 
-    def post_send(
-        self,
-        opcode: int,
-        flags: int,
-        imm: int,
-        wr_id: int,
-        remote_va: int,
-        rkey: int,
-        compare: int,
-        swap: int,
-        ah: int,
-        qpn: int,
-        qkey: int,
-        sges: Sequence[Element],
-        inline: bytes | None,
-    ) -> None:
-        """Write one send work request; `ring` hands it over.
-
-        ``flags`` are ``ibv_send_flags``; ``inline`` are the bytes themselves, or None.  EINVAL for a state,
-        an opcode, a number of elements or a length that cannot be; ENOMEM when the queue is full.  Nothing is
-        posted then.
-        """
-        if self._session.dead:
-            self._session.check()
-        if not _MAY_SEND[self.state]:
-            raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
-        try:
-            with self._lock:
-                code = self._send.post(
-                    opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
-                )
-        except (OverflowError, TypeError, ValueError) as error:
-            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
-        if code:
-            raise DriverError(code, self._send.refused)
-
-    def post_chain(self, first: SendRequest) -> None:
-        """Write a chain of send work requests and ring once.
-
-        PostError as `post_send` at the first that is refused, EINVAL too for unknown flags and values that
-        their fields cannot hold.
-        """
-        if self._session.dead:
-            self._session.check()
-        if not _MAY_SEND[self.state]:
-            raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
-        written = 0
-        try:
-            with self._lock:
-                poster = self._send
-                try:
-                    _post(poster, first)
-                finally:
-                    written = poster.written
-        finally:
-            if written:
-                self._doorbells.ring(self._doorbell)
-                self._kick()
-
     def post_receives(self, first: ReceiveRequest) -> None:
         """Post a chain of receives.  PostError as `post_recv` at the first that is refused."""
         if self._session.dead:
             self._session.check()
-        poster, written = self._receive, 0
+        poster, written = self._receive or self._begin_receiving(), 0
         if poster is None:
             raise PostError(errno.EINVAL, "the queue pair receives from a shared receive queue", first)
         if not _MAY_RECEIVE[self.state]:
             raise PostError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}", first)
+        self._acquire()
         try:
-            with self._lock:
-                try:
-                    _post(poster, first)
-                finally:
-                    written = poster.written
+            try:
+                _post(poster, first)
+            finally:
+                written = poster.written
         finally:
+            self._release()
             if written:
                 self._told_of_receives()
 
@@ -274,25 +197,27 @@ class QpHandle:
         """
         if self._session.dead:
             self._session.check()
-        if self._receive is None:
+        poster = self._receive or self._begin_receiving()
+        if poster is None:
             raise DriverError(errno.EINVAL, "the queue pair receives from a shared receive queue")
         if not _MAY_RECEIVE[self.state]:
             raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
+        self._acquire()
         try:
-            with self._lock:
-                code = self._receive.post(wr_id, sges)
+            code = poster.post(wr_id, sges)
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        finally:
+            self._release()
         if code:
-            raise DriverError(code, self._receive.refused)
+            raise DriverError(code, poster.refused)
         self._told_of_receives()
 
     def ring(self) -> None:
         """Ring the doorbell: what `post_send` wrote is the adapter's."""
         if self._session.dead:
             self._session.check()
-        self._doorbells.ring(self._doorbell)
-        self._kick()
+        self._tell()
 
     def destroy(self) -> None:
         """No completion of it comes afterwards; those that are in the queues stay."""

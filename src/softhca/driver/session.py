@@ -11,6 +11,7 @@ from typing import Any
 
 from softhca.driver.channels import HostChannel
 from softhca.driver.errors import DriverError, refusal
+from softhca.driver.standing import Standing
 from softhca.memory.runs import runs_of
 from softhca.queues.control_fields import COMMANDS
 from softhca.queues.ring import RingLayout, plan
@@ -18,7 +19,7 @@ from softhca.queues.ring import RingLayout, plan
 REPLY_LIMIT_S = 30.0
 
 
-class Session:
+class Session(Standing):
     """Commands over a channel, one at a time.  ``dead`` says why none is possible any more, ``gone`` that the
     adapter has died.
 
@@ -27,10 +28,10 @@ class Session:
     """
 
     def __init__(self, channel: HostChannel) -> None:
+        Standing.__init__(self)
         self.channel = channel
         self.memory = channel.memory
         self.pid = os.getpid()
-        self.dead = ""
         self.gone = False
         self._lock = threading.Lock()
         self._tags = itertools.count(1)

@@ -138,7 +138,7 @@ class CompletionReader:
         n: cython.longlong = self.consumer.take(self._address, _CQE_BYTES)
         if n == 0:
             return False
-        if n != CQE_BYTES:
+        if n != cython.cast(cython.longlong, _CQE_BYTES):
             raise OSError(errno.EIO, "the adapter wrote a malformed completion")
         return True
 

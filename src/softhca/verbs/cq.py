@@ -177,12 +177,9 @@ class CQ(_CompletionQueue):
         if put_aside:
             reap()
         try:
-            taken = self._poll(num_entries, WC)
+            taken = self._poll(num_entries, WC, True)
         except DriverError as error:
             raise rdma_error("Failed to poll CQ", error) from error
-        for wc in taken:
-            if wc.wc_flags & _WITH_IMM:
-                wc.imm_data = htonl(wc.imm_data)
         return len(taken), taken
 
     def __str__(self) -> str:

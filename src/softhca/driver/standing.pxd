@@ -1,0 +1,2 @@
+cdef class Standing:
+    cdef public str dead

@@ -1,0 +1,6 @@
+class Standing:
+    __slots__: tuple[str, ...]
+    dead: str
+
+    def __init__(self) -> None: ...
+    def check(self) -> None: ...
