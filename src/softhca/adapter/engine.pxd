@@ -30,6 +30,7 @@ cdef class Adapter(Environment):
     cdef public dict hosts
     cdef public object link_counters
     cdef public unsigned long long now
+    cdef tuple _kicked
     cdef int _next_host
     cdef PacketView _view
     cdef LinkView _link

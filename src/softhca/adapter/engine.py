@@ -150,6 +150,7 @@ class Adapter(Environment):
         self.queue_pairs = {}
         self.handles = {}
         self.hosts = {}
+        self._kicked = ()
         self.link_counters = None
         self.now = now
         self._next_host = 1
@@ -169,6 +170,7 @@ class Adapter(Environment):
             raise OSError(errno.ENOMEM, f"an adapter serves {self.config.max_host} hosts at most")
         host = Host(self._next_host, side, self._told, self._observed)
         self.hosts[host.number] = host
+        self._kicked = tuple(self.hosts.values())
         self._next_host += 1
         return host.number
 
@@ -192,6 +194,7 @@ class Adapter(Environment):
         for resource in self.resources.owned(number):
             release(self, host, resource)
         del self.hosts[number]
+        self._kicked = tuple(self.hosts.values())
         settle_data_access(self)
 
     def set_port_info(self, port_number, **values):
@@ -224,7 +227,7 @@ class Adapter(Environment):
         served: cython.bint = False
         host: Host
         self.now = now
-        for host in tuple(self.hosts.values()):
+        for host in self._kicked:  # a command of one may end another
             if not host.failed:
                 # both, and what costs more than a look only where neither had anything
                 if self._serve_commands(host, now) | host.ring(now):
