@@ -7,7 +7,6 @@ import ipaddress
 import os
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -226,14 +225,14 @@ class Endpoint:
         return self._checked(completions)
 
     @staticmethod
-    def _checked(completions: Sequence[Any]) -> list[Any]:
+    def _checked(completions: list[Any]) -> list[Any]:
         for completion in completions:
-            if completion.status != e.IBV_WC_SUCCESS:
+            if completion.status:
                 raise CommandError(
                     f"work request {completion.wr_id} of queue pair {completion.qp_num:#x} completed "
                     f"with status {completion.status} ({status_name(completion.status)})"
                 )
-        return list(completions)
+        return completions
 
     def _wait_longer(self, cq: Any, most: int) -> list[Any]:
         deadline_s = time.monotonic() + self.needs.silence_s

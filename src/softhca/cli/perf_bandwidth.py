@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from softhca.cli.perftest_exchange import Keys
 
 _COUNT_BITS = 16
+_COUNT = (1 << _COUNT_BITS) - 1
 _POLLS_A_LOOK = 256
 _SPINS_A_LOOK = 200_000
 _NAP_S = 0.05
@@ -89,6 +90,7 @@ class BandwidthClient:
         self.endpoint = endpoint
         self.plan = plan
         self.keys = keys
+        self.batch, self.depth = plan.batch, plan.depth
         self.outstanding = [0] * plan.queue_pairs
         self.under_way = 0
         self.left = [plan.iterations] * plan.queue_pairs
@@ -98,9 +100,10 @@ class BandwidthClient:
         for index, target in enumerate(keys):
             place = endpoint.send_area(index), target.vaddr, target.rkey
             if plan.service == "ud" or place not in shared:
-                shared[place] = self._chain(index, plan.batch)
+                shared[place] = self._chain(index, self.batch)
             self.chains.append(shared[place])
         self.turns = deque(range(plan.queue_pairs))
+        self.has_turn = [True] * plan.queue_pairs
 
     def _chain(self, index: int, count: int) -> Chain:
         return Chain(
@@ -121,6 +124,8 @@ class BandwidthClient:
         plan = self.plan
         if plan.seconds:
             self._warm_up()
+        if self.depth == 1 and plan.queue_pairs == 1:
+            return self._one_at_a_time(advance)
         measured = Measured(0, 0)
         start_ns = time.perf_counter_ns()
         deadline_ns = start_ns + int(plan.seconds * 1e9)
@@ -128,18 +133,38 @@ class BandwidthClient:
             if plan.seconds and time.perf_counter_ns() >= deadline_ns:
                 self.turns.clear()
             for _ in range(min(len(self.turns), BATCH)):
-                self._fill(self.turns.popleft())
+                index = self.turns.popleft()
+                self.has_turn[index] = False
+                self._fill(index)
             if self.under_way:
                 self._take(measured)
             advance(measured.operations)
         measured.elapsed_ns = time.perf_counter_ns() - start_ns
         return measured
 
+    def _one_at_a_time(self, advance: Callable[[float], None]) -> Measured:
+        """Between the two looks at the clock there is nothing but one request, posted and waited for."""
+        endpoint, plan = self.endpoint, self.plan
+        clock, wait, cq = time.perf_counter_ns, endpoint.wait, endpoint.send_cq
+        post, request = endpoint.links[0].qp.post_send, self.chains[0].first
+        samples_ns: list[int] = []
+        start_ns = now_ns = clock()
+        deadline_ns = start_ns + int(plan.seconds * 1e9)
+        while now_ns < deadline_ns if plan.seconds else len(samples_ns) < plan.iterations:
+            before_ns = clock()
+            post(request)
+            wait(cq)
+            now_ns = clock()
+            samples_ns.append(now_ns - before_ns)
+            if len(samples_ns) % _POLLS_A_LOOK == 0:
+                advance(len(samples_ns))
+        return Measured(len(samples_ns), max(now_ns - start_ns, 1), samples_ns)
+
     def _warm_up(self) -> None:
         """What a queue pair's first message costs more than the next ones is not measured."""
         turns, self.turns = self.turns, deque()
         for index in turns:
-            self._post(index, self.plan.batch)
+            self._post(index, self.batch)
             if self.under_way > MOST_POSTED // 4:
                 self._take(Measured(0, 0))
         while self.under_way:
@@ -148,27 +173,29 @@ class BandwidthClient:
 
     def _take(self, measured: Measured) -> None:
         """Wait for completions, and note whose queue has room again."""
+        forever = self.plan.seconds
         for completion in self.endpoint.wait(self.endpoint.send_cq, BATCH):
-            now_ns = time.perf_counter_ns()
-            index, count = completion.wr_id >> _COUNT_BITS, completion.wr_id & ((1 << _COUNT_BITS) - 1)
+            now_ns, number = time.perf_counter_ns(), completion.wr_id
+            index, count = number >> _COUNT_BITS, number & _COUNT
             self.outstanding[index] -= count
             self.under_way -= count
             measured.operations += count
             measured.samples_ns.append(now_ns - self.posted_ns[index].popleft())
-            if self.plan.seconds or self.left[index]:
+            if not self.has_turn[index] and (forever or self.left[index]):
+                self.has_turn[index] = True
                 self.turns.append(index)
 
     def _fill(self, index: int) -> None:
         """Fill the send queue of queue pair ``index``."""
-        plan = self.plan
-        while self.outstanding[index] + plan.batch <= plan.depth and (plan.seconds or self.left[index]):
-            count = plan.batch if plan.seconds else min(plan.batch, self.left[index])
+        forever, batch = self.plan.seconds, self.batch
+        while self.outstanding[index] + batch <= self.depth and (forever or self.left[index]):
+            count = batch if forever else min(batch, self.left[index])
             self._post(index, count)
             self.left[index] -= count
 
     def _post(self, index: int, count: int) -> None:
         """One chain of ``count`` work requests."""
-        chain = self.chains[index] if count == self.plan.batch else self._chain(index, count)
+        chain = self.chains[index] if count == self.batch else self._chain(index, count)
         chain.last.wr_id = index << _COUNT_BITS | count
         self.posted_ns[index].append(time.perf_counter_ns())
         self.endpoint.links[index].qp.post_send(chain.first)
