@@ -389,7 +389,7 @@ KEYS = (
       "a type 1 window is not unbound"),
     m("bind-does-not-wait", REQUESTER, "        if self.head != self.cursor:\n            return self.block(_ORDER)\n        if carry_out", "        if carry_out",
       "a bind overtakes what stands before it"),
-    m("bind-counts-as-a-message", REQUESTER, "                messages = 0\n", "                pass\n", "a bind takes a send sequence number"),
+    m("bind-counts-as-a-message", REQUESTER, "            messages = 0\n", "            pass\n", "a bind takes a send sequence number"),
 )
 
 UNRELIABLE = (

@@ -320,15 +320,13 @@ class RegionTable:
         """The region or window of ``key``, whoever may use it; None where the key is dead or no one's."""
         region: Region = self._last
         slot: cython.uint
-        # a key is asked for again and again: that it is this region's, and alive, is all there is to know
-        if region is None or region.key != key or not region.valid:
+        if region is None or region.key != key:
             slot = self.keys.slot(key >> 8)
             if slot >= self.slot_count:
                 return None
-            region = self.slots[slot]
-            if region is None or region.key != key or not region.valid:
-                return None
-            self._last = region
+            region = self._last = self.slots[slot]
+        if region is None or region.key != key or not region.valid:
+            return None
         if region.paged:
             # what a pageable memory grants is its owner's, who may be another process
             region.refresh()
@@ -352,7 +350,8 @@ class RegionTable:
         region.valid = False
         region.direct_address = 0
         region.generation += 1
-        self.slots[region.slot] = self._last = None
+        self.slots[region.slot] = None
+        self._last = None
         self._last_keys[region.slot] = region.key
         self._freed.append(region.slot)
         self.live -= 1
