@@ -88,8 +88,8 @@ def _bandwidth(settings: Settings) -> list[Cell]:
             UCX_TAG: partial(fabrics.ucx_bandwidth, "tag_bw", size, settings.seconds),
             UCX_PUT: partial(fabrics.ucx_bandwidth, "ucp_put_bw", size, settings.seconds),
             PYTHON_TCP: partial(python_sockets.bandwidth, size, settings.seconds),
-            SHM_WRITE: _softhca(settings, "write-bw", size, "shm"),
-            SHM_READ: _softhca(settings, "read-bw", size, "shm"),
+            SHM_WRITE: _softhca(settings, "write-bw", size, "shm", POST_LIST),
+            SHM_READ: _softhca(settings, "read-bw", size, "shm", POST_LIST),
             MEMCPY: partial(memory.memcpy, size, settings.seconds),
             MPI: _mpi(settings, f"put {size}"),
         }
