@@ -37,16 +37,13 @@ class Session(Standing):
         self._tags = itertools.count(1)
 
     def check(self) -> None:
-        """DriverError EIO when nothing can be asked any more."""
-        if self.dead:
-            raise DriverError(errno.EIO, self.dead)
-        if os.getpid() != self.pid:
+        """As `Standing.check`, after a look at whose process this is and whether the adapter is there."""
+        if not self.dead and os.getpid() != self.pid:
             self.inherited()
-            raise DriverError(errno.EIO, self.dead)
-        if not self.channel.alive:
+        if not self.dead and not self.channel.alive:
             self.dead = "the adapter is gone"
             self.gone = True
-            raise DriverError(errno.EIO, self.dead)
+        Standing.check(self)
 
     def inherited(self) -> None:
         """This is a forked child."""

@@ -1,5 +1,9 @@
 """Whether an attachment can still be asked for anything: what every post and poll looks at first."""
 
+import errno
+
+from softhca.driver.errors import DriverError
+
 
 class Standing:
     """``dead`` says why nothing can be asked any more; empty while all is well."""
@@ -10,5 +14,6 @@ class Standing:
         self.dead = ""
 
     def check(self):
-        """Raise what `dead` means."""
-        raise NotImplementedError
+        """DriverError EIO when nothing can be asked any more."""
+        if self.dead:
+            raise DriverError(errno.EIO, self.dead)
