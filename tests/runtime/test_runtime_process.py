@@ -284,8 +284,7 @@ def server(loopback_address):
     thread = threading.Thread(target=made.serve)
     thread.start()
     yield made
-    if thread.is_alive():
-        made.stop()
+    made.stop()
     thread.join(BOUND_S)
     assert not thread.is_alive()
 
@@ -344,6 +343,18 @@ def test_an_application_whose_process_has_ended_is_let_go_before_the_engine_work
     assert hosts[0] == 0
     channel.close()
     child.stdin.close()
+
+
+def test_a_server_that_has_ended_may_be_stopped_again_and_touches_no_descriptor(loopback_address):
+    adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
+    served = AdapterServer(adapter, link)  # for nobody: it ends at once
+    served.serve()
+    taken = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(8)]  # its numbers among them
+    served.stop()
+    for descriptor in taken:
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(descriptor)
+        os.close(descriptor)
 
 
 def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told(server, monkeypatch, caplog):

@@ -20,6 +20,7 @@ import errno
 import os
 import select
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +124,8 @@ class AdapterServer:
         self._kicks: dict[int, Application] = {}
         self._hosts: dict[int, Application] = {}
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Between a stop and the end of serving; a signal handler may enter it again.
+        self._stop_lock = threading.RLock()
         self._lives = select.epoll()
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
@@ -190,9 +193,11 @@ class AdapterServer:
             self.close()
 
     def stop(self) -> None:
-        """End ``serve`` soon; from a signal handler or another thread."""
+        """End ``serve`` soon; from a signal handler or another thread, at any time."""
         self._stopping = True
-        os.eventfd_write(self._stop, 1)
+        with self._stop_lock:
+            if self._stop >= 0:
+                os.eventfd_write(self._stop, 1)
 
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
@@ -371,7 +376,9 @@ class AdapterServer:
             self._dismiss(application)
         self._epoll.close()
         self._lives.close()
-        os.close(self._stop)
+        with self._stop_lock:
+            stop, self._stop = self._stop, -1
+        os.close(stop)
         self.link.close()
         if self._listener is not None:
             self._listener.close()
