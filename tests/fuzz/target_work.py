@@ -76,7 +76,7 @@ def receive(entry: bytes, limit: int) -> None:
 
 def elements(work: wqe.Work) -> list[tuple[int, int, int]]:
     """The scatter/gather elements."""
-    found = [(work.sge_va[i], work.sge_length[i], work.sge_key[i]) for i in range(work.num_sge)]
+    found = work.elements()
     if not (isinstance(work, wqe.SendWork) and work.flags & wqe.INLINE):
         assert work.total_bytes == sum(length for _, length, _ in found)
     return found

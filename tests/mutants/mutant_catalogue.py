@@ -184,11 +184,11 @@ MEMORY = (
     m("domain-reference-kept", DOMAINS, "self._references[pd] -= 1", "pass", "a protection domain stays in use for ever"),
     m("inline-offset-forgotten", REQUEST, "copy(address, self.work.address + self.work.inline_offset + offset, n)",
       "copy(address, self.work.address + offset, n)", "inline data are taken from the wrong place"),
-    m("scatter-element-border", SCATTER, "while offset >= start + self.work.sge_length[i]:", "while offset > start + self.work.sge_length[i]:",
+    m("scatter-element-border", SCATTER, "while offset >= self.start + self.length:", "while offset > self.start + self.length:",
       "the walk stays at the end of an element"),
-    m("scatter-never-goes-back", SCATTER, "if offset < start:", "if False:", "an earlier offset is looked for behind the last one"),
-    m("scatter-forgets-its-offset", SCATTER, "result = region.write(self.work.sge_va[i] + within, address, piece)",
-      "result = region.write(self.work.sge_va[i], address, piece)", "every packet is placed at its element's begin"),
+    m("scatter-never-goes-back", SCATTER, "if offset < self.start:", "if False:", "an earlier offset is looked for behind the last one"),
+    m("scatter-forgets-its-offset", SCATTER, "result = self.region.write(self.va + within, address, piece)",
+      "result = self.region.write(self.va, address, piece)", "every packet is placed at its element's begin"),
 )  # fmt: skip
 
 QUEUES = (
@@ -436,7 +436,7 @@ HELD = (
     m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.rewind(False)\n            self.retry.wait_memory()",
       "            if not self.retry.spend_retry():\n                self.fail_head(_RETRY_EXCEEDED)\n                return\n            self.rewind(False)\n            self.retry.wait_memory()",
       "an answer that cannot be placed costs a retry"),
-    m("held-atomic-result-kept", ANSWERS, "        result = request.buffers.scatter(0, 8, self.result_address)\n        if result:", "        result = request.buffers.scatter(0, 8, self.result_address)\n        if result and result != -_EAGAIN:",
+    m("held-atomic-result-kept", ANSWERS, "        result = request.scatter(0, 8, self.result_address)\n        if result:", "        result = request.scatter(0, 8, self.result_address)\n        if result and result != -_EAGAIN:",
       "an atomic completes whose result was not placed"),
     m("held-never-due", ENGINE, "if now >= self.held.next_ns:", "if False:", "who waits for memory is tried again only when somebody tells"),
     m("held-deadline-not-told", ENGINE, "return deadline if deadline < self.held.next_ns else self.held.next_ns", "return deadline", "the engine does not say when memory is to be tried again"),

@@ -1,4 +1,6 @@
-from softhca.machine.primitives cimport address_of, copy, store64
+cimport cython
+
+from softhca.machine.primitives cimport address_of, copy, length_of, store64
 from softhca.queues.ring cimport RingConsumer
 
 cdef class Work:
@@ -6,31 +8,30 @@ cdef class Work:
     cdef readonly unsigned long long address
     cdef readonly unsigned int capacity
     cdef readonly unsigned int max_sge
-    cdef unsigned char[::1] data
-    cdef unsigned int[::1] words
-    cdef unsigned long long[::1] longs
-    cdef public unsigned long long[::1] sge_va
-    cdef public unsigned int[::1] sge_length
-    cdef public unsigned int[::1] sge_key
-    cdef public list regions
+    cdef readonly unsigned int first
+    cdef readonly unsigned int notes
     cdef public unsigned int num_sge
+    cdef public int status
     cdef public unsigned long long total_bytes
     cdef public unsigned long long wr_id
-    cdef public int status
-    cpdef int load(self, const unsigned char[::1] data, unsigned long long n) except -1
+    # Last: of its 208 bytes only the first 16 are looked at, and no line of a cache is taken for the others.
+    cdef unsigned long long[::1] longs
+    cpdef int load(self, object data, unsigned long long n) except -1
     cpdef long long fetch(self, RingConsumer consumer) noexcept
     cpdef int check(self, unsigned long long n) noexcept
-    cpdef int take_elements(self, unsigned int first, unsigned long long n) noexcept
+    cdef int take_elements(self, unsigned long long n) noexcept
 
+@cython.final
 cdef class SendWork(Work):
     cdef readonly unsigned int max_inline_bytes
     cdef readonly unsigned int inline_offset
     cdef public unsigned int opcode, flags, imm_or_key, rkey, inline_bytes, ah, remote_qpn, remote_qkey
     cdef public unsigned long long remote_va, compare_add, swap
-    cpdef int decode(self, unsigned long long n) noexcept
+    cdef int decode(self, unsigned long long n) noexcept
 
+@cython.final
 cdef class ReceiveWork(Work):
-    cdef public unsigned long long received_bytes
+    pass
 
 cpdef long long encode_send(object out, unsigned int opcode, unsigned int flags, unsigned int imm,
                             unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,

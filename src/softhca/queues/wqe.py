@@ -14,11 +14,10 @@ u32, 0}.
 """
 
 import errno
-from array import array
 
 import cython
 
-from softhca.machine.primitives import address_of, copy, store64
+from softhca.machine.primitives import address_of, copy, length_of, store64
 
 RDMA_WRITE = 0
 RDMA_WRITE_WITH_IMM = 1
@@ -63,6 +62,7 @@ _HEADER = cython.declare(cython.uint, SEND_HEADER_BYTES)
 _SGE = cython.declare(cython.uint, SGE_BYTES)
 _RECEIVE_HEADER = cython.declare(cython.uint, RECEIVE_HEADER_BYTES)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _INLINE_FLAG = cython.declare(cython.uint, INLINE)
 # Bit n stands for opcode n.
 _LAST_OPCODE = cython.declare(cython.uint, REG_MR)
@@ -83,42 +83,44 @@ def receive_bytes(max_sge):
 
 
 class Work:
-    """What send and receive entries have in common: a private copy of the entry and its elements.
+    """What send and receive entries have in common: a private copy of the entry, whose elements stay in it.
 
     The entry is copied before it is looked at, for the host may change it at any time.  ``buffer`` (at
-    ``address``, ``capacity`` bytes) holds it; ``sge_va``, ``sge_length``, ``sge_key`` hold ``num_sge``
-    elements, ``total_bytes`` their sum.  ``regions`` has room for the region of each element, once checked.
-    ``status`` is WORK_OK or why the entry is refused; ``wr_id`` is right whenever 16 bytes were there.
+    ``address``) holds it, ``capacity`` bytes at most; ``longs`` are the same bytes as words of 64 bits.  The
+    ``num_sge`` elements, of ``total_bytes`` together, begin at word ``first``, two words each: the address,
+    then the length and, in the upper half, the key.  From word ``notes`` on, behind the entry, there is a
+    word for each element, for whoever looks its key up.  ``status`` is WORK_OK or why the entry is refused;
+    ``wr_id`` is right whenever 16 bytes were there.
     """
 
-    def __init__(self, max_sge, capacity):
+    def __init__(self, max_sge, capacity, first):
         if not 0 <= max_sge <= MAX_SGES:
             raise OSError(errno.EINVAL, f"{max_sge} scatter/gather elements cannot be")
         self.max_sge = max_sge
         self.capacity = (capacity + 7) & ~7
-        # Views of one buffer in three widths: fields are aligned, so none is put together from bytes.
-        self.buffer = bytearray(self.capacity)
-        view = memoryview(self.buffer)
-        self.data = view
-        self.words = view.cast("I")
-        self.longs = view.cast("Q")
+        self.first = first
+        self.notes = self.capacity >> 3
+        self.buffer = bytearray(self.capacity + 8 * max_sge)
+        # One view, and no element is written a second time: many requests are under way at once.
+        self.longs = memoryview(self.buffer).cast("Q")
         self.address = address_of(self.buffer)
-        self.sge_va = array("Q", bytes(8 * max(max_sge, 1)))
-        self.sge_length = array("I", bytes(4 * max(max_sge, 1)))
-        self.sge_key = array("I", bytes(4 * max(max_sge, 1)))
-        self.regions = [None] * max_sge
         self.wr_id = 0
         self.num_sge = 0
         self.total_bytes = 0
         self.status = _OK
 
+    def elements(self):
+        """The elements as a list of (va, length, key)."""
+        found = []
+        for i in range(self.first, self.first + 2 * self.num_sge, 2):
+            found.append((self.longs[i], self.longs[i + 1] & _WORD, self.longs[i + 1] >> 32))
+        return found
+
     def load(self, data, n):
         """Copy an entry of ``n`` bytes from ``data`` and check it; WORK_OK or why it is refused."""
-        i: cython.ulonglong
-        if n > self.capacity or n > len(data):
+        if n > self.capacity or n > length_of(data):
             return self.check(0)
-        for i in range(n):
-            self.data[i] = data[i]
+        copy(self.address, address_of(data, False), n)
         return self.check(n)
 
     def fetch(self, consumer):
@@ -137,21 +139,18 @@ class Work:
         self.status = _TRUNCATED
         return self.status
 
-    def take_elements(self, first, n):
-        """Read ``num_sge`` elements from byte ``first`` of an entry of ``n`` bytes; WORK_OK or why they are
-        refused."""
+    def take_elements(self, n):
+        """Look at the ``num_sge`` elements of an entry of ``n`` bytes; WORK_OK or why they are refused."""
         i: cython.uint
-        self.total_bytes = 0
+        total: cython.ulonglong = 0
         if self.num_sge > self.max_sge:
             return _SGES
-        if n != first + self.num_sge * 16:
+        if n != 8 * self.first + 16 * self.num_sge:
             return _TRUNCATED
         for i in range(self.num_sge):
-            self.sge_va[i] = self.longs[(first >> 3) + 2 * i]
-            self.sge_length[i] = self.words[(first >> 2) + 4 * i + 2]
-            self.sge_key[i] = self.words[(first >> 2) + 4 * i + 3]
-            self.total_bytes += self.sge_length[i]
-        if self.total_bytes > _MAX_MESSAGE:
+            total += self.longs[self.first + 2 * i + 1] & _WORD
+        self.total_bytes = total
+        if total > _MAX_MESSAGE:
             return _LENGTH
         return _OK
 
@@ -166,7 +165,7 @@ class SendWork(Work):
     def __init__(self, max_sge=32, max_inline_bytes=1024):
         if not 0 <= max_inline_bytes <= MAX_INLINE_BYTES:
             raise OSError(errno.EINVAL, f"{max_inline_bytes} inline bytes cannot be")
-        super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes))
+        super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes), SEND_HEADER_BYTES // 8)
         self.max_inline_bytes = max_inline_bytes
         self.inline_offset = SEND_HEADER_BYTES
         self.opcode = self.flags = self.imm_or_key = self.rkey = self.inline_bytes = 0
@@ -185,24 +184,27 @@ class SendWork(Work):
         """Take the fields over, once it is known that they are there."""
         if n < _HEADER:
             return _TRUNCATED
-        self.opcode = self.data[0]
-        self.flags = self.data[1]
-        self.num_sge = self.words[0] >> 16
-        self.imm_or_key = self.words[1]
+        word: cython.ulonglong = self.longs[0]
+        self.opcode = word & 0xFF
+        self.flags = (word >> 8) & 0xFF
+        self.num_sge = (word >> 16) & 0xFFFF
+        self.imm_or_key = word >> 32
         self.remote_va = self.longs[2]
-        self.rkey = self.words[6]
-        self.inline_bytes = self.words[7]
+        word = self.longs[3]
+        self.rkey = word & _WORD
+        self.inline_bytes = word >> 32
         self.compare_add = self.longs[4]
         self.swap = self.longs[5]
-        self.ah = self.words[12]
-        self.remote_qpn = self.words[13]
-        self.remote_qkey = self.words[14]
+        word = self.longs[6]
+        self.ah = word & _WORD
+        self.remote_qpn = word >> 32
+        self.remote_qkey = self.longs[7] & _WORD
         if self.opcode > _LAST_OPCODE or not (_OPCODES >> self.opcode) & 1:
             return _OPCODE
         if self.flags > 15:
             return _FLAGS
         if not self.flags & _INLINE_FLAG:
-            return _INLINE if self.inline_bytes else self.take_elements(_HEADER, n)
+            return _INLINE if self.inline_bytes else self.take_elements(n)
         if not (_INLINE_OPCODES >> self.opcode) & 1 or self.inline_bytes > self.max_inline_bytes:
             return _INLINE
         if self.num_sge:
@@ -214,23 +216,21 @@ class SendWork(Work):
 
 
 class ReceiveWork(Work):
-    """A receive queue entry, of a queue pair's own queue or a shared one, and how much of it is filled."""
+    """A receive queue entry, of a queue pair's own queue or a shared one."""
 
     def __init__(self, max_sge=32):
-        super().__init__(max_sge, receive_bytes(max_sge))
-        self.received_bytes = 0
+        super().__init__(max_sge, receive_bytes(max_sge), RECEIVE_HEADER_BYTES // 8)
 
     def check(self, n):
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
-        self.received_bytes = 0
         self.wr_id = self.longs[1] if n >= 16 else 0
         if n < _RECEIVE_HEADER:
             self.status = _TRUNCATED
         else:
-            self.num_sge = self.words[0] & 0xFFFF
-            self.status = self.take_elements(_RECEIVE_HEADER, n)
+            self.num_sge = self.longs[0] & 0xFFFF
+            self.status = self.take_elements(n)
         return self.status
 
 

@@ -277,7 +277,7 @@ class Requester(ReliableSendQueue):
             return
         n = view.payload_bytes
         if n:
-            result = request.buffers.scatter(
+            result = request.scatter(
                 index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes),
                 n,
                 arrival.address + view.payload,
@@ -319,7 +319,7 @@ class Requester(ReliableSendQueue):
             self.fail_head(_BAD_RESPONSE)
             return
         store64(self.result_address, view.atomic_original)
-        result = request.buffers.scatter(0, 8, self.result_address)
+        result = request.scatter(0, 8, self.result_address)
         if result:
             self.misplaced(result)
             return

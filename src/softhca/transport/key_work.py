@@ -36,5 +36,5 @@ def carry_out(work, queue_pair):
         work.compare_add,
         work.swap >> 32,
         work.swap & 0xFFFFFFFF,
-        [(work.sge_va[i], work.sge_length[i]) for i in range(work.num_sge)],
+        [(frame, count) for frame, count, _ in work.elements()],
     )

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport copy
 from softhca.memory.regions cimport RegionTable
 from softhca.queues.ring cimport RingConsumer
@@ -5,9 +7,9 @@ from softhca.queues.wqe cimport SendWork
 from softhca.transport.scatter cimport BufferList
 
 
-cdef class Request:
+@cython.final
+cdef class Request(BufferList):
     cdef public SendWork work
-    cdef public BufferList buffers
     cdef public int kind
     cdef public unsigned int first_psn
     cdef public unsigned int packets

@@ -39,10 +39,13 @@ _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 
-# by work request opcode: kind; whether it consumes a receive at the peer; the completion's opcode
+# By work request opcode: kind (four bits each); whether it consumes a receive at the peer; the completion's
+# opcode.
 _KINDS = cython.declare(
-    tuple, (WRITE, WRITE, SEND, SEND, READ, ATOMIC, ATOMIC, LOCAL, LOCAL, SEND, LOCAL, LOCAL)
-)
+    cython.ulonglong,
+    LOCAL << 44 | LOCAL << 40 | SEND << 36 | LOCAL << 32 | LOCAL << 28 | ATOMIC << 24 | ATOMIC << 20
+    | READ << 16 | SEND << 12 | SEND << 8 | WRITE << 4 | WRITE,
+)  # fmt: skip
 _LIMITED = cython.declare(cython.uint, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9)
 COMPLETION_OPCODES: tuple[int, ...] = (
     WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ, WC_COMP_SWAP, WC_FETCH_ADD, WC_LOCAL_INV,
@@ -51,8 +54,8 @@ COMPLETION_OPCODES: tuple[int, ...] = (
 ATOMIC_BYTES = cython.declare(cython.ulonglong, 8)
 
 
-class Request:
-    """A work request of the send queue.  Reused: the object belongs to a place in the queue.
+class Request(BufferList):
+    """A work request of the send queue and its local buffers, one object.  Reused by one after another.
 
     ``status`` is 0 or the completion status with which it must end without being sent; ``packets`` counts
     the PSNs that it takes (for an RDMA READ those of the responses), from ``first_psn``; ``received`` how
@@ -61,8 +64,8 @@ class Request:
     """
 
     def __init__(self, max_sge, max_inline_bytes):
+        BufferList.__init__(self, max_sge)
         self.work = SendWork(max_sge, max_inline_bytes)
-        self.buffers = BufferList(max_sge)
         self.kind = 0
         self.first_psn = 0
         self.packets = 0
@@ -87,14 +90,14 @@ class Request:
         if not (operations >> work.opcode) & 1:
             self.status = _OPERATION_ERROR
             return
-        self.kind = _KINDS[work.opcode]
+        self.kind = (_KINDS >> 4 * work.opcode) & 15
         self.limited = (_LIMITED >> work.opcode) & 1
         if self.kind == _LOCAL:
             return
         self.length_bytes = work.total_bytes
         if work.flags & _INLINE:
             return
-        if not self.buffers.resolve(
+        if not self.resolve(
             work, regions, pd, _LOCAL_WRITE if self.kind == _READ or self.kind == _ATOMIC else 0
         ):
             self.status = _PROTECTION_ERROR
@@ -118,4 +121,4 @@ class Request:
         if self.work.flags & _INLINE:
             copy(address, self.work.address + self.work.inline_offset + offset, n)
             return 0
-        return self.buffers.gather(offset, n, address)
+        return self.gather(offset, n, address)

@@ -181,7 +181,7 @@ class SameHostExecutor:
                 self.rest()
             else:
                 if request.kind == _READ:
-                    result = request.buffers.scatter(done, piece, place + done)
+                    result = request.scatter(done, piece, place + done)
                 else:
                     result = request.payload(done, piece, place + done)
                 self.inside_bytes += piece if piece > _LEAST else _LEAST
@@ -206,7 +206,7 @@ class SameHostExecutor:
             result = read_process(self.path.pid, self.bounce_address, place, n)
             if result != cython.cast(cython.longlong, n):
                 return -1
-            return request.buffers.scatter(done, n, self.bounce_address)
+            return request.scatter(done, n, self.bounce_address)
         if request.payload(done, n, self.bounce_address):
             return -1
         result = write_process(self.path.pid, place, self.bounce_address, n)
@@ -220,7 +220,7 @@ class SameHostExecutor:
         """
         place: cython.ulonglong
         old: cython.ulonglong = 0
-        if request.buffers.gather(0, 8, self.result_address) or request.buffers.scatter(
+        if request.gather(0, 8, self.result_address) or request.scatter(
             0, 8, self.result_address
         ):
             return False
@@ -235,5 +235,5 @@ class SameHostExecutor:
             old = atomic_add64(place, request.work.compare_add)
         self.inside_bytes += _LEAST
         store64(self.result_address, old)
-        request.buffers.scatter(0, 8, self.result_address)
+        request.scatter(0, 8, self.result_address)
         return True

@@ -1,28 +1,34 @@
 """The local buffers of one work request: its scatter/gather list with every key looked up once."""
 
-from array import array
-
 import cython
 
 from softhca.memory.regions import Region
 
 _EACCES = cython.declare(cython.int, 13)
 _EFAULT = cython.declare(cython.int, 14)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
 class BufferList:
     """Byte ranges of memory regions that together are one message; made once, used for one request after
     another.
 
-    ``capacity`` elements at most; ``total_bytes`` of the message that was resolved last.
+    ``capacity`` elements at most; ``total_bytes`` of the message that was resolved last, 0 where it failed.
+    The element used last is kept here: ``index``, ``start`` in the message, ``va``, ``length``, ``region``
+    and the region's ``generation``.  Where it is the only one nothing else is touched; of more the regions
+    are in ``regions`` and the generations in the notes of the ``entry``.
     """
 
     def __init__(self, capacity):
-        self.generation = array("I", [0]) * max(1, capacity)
-        self.work = None
+        self.entry = None
+        self.regions = [None] * capacity if capacity > 1 else None
+        self.region = None
+        self.generation = 0
         self.total_bytes = 0
-        self.hint = 0
-        self.hint_start = 0
+        self.index = 0
+        self.start = 0
+        self.va = 0
+        self.length = 0
 
     def resolve(self, work, table, pd, access):
         """Look up the keys of ``work``'s elements; False when one does not give ``pd`` the right to all
@@ -31,21 +37,44 @@ class BufferList:
         The key of an element without bytes is not looked at, for nothing is accessed.
         """
         i: cython.uint
+        word: cython.ulonglong
+        total: cython.ulonglong = 0
+        place: cython.uint = work.first
         region: Region
-        self.work = work
+        self.entry = work
         self.total_bytes = 0
-        self.hint = 0
-        self.hint_start = 0
+        self.index = 0
+        self.start = 0
         for i in range(work.num_sge):
-            if work.sge_length[i] == 0:
+            word = work.longs[place + 1]
+            self.va = work.longs[place]
+            self.length = word & _WORD
+            place += 2
+            if self.length == 0:
                 continue
-            region = table.find(work.sge_key[i], pd, work.sge_va[i], work.sge_length[i], access)
+            region = table.find(word >> 32, pd, self.va, self.length, access)
             if region is None:
                 return False
-            work.regions[i] = region
-            self.generation[i] = region.generation
-            self.total_bytes += work.sge_length[i]
+            self.region = region
+            self.generation = region.generation
+            total += self.length
+            if work.num_sge > 1:
+                self.regions[i] = region
+                work.longs[work.notes + i] = region.generation
+        if work.num_sge > 1:
+            self.turn_to(0, 0)
+        self.total_bytes = total
         return True
+
+    def turn_to(self, i, start):
+        """Let element ``i`` of several, which begins at ``start`` of the message, be the one that is used."""
+        place: cython.uint = self.entry.first + 2 * i
+        self.index = i
+        self.start = start
+        self.va = self.entry.longs[place]
+        self.length = self.entry.longs[place + 1] & _WORD
+        self.region = self.regions[i]
+        self.generation = self.entry.longs[self.entry.notes + i]
 
     def gather(self, offset, n, address):
         """Copy ``n`` bytes from ``offset`` of the message to ``address``; 0 or −errno."""
@@ -56,39 +85,31 @@ class BufferList:
         return self.move(offset, n, address, True)
 
     def move(self, offset, n, address, writing):
-        """Walk from the element found last, as packets come in order; an earlier offset starts from the
+        """Walk from the element used last, as packets come in order; an earlier offset starts from the
         front."""
-        i: cython.uint = self.hint
-        start: cython.ulonglong = self.hint_start
         within: cython.ulonglong
         piece: cython.ulonglong
-        region: Region
         result: cython.int
         if n > self.total_bytes or offset > self.total_bytes - n:
             return -_EFAULT
-        if offset < start:
-            i = 0
-            start = 0
+        if offset < self.start:
+            self.turn_to(0, 0)
         while n:
-            while offset >= start + self.work.sge_length[i]:
-                start += self.work.sge_length[i]
-                i += 1
-            within = offset - start
-            piece = self.work.sge_length[i] - within
+            while offset >= self.start + self.length:
+                self.turn_to(self.index + 1, self.start + self.length)
+            within = offset - self.start
+            piece = self.length - within
             if piece > n:
                 piece = n
-            region = self.work.regions[i]
-            if region.generation != self.generation[i]:
+            if self.region.generation != self.generation:
                 return -_EACCES
             if writing:
-                result = region.write(self.work.sge_va[i] + within, address, piece)
+                result = self.region.write(self.va + within, address, piece)
             else:
-                result = region.read(self.work.sge_va[i] + within, address, piece)
+                result = self.region.read(self.va + within, address, piece)
             if result:
                 return result
             offset += piece
             address += piece
             n -= piece
-        self.hint = i
-        self.hint_start = start
         return 0
