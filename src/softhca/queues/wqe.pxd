@@ -6,6 +6,7 @@ from softhca.queues.ring cimport RingConsumer
 cdef class Work:
     cdef readonly bytearray buffer
     cdef readonly unsigned long long address
+    cdef unsigned long long* longs
     cdef readonly unsigned int capacity
     cdef readonly unsigned int max_sge
     cdef readonly unsigned int first
@@ -14,8 +15,6 @@ cdef class Work:
     cdef public int status
     cdef public unsigned long long total_bytes
     cdef public unsigned long long wr_id
-    # Last: of its 208 bytes only the first 16 are looked at, and no line of a cache is taken for the others.
-    cdef unsigned long long[::1] longs
     cpdef int load(self, object data, unsigned long long n) except -1
     cpdef long long fetch(self, RingConsumer consumer) noexcept
     cpdef int check(self, unsigned long long n) noexcept
@@ -23,10 +22,13 @@ cdef class Work:
 
 @cython.final
 cdef class SendWork(Work):
+    cdef public unsigned int opcode, flags, imm_or_key, rkey
+    cdef public unsigned long long remote_va
+    cdef public unsigned int inline_bytes
     cdef readonly unsigned int max_inline_bytes
     cdef readonly unsigned int inline_offset
-    cdef public unsigned int opcode, flags, imm_or_key, rkey, inline_bytes, ah, remote_qpn, remote_qkey
-    cdef public unsigned long long remote_va, compare_add, swap
+    cdef public unsigned int ah, remote_qpn, remote_qkey
+    cdef public unsigned long long compare_add, swap
     cdef int decode(self, unsigned long long n) noexcept
 
 @cython.final

@@ -86,11 +86,12 @@ class Work:
     """What send and receive entries have in common: a private copy of the entry, whose elements stay in it.
 
     The entry is copied before it is looked at, for the host may change it at any time.  ``buffer`` (at
-    ``address``) holds it, ``capacity`` bytes at most; ``longs`` are the same bytes as words of 64 bits.  The
-    ``num_sge`` elements, of ``total_bytes`` together, begin at word ``first``, two words each: the address,
-    then the length and, in the upper half, the key.  From word ``notes`` on, behind the entry, there is a
-    word for each element, for whoever looks its key up.  ``status`` is WORK_OK or why the entry is refused;
-    ``wr_id`` is right whenever 16 bytes were there.
+    ``address``) holds it, ``capacity`` bytes at most; ``longs`` are the same bytes as words of 64 bits, whose
+    index nobody checks: a header is known to be there before it is read, and its elements are once
+    ``status`` is WORK_OK.  The ``num_sge`` elements, of ``total_bytes`` together, begin at word ``first``,
+    two words each: the address, then the length and, in the upper half, the key.  From word ``notes`` on,
+    behind the entry, there is a word for each element, for whoever looks its key up.  ``status`` is WORK_OK
+    or why the entry is refused; ``wr_id`` is right whenever 16 bytes were there.
     """
 
     def __init__(self, max_sge, capacity, first):
@@ -101,9 +102,13 @@ class Work:
         self.first = first
         self.notes = self.capacity >> 3
         self.buffer = bytearray(self.capacity + 8 * max_sge)
-        # One view, and no element is written a second time: many requests are under way at once.
-        self.longs = memoryview(self.buffer).cast("Q")
         self.address = address_of(self.buffer)
+        # Many requests are under way at once, and what one costs is the lines of a cache that it takes: so no
+        # element is written a second time, and no view of 208 bytes is kept.
+        if cython.compiled:
+            self.longs = cython.cast(cython.p_ulonglong, self.address)
+        else:
+            self.longs = memoryview(self.buffer).cast("Q")
         self.wr_id = 0
         self.num_sge = 0
         self.total_bytes = 0

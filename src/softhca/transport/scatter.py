@@ -2,8 +2,6 @@
 
 import cython
 
-from softhca.memory.regions import Region
-
 _EACCES = cython.declare(cython.int, 13)
 _EFAULT = cython.declare(cython.int, 14)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
@@ -40,7 +38,6 @@ class BufferList:
         word: cython.ulonglong
         total: cython.ulonglong = 0
         place: cython.uint = work.first
-        region: Region
         self.entry = work
         self.total_bytes = 0
         self.index = 0
@@ -52,15 +49,14 @@ class BufferList:
             place += 2
             if self.length == 0:
                 continue
-            region = table.find(word >> 32, pd, self.va, self.length, access)
-            if region is None:
+            self.region = table.find(word >> 32, pd, self.va, self.length, access)
+            if self.region is None:
                 return False
-            self.region = region
-            self.generation = region.generation
+            self.generation = self.region.generation
             total += self.length
             if work.num_sge > 1:
-                self.regions[i] = region
-                work.longs[work.notes + i] = region.generation
+                self.regions[i] = self.region
+                work.longs[work.notes + i] = self.generation
         if work.num_sge > 1:
             self.turn_to(0, 0)
         self.total_bytes = total
