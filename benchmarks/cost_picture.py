@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--svg", metavar="FILE", help="draw the table there")
     parser.add_argument("--rounds", type=int, default=300, metavar="N", help="rounds a case")
     args = parser.parse_args()
-    devices.add("left=udp:*,right=udp:*")
+    devices.add("left=udp:*?same_host=0,right=udp:*?same_host=0")
     left, right = End("left"), End("right")
     join(left, right)
     join(right, left)

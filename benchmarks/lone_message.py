@@ -106,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3000, metavar="N", help="messages to and fro")
     args = parser.parse_args()
-    devices.add("left=udp:*,right=udp:*")
+    devices.add("left=udp:*?same_host=0,right=udp:*?same_host=0")
     left, right = End("left"), End("right")
     left.join(right)
     right.join(left)

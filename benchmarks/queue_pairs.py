@@ -68,7 +68,7 @@ class Pair:
     def __init__(self, count):
         self.count = count
         names = f"left{count}", f"right{count}"
-        devices.add(",".join(f"{name}=udp:*" for name in names))
+        devices.add(",".join(f"{name}=udp:*?same_host=0" for name in names))
         self.left, self.right = (End(name, count) for name in names)
         self.left.join(self.right)
         self.right.join(self.left)

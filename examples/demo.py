@@ -2,8 +2,9 @@
 machine.
 
 ``softhca run`` starts the two copies of ``demo_steps.py`` twice: for every kind of operation, with all
-packets captured, and for 64 MiB, without.  Then the capture is decoded and every packet's ICRC checked.  The
-exit status is 0 when all data arrived right and every ICRC is good.
+packets captured, and for 64 MiB, without, through shared memory where that can be.  Then the capture is
+decoded and every packet's ICRC checked.  The exit status is 0 when all data arrived right and every ICRC is
+good.
 """
 
 import argparse

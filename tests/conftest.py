@@ -78,7 +78,7 @@ def verbs_pair(request: pytest.FixtureRequest, loopback_address: Callable[[], st
 
     names = ("pair0", "pair1")
     same_host = request.param == "same_host"
-    options = f"?buffer={DEFAULT_BUFFER_BYTES}" + same_host * "&same_host=1"
+    options = f"?buffer={DEFAULT_BUFFER_BYTES}&same_host={int(same_host)}"
     words = (f"{name}=udp:{loopback_address()}{options}" for name in names)
     mode = "embedded" if same_host else request.param
     devices.add(",".join(words), mode)

@@ -12,7 +12,7 @@ def joined(loopback_address):
     made = []
 
     def ends(kind, join):
-        devices.add(",".join(f"{name}=udp:{loopback_address()}" for name in ("left", "right")))
+        devices.add(",".join(f"{name}=udp:{loopback_address()}?same_host=0" for name in ("left", "right")))
         made.extend(kind(name) for name in ("left", "right"))
         join(*made)
         join(*made[::-1])

@@ -63,9 +63,12 @@ def test_environment_names_device_rank_and_peers(tmp_path):
     assert "SOFTHCA_CAPTURE" not in variables
 
 
-def test_environment_lets_copies_share_memory_where_that_is_asked_for(tmp_path):
-    variables = environment({}, 1, ["127.0.0.2", "127.0.0.3"], tmp_path, None, True)
-    assert variables["SOFTHCA_DEVICES"] == "softhca0=udp:127.0.0.3?same_host=1"
+@pytest.mark.parametrize(
+    ("same_host", "option"), [(None, ""), (True, "?same_host=1"), (False, "?same_host=0")]
+)
+def test_environment_says_whether_copies_share_memory_only_where_that_is_asked(tmp_path, same_host, option):
+    variables = environment({}, 1, ["127.0.0.2", "127.0.0.3"], tmp_path, None, same_host)
+    assert variables["SOFTHCA_DEVICES"] == f"softhca0=udp:127.0.0.3{option}"
 
 
 def test_environment_names_the_capture_folder(tmp_path):
@@ -114,6 +117,13 @@ def test_every_copy_gets_its_rank_its_device_and_all_peers(tmp_path):
     assert [copy["SOFTHCA_DEVICES"] for copy in copies] == [f"softhca0=udp:{peer}" for peer in peers]
     assert [copy["SOFTHCA_RANK"] for copy in copies] == ["0", "1", "2"]
     assert {copy["SOFTHCA_PEERS"] for copy in copies} == {",".join(peers)}
+
+
+@pytest.mark.parametrize(("link", "option"), [("udp", "0"), ("shm", "1")])
+def test_the_link_that_is_named_is_what_copies_have(link, option):
+    process = softhca_run("--link", link, *python("import os; print(os.environ['SOFTHCA_DEVICES'])"))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.endswith(f"?same_host={option}\n")
 
 
 def test_arguments_after_the_dashes_are_the_programs():

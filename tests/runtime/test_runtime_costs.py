@@ -85,7 +85,7 @@ class End:
 
 @pytest.fixture
 def ends(loopback_address):
-    devices.add(f"cost0=udp:{loopback_address()},cost1=udp:{loopback_address()}")
+    devices.add(",".join(f"{name}=udp:{loopback_address()}?same_host=0" for name in ("cost0", "cost1")))
     left, right = End("cost0"), End("cost1")
     left.join(right)
     right.join(left)

@@ -1,6 +1,7 @@
 """Same-host paths end to end: who may have them, what goes through them, and that nothing else differs."""
 
 import os
+import random
 import socket
 import threading
 
@@ -15,6 +16,7 @@ from softhca.driver.services import Path, Reliability, connect
 from softhca.machine import primitives
 from softhca.runtime import devices, same_host
 from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.transport.same_host import CHUNK_BYTES
 
 BOUND_S = 20
 ACCESS_ERROR, RETRY_EXCEEDED, FLUSHED, INVALID_REQUEST = 10, 12, 5, 9  # ibv_wc_status
@@ -55,8 +57,8 @@ def two(loopback_address):
     devices.add(",".join(f"{name}=udp:{loopback_address()}?same_host=1" for name in names))
     drivers = [registry.open_device(name) for name in names]
 
-    def ends(kinds=("arena", "arena")):
-        made = [make_end(driver, kind) for driver, kind in zip(drivers, kinds, strict=True)]
+    def ends(kinds=("arena", "arena"), length=SIZE):
+        made = [make_end(driver, kind, length) for driver, kind in zip(drivers, kinds, strict=True)]
         runtime_pair.join(*made)
         until(lambda: all(map(has_path, made)), drivers)
         return made
@@ -142,6 +144,21 @@ def test_what_is_longer_than_a_turn_arrives_whole(two):
         post(client, RemoteOperation.WRITE, server, SIZE, wr_id=number)
     assert [(done.wr_id, done.status) for done in take(client.cq, 9)] == [(n, 0) for n in range(9)]
     assert got(server, SIZE) == bytes(range(256)) * (SIZE // 256)
+
+
+@pytest.mark.parametrize("length", [CHUNK_BYTES + 1, 5 * CHUNK_BYTES // 2])
+def test_what_is_longer_than_a_chunk_is_all_there_when_it_completes(two, length):
+    client, server = two(length=length)
+    data = random.Random(length).randbytes(length)
+    put(client, data)
+    post(client, RemoteOperation.WRITE, server, length)
+    assert take(client.cq, 1)[0].status == 0
+    assert got(server, length) == data
+    put(client, bytes(length))
+    post(client, RemoteOperation.READ, server, length)
+    assert take(client.cq, 1)[0].status == 0
+    assert got(client, length) == data
+    assert queue_pair_of(client).executor.operations == 2
 
 
 def test_a_write_waits_for_the_send_before_it_that_finds_no_receive(two):
@@ -448,14 +465,16 @@ def ask(program, **order):
 @pytest.mark.parametrize("kind", ["arena", "own"])
 def test_two_processes_reach_each_other_s_memory(apart, kind):
     program, end, target = apart(kind)
-    put(end, bytes(range(256)) * 1024)
-    post(end, RemoteOperation.WRITE, target, 256 * 1024, offset=4096)
+    length = 256 * 1024
+    data = random.Random(1).randbytes(length)
+    put(end, data)
+    post(end, RemoteOperation.WRITE, target, length, offset=4096)
     assert take(end.cq, 1)[0].status == 0
-    assert ask(program, do="read", offset=4096, length=512)["bytes"] == bytes(range(256)).hex() * 2
-    put(end, bytes(1024))
-    post(end, RemoteOperation.READ, target, 256 * 1024, offset=4096)
+    assert ask(program, do="read", offset=4096, length=length)["bytes"] == data.hex()
+    put(end, bytes(length))
+    post(end, RemoteOperation.READ, target, length, offset=4096)
     assert take(end.cq, 1)[0].status == 0
-    assert got(end, 256 * 1024) == bytes(range(256)) * 1024
+    assert got(end, length) == data
     assert packets_of(end) == 0
     assert queue_pair_of(end).executor.operations == 2
 

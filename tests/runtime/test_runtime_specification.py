@@ -12,6 +12,7 @@ from softhca.runtime.specification import (
     parse,
     parse_one,
     resolve,
+    with_same_host,
 )
 
 ACCEPTED = [
@@ -163,3 +164,21 @@ def test_profile(value, profile):
     assert specification.profile == profile
     assert parse_one(str(specification)) == specification
     assert parse_one("a=udp:*").profile == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "softhca0=udp:*?same_host=0"),
+        ("a=udp:lo?mtu=1024,b=unix:/run/x", "a=udp:lo?mtu=1024&same_host=0,b=unix:/run/x"),
+        ("a=udp:[::1]?same_host=1,b=udp:*?same_host=0", "a=udp:[::1]?same_host=0,b=udp:*?same_host=0"),
+    ],
+)
+def test_all_devices_that_have_packets_can_be_told_to_use_them(text, expected):
+    assert with_same_host(text, False) == expected
+    assert with_same_host(text, True) == expected.replace("same_host=0", "same_host=1")
+
+
+def test_a_wrong_text_is_not_changed_but_refused():
+    with pytest.raises(DeviceSpecificationError, match="'tcp'"):
+        with_same_host("a=tcp:1", False)

@@ -54,6 +54,11 @@ def free_loopback_addresses(count: int, launcher: int | None = None) -> list[str
     return addresses
 
 
+def same_host_option(same_host: bool | None) -> str:
+    """The option of a device that says whether it shares memory; empty for None: where it can."""
+    return "" if same_host is None else f"?same_host={int(same_host)}"
+
+
 def write_alias(directory: Path) -> None:
     """Put a package ``pyverbs`` into ``directory`` that stands for softhca's verbs."""
     package = directory / "pyverbs"
@@ -67,16 +72,16 @@ def environment(
     addresses: Sequence[str],
     alias: Path,
     capture: Path | None,
-    same_host: bool = False,
+    same_host: bool | None = None,
 ) -> dict[str, str]:
-    """The environment of copy ``rank``; ``same_host``: the copies may share memory.
+    """The environment of copy ``rank``; ``same_host``: the copies share memory or not, None: where they can.
 
     ``PYTHONPATH`` begins with ``alias``, so that any Python of this version finds the alias and softhca;
     ``PATH`` with the folder of this interpreter, so that ``python3`` and ``#!/usr/bin/env python3`` are this
     one.
     """
     changed = dict(base)
-    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}" + "?same_host=1" * same_host
+    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}" + same_host_option(same_host)
     changed["SOFTHCA_RANK"] = str(rank)
     changed["SOFTHCA_PEERS"] = ",".join(addresses)
     for name in ("SOFTHCA_CAPTURE", VARIABLE, REPORTS_VARIABLE):

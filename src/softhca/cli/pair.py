@@ -10,20 +10,21 @@ from collections.abc import Iterator, Sequence
 
 from softhca.cli.control import ControlConnection, connect, listen
 from softhca.cli.errors import CommandError
+from softhca.cli.launch import same_host_option
 
 LOOPBACK = "127.0.0.1"
 END_TIMEOUT_S = 10.0
 
 
 @contextlib.contextmanager
-def second_process(arguments: Sequence[str], same_host: bool = False) -> Iterator[ControlConnection]:
+def second_process(arguments: Sequence[str], same_host: bool | None = None) -> Iterator[ControlConnection]:
     """Run ``softhca ARGUMENTS --listen`` as a second process and connect to it.
 
     Both processes take free loopback addresses for their adapters, whatever ``SOFTHCA_DEVICES`` says;
-    ``same_host`` lets them share memory.  The listening socket is inherited, so there is no race for its
-    port.  Raises :class:`CommandError` when the process fails.
+    ``same_host``: they share memory or not, None: where they can.  The listening socket is
+    inherited, so there is no race for its port.  Raises :class:`CommandError` when the process fails.
     """
-    os.environ["SOFTHCA_DEVICES"] = "softhca0=udp:*" + "?same_host=1" * same_host
+    os.environ["SOFTHCA_DEVICES"] = "softhca0=udp:*" + same_host_option(same_host)
     with listen(0, LOOPBACK) as listener:
         port = listener.getsockname()[1]
         command = [

@@ -52,7 +52,12 @@ def add_parser(subparsers: Any) -> None:
         help="transport service (default RC)",
     )
     _add_amounts(parser)
-    parser.add_argument("--link", choices=("udp", "shm"), default="udp", help="how the adapters are joined")
+    parser.add_argument(
+        "--link",
+        choices=("udp", "shm"),
+        default="udp",
+        help="what is measured: packets, or shared memory on this host (default udp)",
+    )
     parser.add_argument(
         "--target",
         choices=("poll", "idle", "busy", "asleep"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +12,10 @@ from softhca.cli.control import DEFAULT_PORT, ControlConnection, accept, connect
 from softhca.cli.errors import UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_acting
 from softhca.cli.pair import second_process
+from softhca.runtime.specification import DeviceSpecificationError, with_same_host
+
+SAME_HOST = {"udp": False, "shm": True}
+"""What ``--link`` says of a device's ``same_host``; a command that has no such option leaves it alone."""
 
 
 def add_role_options(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +70,11 @@ def control_connection(
 
 @contextlib.contextmanager
 def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iterator[ControlConnection]:
+    same_host = SAME_HOST.get(getattr(args, "link", ""))
+    if same_host is not None:
+        # a value that is wrong is told of where the device is opened
+        with contextlib.suppress(DeviceSpecificationError):
+            os.environ["SOFTHCA_DEVICES"] = with_same_host(os.environ.get("SOFTHCA_DEVICES", ""), same_host)
     if args.listen:
         if args.host:
             raise UsageError("HOST and --listen exclude each other")
@@ -75,7 +85,7 @@ def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iter
         with connect(args.host, args.port) as control:
             yield control
     else:
-        with second_process(peer_arguments, getattr(args, "link", "udp") == "shm") as control:
+        with second_process(peer_arguments, same_host) as control:
             yield control
 
 

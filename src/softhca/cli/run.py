@@ -19,7 +19,7 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
 from softhca.cli.launch import command_line, environment, free_loopback_addresses, write_alias
 from softhca.cli.merge import merge_captures
-from softhca.cli.roles import number
+from softhca.cli.roles import SAME_HOST, number
 
 GRACE_S = 5.0
 
@@ -40,10 +40,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--link",
-        default="udp",
+        default="",
         metavar="udp|shm|fabric:FILE",
-        help="how the adapters are joined: packets, or shared memory on this host where that can be "
-        "(default udp)",
+        help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be "
+        "(default: shared memory where that can be, packets otherwise)",
     )
     parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         folder = captures if args.capture else None
         reports = Path(name, "faults")
         environments = [
-            environment(os.environ, rank, addresses, alias, folder, args.link == "shm")
+            environment(os.environ, rank, addresses, alias, folder, SAME_HOST.get(args.link))
             | faults_variables(args.faults, reports)
             for rank in range(args.copies)
         ]
@@ -88,7 +88,7 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
         )
     if args.link.startswith("fabric:"):
         raise UsageError(f"--link {args.link} is not supported yet; --link udp and --link shm are")
-    if args.link not in ("udp", "shm"):
+    if args.link not in ("", *SAME_HOST):
         raise UsageError(f"--link {args.link}: expected udp, shm or fabric:FILE")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")

@@ -34,14 +34,23 @@ from softhca.memory.shared_layout import (
 )
 
 
+def _make(name: str, size_bytes: int) -> tuple[int, mmap.mmap]:
+    """A sealed memfd and its mapping here.  OSError."""
+    fd = make_sealed(name, size_bytes)
+    try:
+        return fd, mmap.mmap(fd, size_bytes)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
 class Lane:
     """One neighbour's way in.  ``fd`` goes to it; ``is_alive`` tells whether it still runs (asked while it is
     waited for), ``pause`` lets others run meanwhile.
     """
 
     def __init__(self, is_alive: Callable[[], bool], pause: Callable[[], object]) -> None:
-        self.fd = make_sealed("softhca-lane", LANE_BYTES)
-        self._mapping = mmap.mmap(self.fd, LANE_BYTES)
+        self.fd, self._mapping = _make("softhca-lane", LANE_BYTES)
         self.address = address_of(self._mapping)
         self._is_alive = is_alive
         self._pause = pause
@@ -109,8 +118,7 @@ class Directory:
     """What one adapter grants, and the lanes of those that may look.  One thread at a time."""
 
     def __init__(self) -> None:
-        self.fd = make_sealed("softhca-directory", DIRECTORY_BYTES)
-        self._mapping = mmap.mmap(self.fd, DIRECTORY_BYTES)
+        self.fd, self._mapping = _make("softhca-directory", DIRECTORY_BYTES)
         self.address = address_of(self._mapping)
         self._regions = _Table(self.address + REGIONS_AT, REGIONS)
         self._queue_pairs = _Table(self.address + QUEUE_PAIRS_AT, QUEUE_PAIRS)

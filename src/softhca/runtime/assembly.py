@@ -20,7 +20,7 @@ from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.tap import tapped
 from softhca.runtime.clock import now_ns
-from softhca.runtime.same_host import SameHost, why_not
+from softhca.runtime.same_host import SameHost, why_not, why_not_unasked
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
 
@@ -99,22 +99,27 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
 
 
 def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: Any) -> SameHost | None:
-    """The same-host paths of a new adapter, where they are wanted and can be; None where all goes by packets.
+    """The same-host paths of a new adapter, where they are allowed and can be; None: all goes by packets.
 
-    A link that is tapped, has faults or checks identifications wants to see packets.
+    A link that is tapped, has faults or checks identifications wants to see packets.  Who asked for the paths
+    is told why there are none; who did not ask is not.
     """
-    if not specification.same_host:
+    if specification.same_host is False:
         return None
-    reason = why_not()
+    unasked = specification.same_host is None
+    reason = why_not_unasked() if unasked else why_not()
     if type(link) is not RoceUdpLink:
         reason = "its packets are to be seen"
     if not reason:
         try:
-            neighbours = SameHost(link.gid, adapter.port.gids, lambda gid: _in_flight(adapter, gid))
+            neighbours = SameHost(
+                link.gid, adapter.port.gids, lambda gid: _in_flight(adapter, gid), unasked
+            )
         except OSError as error:
             reason = error.strerror or str(error)
     if reason:
-        _log.warning("%s uses packets on this host too: %s", specification.name, reason)
+        level = logging.DEBUG if unasked else logging.WARNING
+        _log.log(level, "%s uses packets on this host too: %s", specification.name, reason)
         return None
     adapter.same_host = adapter.regions.sharing = neighbours.sharing
     return neighbours

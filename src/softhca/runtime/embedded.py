@@ -46,7 +46,7 @@ class EmbeddedAdapter:
             with self.loop.lock:
                 channel.number = self.adapter.attach_host(channel)
                 if self.neighbours is not None:
-                    channel.arena = self.neighbours.add_arena(memory.share())
+                    channel.arena = self.neighbours.add_memory(memory)
         except BaseException:
             memory.close()
             raise

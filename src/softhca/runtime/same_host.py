@@ -14,6 +14,10 @@ one its memory; the other direction takes a knock of its own.  Messages are thos
 
 A neighbour that ends closes its sockets, and by that everything that was given or taken.  Nothing here
 blocks; `SameHost.look` is one of the things that the engine's rounds do.
+
+Nobody has to ask for it, so it takes little of what belongs to the program and gives way before the program
+runs out of it: descriptors (`spare`), address space (`MOST_MAPPED_BYTES`).  What it cannot have, it does
+without; requests go by packets then.
 """
 
 from __future__ import annotations
@@ -23,19 +27,23 @@ import errno
 import mmap
 import os
 import platform
+import resource
 import secrets
 import select
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from softhca.machine import primitives
 from softhca.machine.primitives import address_of
+from softhca.memory.host import HostMemory
 from softhca.memory.shared_arena import SharedArena
 from softhca.memory.shared_directory import Directory, Lane
 from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, map_sealed
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
+from softhca.runtime.clock import now_ns
 from softhca.runtime.eventfds import check_eventfd
 from softhca.runtime.processor import Readable, give_way
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
@@ -48,6 +56,15 @@ PROBE_BYTES = 16
 LOOKS_FOR_QUIET = 50
 """How often at most a moment is waited for in which nothing is under way to a new neighbour."""
 MOST_ARENA_BYTES = 1 << 40
+MOST_MAPPED_BYTES = 16 << 40
+"""Address space that neighbours' arenas take in this process at most, an eighth of what it has."""
+
+LEAST_DESCRIPTORS = 256
+"""A process that may have fewer has no paths unasked: two or three dozen are a good part of that."""
+
+KNOCK_AGAIN_NS = 10_000_000
+"""Where nobody was, or nobody opened, there is no knock for so long: many queue pairs to one GID ask but
+once."""
 
 
 def socket_name(gid: bytes) -> str:
@@ -62,6 +79,53 @@ def why_not() -> str:
     if not primitives.ATOMIC_BETWEEN_PROCESSES:
         return "libatomic is missing"
     return ""
+
+
+def why_not_unasked() -> str:
+    """Why this process has no same-host paths unless it is told to; empty where it may have them."""
+    reason = why_not()
+    if not reason and os.geteuid() != os.getuid():
+        reason = "the process acts for another user"
+    if not reason and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        reason = "its address space is limited"
+    if not reason and _most_descriptors() < LEAST_DESCRIPTORS:
+        reason = "it may have few descriptors"
+    return reason
+
+
+def _most_descriptors() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 31 if limit == resource.RLIM_INFINITY else limit
+
+
+def spare(descriptor: int) -> bool:
+    """Whether ``descriptor``, just made, leaves the program half of its descriptors: the kernel gives the
+    lowest number that is free."""
+    return descriptor < _most_descriptors() // 2
+
+
+class _Mapped:
+    """How much address space neighbours' arenas take in this process."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, size_bytes: int) -> bool:
+        """Have so much more; False where that is too much."""
+        with self._lock:
+            if self.size_bytes + size_bytes > MOST_MAPPED_BYTES:
+                return False
+            self.size_bytes += size_bytes
+            return True
+
+    def give(self, size_bytes: int) -> None:
+        """Have so much less."""
+        with self._lock:
+            self.size_bytes -= size_bytes
+
+
+_mapped = _Mapped()
 
 
 def holds(channel: socket.socket) -> bool:
@@ -85,7 +149,7 @@ class Neighbour:
         self.looks_until_sent = LOOKS_FOR_QUIET
         self._wake = -1
         self._mappings: dict[int, mmap.mmap] = {}
-        self._arenas: dict[int, mmap.mmap] = {}
+        self._arenas: dict[int, mmap.mmap | None] = {}
 
     def take(self, message: messages.Message, descriptors: list[int]) -> None:
         """A message of the neighbour's.  OSError EPROTO for one that cannot be; the caller closes the
@@ -112,14 +176,27 @@ class Neighbour:
                 or len(self._arenas) >= MAX_ARENAS
             ):
                 raise OSError(errno.EPROTO, "an arena that cannot be")
-            self._arenas[number] = mapping = map_sealed(descriptors[0], size, writable=True)
-            self.path.set_arena(number, address_of(mapping), size)
+            self._map(number, size, descriptors[0])
         elif message.get("gone") in self._arenas and not descriptors:
             number = message["gone"]
             self.path.set_arena(number, 0, 0)
-            _unmap(self._arenas.pop(number))
+            _unmap_arena(self._arenas.pop(number))
         else:
             raise OSError(errno.EPROTO, "a message that means nothing here")
+
+    def _map(self, number: int, size: int, descriptor: int) -> None:
+        """Map an arena, where that is not too much of this process's address space."""
+        self._arenas[number] = None
+        if not _mapped.take(size):
+            return
+        try:
+            mapping = map_sealed(descriptor, size, writable=True)
+        except BaseException:
+            _mapped.give(size)
+            raise
+        self._arenas[number] = mapping
+        mapping.madvise(mmap.MADV_DONTDUMP)  # a core file is this process's
+        self.path.set_arena(number, address_of(mapping), size)
 
     def _reachable(self, message: messages.Message) -> int:
         """The neighbour's process if its own memory can be reached by that, 0: it is this one, −1: it
@@ -146,8 +223,11 @@ class Neighbour:
     def close(self) -> None:
         """The path ends; its requests go by packets."""
         self.path.close()
-        for mapping in (*self._mappings.values(), *self._arenas.values()):
+        for mapping in self._mappings.values():
             _unmap(mapping)
+        for arena in self._arenas.values():
+            _unmap_arena(arena)
+        self._mappings, self._arenas = {}, {}
         self.channel.close()
         if self._wake >= 0:
             os.close(self._wake)
@@ -171,45 +251,69 @@ class SameHost:
     """The neighbours of the adapter that has ``gid``.  Everything under the engine's lock.
 
     ``senders`` (by GID) and ``receivers`` are the rings of packets to and from neighbours.  ``in_flight``
-    tells how much is under way to a GID by other ways.  OSError when the name is taken, or where there is no
-    memory for it.
+    tells how much is under way to a GID by other ways.  ``unasked``: it is there by itself, so it keeps to
+    neighbours in the same PID namespace and leaves the program half of its descriptors.  OSError when the
+    name is taken, or where there is no memory or no descriptor for it.
     """
 
     def __init__(
-        self, gid: bytes, own_gids: Any = (), in_flight: Callable[[bytes], int] = lambda gid: 0
+        self,
+        gid: bytes,
+        own_gids: Any = (),
+        in_flight: Callable[[bytes], int] = lambda gid: 0,
+        unasked: bool = False,
     ) -> None:
         self.gid = gid
+        self.unasked = unasked
         self.senders: dict[bytes, PacketSender] = {}
         self.receivers: list[PacketReceiver] = []
         self._in_flight = in_flight
         self._changing: list[Neighbour] = []
         self._resting = 0
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._own = {gid, *own_gids}
-        self.sharing = Sharing(Directory(), self.reach)
         self._neighbours: dict[bytes, Neighbour] = {}
+        self._knock_again_ns: dict[bytes, int] = {}
         self._by_descriptor: dict[int, Neighbour | Guest] = {}
         self._arenas: dict[int, SharedArena] = {}
         self._next_arena = 1
         self._probe = bytearray(secrets.token_bytes(PROBE_BYTES))
-        self._epoll = select.epoll()
-        self._anything = Readable(self._epoll.fileno())
-        self._epoll.register(self._wake, select.EPOLLIN)
         self._closed = False
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        try:
+        with contextlib.ExitStack() as undone:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            undone.callback(self._listener.close)
             self._listener.bind(socket_name(gid))
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undone.callback(os.close, self._wake)
+            self._epoll = select.epoll()
+            undone.callback(self._epoll.close)
+            self._anything = Readable(self._epoll.fileno())
+            self._epoll.register(self._wake, select.EPOLLIN)
+            directory = Directory()
+            undone.callback(directory.close)
+            self.sharing = Sharing(directory, self.reach)
+            if not self._may_have(directory.fd):
+                raise OSError(errno.EMFILE, "the program has few descriptors")
             self._listener.listen(64)
             self._epoll.register(self._listener.fileno(), select.EPOLLIN)
-        except BaseException:
-            self.close()
-            raise
+            undone.pop_all()
 
     def fileno(self) -> int:
         """Readable when there is something to look at."""
         return self._epoll.fileno()
 
     # Memory that neighbours may map
+
+    def add_memory(self, memory: HostMemory) -> int:
+        """Let neighbours map what a host shares; the arena's number, 0 where there is no room for it.
+        OSError where it was asked for."""
+        if len(self._arenas) >= MAX_ARENAS:
+            return 0
+        try:
+            return self.add_arena(memory.share())
+        except OSError:
+            if not self.unasked:
+                raise
+            return 0
 
     def add_arena(self, arena: SharedArena) -> int:
         """Let neighbours map an arena; its number."""
@@ -222,7 +326,9 @@ class SameHost:
         return number
 
     def remove_arena(self, number: int) -> None:
-        """An arena is not used any more: no region stands on it."""
+        """An arena is not used any more: no region stands on it.  0 is none."""
+        if not number:
+            return
         del self._arenas[number], self.sharing.arenas[number]
         for guest in self._guests():
             self._send(guest, {"gone": number})
@@ -239,24 +345,51 @@ class SameHost:
             return neighbour.path
         if self._closed or gid in self._own or len(self._neighbours) >= MAX_NEIGHBOURS:
             return None
-        channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        try:
-            channel.connect(socket_name(gid))
-            pid, uid = messages.peer_of(channel)
-            if uid != os.geteuid():
-                raise OSError(errno.EPERM, "the neighbour is another user's")
-            messages.send(channel, {"knock": VERSION, "gid": self.gid.hex()})
-        except OSError:
-            channel.close()
+        if self._knock_again_ns:
+            if now_ns() < self._knock_again_ns.get(gid, 0):
+                return None
+            self._knock_again_ns.pop(gid, None)
+        neighbour = self._knock(gid)
+        if neighbour is None:
+            self._leave_alone(gid)
             return None
-        neighbour = Neighbour(SharedPath(gid, self.gid), channel, pid)
         self._neighbours[gid] = neighbour
-        self._watch(neighbour)
         return neighbour.path
 
+    def _knock(self, gid: bytes) -> Neighbour | None:
+        """Ask for the memory of the adapter with ``gid``; None where nobody is, or one that is not wanted."""
+        with contextlib.ExitStack() as undone, contextlib.suppress(OSError):
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            undone.callback(channel.close)
+            channel.connect(socket_name(gid))
+            if not self._may_meet(channel):
+                return None
+            messages.send(channel, {"knock": VERSION, "gid": self.gid.hex()})
+            neighbour = Neighbour(SharedPath(gid, self.gid), channel, messages.peer_of(channel)[0])
+            self._watch(neighbour)
+            undone.pop_all()
+            return neighbour
+        return None
+
+    def _leave_alone(self, gid: bytes) -> None:
+        """Do not knock there for a moment."""
+        if len(self._knock_again_ns) >= MAX_NEIGHBOURS:
+            self._knock_again_ns.clear()
+        self._knock_again_ns[gid] = now_ns() + KNOCK_AGAIN_NS
+
+    def _may_have(self, descriptor: int) -> bool:
+        """Whether a descriptor is not one that the program had better have."""
+        return not self.unasked or spare(descriptor)
+
+    def _may_meet(self, channel: socket.socket) -> bool:
+        """Whether the other side is this user's; unasked, also of this PID namespace: from elsewhere the
+        kernel gives 0 for its number, to one of both at least."""
+        pid, uid = messages.peer_of(channel)
+        return uid == os.geteuid() and (pid > 0 or not self.unasked) and self._may_have(channel.fileno())
+
     def _watch(self, party: Neighbour | Guest) -> None:
-        self._by_descriptor[party.channel.fileno()] = party
         self._epoll.register(party.channel.fileno(), select.EPOLLIN)
+        self._by_descriptor[party.channel.fileno()] = party
 
     def look(self) -> bool:
         """Go on with whatever has come; whether there was anything."""
@@ -298,7 +431,8 @@ class SameHost:
         """Where a thread sleeps, have it called at what comes, and now if something is there."""
         # all flags first: each ring is looked at behind its own full barrier
         if self._resting and not all([receiver.rest() for receiver in self.receivers]):
-            os.eventfd_write(self._wake, 1)
+            with contextlib.suppress(BlockingIOError):  # it is readable, then
+                os.eventfd_write(self._wake, 1)
 
     def rest(self) -> bool:
         """A thread is about to sleep in charge of the engine: have neighbours wake it.  False, and it must
@@ -320,14 +454,21 @@ class SameHost:
                 receiver.rise()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            channel, _ = self._listener.accept()
-            channel.setblocking(False)
-            _, uid = messages.peer_of(channel)
-            if uid != os.geteuid() or len(self._by_descriptor) >= 2 * MAX_NEIGHBOURS:
-                channel.close()
+        with contextlib.ExitStack() as undone:
+            try:
+                channel, _ = self._listener.accept()
+                undone.callback(channel.close)
+                channel.setblocking(False)
+                if self._may_meet(channel) and len(self._by_descriptor) < 2 * MAX_NEIGHBOURS:
+                    self._watch(Guest(channel))
+                    undone.pop_all()
+            except (BlockingIOError, ConnectionError, InterruptedError):
                 return
-            self._watch(Guest(channel))
+            except OSError:
+                # No descriptor, or no memory.  Who knocks would stay in the queue, and be looked at in
+                # every round: nobody is let in any more.
+                self._epoll.unregister(self._listener.fileno())
+                self._listener.close()
 
     def _hear(self, party: Neighbour | Guest) -> None:
         for _ in range(MESSAGES_A_LOOK):
@@ -391,6 +532,8 @@ class SameHost:
         self._epoll.unregister(descriptor)
         if isinstance(party, Neighbour):
             self._neighbours.pop(party.path.gid, None)
+            if not party.path.alive:
+                self._leave_alone(party.path.gid)
             self.senders.pop(party.path.gid, None)
             if party in self._changing:
                 self._changing.remove(party)
@@ -420,11 +563,14 @@ class SameHost:
         os.close(self._wake)
 
     def forget(self) -> None:
-        """In a forked child: close what is this process's, touch nothing that is shared."""
+        """In a forked child: close what is this process's, touch nothing that is shared.  What neighbours
+        have given is unmapped, or it would last as long as the child."""
         if self._closed:
             return
         self._closed = True
         for party in self._by_descriptor.values():
+            if isinstance(party, Neighbour):
+                party.close()
             party.channel.close()
         directory = self.sharing.directory
         messages.close_all((self._wake, directory.fd, *(lane.fd for lane in directory.lanes)))
@@ -435,3 +581,10 @@ class SameHost:
 def _unmap(mapping: mmap.mmap) -> None:
     with contextlib.suppress(BufferError):
         mapping.close()
+
+
+def _unmap_arena(arena: mmap.mmap | None) -> None:
+    if arena is not None:
+        size = len(arena)
+        _unmap(arena)
+        _mapped.give(size)

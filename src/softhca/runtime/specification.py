@@ -23,8 +23,9 @@ Options of ``udp``:
                           and is known to count identifications as the kernel does (``links.paths``)
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
                           that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
-``same_host``             1: requests to adapters of the same user on this host may be carried out in
-                          shared memory, where both ends say so (docs/same-host.md); 0 (default): packets
+``same_host``             0: packets, also to adapters of the same user on this host; otherwise requests
+                          to them are carried out in shared memory where both ends allow that and it can
+                          be (docs/same-host.md); 1: a warning says why where it cannot
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
                           what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
@@ -40,7 +41,7 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from softhca.adapter.config import MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
@@ -69,7 +70,7 @@ class DeviceSpecification:
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
-    ``same_host``: whether neighbours on this host may share memory, None: as is the default.
+    ``same_host``: whether neighbours on this host may share memory; None: they may, and nobody asked for it.
     """
 
     name: str
@@ -120,6 +121,17 @@ def parse(text: str) -> tuple[DeviceSpecification, ...]:
         names.add(device.name)
         places.add((device.kind, device.place))
     return devices
+
+
+def with_same_host(text: str, same_host: bool) -> str:
+    """``text`` (the value of ``SOFTHCA_DEVICES``) with this ``same_host`` for each device of kind ``udp``.
+
+    Raises :class:`DeviceSpecificationError`.
+    """
+    devices = (
+        replace(device, same_host=same_host) if device.kind == "udp" else device for device in parse(text)
+    )
+    return ",".join(map(str, devices))
 
 
 def parse_one(word: str) -> DeviceSpecification:

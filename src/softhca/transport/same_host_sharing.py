@@ -70,7 +70,8 @@ class Sharing:
     # what queue pairs ask
 
     def publish(self, queue_pair: QueuePair) -> None:
-        """A queue pair has changed: tell neighbours what they may do for it, and give it its executor."""
+        """A queue pair has changed: give it its executor where its peer is a neighbour, and tell that
+        one what it may do.  Peers elsewhere cost nothing."""
         if queue_pair.service != RC:
             return
         if queue_pair.state == RESET:
@@ -81,14 +82,16 @@ class Sharing:
         if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.route is None:
             return
         destination = queue_pair.route.destination
-        if operations:
-            self.directory.grant_queue_pair(
-                queue_pair.number, destination, queue_pair.dest_qp, operations, queue_pair.pkey, queue_pair.pd
-            )
         executor = queue_pair.executor
         if executor is None or executor.path.gid != destination:
             path = self.reach(destination)
             queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)
+        if queue_pair.executor is None:
+            self.directory.withdraw_queue_pair(queue_pair.number)
+        elif operations:
+            self.directory.grant_queue_pair(
+                queue_pair.number, destination, queue_pair.dest_qp, operations, queue_pair.pkey, queue_pair.pd
+            )
 
     def _operations(self, queue_pair: QueuePair) -> int:
         """Which rights a peer has without the responder: none before it has heard of the connection (the
