@@ -448,3 +448,65 @@ def test_idle_neighbours_wake_nobody(pair):
             assert not neighbours_of(end)._anything()
             neighbours_of(end).rise()
             assert engine_of(end).loop.deadline() >= (1 << 63) - 1
+
+
+GID = "00000000000000000000ffff7f090909"
+NONSENSE = [
+    b"", b"{", b"[]", b"1", b"{}", b'{"knock":1}', b'{"knock":1,"gid":7}', b'{"knock":1,"gid":"zz"}',
+    b'{"knock":1,"gid":"00"}', b'{"knock":1,"gid":["00"]}', b'{"knock":2,"gid":"%s"}' % GID.encode(),
+    b'{"lane":1}', b'{"arena":1,"bytes":4096}', b'{"gone":[]}',
+]  # fmt: skip
+
+
+def is_closed(channel):
+    """Whether the other side closes a channel within the limit; what it says before is passed over."""
+    channel.settimeout(20)
+    try:
+        while channel.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("words", NONSENSE)
+def test_who_knocks_with_nonsense_is_sent_away(opened, words):
+    opened("left")
+    engine = devices.find("left").engine
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+        caller.connect(same_host.socket_name(engine.neighbours.gid))
+        if words:
+            caller.send(words)
+        else:
+            caller.shutdown(socket.SHUT_WR)
+        assert is_closed(caller)
+    with engine.loop.lock:
+        assert not engine.loop.dead
+        assert not engine.neighbours._by_descriptor
+
+
+LANE = b'{"lane":1,"probe":0,"probe_bytes":""}'
+WRONG = [
+    b"[]", b"{}", LANE, b'{"lane":2}', b'{"arena":1,"bytes":4096}', b'{"arena":[],"bytes":{}}', b'{"gone":1}',
+    b'{"gone":[]}', b'{"gone":{}}', b'{"knock":1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_one_that_answers_a_knock_with_nonsense_is_left_alone(opened, words):
+    driver = opened("left")
+    engine = devices.find("left").engine
+    gid = bytes.fromhex(GID)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(same_host.socket_name(gid))
+        listener.listen(1)
+        with engine.loop.lock:
+            path = engine.neighbours.reach(gid)
+        with listener.accept()[0] as caller:
+            caller.send(words)
+            assert is_closed(caller)
+    with engine.loop.lock:
+        assert not engine.loop.dead
+        assert not path.alive
+        assert not engine.neighbours._neighbours
+    driver.close()

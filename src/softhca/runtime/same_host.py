@@ -503,7 +503,7 @@ class SameHost:
         """A neighbour has knocked: give it the directory, a lane and the arenas."""
         if descriptors or guest.lane is not None or message.get("knock") != VERSION:
             raise OSError(errno.EPROTO, "that is no knock")
-        gid = bytes.fromhex(message["gid"])
+        gid = bytes.fromhex(message.get("gid", ""))
         if len(gid) != 16 or gid in self._own:
             raise OSError(errno.EPROTO, "that is no neighbour's GID")
         guest.lane = Lane(guest.is_alive, give_way)
