@@ -1,6 +1,7 @@
 """Prove that the simulated worlds catch bugs: break a copy of the source, run worlds until one says so.
 
-``python tests/mutants/run.py`` runs the catalogue, or the mutants named.  ``--patch FILE.diff`` and
+``python tests/mutants/run.py`` runs the catalogue, or the mutants named; those of the same-host path, which
+no world has, are judged by its tests.  ``--patch FILE.diff`` and
 ``--replace FILE OLD NEW`` try one of your own; ``--auto MODULE …`` makes many by rule.  Exit status: 0 all
 found, 1 some not, 2 usage or a source that fails by itself.
 """
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutant_auto import ROOMS, Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
+from mutant_near import NEAR, Bench
 from mutant_report import markdown, modules_table, survivors_text
 from mutant_rules import mutants_of, sample
 from mutant_trials import BROKEN, EQUIVALENT, FOUND, Laboratory, Result
@@ -67,12 +69,12 @@ def chosen(args: argparse.Namespace, source: Source) -> list[Mutant]:
         for file in source.modules(module):
             made = mutants_of(file, source.text(file))
             found += sample(made, args.sample, f"{args.sample_seed}/{file}")
-    known = {mutant.name: mutant for mutant in EVERYTHING}
+    known = {mutant.name: mutant for mutant in (*EVERYTHING, *NEAR)}
     for name in args.names:
         if name not in known:
             raise MutantError(f"there is no mutant {name!r}; --list shows them")
         found.append(known[name])
-    return found or list(CATALOGUE)
+    return found or [*CATALOGUE, *NEAR]
 
 
 def show(result: Result) -> None:
@@ -87,7 +89,13 @@ def campaign(args: argparse.Namespace, folder: Path) -> int:
     source = Source(args.source, folder)
     mutants = chosen(args, source)
     start = time.monotonic()
-    results = by_rule(args, source, mutants) if args.auto else by_worlds(args, source, mutants)
+    if args.auto:
+        results = by_rule(args, source, mutants)
+    else:
+        near = [mutant for mutant in mutants if mutant in NEAR]
+        far = [mutant for mutant in mutants if mutant not in NEAR]
+        results = by_worlds(args, source, far) if far else []
+        results += by_tests(args, source, near) if near else []
     print(survivors_text(results), end="")
     found = sum(result.verdict == FOUND for result in results)
     broken = sum(result.verdict == BROKEN for result in results)
@@ -128,11 +136,19 @@ def by_worlds(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -
     return results
 
 
+def by_tests(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
+    """Those of the same-host path: its tests alone, which the original must pass."""
+    bench = Bench(source, args.jobs)
+    bench.control()
+    print("control: the unchanged source passes the same-host tests", flush=True)
+    return bench.run(mutants, show)
+
+
 def main(words: list[str] | None = None) -> int:
     """The program."""
     args = parser_of().parse_args(words)
     if args.list:
-        for mutant in CATALOGUE:
+        for mutant in (*CATALOGUE, *NEAR):
             print(f"{mutant.name:36} {mutant.files:34} {mutant.why}")
         return 0
     try:

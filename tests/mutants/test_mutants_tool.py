@@ -11,6 +11,7 @@ from mutant_auto import Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING, QUICK, UNSEEN
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_equivalents import EQUIVALENT
+from mutant_near import NEAR, Bench
 from mutant_report import modules_table
 from mutant_rules import mutants_of, sample
 from mutant_swap import function_at
@@ -63,13 +64,14 @@ def found_of(source, edit, last=1, limit_s=0):
     return laboratory(source, last, limit_s).judge(Mutant("one", (edit,), "why"), "one")
 
 
-@pytest.mark.parametrize("mutant", EVERYTHING, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*EVERYTHING, *NEAR], ids=lambda mutant: mutant.name)
 def test_every_mutant_of_the_catalogue_still_applies(source, mutant):
     assert source.changed(mutant)
 
 
 def test_the_catalogue_is_broad_and_its_names_are_unique():
-    assert len({mutant.name for mutant in EVERYTHING}) == len(EVERYTHING) == len(CATALOGUE) + len(UNSEEN)
+    assert len({mutant.name for mutant in (*EVERYTHING, *NEAR)}) == len(EVERYTHING) + len(NEAR)
+    assert len(EVERYTHING) == len(CATALOGUE) + len(UNSEEN)
     assert len(CATALOGUE) >= 40
     assert {mutant.files.split("/")[0] for mutant in CATALOGUE} >= {
         "adapter", "memory", "queues", "transport", "wire",
@@ -87,6 +89,24 @@ def test_worlds_find_a_sample_and_the_unchanged_source_passes_the_same_worlds(so
     control = laboratory(source).control((result.scenario, result.seed) for result in results)
     assert control["worlds"] == len(QUICK)
     assert "rule" not in control
+
+
+def test_tests_judge_mutants_of_the_same_host_path(source):
+    bench = Bench(source, 1, ["memory/test_shared_directory.py"])
+    bench.control()
+    known = {mutant.name: mutant for mutant in NEAR}
+    caught, let_go, gone = (
+        bench.judge(mutant, "near")
+        for mutant in (
+            known["near-withdrawal-does-not-wait"],
+            known["near-sleeper-not-called"],
+            Mutant("gone", (Edit("memory/shared_path.py", "no such text", ""),), "why"),
+        )
+    )
+    assert (caught.verdict, let_go.verdict, gone.verdict) == (FOUND, SURVIVED, BROKEN)
+    assert caught.scenario.startswith("test_shared_directory.py::test_a_withdrawal_waits")
+    assert caught.line > 1
+    assert "no such text" in gone.text
 
 
 def test_a_change_that_means_nothing_survives(source):

@@ -409,7 +409,7 @@ def test_another_user_is_refused(loopback_address):
         knock.settimeout(BOUND_S)
         try:
             knock.connect(name)
-            knock.send(b'{"knock": 1}')
+            knock.send(b'{"knock": 1, "gid": "00000000000000000000ffff7f090909"}')
             refused = knock.recv(64) == b""
         except (BrokenPipeError, ConnectionError):
             refused = True
