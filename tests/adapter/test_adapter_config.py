@@ -311,13 +311,16 @@ class Waiting:
     def schedule(self, queue_pair):
         """The turn is given, and not used."""
 
+    def arm(self, queue_pair, deadline_ns):
+        """Nobody looks."""
+
 
 def test_busy_windows_are_never_forgotten_though_all_are_busy():
     port = Port(AdapterConfig(gids=(GID,), max_windows=3))
     windows = {number: port.window_for(gid(number)) for number in range(5, 8)}
     windows[5].charge(1)
     windows[6].charge(1)
-    windows[6].wait(Waiting())
+    windows[6].wait(Waiting(), 0)
     windows[6].give_up(1)  # nothing in flight, nobody in the queue, but one has the turn
     assert windows[6].turn is not None
     windows[7].waiters.append(Waiting())

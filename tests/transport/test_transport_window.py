@@ -18,7 +18,6 @@ from softhca.transport.window import (
     TELLING_BYTES,
     TRIPS,
     DestinationWindow,
-    Patience,
     RoundTrips,
 )
 from softhca.wire.psn import distance
@@ -33,11 +32,16 @@ class Waiter:
     def __init__(self):
         self.waiting = False
         self.turns = 0
+        self.armed_ns = 0
         self.environment = self
 
     def schedule(self, queue_pair):
         assert queue_pair is self
         self.turns += 1
+
+    def arm(self, queue_pair, deadline_ns):
+        assert queue_pair is self
+        self.armed_ns = deadline_ns
 
 
 def test_defaults_leave_room_for_both_directions_in_a_default_receive_buffer():
@@ -81,9 +85,9 @@ def test_waiters_get_their_turns_first_in_first_out_one_at_a_time():
     window = DestinationWindow(2 * ONE, 2 * ONE)
     first, second, third = Waiter(), Waiter(), Waiter()
     window.charge(2 * ONE)
-    window.wait(first)
-    window.wait(first)
-    window.wait(second)
+    window.wait(first, 0)
+    window.wait(first, 0)
+    window.wait(second, 0)
     assert (first.waiting, second.waiting) == (True, True)
     window.credit(ONE, 0)
     assert (first.turns, second.turns) == (1, 0)
@@ -99,10 +103,10 @@ def test_waiters_get_their_turns_first_in_first_out_one_at_a_time():
 def test_holder_of_the_turn_that_finds_too_little_stays_first():
     window, first, second = DestinationWindow(2 * ONE, 2 * ONE), Waiter(), Waiter()
     window.charge(2 * ONE)
-    window.wait(first)
-    window.wait(second)
+    window.wait(first, 0)
+    window.wait(second, 0)
     window.credit(ONE, 0)
-    window.wait(first)
+    window.wait(first, 0)
     assert first.waiting
     window.credit(ONE, 0)
     assert (first.turns, second.turns) == (2, 0)
@@ -111,10 +115,10 @@ def test_holder_of_the_turn_that_finds_too_little_stays_first():
 def test_holder_of_the_turn_that_waits_again_and_leaves_is_forgotten():
     window, first, second = DestinationWindow(2 * ONE, 2 * ONE), Waiter(), Waiter()
     window.charge(2 * ONE)
-    window.wait(first)
-    window.wait(second)
+    window.wait(first, 0)
+    window.wait(second, 0)
     window.credit(ONE, 0)
-    window.wait(first)
+    window.wait(first, 0)
     window.leave(first)
     assert list(window.waiters) == []
     assert window.turn is second
@@ -124,7 +128,7 @@ def test_holder_of_the_turn_that_waits_again_and_leaves_is_forgotten():
 def test_no_turn_is_given_for_less_than_half_a_burst():
     window, qp = DestinationWindow(2 * ONE, 2 * ONE), Waiter()
     window.charge(2 * ONE)
-    window.wait(qp)
+    window.wait(qp, 0)
     window.credit(ONE // 2 - 1, 0)
     assert qp.turns == 0
     window.credit(1, 0)
@@ -135,7 +139,7 @@ def test_queue_pair_that_leaves_is_forgotten_and_the_next_one_goes():
     window, first, second, third = DestinationWindow(ONE, ONE), Waiter(), Waiter(), Waiter()
     window.charge(ONE)
     for qp in (first, second, third):
-        window.wait(qp)
+        window.wait(qp, 0)
     window.leave(second)
     assert not second.waiting
     window.give_up(ONE)
@@ -245,19 +249,20 @@ def test_flights_of_an_epoch_that_is_over_give_nothing_back(give):
 
 
 def test_who_waits_in_vain_finds_room_for_one_burst_and_needs_more_patience_each_time():
-    window, qp, patience = DestinationWindow(), Waiter(), Patience()
+    window, qp = DestinationWindow(), Waiter()
     window.charge(DEFAULT_LIMIT_BYTES)
-    window.wait(qp)
-    patience.begin(window, 1_000)
-    assert patience.deadline_ns == 1_000 + PATIENCE_NS
-    patience.begin(window, 2_000)
-    assert patience.deadline_ns == 1_000 + PATIENCE_NS
-    patience.expire(window, True, 999 + PATIENCE_NS)
+    window.wait(qp, 1_000)
+    assert qp.armed_ns == window.watch_ns == 1_000 + PATIENCE_NS
+    window.wait(qp, 2_000)
+    assert window.watch_ns == 1_000 + PATIENCE_NS
+    qp.armed_ns = 0
+    window.look(qp, 999 + PATIENCE_NS)
     assert (window.in_flight_bytes, window.epoch, qp.turns) == (DEFAULT_LIMIT_BYTES, 0, 0)
-    patience.expire(window, True, 1_000 + PATIENCE_NS)
+    assert qp.armed_ns == 1_000 + PATIENCE_NS
+    window.look(qp, 1_000 + PATIENCE_NS)
     assert (window.in_flight_bytes, window.epoch, window.turn, qp.turns) == (0, 1, qp, 1)
     assert (window.limit_bytes, window.losses) == (ONE, 1)
-    assert patience.deadline_ns == 1_000 + PATIENCE_NS + 2 * PATIENCE_NS
+    assert qp.armed_ns == 1_000 + PATIENCE_NS + 2 * PATIENCE_NS
     for _ in range(9):
         window.forgive()
     assert window.patience_ns == MOST_PATIENCE_NS
@@ -271,19 +276,50 @@ def credit(window, cost_bytes):
 
 
 @pytest.mark.parametrize("answer", [credit, DestinationWindow.give_up])
-def test_nothing_is_given_up_while_answers_come_nor_for_who_waits_no_more(answer):
-    window, patience = DestinationWindow(), Patience()
+def test_nothing_is_given_up_while_answers_come_nor_when_nobody_waits_any_more(answer):
+    window, qp = DestinationWindow(), Waiter()
     window.charge(DEFAULT_LIMIT_BYTES)
-    patience.begin(window, 0)
+    window.wait(qp, 0)
     answer(window, 1)
-    patience.expire(window, True, PATIENCE_NS)
-    assert (window.epoch, patience.deadline_ns) == (0, 2 * PATIENCE_NS)
-    patience.expire(window, False, 2 * PATIENCE_NS)
-    assert (window.epoch, patience.deadline_ns) == (0, 0)
-    patience.begin(window, 0)
-    patience.end()
-    patience.expire(window, True, PATIENCE_NS)
-    assert (window.epoch, patience.deadline_ns) == (0, 0)
+    window.look(qp, PATIENCE_NS)
+    assert (window.epoch, window.watcher, qp.armed_ns) == (0, qp, 2 * PATIENCE_NS)
+    window.leave(qp)
+    window.look(qp, 2 * PATIENCE_NS)
+    assert (window.epoch, window.watcher, qp.armed_ns) == (0, None, 2 * PATIENCE_NS)
+    window.look(qp, 9 * PATIENCE_NS)
+    assert (window.epoch, qp.armed_ns) == (0, 2 * PATIENCE_NS)
+
+
+def test_one_watches_for_all_that_wait_also_when_it_has_had_its_own_turn():
+    window, first, second = DestinationWindow(2 * ONE, 2 * ONE), Waiter(), Waiter()
+    window.charge(2 * ONE)
+    window.wait(first, 0)
+    window.wait(second, 5)
+    assert (window.watcher, second.armed_ns) == (first, 0)
+    window.credit(ONE, 10)
+    window.charge(ONE)
+    window.wait(second, 15)
+    window.leave(first)
+    window.look(second, PATIENCE_NS)  # not its business
+    window.look(first, PATIENCE_NS)
+    assert (window.epoch, first.armed_ns) == (0, 2 * PATIENCE_NS)
+    window.look(first, 2 * PATIENCE_NS)
+    assert (window.epoch, second.turns, first.armed_ns) == (1, 1, 4 * PATIENCE_NS)
+
+
+def test_a_watcher_that_goes_for_good_leaves_its_watch_to_the_first_that_waits():
+    window, first, second, third = DestinationWindow(ONE, ONE), Waiter(), Waiter(), Waiter()
+    window.charge(ONE)
+    for qp in (first, second, third):
+        window.wait(qp, 7)
+    window.quit(second)  # not the watcher
+    assert (window.watcher, second.waiting, third.armed_ns) == (first, False, 0)
+    window.quit(first)
+    assert (window.watcher, first.waiting, third.armed_ns) == (third, False, 7 + PATIENCE_NS)
+    window.look(third, 7 + PATIENCE_NS)
+    assert (window.epoch, third.turns) == (1, 1)
+    window.quit(third)
+    assert (window.watcher, window.turn) == (None, None)
 
 
 class Path:
@@ -300,7 +336,7 @@ class Path:
         amount = self.window.limit_bytes
         self.window.depart(amount, self.now)
         if wanted:
-            self.window.wait(self.qp)
+            self.window.wait(self.qp, self.now)
         self.now += self.trip_ns
         self.window.credit(amount, self.now)
         self.window.leave(self.qp)

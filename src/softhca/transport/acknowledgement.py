@@ -352,12 +352,14 @@ class Requester(ReliableSendQueue):
         self.progressed()
 
     def expire(self, now):
-        """The transport timer, the delay of an RNR NAK, or the patience with a full window may be over."""
+        """The transport timer, the delay of an RNR NAK, or the patience with a silent peer may be over."""
         self.now = now
         self.armed_ns = 0
+        if self.qp.window is not None:
+            self.qp.window.look(self.qp, now)
         if not _TRANSMIT[self.qp.state]:
             return
-        self.impatient(now)
+        self.end_silence(now)
         if self.retry.deadline_ns and now >= self.retry.deadline_ns:
             self.overdue()
         self.rearm()

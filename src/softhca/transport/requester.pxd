@@ -4,7 +4,7 @@ from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
 from softhca.transport.same_host cimport SameHostExecutor
 from softhca.transport.sending cimport SendQueue
-from softhca.transport.window cimport DestinationWindow, Patience
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
 
@@ -12,7 +12,7 @@ from softhca.wire.psn cimport distance
 cdef class ReliableSendQueue(SendQueue):
     cdef public RetryState retry
     cdef public Flights flights
-    cdef public Patience patience
+    cdef public unsigned long long silence_ns
     cdef public unsigned long long cursor
     cdef public unsigned int cursor_packet
     cdef public unsigned int una_psn
@@ -51,6 +51,6 @@ cdef class ReliableSendQueue(SendQueue):
     cpdef object fail_head(self, int status)
     cpdef object settle(self)
     cdef int doubt(self, DestinationWindow window, bint already) except? -1
-    cdef object impatient(self, unsigned long long now)
+    cdef object end_silence(self, unsigned long long now)
     cdef object rearm(self)
     cdef object check_drained(self)

@@ -28,7 +28,12 @@ from softhca.transport.same_host import SameHostExecutor
 from softhca.transport.segmentation import UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
-from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow, Patience
+from softhca.transport.window import (
+    BURST_OVERHEAD_BYTES,
+    FULL_BURST_BYTES,
+    MOST_PATIENCE_NS,
+    DestinationWindow,
+)
 from softhca.wire.psn import distance
 
 # why nothing more may be sent
@@ -58,6 +63,7 @@ _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+_SILENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
@@ -71,7 +77,7 @@ class ReliableSendQueue(SendQueue):
         super().__init__(qp)
         self.retry = RetryState()
         self.flights = Flights()
-        self.patience = Patience()
+        self.silence_ns = 0
         self.start_psns(0)
 
     def start_psns(self, psn):
@@ -173,6 +179,7 @@ class ReliableSendQueue(SendQueue):
             return 0
         if self.flights.given_up(window.epoch):
             return self.doubt(window, doubting)
+        self.silence_ns = 0
         self.begun = burst.packets
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
         waits: cython.bint = self.must_wait(window)
@@ -196,14 +203,10 @@ class ReliableSendQueue(SendQueue):
                 self.rearm()
             self.qp.count_sent(written, burst.length - length)
         if self.blocked == _WINDOW:
-            window.wait(self.qp)
-            self.patience.begin(window, now)
-            self.rearm()
-        else:
-            self.patience.end()
-            # one that found no place behind others keeps its turn
-            if not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
-                window.leave(self.qp)
+            window.wait(self.qp, now)
+        # one that found no place behind others keeps its turn
+        elif not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
+            window.leave(self.qp)
         self.check_drained()
         return written
 
@@ -476,8 +479,7 @@ class ReliableSendQueue(SendQueue):
         """Something has changed: look again whether there is something to send."""
         if self.blocked == _WINDOW and self.qp.waiting:
             return
-        if self.blocked == _SILENCE:
-            self.patience.end()
+        self.silence_ns = 0
         self.blocked = _NOT_BLOCKED
         self.ready = True
         self.qp.environment.schedule(self.qp)
@@ -499,26 +501,21 @@ class ReliableSendQueue(SendQueue):
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""
         window.leave(self.qp)
         if not already:
-            self.patience.doubt(self.now)
+            self.silence_ns = self.now + _SILENCE_NS
             self.rearm()
         return self.block(_SILENCE)
 
-    def impatient(self, now):
-        """Enough of waiting for room, or for a sign of life, if it is time."""
-        window: DestinationWindow = self.qp.window
-        if window is None or self.patience.deadline_ns == 0 or now < self.patience.deadline_ns:
-            return
-        if self.blocked == _SILENCE:
-            self.flights.clear(window.epoch)
+    def end_silence(self, now):
+        """Enough of waiting for a sign of life, if it is time: what was in flight is forgotten."""
+        if self.blocked == _SILENCE and now >= self.silence_ns:
+            self.flights.clear(self.qp.window.epoch)
             self.unblock()
-        else:
-            self.patience.expire(window, self.qp.waiting, now)
 
     def rearm(self):
         """Have the environment call at the earlier deadline, unless it will call before anyway."""
         deadline: cython.ulonglong = self.retry.deadline_ns
-        if self.patience.deadline_ns and (deadline == 0 or self.patience.deadline_ns < deadline):
-            deadline = self.patience.deadline_ns
+        if self.silence_ns and (deadline == 0 or self.silence_ns < deadline):
+            deadline = self.silence_ns
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
             self.qp.environment.arm(self.qp, deadline)
@@ -548,8 +545,8 @@ class ReliableSendQueue(SendQueue):
     def leave_window(self):
         if self.qp.window is None:
             return
-        self.patience.end()
+        self.silence_ns = 0
         self.qp.window.give_up(self.flights.clear(self.qp.window.epoch))
-        self.qp.window.leave(self.qp)
+        self.qp.window.quit(self.qp)
         if self.blocked == _WINDOW or self.blocked == _SILENCE:
             self.unblock()

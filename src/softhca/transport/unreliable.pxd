@@ -1,6 +1,6 @@
 from softhca.transport.request cimport Request
 from softhca.transport.sending cimport SendQueue
-from softhca.transport.window cimport DestinationWindow, Patience
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 
 
@@ -12,7 +12,6 @@ cdef class UnreliableQueue(SendQueue):
     cdef public bint blocked
     cdef public bint held
     cdef public object holds
-    cdef public Patience patience
     cdef unsigned long long armed_ns
 
     cdef object aim(self, Burst burst, object route, DestinationWindow window)
@@ -21,6 +20,7 @@ cdef class UnreliableQueue(SendQueue):
     cdef object release(self, unsigned long long now)
     cdef object give_back(self)
     cdef object leave(self)
+    cdef object quit(self)
     cdef object forget(self)
     cdef object wait_memory(self)
     cdef object unreadable(self, int result)

@@ -15,7 +15,7 @@ from softhca.transport.request import LOCAL, Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
-from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow, Patience
+from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
 
 # How long a burst counts as in flight.  A receiver that runs has it out of its socket by then; and a window
 # of three bursts every 100 us is 1.9 GB/s, more than a link carries here, so that it costs no throughput.
@@ -51,7 +51,6 @@ class UnreliableQueue(SendQueue):
         self.blocked = False
         self.held = False
         self.holds = deque()
-        self.patience = Patience()
         self.armed_ns = 0
 
     def begin(self, psn):
@@ -115,9 +114,7 @@ class UnreliableQueue(SendQueue):
             self.hold(burst)
             self.qp.count_sent(burst.packets, burst.length)
         elif self.blocked:
-            self.window.wait(self.qp)
-            self.patience.begin(self.window, now)
-            self.rearm()
+            self.window.wait(self.qp, now)
         else:
             self.leave()
         if self.qp.draining and self.head == self.tail:
@@ -128,7 +125,7 @@ class UnreliableQueue(SendQueue):
         """The burst that begins goes along ``route`` and weighs what ``window`` has room for."""
         room: cython.ulonglong
         if self.window is not window:
-            self.leave()
+            self.quit()
             self.window = window
         room = self.window.near_room(self.qp)
         self.writer.aim(route)
@@ -145,11 +142,8 @@ class UnreliableQueue(SendQueue):
         self.rearm()
 
     def rearm(self):
-        """Have the environment call when the oldest burst's time, or the patience with a full window, is
-        over, unless it will call before anyway."""
-        deadline: cython.ulonglong = self.patience.deadline_ns
-        if self.holds and (deadline == 0 or self.holds[0][0] < deadline):
-            deadline = self.holds[0][0]
+        """Have the environment call when the oldest burst's time is over, unless it will before anyway."""
+        deadline: cython.ulonglong = self.holds[0][0] if self.holds else 0
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
             self.qp.environment.arm(self.qp, deadline)
@@ -170,18 +164,22 @@ class UnreliableQueue(SendQueue):
         self.armed_ns = 0
         self.release(now)
         if self.window is not None:
-            self.patience.expire(self.window, self.qp.waiting, now)
+            self.window.look(self.qp, now)
         self.rearm()
 
     def leave(self):
         """No room is waited for any more."""
-        self.patience.end()
         if self.window is not None:
             self.window.leave(self.qp)
 
+    def quit(self):
+        """What goes next may go elsewhere."""
+        if self.window is not None:
+            self.window.quit(self.qp)
+
     def leave_window(self):
         # what is held knows its own window
-        self.leave()
+        self.quit()
         if self.blocked:
             self.blocked = False
             self.qp.environment.schedule(self.qp)
@@ -191,7 +189,7 @@ class UnreliableQueue(SendQueue):
         self.request = None
         self.blocked = False
         self.held = False
-        self.leave()
+        self.quit()
         while self.holds:
             self.give_back()
 

@@ -30,6 +30,9 @@ cdef class DestinationWindow:
     cdef public unsigned long long losses
     cdef public object waiters
     cdef public object turn
+    cdef public object watcher
+    cdef public unsigned long long watch_ns
+    cdef unsigned long long watch_answers
 
     cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
     cpdef unsigned long long near_room(self, object queue_pair)
@@ -42,15 +45,9 @@ cdef class DestinationWindow:
     cpdef object give_up(self, unsigned long long cost_bytes)
     cpdef object forgive(self)
     cpdef object lost(self)
-    cpdef object wait(self, object queue_pair)
+    cpdef object wait(self, object queue_pair, unsigned long long now)
+    cdef object watch(self, object queue_pair, unsigned long long now)
+    cpdef object look(self, object queue_pair, unsigned long long now)
     cpdef object pass_on(self)
     cpdef object leave(self, object queue_pair)
-
-cdef class Patience:
-    cdef public unsigned long long deadline_ns
-    cdef unsigned long long answers
-
-    cpdef object begin(self, DestinationWindow window, unsigned long long now)
-    cpdef object doubt(self, unsigned long long now)
-    cpdef object end(self)
-    cpdef object expire(self, DestinationWindow window, bint waiting, unsigned long long now)
+    cpdef object quit(self, object queue_pair)

@@ -26,12 +26,13 @@ Theory of operation
   when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
 * *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
-  until its own time-out, which may be hours away.  So who waits for room looks after ``patience_ns`` whether
-  anything has come back since; if not, what is in flight counts as gone (`forgive`) and the next burst
-  finds out.  If that is answered, the limit grows with every byte confirmed to what it was
-  (``borne_bytes``).  Each time that it was in vain the wait doubles, so that a receiver that only sleeps is
-  not flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A reliable queue
-  pair whose charges were given up sends nothing until it is answered, its timer runs out, or
+  until its own time-out, which may be hours away.  So while some wait for room one queue pair, the
+  ``watcher``, looks every ``patience_ns`` whether anything has come back; if not, what is in flight counts as
+  gone (`forgive`) and the next burst finds out.  One timer serves all that wait: ten thousand of their own
+  would go off several times in one wait.  If the burst is answered, the limit grows with every byte confirmed
+  to what it was (``borne_bytes``).  Each time that it was in vain the wait doubles, so that a receiver that
+  only sleeps is not flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A
+  reliable queue pair whose charges were given up sends nothing until it is answered, its timer runs out, or
   ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst by burst.
 """
 
@@ -100,6 +101,9 @@ class DestinationWindow:
         self.losses = 0
         self.waiters = deque()
         self.turn = None
+        self.watcher = None
+        self.watch_ns = 0
+        self.watch_answers = 0
 
     def cost(self, length_bytes, packets):
         """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
@@ -205,9 +209,9 @@ class DestinationWindow:
         self.careful_bytes = max(self.limit_bytes, self.maximum_bytes)
         self.borne_bytes = 0
 
-    def wait(self, queue_pair):
+    def wait(self, queue_pair, now):
         """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
-        place."""
+        place.  It calls `look` whenever it expires, for it may be the watcher."""
         self.wanted = True
         if self.turn is queue_pair:
             self.turn = None
@@ -216,6 +220,29 @@ class DestinationWindow:
         elif not queue_pair.waiting:
             self.waiters.append(queue_pair)
             queue_pair.waiting = True
+        if self.watcher is None:
+            self.watch(queue_pair, now)
+
+    def watch(self, queue_pair, now):
+        """``queue_pair`` looks when ``patience_ns`` are over."""
+        self.watcher = queue_pair
+        self.watch_ns = now + self.patience_ns
+        self.watch_answers = self.answers
+        queue_pair.environment.arm(queue_pair, self.watch_ns)
+
+    def look(self, queue_pair, now):
+        """Time has passed for ``queue_pair``: if it watches and it is time, give up what is in flight if
+        nothing has come back, and watch on while anybody waits."""
+        if self.watcher is not queue_pair:
+            return
+        if now < self.watch_ns:
+            queue_pair.environment.arm(queue_pair, self.watch_ns)
+        elif not self.waiters:
+            self.watcher = None
+        else:
+            if self.answers == self.watch_answers:
+                self.forgive()
+            self.watch(queue_pair, now)
 
     def pass_on(self):
         """Give the turn to the first waiter if nobody holds it and there is at least half a burst of room."""
@@ -237,6 +264,15 @@ class DestinationWindow:
             self.turn = None
         if self.waiters:
             self.pass_on()
+
+    def quit(self, queue_pair):
+        """``queue_pair`` has no business with this window any more: leave it, and let another one watch."""
+        self.leave(queue_pair)
+        if self.watcher is queue_pair:
+            self.watcher = None
+            if self.waiters:
+                self.watcher = self.waiters[0]
+                self.watcher.environment.arm(self.watcher, self.watch_ns)
 
 
 class RoundTrips:
@@ -287,40 +323,3 @@ class RoundTrips:
         if self.former_ns and self.former_ns < self.least_ns:
             return self.former_ns
         return self.least_ns
-
-
-class Patience:
-    """How long one queue pair waits for room before it doubts that what is in flight is still on its way.
-
-    ``deadline_ns`` is 0 while it does not wait.
-    """
-
-    def __init__(self):
-        self.deadline_ns = 0
-        self.answers = 0
-
-    def begin(self, window, now):
-        """``window`` has no room; free while it waits already."""
-        if self.deadline_ns == 0:
-            self.deadline_ns = now + window.patience_ns
-            self.answers = window.answers
-
-    def doubt(self, now):
-        """The peer seems to be gone: try it again after the longest time."""
-        self.deadline_ns = now + _MOST_PATIENCE_NS
-
-    def end(self):
-        """There was room, or none is wanted any more."""
-        self.deadline_ns = 0
-
-    def expire(self, window, waiting, now):
-        """The time may be over: give up what is in flight if nothing has come back since, and wait on while
-        ``waiting``."""
-        if self.deadline_ns == 0 or now < self.deadline_ns:
-            return
-        self.deadline_ns = 0
-        if not waiting:
-            return
-        if window.answers == self.answers:
-            window.forgive()
-        self.begin(window, now)
