@@ -7,7 +7,7 @@ import pytest
 
 from softhca.driver.cq import Completion
 from softhca.driver.errors import DriverError
-from softhca.driver.polling import CompletionPoller
+from softhca.driver.polling import MANY, CompletionPoller
 from softhca.driver.posting import ReceivePoster, SendPoster, swapped
 from softhca.driver.standing import Standing
 from softhca.machine.primitives import address_of, store64
@@ -198,6 +198,20 @@ def test_the_engine_is_driven_once_when_there_is_nothing():
     polled.on_progress = lambda: [polled.post(number) for number in (1, 2, 3)]
     assert [each.wr_id for each in polled.poller.poll(2)] == [1, 2]
     assert [each.wr_id for each in polled.poller.poll(2)] == [3]
+    assert polled.progressed == 2
+
+
+def test_the_engine_is_driven_although_there_always_are_completions():
+    polled, turns = Polled(8), MANY // 8
+    for turn in range(1, 2 * turns):
+        for number in range(8):
+            polled.post(number)
+        assert len(polled.poller.poll(8)) == 8
+        assert polled.progressed == turn // turns
+    assert polled.poller.poll(1) == []  # begins to count anew
+    for number in range(8):
+        polled.post(number)
+    assert len(polled.poller.poll(8)) == 8
     assert polled.progressed == 2
 
 

@@ -17,7 +17,7 @@ from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
-from softhca.runtime.loop import NEVER, EngineLoop
+from softhca.runtime.loop import KICK_NS, NEVER, EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.turn_lock import TurnLock
 
@@ -292,6 +292,33 @@ def test_a_kick_takes_doorbells_and_sends_at_once(bench):
     assert bench.wire.sent == [7]
 
 
+def test_a_kick_long_after_the_last_round_gives_one_as_well_and_counts_as_a_look(bench):
+    moments = [1_000_000]
+    loop = EngineLoop(bench.engine, bench.wire, bench.progress.wake, clock=lambda: moments[0])
+    bench.wire.put(b"one")
+    loop.kick()
+    assert (bench.engine.received, loop.polls, loop.rounds) == ([b"one"], 1, 1)
+    bench.wire.put(b"two")
+    moments[0] += KICK_NS - 1
+    loop.kick()
+    assert (bench.engine.received, loop.polls, loop.rounds) == ([b"one"], 1, 1)
+    moments[0] += 1
+    loop.kick()
+    assert (bench.engine.received, loop.polls, loop.rounds) == ([b"one", b"two"], 2, 2)
+    bench.wire.put(b"three")
+    loop.poll()
+    loop.kick()
+    assert (bench.engine.received, loop.polls, loop.rounds) == ([b"one", b"two", b"three"], 3, 3)
+
+
+def test_what_a_kick_has_posted_is_sent_before_it_looks_for_arrivals(bench):
+    order = Order(bench, length=100, stride=100)
+    bench.wire.put(b"one")
+    bench.engine.outgoing.append(7)
+    bench.loop.kick()
+    assert order.noted[:2] == ["sent", "received"]
+
+
 def test_a_dead_loop_gives_no_rounds(bench):
     bench.wire.put(b"x")
     bench.loop.dead = True
@@ -334,7 +361,7 @@ def test_a_deadline_that_a_kick_leaves_behind_wakes_a_sleeper(bench):
 def test_a_deadline_that_the_sleeper_keeps_anyway_wakes_nobody(bench):
     woken = []
     bench.loop.wake = lambda: woken.append(True)
-    bench.engine.deadline_ns = 10_000_000_000
+    bench.engine.deadline_ns = now_ns() + 10_000_000_000
     bench.loop.look_ns = bench.engine.deadline_ns
     bench.loop.kick()
     assert woken == []

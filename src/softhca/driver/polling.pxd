@@ -12,6 +12,7 @@ cdef class CompletionPoller:
     cdef public Standing session
     cdef public object progress
     cdef public object failed
+    cdef unsigned int taken
     cdef cython.pymutex _mutex
 
     cpdef object acquire(self)

@@ -10,6 +10,10 @@ from softhca.queues.completion import CompletionReader
 from softhca.queues.cqe import WC_WITH_IMM
 
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
+MANY = 64
+"""After so many completions that were there already a poll drives the engine as well."""
+
+_MANY = cython.declare(cython.uint, MANY)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
@@ -26,6 +30,7 @@ class CompletionPoller:
         self.session = session
         self.progress = progress
         self.failed = failed
+        self.taken = 0
         if not cython.compiled:
             self._mutex = cython.pymutex()
 
@@ -39,15 +44,19 @@ class CompletionPoller:
 
     def poll(self, limit, kind=Completion, network_order=False):
         """Up to ``limit`` completions, oldest first, as objects of ``kind``, a `Completion`; drives the
-        engine once when there are none.  ``network_order``: their immediates are in that byte order.
+        engine once when there are none, or after ``MANY`` that were there.  ``network_order``: their
+        immediates are in that byte order.
 
         DriverError EIO when the adapter is gone or wrote what cannot be.
         """
         if self.session.dead:
             self.session.check()
         found: list = self._take(limit, kind, network_order)
-        if not found:
+        self.taken += len(found)
+        if not found or self.taken >= _MANY:
+            self.taken = 0
             self.progress()
+        if not found:
             found = self._take(limit, kind, network_order)
         return found
 

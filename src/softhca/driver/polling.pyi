@@ -6,6 +6,8 @@ from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
 from softhca.queues.ring import RingLayout
 
+MANY: int
+
 _Kind = TypeVar("_Kind", bound=Completion)
 
 class CompletionPoller:

@@ -30,6 +30,7 @@ cdef class EngineLoop:
     cdef public unsigned int missed
     cdef public unsigned long long polls
     cdef public unsigned long long rounds
+    cdef public unsigned long long round_ns
     cdef public unsigned long long notices
     cdef public unsigned long long told
     cdef public unsigned long long look_ns

@@ -3,9 +3,10 @@
 Theory of operation.  The engine never calls out for packets; somebody gives it turns.  A *round* is one
 bounded turn: take what has arrived, let time-outs expire, transmit what is due.  Rounds are given by
 whoever is there first, under one lock: an application thread that polls (inline, :meth:`EngineLoop.poll`),
-one that rings a doorbell or runs a command (:meth:`EngineLoop.kick`), one that blocks for an event, or the
-background thread.  Who polls and finds the lock taken goes on at once: somebody else does the work.  Nobody
-waits inside a round, and the system calls of a burst keep the interpreter lock, so a round is short.
+one that rings a doorbell or runs a command (:meth:`EngineLoop.kick`, which gives a whole one only where the
+last is long ago), one that blocks for an event, or the background thread.  Who polls and finds the lock
+taken goes on at once: somebody else does the work.  Nobody waits inside a round, and the system calls of a
+burst keep the interpreter lock, so a round is short.
 
 Two words make sure that nothing is slept through.  ``look_ns`` is the moment at which the one that sleeps
 in charge of this adapter will look again by itself: a round that leaves an earlier deadline behind wakes
@@ -55,6 +56,10 @@ TELL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 LOOK_NS = cython.declare(cython.ulonglong, 100_000)
 """How often an engine that is driven looks at its neighbours on this host."""
 
+KICK_NS = 20_000
+"""Who rings a doorbell so long after the last round gives one as well: a consumer that always has completions
+to take polls in vain so rarely that it hardly drives the engine otherwise."""
+
 LONE_BYTES = cython.declare(cython.uint, 1024)
 """A single packet up to this length, or one with an acknowledgement behind it, is answered after a pause
 before another is looked for: that look would cost half as much as the answer, and who waits for the answer
@@ -70,6 +75,7 @@ LONG_BYTES = cython.declare(cython.uint, 16_384)
 """A run of packets from this length on is answered before the next one is taken, so that its sender, whose
 window is a few of them, goes on meanwhile."""
 
+_KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _PROMPT = cython.declare(cython.uint, PROMPT)
 _PROMPT_NS = cython.declare(cython.ulonglong, PROMPT_NS)
 _LEFT_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -112,6 +118,7 @@ class EngineLoop:
         self.missed = 0
         self.polls = 0
         self.rounds = 0
+        self.round_ns = 0
         self.notices = 0
         self.told = 0
         self.look_ns = NEVER
@@ -147,6 +154,7 @@ class EngineLoop:
         lone: cython.bint = False
         _turn: cython.int
         self.rounds += 1
+        self.round_ns = now
         if self.lone is not None:
             self.answer(now)
         if self.neighbours is not None and self.receive_near(now):
@@ -290,7 +298,8 @@ class EngineLoop:
         return True
 
     def kick(self):
-        """The host rang doorbells or wrote commands: take them and transmit, now."""
+        """The host rang doorbells or wrote commands: take them and transmit, now; then give a round, if the
+        last one is long ago."""
         self.lock.acquire()
         try:
             if not self.dead:
@@ -301,7 +310,11 @@ class EngineLoop:
                 if self.lone is not None:
                     self.posted(now)
                 self.transmit(now)
-                self.settle()
+                if now - self.round_ns >= _KICK_NS:
+                    self.polls += 1
+                    self.progress(now)
+                if not self.dead:
+                    self.settle()
         except Exception as error:
             self.fail(error)
         finally:
