@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,7 +84,8 @@ class BandwidthClient:
 
     A round looks only at queue pairs that have something to post, and those with the same target share a
     chain: what a round costs does not depend on how many queue pairs there are.  ``samples_ns`` are the times
-    from the posting of a chain to its completion.
+    from the posting of a chain to its completion; when the chains under way were posted stands in one array,
+    so many ``places`` for each queue pair, of which ``oldest`` is the first.
     """
 
     def __init__(self, endpoint: Endpoint, plan: Plan, keys: list[Keys]) -> None:
@@ -94,7 +96,10 @@ class BandwidthClient:
         self.outstanding = [0] * plan.queue_pairs
         self.under_way = 0
         self.left = [plan.iterations] * plan.queue_pairs
-        self.posted_ns: list[deque[int]] = [deque() for _ in range(plan.queue_pairs)]
+        self.places = max(1, self.depth // self.batch)
+        self.oldest = [0] * plan.queue_pairs
+        self.posted_ns = array("q", bytes(8 * self.places * plan.queue_pairs))
+        self.posts = [link.qp.post_send for link in endpoint.links]
         shared: dict[tuple[int, int, int], Chain] = {}
         self.chains = []
         for index, target in enumerate(keys):
@@ -180,7 +185,9 @@ class BandwidthClient:
             self.outstanding[index] -= count
             self.under_way -= count
             measured.operations += count
-            measured.samples_ns.append(now_ns - self.posted_ns[index].popleft())
+            oldest = self.oldest[index]
+            measured.samples_ns.append(now_ns - self.posted_ns[index * self.places + oldest])
+            self.oldest[index] = (oldest + 1) % self.places
             if not self.has_turn[index] and (forever or self.left[index]):
                 self.has_turn[index] = True
                 self.turns.append(index)
@@ -197,9 +204,11 @@ class BandwidthClient:
         """One chain of ``count`` work requests."""
         chain = self.chains[index] if count == self.batch else self._chain(index, count)
         chain.last.wr_id = index << _COUNT_BITS | count
-        self.posted_ns[index].append(time.perf_counter_ns())
-        self.endpoint.links[index].qp.post_send(chain.first)
-        self.outstanding[index] += count
+        outstanding = self.outstanding[index]
+        place = (self.oldest[index] + outstanding // self.batch) % self.places
+        self.posted_ns[index * self.places + place] = time.perf_counter_ns()
+        self.posts[index](chain.first)
+        self.outstanding[index] = outstanding + count
         self.under_way += count
 
 
