@@ -137,4 +137,6 @@ def test_many_rearmings_leave_nothing_behind(queue_pairs):
         for queue_pair in queue_pairs:
             timers.arm(queue_pair, now + generator.randrange(1, 10**10))
         timers.expire(now)
-    assert sum(len(slot) for slot in timers.slots) == len(timers.places) <= len(queue_pairs)
+    armed = [queue_pair for queue_pair in queue_pairs if queue_pair.armed_ns]
+    assert timers.count() == len(armed)
+    assert all(timers.slots[each.armed_place][each.number] is each for each in armed)

@@ -244,7 +244,7 @@ class Side:
         assert not left, left
         assert not len(self.adapter.regions)
         assert not self.adapter.queue_pairs
-        assert not self.adapter.timers.places
+        assert not self.adapter.timers.count()
 
     # what the application does
 
@@ -414,7 +414,7 @@ class Side:
         port = self.adapter.port
         assert len(port.sources) <= MAX_SOURCES
         assert len(port.windows) <= 4 + len(NAMES)
-        assert len(self.adapter.timers.places) <= len(NAMES)
+        assert self.adapter.timers.count() <= len(NAMES)
         assert self.adapter.scheduler.length == 0
 
     def _counted(self) -> tuple[int, int, int]:

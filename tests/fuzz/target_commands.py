@@ -88,7 +88,7 @@ class Place:
         assert not len(self.adapter.regions)
         assert not self.adapter.queue_pairs
         assert not self.adapter.handles
-        assert not self.adapter.timers.places
+        assert not self.adapter.timers.count()
         assert not self.adapter.hosts
         for window in self.adapter.port.windows.values():
             assert window.in_flight_bytes == 0

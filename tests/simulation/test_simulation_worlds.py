@@ -22,7 +22,7 @@ GOLDEN = {
     "rc-chaos": "f24416251c5891f06cd54d3f96b50c73",
     "uc-chaos": "28e4e6c1bc42518f95dda118e759fb43",
     "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
-    "rc-crash": "e8090ae02d757b58af28e4ae6c1f3d04",
+    "rc-crash": "77520b98ff0b9be63add8b45706e8b0e",
     "ud-chaos": "48449288c2f634b76bc511e70c67d327",
     "swap-under-load": "c1e6ebc9076ab645e21c5174ed7a093f",
     "migrate-under-load": "ae33513c10f08fdc0d9ff7c4abc1cac7",

@@ -228,6 +228,18 @@ def test_flights_beyond_the_most_that_are_kept_are_answered_for_with_the_newest(
     assert flights.count == 0
 
 
+def test_flights_that_are_joined_are_answered_for_together():
+    flights = Flights()
+    flights.push(5, 10, 0, True)  # there is nothing to join
+    flights.push(7, 20, 0, True)
+    flights.push(9, 30, 0)
+    assert flights.count == 2
+    assert flights.settle(7, 0) == 0
+    assert flights.settle(8, 0) == 30
+    flights.push(11, 40, 1, True)  # another epoch: what it would join is given up
+    assert (flights.count, flights.clear(1)) == (1, 40)
+
+
 def test_cleared_flights_give_everything_back_once():
     flights = Flights()
     flights.push(5, 10, 0)

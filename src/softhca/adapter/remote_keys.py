@@ -185,7 +185,7 @@ def outstanding(queue_pair: QueuePair) -> list[int | None]:
 
     Unreliable ones have one slot; datagrams none.
     """
-    queue_pair.wake()
+    queue_pair.wake(False)
     responder = queue_pair.responder
     if not isinstance(responder, MessageReceiver):
         return []

@@ -7,7 +7,6 @@ cdef class Timers:
     cdef public unsigned long long position
     cdef public list slots
     cdef public list occupied
-    cdef public dict places
     cdef public unsigned long long next_ns
     cdef int first_place
 

@@ -51,14 +51,14 @@ def lowest_bit(word):
 class Timers:
     """The deadlines of one adapter's queue pairs, from the moment ``now`` on.
 
-    A queue pair's ``armed_ns`` is the tick at which it will be called (0: none); only this class writes it.
+    A queue pair's ``armed_ns`` is the tick at which it will be called (0: none) and ``armed_place`` its slot;
+    only this class writes them.
     """
 
     def __init__(self, now=0):
         self.position = now >> TICK_SHIFT
         self.slots = [{} for _ in range(64 * LEVELS)]
         self.occupied = [0] * LEVELS
-        self.places = {}
         self.next_ns = _NEVER
 
     def arm(self, queue_pair, deadline_ns):
@@ -74,13 +74,14 @@ class Timers:
         if queue_pair.armed_ns == 0:
             return
         queue_pair.armed_ns = 0
-        place: cython.int = self.places.pop(queue_pair.number, -1)
-        if place < 0:
-            return
-        slot: dict = self.slots[place]
+        slot: dict = self.slots[queue_pair.armed_place]
         slot.pop(queue_pair.number, None)
         if not slot:
-            self._vacate(place)
+            self._vacate(queue_pair.armed_place)
+
+    def count(self):
+        """How many queue pairs are armed."""
+        return sum(map(len, self.slots))
 
     def _vacate(self, place):
         word: cython.ulonglong = self.occupied[place >> LEVEL_BITS]
@@ -105,7 +106,7 @@ class Timers:
         place: cython.int = (level << LEVEL_BITS) | index
         slot: dict = self.slots[place]
         slot[queue_pair.number] = queue_pair
-        self.places[queue_pair.number] = place
+        queue_pair.armed_place = place
         word: cython.ulonglong = self.occupied[level]
         bit: cython.ulonglong = 1
         self.occupied[level] = word | (bit << index)
@@ -154,10 +155,9 @@ class Timers:
         """What a slot held, whose start is the wheel's position: due now, or into a lower level."""
         queue_pair: QueuePair
         tick: cython.ulonglong
-        for number, queue_pair in slot.items():
+        for queue_pair in slot.values():
             tick = queue_pair.armed_ns >> TICK_SHIFT
             if tick <= self.position:
-                del self.places[number]
                 queue_pair.armed_ns = 0
                 due.append(queue_pair)
             else:

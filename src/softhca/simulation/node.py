@@ -188,7 +188,7 @@ class Node:
         counts = {kind.name: engine.resources.count(kind) for kind in Kind}
         counts["queue pairs known by number"] = len(engine.queue_pairs)
         counts["address handles known"] = len(engine.handles)
-        counts["timers"] = len(engine.timers.places)
+        counts["timers"] = engine.timers.count()
         counts["queue pairs that wait for memory"] = len(engine.held)
         counts["translations"] = self._free_entries - engine.regions.tpt.free_entries
         windows = engine.port.windows.values()

@@ -59,6 +59,7 @@ cdef class QueuePair:
     # scheduling (the adapter's), and the window's
     cdef public bint scheduled
     cdef public unsigned long long armed_ns
+    cdef public int armed_place
     cdef public bint waiting
     cdef bint replied_last
     cdef bint overtaken
@@ -66,11 +67,10 @@ cdef class QueuePair:
     # halves
     cdef public Half requester
     cdef public Half responder
-    cdef bint asleep
     cdef public TransportCounters counters
     cdef public object executor
 
-    cpdef object wake(self)
+    cpdef object wake(self, bint sends)
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)

@@ -89,7 +89,7 @@ class QueuePair:
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
-    ``armed_ns`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    ``armed_ns``, ``armed_place`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
     ``prompt`` is the runtime's: how often in a row the consumer has answered a message at once.
     ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
     """
@@ -134,9 +134,9 @@ class QueuePair:
         self.counters = TransportCounters()
         self.scheduled = False
         self.armed_ns = 0
+        self.armed_place = 0
         self.executor = None
         self._defaults()
-        self.asleep = True
         self.requester, self.responder = DormantHalf(self, True), DormantHalf(self, False)
 
     def _defaults(self):
@@ -159,19 +159,23 @@ class QueuePair:
         self.overtaken = False
         self.prompt = 0
 
-    def wake(self):
-        """Have the halves of the service, with the attributes as they are, if only their place is held so
-        far."""
-        if not self.asleep:
+    def wake(self, sends):
+        """Have the send side of the service, or the receive side, with the attributes as they are, if only
+        its place is held so far."""
+        half = self.requester if sends else self.responder
+        if not isinstance(half, DormantHalf):
             return
-        self.asleep = False
-        self.requester, self.responder = services.make_halves(self)
-        self.requester.begin(self.sq_psn)
-        self.responder.begin(self.rq_psn)
-        if self.state in (RTR, RTS, SQD):
-            self.responder.start(0)
-        if self.state in (RTS, SQD):
-            self.requester.start(0)
+        half = services.make_half(self, sends)
+        if sends:
+            self.requester = half
+            half.begin(self.sq_psn)
+            starts = self.state in (RTS, SQD)
+        else:
+            self.responder = half
+            half.begin(self.rq_psn)
+            starts = self.state in (RTR, RTS, SQD)
+        if starts:
+            half.start(0)
 
     # commands
 
@@ -303,6 +307,7 @@ class QueuePair:
     def doorbell(self, now):
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
+        self.environment.rung = self.number
         if _FLUSH_SEND[self.state]:
             self.flush()
         else:

@@ -1,8 +1,8 @@
 """The halves of a queue pair that has carried nothing yet.
 
-A connected queue pair that only waits is most of what a large server has.  What its service needs to send and
+A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
-`QueuePair.wake` puts the real halves in place of these and tells them the attributes that were set meanwhile.
+`QueuePair.wake` puts the real half in place of this one and tells it the attributes that were set meanwhile.
 """
 
 from softhca.transport.halves import Half
@@ -25,7 +25,7 @@ class DormantHalf(Half):
         # Nothing of this object may be touched behind the call: the queue pair has let it go.
         qp = self.qp
         sends = self.sends
-        qp.wake()
+        qp.wake(sends)
         return qp.requester if sends else qp.responder
 
     def __getattr__(self, name):

@@ -27,6 +27,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef public bint rewound
     cdef unsigned int slice_packets
     cdef unsigned int begun
+    cdef bint pushed
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 
@@ -44,7 +45,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef bint must_wait(self, DestinationWindow window) except -1
     cdef int block(self, int reason) except? -1
     cdef int wait_memory(self) except? -1
-    cdef object sent(self, unsigned int packets, unsigned long long cost_bytes)
+    cdef object sent(self, unsigned long long cost_bytes, bint joined)
     cdef bint must_ask(self, Request request, DestinationWindow window) except? -1
     cpdef object rewind(self, bint lost)
     cpdef object unblock(self)

@@ -98,6 +98,7 @@ class ReliableSendQueue(SendQueue):
         self.armed_ns = 0
         self.slice_packets = 1
         self.begun = 0
+        self.pushed = False
 
     def begin(self, psn):
         self.start_psns(psn)
@@ -181,6 +182,7 @@ class ReliableSendQueue(SendQueue):
             return self.doubt(window, doubting)
         self.silence_ns = 0
         self.begun = burst.packets
+        self.pushed = False
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
         waits: cython.bint = self.must_wait(window)
         if waits:
@@ -362,12 +364,13 @@ class ReliableSendQueue(SendQueue):
         else:
             self.unrequested_bytes += self.writer.burst.length - before
         self.sent(
-            written,
             self.writer.burst.length
             - before
             + written * window.packet_overhead_bytes
             + (_BURST_OVERHEAD if first else 0),
+            self.pushed,
         )
+        self.pushed = True
         if self.writer.held:
             return self.wait_memory()
         if self.cursor_packet < request.packets and not probing:
@@ -426,7 +429,8 @@ class ReliableSendQueue(SendQueue):
         self.cursor_packet = end
         self.asked_psn = (request.first_psn + end) & 0xFFFFFF
         self.rd_outstanding += 1
-        self.sent(end - index, cost)
+        self.sent(cost, False)
+        self.pushed = False
         return 1
 
     def step_atomic(self, request, window):
@@ -444,15 +448,18 @@ class ReliableSendQueue(SendQueue):
         self.cursor_packet = 1
         self.asked_psn = (request.first_psn + 1) & 0xFFFFFF
         self.rd_outstanding += 1
-        self.sent(1, _ACK_COST + _BURST_OVERHEAD)
+        self.sent(_ACK_COST + _BURST_OVERHEAD, False)
+        self.pushed = False
         return 1
 
-    def sent(self, packets, cost_bytes):
-        """``packets`` PSNs up to the cursor have gone out: charge them and note when they are answered
-        for."""
+    def sent(self, cost_bytes, joined):
+        """Packets up to the cursor have gone out: charge them and note when they are answered for.
+
+        ``joined``: together with those noted before, for one acknowledgement of the burst answers for all.
+        """
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
         self.qp.window.depart(cost_bytes, self.now)
-        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch)
+        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch, joined)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
 

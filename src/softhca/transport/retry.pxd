@@ -1,5 +1,3 @@
-cimport cython
-
 from softhca.wire.psn cimport distance
 
 cdef class RetryState:
@@ -22,16 +20,13 @@ cdef class RetryState:
     cpdef object wait_memory(self)
 
 cdef class Flights:
-    cdef unsigned int[::1] last_psn
-    cdef unsigned long long[::1] cost
+    cdef unsigned long long entries[64]
     cdef unsigned int head
     cdef public unsigned int count
     cdef unsigned int epoch
 
-    @cython.locals(place=cython.uint)
-    cpdef object push(self, unsigned int last_psn, unsigned long long cost_bytes, unsigned int epoch)
-    @cython.locals(settled=cython.ulonglong)
+    cpdef object push(self, unsigned int last_psn, unsigned long long cost_bytes, unsigned int epoch, bint joined=*)
+    cdef unsigned long long pop(self) noexcept
     cpdef unsigned long long settle(self, unsigned int una_psn, unsigned int epoch)
-    @cython.locals(settled=cython.ulonglong)
     cpdef unsigned long long clear(self, unsigned int epoch)
     cpdef bint given_up(self, unsigned int epoch)

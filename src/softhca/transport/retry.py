@@ -10,6 +10,8 @@
 
 from array import array
 
+import cython
+
 from softhca.wire.psn import distance
 
 TIMER_UNIT_NS = 4_096
@@ -24,6 +26,11 @@ _RNR_TIMER_US = (
 )  # fmt: skip
 RNR_TIMER_NS: tuple[int, ...] = tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)
 FLIGHTS = 64
+
+_FLIGHTS = cython.declare(cython.uint, FLIGHTS)
+_LAST_FLIGHT = cython.declare(cython.uint, FLIGHTS - 1)
+_COST_BITS = cython.declare(cython.int, 40)
+_COST = cython.declare(cython.ulonglong, (1 << 40) - 1)
 
 
 def interval_ns(timeout):
@@ -104,47 +111,52 @@ class Flights:
 
     Bounded: when all places are taken the newest entry is widened, so credit then comes a little later.
     What was charged in another ``epoch`` of the window than the one asked for is not to be given back.
+    An entry is one word: ``last_psn`` in the upper 24 bits, the cost below.
     """
 
     def __init__(self):
-        self.last_psn = array("I", [0]) * FLIGHTS
-        self.cost = array("Q", [0]) * FLIGHTS
+        if not cython.compiled:
+            self.entries = array("Q", bytes(8 * FLIGHTS))
         self.head = 0
         self.count = 0
         self.epoch = 0
 
-    def push(self, last_psn, cost_bytes, epoch):
-        """``cost_bytes`` are in flight until ``last_psn`` is acknowledged."""
+    def push(self, last_psn, cost_bytes, epoch, joined=False):
+        """``cost_bytes`` are in flight until ``last_psn`` is acknowledged; ``joined``: together with what was
+        pushed last, one entry for both."""
+        place: cython.uint
         if epoch != self.epoch:
             self.count = 0
             self.epoch = epoch
-        place = (self.head + self.count) & 63
-        if self.count == 64:
-            place = (place + 63) & 63
-            self.cost[place] += cost_bytes
+        if self.count and (joined or self.count == _FLIGHTS):
+            place = (self.head + self.count - 1) & _LAST_FLIGHT
+            cost_bytes += self.entries[place] & _COST
         else:
-            self.cost[place] = cost_bytes
+            place = (self.head + self.count) & _LAST_FLIGHT
             self.count += 1
-        self.last_psn[place] = last_psn
+        self.entries[place] = cython.cast(cython.ulonglong, last_psn) << _COST_BITS | cost_bytes
+
+    def pop(self):
+        """The oldest entry is over: its cost."""
+        cost: cython.ulonglong = self.entries[self.head] & _COST
+        self.head = (self.head + 1) & _LAST_FLIGHT
+        self.count -= 1
+        return cost
 
     def settle(self, una_psn, epoch):
         """Bytes to credit now that everything before ``una_psn`` is acknowledged."""
-        settled = 0
+        settled: cython.ulonglong = 0
         if epoch != self.epoch:
             self.count = 0
-        while self.count and distance(self.last_psn[self.head], una_psn) > 0:
-            settled += self.cost[self.head]
-            self.head = (self.head + 1) & 63
-            self.count -= 1
+        while self.count and distance(self.entries[self.head] >> _COST_BITS, una_psn) > 0:
+            settled += self.pop()
         return settled
 
     def clear(self, epoch):
         """Bytes to credit because all of it is given up."""
-        settled = 0
+        settled: cython.ulonglong = 0
         while self.count:
-            settled += self.cost[self.head]
-            self.head = (self.head + 1) & 63
-            self.count -= 1
+            settled += self.pop()
         return settled if epoch == self.epoch else 0
 
     def given_up(self, epoch):

@@ -89,8 +89,8 @@ def operation_mask(service: int) -> int:
     return sum(1 << opcode for opcode in SERVICES[service].operations)
 
 
-def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
-    """The send side and the receive side that carry out the queue pair's service."""
+def make_half(queue_pair: QueuePair, sends: bool) -> Half:
+    """The send side, or the receive side, that carries out the queue pair's service."""
     from softhca.transport.acknowledgement import Requester
     from softhca.transport.datagram import DatagramReceiver, DatagramSender
     from softhca.transport.raw import RawReceiver, RawSender
@@ -99,9 +99,9 @@ def make_halves(queue_pair: QueuePair) -> tuple[Half, Half]:
     from softhca.transport.unreliable_receiver import UnreliableReceiver
 
     if queue_pair.service == RC:
-        return Requester(queue_pair), Responder(queue_pair)
+        return Requester(queue_pair) if sends else Responder(queue_pair)
     if queue_pair.service == UC:
-        return UnreliableSender(queue_pair), UnreliableReceiver(queue_pair)
+        return UnreliableSender(queue_pair) if sends else UnreliableReceiver(queue_pair)
     if queue_pair.service == RAW:
-        return RawSender(queue_pair), RawReceiver(queue_pair)
-    return DatagramSender(queue_pair), DatagramReceiver(queue_pair)
+        return RawSender(queue_pair) if sends else RawReceiver(queue_pair)
+    return DatagramSender(queue_pair) if sends else DatagramReceiver(queue_pair)
