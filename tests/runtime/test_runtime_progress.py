@@ -1,10 +1,5 @@
-"""Who gives the engine its turns: pollers, waiters, the background thread; and who wakes whom.
+"""Who gives the engine its turns: pollers, waiters, the background thread; and who wakes whom."""
 
-An engine of wood stands in for the adapter, a descriptor for the link; so every rule is seen by itself.
-"""
-
-import collections
-import contextlib
 import fcntl
 import os
 import resource
@@ -12,9 +7,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from wooden_engine import Bench
 
-from softhca.adapter.config import AdapterConfig
-from softhca.adapter.engine import Adapter
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import KICK_NS, NEVER, EngineLoop
@@ -22,90 +16,6 @@ from softhca.runtime.progress_thread import Progress
 from softhca.runtime.turn_lock import TurnLock
 
 BOUND_S = 20
-
-
-class Wire:
-    """A link whose arrivals a test puts in; it refuses to send as often as ``refusals`` says."""
-
-    def __init__(self):
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.arrivals = collections.deque()
-        self.sent = []
-        self.refusals = 0
-
-    def put(self, word):
-        self.arrivals.append(word)
-        os.eventfd_write(self.fd, 1)
-
-    def receive(self, arrival):
-        if not self.arrivals:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.fd)
-            if not self.arrivals:
-                return False
-        arrival.source = self.arrivals.popleft()
-        return True
-
-    def send(self, burst):
-        if self.refusals:
-            self.refusals -= 1
-            return 0
-        self.sent.append(burst.length)
-        return 1
-
-
-class WoodenEngine(Adapter):
-    """Notes what it was asked; tells the host of every arrival, sends what ``outgoing`` holds."""
-
-    def __init__(self):
-        super().__init__(AdapterConfig(gids=(bytes(15) + b"\1",)))
-        self.received = []
-        self.threads = []
-        self.outgoing = collections.deque()
-        self.deadline_ns = NEVER
-        self.expired = []
-        self.kicks = 0
-
-    def receive(self, port_number, arrival, now):
-        self.received.append(arrival.source)
-        self.threads.append(threading.current_thread().name)
-        self.notice()
-
-    def expire(self, now):
-        if now >= self.deadline_ns:
-            self.expired.append(now - self.deadline_ns)
-            self.deadline_ns = NEVER
-            self.notice()
-
-    def kick(self, now):
-        self.kicks += 1
-
-    def transmit(self, port_number, burst, now):
-        if not self.outgoing:
-            return False
-        burst.length = self.outgoing.popleft()
-        return True
-
-    def next_deadline(self):
-        return self.deadline_ns
-
-
-class Bench:
-    def __init__(self):
-        self.wire = Wire()
-        self.engine = WoodenEngine()
-        self.progress = Progress([self.wire.fd])
-        self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
-        self.progress.loop = self.loop
-
-    def start(self):
-        self.progress.start(self.loop, "background")
-
-    def close(self):
-        with self.loop.lock:
-            self.loop.dead = True
-        self.progress.close()
-        os.close(self.wire.fd)
 
 
 @pytest.fixture

@@ -41,6 +41,12 @@ cdef class EngineLoop:
     cdef public QueuePair lone
     cdef unsigned long long lone_ns
     cdef public bint tarries
+    cdef public long long rung
+    cdef public unsigned long long rung_ns
+    cdef public int steady
+    cdef public unsigned int alike
+    cdef public bint gathers
+    cdef public unsigned long long sent_ns
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns
     cdef public object take
@@ -53,6 +59,8 @@ cdef class EngineLoop:
     cdef bint may_tarry(self, unsigned long long now)
     cpdef object answer(self, unsigned long long now)
     cpdef bint left(self, unsigned long long now)
+    cdef bint gather(self, unsigned long long now)
+    cdef object looked(self, unsigned long long now)
     cdef object posted(self, unsigned long long now)
     cdef bint receive_near(self, unsigned long long now)
     cdef bint send_near(self, Burst burst)

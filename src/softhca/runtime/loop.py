@@ -19,6 +19,12 @@ queue pair has to earn it: ``PROMPT`` messages in a row were answered within ``P
 look.  The first look that comes instead sends the ACK, before anything else, and so does the first command;
 who stops looking is relieved by the background thread, as ever.
 
+Doorbells may be *gathered*.  One queue pair's consumer says by a chain what goes together; one that posts to
+several in turn cannot.  So where those of several are rung within ``GATHER_NS`` of each other, ``STEADY``
+times in a row, a doorbell waits for the next ones: for ``GATHER_NS`` at most if another one comes, and until
+the next look.  A consumer that stays away instead is relieved by the background thread too, and then has to
+ring ``DISTRUST`` times before the same is tried again.
+
 An engine never raises; if one does all the same, its state is not to be trusted: :meth:`EngineLoop.fail` logs
 it and ends the service, and every host sees an adapter that is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
@@ -56,9 +62,21 @@ TELL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 LOOK_NS = cython.declare(cython.ulonglong, 100_000)
 """How often an engine that is driven looks at its neighbours on this host."""
 
-KICK_NS = 20_000
+KICK_NS = 100_000
 """Who rings a doorbell so long after the last round gives one as well: a consumer that always has completions
 to take polls in vain so rarely that it hardly drives the engine otherwise."""
+
+GATHER_NS = 50_000
+"""Doorbells of several queue pairs that are rung within this time go out together."""
+
+ALIKE = 16
+"""More doorbells of one queue pair in a row come from a consumer that serves no other."""
+
+STEADY = 8
+"""After so many doorbells of one queue pair after another the next ones are expected."""
+
+DISTRUST = 10_000
+"""So many more doorbells are sent at once after the next one was expected in vain."""
 
 LONE_BYTES = cython.declare(cython.uint, 1024)
 """A single packet up to this length, or one with an acknowledgement behind it, is answered after a pause
@@ -76,6 +94,11 @@ LONG_BYTES = cython.declare(cython.uint, 16_384)
 window is a few of them, goes on meanwhile."""
 
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
+_GATHER_NS = cython.declare(cython.ulonglong, GATHER_NS)
+_ALIKE = cython.declare(cython.uint, ALIKE)
+_STEADY = cython.declare(cython.int, STEADY)
+_DISTRUSTED = cython.declare(cython.int, STEADY - DISTRUST)
+_NOBODY = cython.declare(cython.longlong, -1)
 _PROMPT = cython.declare(cython.uint, PROMPT)
 _PROMPT_NS = cython.declare(cython.ulonglong, PROMPT_NS)
 _LEFT_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -129,6 +152,12 @@ class EngineLoop:
         self.lone = None
         self.lone_ns = 0
         self.tarries = False
+        self.rung = _NOBODY
+        self.rung_ns = 0
+        self.alike = 0
+        self.steady = 0
+        self.gathers = False
+        self.sent_ns = 0
         self.neighbours = None
         self.neighbours_ns = 0
         self.senders = {}
@@ -192,17 +221,48 @@ class EngineLoop:
         return self.tarries
 
     def answer(self, now):
-        """No answer has come before this: send the acknowledgement that tarries, if one does."""
+        """No answer has come before this: send what is held back, if anything is."""
         if self.lone is not None:
             self.lone.prompt = 0
             self.lone = None
-        if self.tarries:
+        if self.tarries or self.gathers:
             self.tarries = False
             self.transmit(now)
 
     def left(self, now):
-        """Whether an acknowledgement tarries that the consumer seems to have forgotten."""
+        """Whether something is held back that the consumer seems to have forgotten."""
+        if self.gathers and now - self.rung_ns > _LEFT_NS:
+            self.steady = _DISTRUSTED
+            return True
         return self.tarries and now - self.lone_ns > _LEFT_NS
+
+    def gather(self, now):
+        """A doorbell was rung at ``now``: whether it is sent with those of other queue pairs that are
+        expected to follow."""
+        former: cython.longlong = self.rung
+        soon: cython.bint = now - self.rung_ns < _GATHER_NS
+        if self.gathers and now - self.rung_ns > _LEFT_NS:
+            self.steady = _DISTRUSTED
+        self.rung = self.adapter.rung
+        self.rung_ns = now
+        if former == _NOBODY:
+            return False
+        self.alike = self.alike + 1 if former == self.rung else 0
+        if self.alike > _ALIKE or not soon:
+            self.steady = min(self.steady, 0)
+            return False
+        if self.steady < _STEADY:
+            if former != self.rung:
+                self.steady += 1
+            return False
+        self.gathers = not self.waiters and now - self.sent_ns < _GATHER_NS
+        return self.gathers
+
+    def looked(self, now):
+        """The consumer polls: what it rings next is the first one again."""
+        if self.gathers and now - self.rung_ns > _LEFT_NS:
+            self.steady = _DISTRUSTED
+        self.rung = _NOBODY
 
     def posted(self, now):
         """The consumer has posted something, and its doorbells are served: it may be the answer to a lone
@@ -248,6 +308,8 @@ class EngineLoop:
         burst: Burst = self.burst
         worked: cython.bint = False
         _turn: cython.int
+        self.gathers = False
+        self.sent_ns = now
         for _turn in range(TRANSMIT_BURSTS):
             if not self.kept:
                 if not self.adapter.transmit(PORT, burst, now):
@@ -269,7 +331,9 @@ class EngineLoop:
         try:
             self.polls += 1
             self.polled = True
-            worked: cython.bint = self.progress(self.now())
+            now: cython.ulonglong = self.now()
+            self.looked(now)
+            worked: cython.bint = self.progress(now)
             self.polled = False
             if not self.dead:
                 self.settle()
@@ -304,15 +368,17 @@ class EngineLoop:
         try:
             if not self.dead:
                 now: cython.ulonglong = self.now()
-                if self.tarries and self.adapter.commanded():
+                if (self.tarries or self.gathers) and self.adapter.commanded():
                     self.answer(now)
                 self.adapter.kick(now)
                 if self.lone is not None:
                     self.posted(now)
-                self.transmit(now)
+                if not self.gather(now):
+                    self.transmit(now)
                 if now - self.round_ns >= _KICK_NS:
                     self.polls += 1
                     self.progress(now)
+                    self.rung_ns = self.now()  # that took a while
                 if not self.dead:
                     self.settle()
         except Exception as error:
@@ -348,7 +414,13 @@ class EngineLoop:
 
     def deadline(self):
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
-        due: cython.ulonglong = self.lone_ns if self.tarries else self.adapter.next_deadline()
+        due: cython.ulonglong
+        if self.gathers:
+            due = self.rung_ns
+        elif self.tarries:
+            due = self.lone_ns
+        else:
+            due = self.adapter.next_deadline()
         if self.holds:
             held: cython.ulonglong = self.link.next_deadline()
             if held < due:

@@ -107,7 +107,7 @@ class Progress:
 
     def _relieve(self, loop: EngineLoop) -> None:
         """Send what a poller that has stopped has left to be sent."""
-        if loop.tarries:
+        if loop.tarries or loop.gathers:
             with loop.lock:
                 now = loop.clock()
                 if loop.left(now):

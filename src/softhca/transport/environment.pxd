@@ -21,6 +21,7 @@ cdef class Environment:
     cdef public unsigned int withheld_operations
     cdef public object observer
     cdef public object same_host
+    cdef public unsigned int rung
     cdef dict spare_requests
 
     cpdef list requests_like(self, unsigned int max_sge, unsigned int inline_bytes)

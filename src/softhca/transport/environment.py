@@ -38,7 +38,8 @@ class Environment:
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
     request opcode n.  ``observer``: None, or who is told what happens inside
-    (`softhca.transport.observation`).  ``same_host``: None, or what tells neighbours on this host of queue
+    (`softhca.transport.observation`).  ``rung`` is the number of the queue pair whose doorbell was rung
+    last.  ``same_host``: None, or what tells neighbours on this host of queue
     pairs (`softhca.transport.same_host_sharing`).
     """
 
@@ -59,6 +60,7 @@ class Environment:
         self.credits = credits
         self.withheld_operations = withheld_operations
         self.observer = None
+        self.rung = 0
         self.same_host = None
         self.spare_requests = {}
 
