@@ -1,4 +1,5 @@
-"""What a message costs, counted: system calls, packets, acknowledgements, calls of Python functions.
+"""What a message costs, counted: system calls, packets, acknowledgements, bytes copied, calls of Python
+functions.
 
 Two devices of this process over loopback sockets, both driven by this thread; nothing here is timed.
 """
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from softhca.machine import primitives
 from softhca.machine.primitives import BODY
 from softhca.runtime import devices
 from softhca.runtime.clock import now_ns
@@ -277,6 +279,36 @@ def test_what_waits_for_the_window_leaves_in_bursts_of_many_queue_pairs(ends):
     assert mine.calls <= at_once + (240 - at_once) // 2
     assert theirs.datagrams == 240
     assert theirs.calls <= 40
+
+
+def payload_copied(work, monkeypatch):
+    """Bytes that ``work()`` copies between addresses, headers and queue entries not counted."""
+    copied = []
+    move = primitives._move
+
+    def counted(target, source, n):
+        copied.append(n if n >= PMTU else 0)
+        return move(target, source, n)
+
+    monkeypatch.setattr(primitives, "_move", counted)
+    work()
+    monkeypatch.setattr(primitives, "_move", move)
+    return sum(copied)
+
+
+COPIES_ARE_CALLS = pytest.mark.skipif(
+    BODY == "compiled", reason="compiled, a copy is no call that could be counted; the source is the same"
+)
+
+
+@COPIES_ARE_CALLS
+@pytest.mark.parametrize("opcode", [e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_SEND])
+def test_payload_is_copied_once_into_the_burst_and_once_out_of_it(ends, opcode, monkeypatch):
+    left, right = ends
+    right.qp.post_recv(right.receives(MIB, 2))
+    run(left, right, left.chain(right, opcode, 8, 1))
+    chain = left.chain(right, opcode, 16 * PMTU, 1)
+    assert payload_copied(lambda: run(left, right, chain), monkeypatch) == 2 * 16 * PMTU
 
 
 def python_calls(work):

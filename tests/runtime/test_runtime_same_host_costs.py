@@ -1,10 +1,11 @@
-"""What a request costs on the same-host path, counted: entries of the lane, calls of Python functions.
+"""What a request costs on the same-host path, counted: entries of the lane, bytes copied, calls of Python
+functions.
 
 Two devices of this process, both driven by this thread; nothing here is timed.
 """
 
 import pytest
-from test_runtime_costs import MIB, End, python_calls
+from test_runtime_costs import COPIES_ARE_CALLS, MIB, End, payload_copied, python_calls
 
 from softhca.machine.primitives import BODY, bytes_at
 from softhca.runtime import devices, same_host
@@ -120,6 +121,14 @@ def test_two_regions_in_turn_are_both_reached_in_one_entry_of_the_lane(near):
     assert [bytes_at(target.buf + 64 * place, 8) for place, target in enumerate((other, right.mr) * 2)] == [
         b"two keys"
     ] * 4
+
+
+@COPIES_ARE_CALLS
+@pytest.mark.parametrize("opcode", [e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ])
+def test_payload_is_copied_once(near, opcode, monkeypatch):
+    left, right, _ = near
+    chain = requests(left, right.mr, [1 << 16], opcode=opcode)
+    assert payload_copied(lambda: complete(left, right, chain), monkeypatch) == 1 << 16
 
 
 @pytest.mark.skipif(BODY != "compiled", reason="interpreted, everything is a call")
