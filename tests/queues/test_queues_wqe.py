@@ -58,9 +58,8 @@ def test_what_is_encoded_is_loaded_again(opcode, flags, imm, wr_id, va, rkey, co
     assert (work.opcode, work.flags, work.imm_or_key, work.wr_id, work.remote_va, work.rkey, work.compare_add,
             work.swap, work.ah, work.remote_qpn, work.remote_qkey) == (
         opcode, flags, imm, wr_id, va, rkey, compare, swap, ah, qpn, qkey)
-    assert work.num_sge == len(sges)
     assert work.total_bytes == total
-    assert work.elements() == sges
+    assert work.elements() == ([] if work.status else sges)
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"inline payload" * 9])
@@ -135,6 +134,7 @@ def test_a_send_entry_is_checked_whole(data, status):
     assert load(work, data) == status
     assert work.status == status
     assert work.wr_id == 9
+    assert status == wqe.WORK_OK or work.elements() == []
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 63])
@@ -205,8 +205,8 @@ def test_a_receive_entry_has_the_bytes_of_the_contract_and_loads_again(wr_id, sg
     work = ReceiveWork(40)
     total = sum(length for _, length, _ in sges)
     assert work.load(out, n) == (wqe.WORK_OK if total <= 1 << 31 else wqe.WORK_LENGTH)
-    assert (work.wr_id, work.num_sge, work.total_bytes) == (wr_id, len(sges), total)
-    assert work.elements() == sges
+    assert (work.wr_id, work.total_bytes) == (wr_id, total)
+    assert work.elements() == ([] if work.status else sges)
 
 
 @pytest.mark.parametrize(("data", "status"), [
@@ -222,6 +222,7 @@ def test_a_receive_entry_is_checked_whole(data, status):
     work = ReceiveWork(2)
     assert load(work, data) == status == work.status
     assert work.wr_id == (9 if len(data) >= 16 else 0)
+    assert status == wqe.WORK_OK or work.elements() == []
 
 
 @given(st.binary(max_size=200))

@@ -183,6 +183,8 @@ class SendWork(Work):
         self.total_bytes = 0
         self.wr_id = self.longs[1] if n >= 16 else 0
         self.status = self.decode(n)
+        if self.status:
+            self.num_sge = 0  # nobody looks for elements beyond the copy
         return self.status
 
     def decode(self, n):
@@ -236,6 +238,8 @@ class ReceiveWork(Work):
         else:
             self.num_sge = self.longs[0] & 0xFFFF
             self.status = self.take_elements(n)
+        if self.status:
+            self.num_sge = 0
         return self.status
 
 
