@@ -260,7 +260,9 @@ def test_many_queue_pairs_are_acknowledged_in_few_bursts(ends):
     left, right = ends
     queue_pairs = crowd(left, right, 64)
     mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 16), queue_pairs)
-    assert (mine.calls, mine.datagrams) == (64, 64 * 16), "each doorbell is served at once"
+    # each doorbell by itself, or where they follow soon up to four in a burst of 64 packets
+    assert 16 <= mine.calls <= 64
+    assert mine.datagrams == 64 * 16
     # the receiver takes eight bursts a round, fewer where its own thread has begun one before
     assert theirs.datagrams == 64
     assert theirs.calls <= 16
