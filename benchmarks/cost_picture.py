@@ -156,7 +156,7 @@ def drawn(cases):
         most = max(sum(figures[name] for name, _, _ in stages) for stages in ends.values())
         for side, stages in ends.items():
             x, total = left, sum(figures[name] for name, _, _ in stages)
-            rows.append(f'<text x="10" y="{y + 18}">{side} {total / 1e3:.2f} µs</text>')
+            rows.append(f'<text x="10" y="{y + 18}">{side} {total / 1e3:.3g} µs</text>')
             for name, _, _ in stages:
                 length = figures[name] / most * (width - left - 10)
                 colour = COLOURS[[each[0] for each in STAGES].index(name)]
