@@ -65,8 +65,12 @@ def take(cq, count):
     raise AssertionError(f"{len(found)} of {count} completions came: {found}")
 
 
-def lets_others_run(call, times=50_000):
-    """Whether ``call``, again and again, lets the interpreter lock go."""
+def lets_others_run(call, engine=None, times=50_000):
+    """Whether ``call``, again and again, lets the interpreter lock go.
+
+    ``engine`` is what it drives: a thread that was stopped inside one of its rounds ends that before, and
+    what neighbours have begun is served, for both would be waited for.
+    """
     start, taken = threading.Lock(), []
     start.acquire()
 
@@ -78,6 +82,10 @@ def lets_others_run(call, times=50_000):
     thread.start()
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(100)
+    if engine is not None:
+        with engine.loop.lock:
+            while engine.neighbours.look():
+                pass
     try:
         start.release()  # from now on the other thread runs as soon as this one lets the lock go
         for _ in range(times):
