@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 import threading
@@ -68,8 +69,8 @@ def take(cq, count):
 def lets_others_run(call, engine=None, times=50_000):
     """Whether ``call``, again and again, lets the interpreter lock go.
 
-    ``engine`` is what it drives: a thread that was stopped inside one of its rounds ends that before, and
-    what neighbours have begun is served, for both would be waited for.
+    ``engine`` is what it drives: no other thread has its lock meanwhile, and what neighbours have begun is
+    served before, for both would be waited for.
     """
     start, taken = threading.Lock(), []
     start.acquire()
@@ -82,17 +83,16 @@ def lets_others_run(call, engine=None, times=50_000):
     thread.start()
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(100)
-    if engine is not None:
-        with engine.loop.lock:
-            while engine.neighbours.look():
-                pass
     try:
-        start.release()  # from now on the other thread runs as soon as this one lets the lock go
-        for _ in range(times):
-            call()
-            if taken:
-                return True
-        return False
+        with contextlib.nullcontext() if engine is None else engine.loop.lock:
+            while engine is not None and engine.neighbours.look():
+                pass
+            start.release()  # from now on the other thread runs as soon as this one lets the lock go
+            for _ in range(times):
+                call()
+                if taken:
+                    return True
+            return False
     finally:
         sys.setswitchinterval(interval_s)
         thread.join()
