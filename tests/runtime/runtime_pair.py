@@ -6,6 +6,7 @@ import contextlib
 import enum
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -80,13 +81,16 @@ def lets_others_run(call, engine=None, times=50_000):
             taken.append(True)
 
     thread = threading.Thread(target=other)
-    thread.start()
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(100)
+    thread.start()  # comes back when the other one waits, for nothing else takes the interpreter lock from it
     try:
         with contextlib.nullcontext() if engine is None else engine.loop.lock:
             while engine is not None and engine.neighbours.look():
                 pass
+            settled_s = time.monotonic() + 10 * interval_s
+            while time.monotonic() < settled_s:  # who waited with the former interval has its turn
+                call()
             start.release()  # from now on the other thread runs as soon as this one lets the lock go
             for _ in range(times):
                 call()
