@@ -308,7 +308,7 @@ class WireOracle:
         be before it.
         """
         end = self._end_of(destination, data) if len(data) >= _SHORTEST_BYTES else None
-        if end is not None and end.responder is not None:
+        if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
             end.responder.forged(data)
 
     def _look_at_fields(self, here: End, there: End, code: int, data: bytes) -> None:

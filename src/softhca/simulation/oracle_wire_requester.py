@@ -377,7 +377,8 @@ class Requester:
         self._move(now, at + 1)
 
     def _refused(self, now: int, at: int, timer: int) -> None:
-        """An RNR NAK: what is before it is answered, and it is waited for once (9.7.5.2.8)."""
+        """An RNR NAK: what is before it is answered, and it is waited for once (9.7.5.2.8).  What it refuses
+        has arrived: all retries for what does not arrive are there again."""
         if self._unplaced:
             return
         if self._rnr is not None:
@@ -394,7 +395,7 @@ class Requester:
         self._rnr = now, RNR_TIMERS_US[timer] * 1_000
         self._rnr_vague = False
         self._refusals += 1
-        self._unseen += self._cause
+        self._tries = 0
 
     def _advance(self, now: int, end: int) -> None:
         """All before ``end`` is answered, but for READs and atomics whose answers have not come: those are

@@ -94,6 +94,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.forge(scenario.forged)
     if scenario.tampered:
         world.tamper(scenario.tampered)
+    if scenario.echoes:
+        world.echo()
     if scenario.holds:
         world.hold()
     settings = [_setting(world, scenario, seed, 1)]

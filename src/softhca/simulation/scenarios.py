@@ -56,6 +56,7 @@ class Scenario:
     while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
     ``mailbox``: programs send messages through `softhca.mailbox`.
+    ``echoes``: NAKs that say nothing new follow RNR NAKs.
     ``races``: each host binds and withdraws so many memory windows while its neighbour uses them.
     """
 
@@ -88,6 +89,7 @@ class Scenario:
     holds: str = ""
     mailbox: bool = False
     races: int = 0
+    echoes: bool = False
 
 
 _RC_KINDS = (
@@ -248,6 +250,16 @@ SCENARIOS = {
         Scenario(
             "rnr-end", "RC to a receiver that stops posting receives", RC,
             (SEND, SEND_IMM, WRITE_IMM, READ, WRITE), Faults(receives=4),
+        ),
+        Scenario(
+            "rnr-naks",
+            "RC to a receiver that posts its receives late, and NAKs what follows a refused packet",
+            RC, (SEND, SEND_IMM, WRITE_IMM, READ), operations=10, receives_first=1, receive_every_ns=150_000,
+            echoes=True,
+        ),
+        Scenario(
+            "rnr-naks-end", "RC to one that stops posting receives, and NAKs what follows a refused packet",
+            RC, (SEND, SEND_IMM, WRITE_IMM, READ, WRITE), Faults(receives=4), echoes=True,
         ),
         Scenario(
             "cq-late", "completion queues that are looked at late, and too short", RC, _RC_KINDS,

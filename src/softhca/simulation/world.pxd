@@ -38,6 +38,7 @@ cdef class World:
     cdef bint _holds
     cdef object _forger
     cdef object _tamperer
+    cdef object _echo
 
     cpdef at(self, object time_ns, object action, object argument=*)
     cpdef carry(self, object source, object burst)
@@ -47,6 +48,8 @@ cdef class World:
     cdef _send(self, object source, object node, object burst)
     cdef Flight _flight(self, object source, object node, object route, str what, bytes frame, bytes data)
     cdef _forge(self, object source, object node, object route, bytes data)
+    cdef _add(
+        self, object source, object node, object route, object gid, bytes packet, str what, object time_ns)
     cdef _lost(self, object node, bytes data)
     cdef Impairment _link(self, object source, object destination)
     @cython.locals(arrival=Arrival, together=bytes, transport=bytes, transports=list)

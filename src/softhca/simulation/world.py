@@ -16,6 +16,7 @@ from softhca.adapter.engine import PORT_NUMBER
 from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
+from softhca.simulation.echo import Echo
 from softhca.simulation.forger import Forger
 from softhca.simulation.frames import frames_of, header_bytes, unwrap
 from softhca.simulation.node import Node
@@ -97,6 +98,7 @@ class World:
         self._holds = False
         self._forger: Forger | None = None
         self._tamperer: Tamperer | None = None
+        self._echo: Echo | None = None
 
     def add(self, number: int, mtu: int = 3) -> Node:
         """Adapter ``number`` (`frames` says where it is); ``mtu`` is an ``ibv_mtu``."""
@@ -114,6 +116,10 @@ class World:
     def tamper(self, share: float) -> None:
         """Let so many of the requests be replaced by malformed ones."""
         self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.frames)
+
+    def echo(self) -> None:
+        """Let NAKs follow RNR NAKs that say nothing new."""
+        self._echo = Echo(f"{self.seed}/{self.faults.seed}/echo", self.frames)
 
     # time
 
@@ -182,6 +188,10 @@ class World:
                 self.at(copy.time_ns, self._arrive, flight)
             if self._forger is not None:
                 self._forge(source, node, route, data)
+            if self._echo is not None and copies:
+                for packet, delay_ns in self._echo.after(route, data):
+                    time_ns = copies[0].time_ns + delay_ns
+                    self._add(source, node, route, route.source, packet, "forged", time_ns)
 
     def _flight(self, source: Node, node: Node, route: Any, what: str, frame: bytes, data: bytes) -> Flight:
         if what == TAMPERED:
@@ -200,9 +210,14 @@ class World:
         forged = self._forger.after(route, data)
         if forged is not None:
             packet, gid, delay_ns = forged
-            port = route.source_port
-            flight = Flight(source, node, [packet], -1, "forged", gid, port, 0, route.destination)
-            self.at(self.now + delay_ns, self._arrive, flight)
+            self._add(source, node, route, gid, packet, "forged", self.now + delay_ns)
+
+    def _add(
+        self, source: Node, node: Node, route: Any, gid: bytes | None, packet: bytes, what: str, time_ns: int
+    ) -> None:
+        """A packet that no adapter has sent will arrive, as from ``gid``."""
+        flight = Flight(source, node, [packet], -1, what, gid, route.source_port, 0, route.destination)
+        self.at(time_ns, self._arrive, flight)
 
     def _lost(self, node: Node, data: bytes) -> None:
         key = node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")

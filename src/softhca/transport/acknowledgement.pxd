@@ -23,3 +23,4 @@ cdef class Requester(ReliableSendQueue):
     cdef object answered(self, Request request, unsigned int index)
     cdef object again(self, str reason)
     cdef object implied_nak(self)
+    cdef bint goes_again(self) except -1

@@ -194,9 +194,14 @@ class Requester(ReliableSendQueue):
         """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again,
         once.  While the delay of an RNR NAK runs nothing is sent; what is missing goes out when it is over.
         """
-        if not self.rewound and not self.retry.rnr_waiting and self.head != self.tail:
+        if not self.goes_again() and self.head != self.tail:
             self.qp.count("implied_naks")
             self.again(IMPLIED_NAK)
+
+    def goes_again(self):
+        """Whether an answer that asks for the oldest packet asks for nothing new: it has been sent again
+        since there was progress, or will be."""
+        return self.rewound or self.retry.rnr_waiting or self.cursor_psn() == self.una_psn
 
     def again(self, reason):
         """One retry: go back to the oldest unanswered PSN, or give up."""
@@ -216,6 +221,8 @@ class Requester(ReliableSendQueue):
         self.qp.observe(RNR_NAK_RECEIVED, view.psn, WAIT_NS, RNR_TIMER_NS[view.syndrome & 31])
         if self.retry.rnr_waiting:
             return
+        if self.retry.refused and not self.rewound and self.cursor_psn() == self.una_psn == view.psn:
+            return  # its delay is over, and the packet has not gone again since
         if not self.advance(view.psn):
             self.implied_nak()
         elif not _TRANSMIT[self.qp.state] or self.head == self.tail:
@@ -243,7 +250,7 @@ class Requester(ReliableSendQueue):
         if self.una_psn != view.psn:
             self.implied_nak()  # slices of an RDMA READ before it are missing
         elif code == _NAK_SEQUENCE:
-            if not self.rewound and not self.retry.rnr_waiting:
+            if not self.goes_again() and not self.retry.refused:
                 self.again(SEQUENCE_ERROR)
         elif code in NAK_STATUS:
             self.fail_head(NAK_STATUS[code])

@@ -8,6 +8,7 @@ cdef class RetryState:
     cdef public unsigned int retries_left
     cdef public unsigned int rnr_retries_left
     cdef public bint rnr_waiting
+    cdef public bint refused
     cdef public bint unplaced
 
     cpdef object configure(self, unsigned int timeout, unsigned int retry_count, unsigned int rnr_retry)

@@ -3,8 +3,11 @@
 * Transport timer: T = 4.096 µs × 2^timeout, timeout 0 means none.  The standard lets it fire between T and
   4 T; here it is set to 2 T, restarted by every acknowledgement that brings progress.
 * ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after
-  progress; 7 is 7.
+  progress, and after an RNR NAK of the oldest packet, for then it has arrived; 7 is 7.
 * RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
+* One attempt to have the oldest packet answered costs one retry, of one kind, however many answers it gets.
+  A responder says nothing to what follows a packet that it has refused with an RNR NAK (9.7.5.2.8); those
+  that do, with a sequence NAK of the same PSN, say nothing new, whenever that arrives.
 * An answer that finds its place in memory held is dropped, and asked for again without a retry being spent.
 """
 
@@ -42,7 +45,7 @@ class RetryState:
     """The timer and the two retry counters of a requester.  ``deadline_ns`` is 0 while nothing is awaited.
 
     ``rnr_waiting``: nothing may be sent, because of an RNR NAK or, with ``unplaced``, because an answer could
-    not be placed.
+    not be placed.  ``refused``: the oldest packet has had an RNR NAK, and nothing new was answered since.
     """
 
     def __init__(self):
@@ -53,6 +56,7 @@ class RetryState:
         self.retries_left = 0
         self.rnr_retries_left = 0
         self.rnr_waiting = False
+        self.refused = False
         self.unplaced = False
 
     def configure(self, timeout, retry_count, rnr_retry):
@@ -70,6 +74,7 @@ class RetryState:
         """The responder has acknowledged something new: all retries are available again."""
         self.retries_left = self.retry_count
         self.rnr_retries_left = self.rnr_retry
+        self.refused = False
 
     def stop(self):
         """Nothing is awaited any more."""
@@ -85,7 +90,9 @@ class RetryState:
         return True
 
     def spend_rnr_retry(self):
-        """True when one more RNR retry was left."""
+        """True when one more RNR retry was left: those for packets that do not arrive are all there again."""
+        self.refused = True
+        self.retries_left = self.retry_count
         if self.rnr_retry == RNR_RETRY_INFINITE:
             return True
         if self.rnr_retries_left == 0:
