@@ -335,6 +335,8 @@ RECEIVER = (
       "a sequence NAK instead of an RNR NAK"),
     m("rnr-executes-what-follows", RESPONDER, "if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:", "if True:",
       "packets behind an RNR NAK that was not sent yet are executed"),
+    m("resources-not-rounded", REPLAY, "return 1 << (agreed - 1).bit_length() if agreed else 0", "return agreed",
+      "who rounds the agreed reads up to a power of two is refused"),
     m("read-from-the-begin", REPLIES, "(resource.va + offset) & _MASK64,", "resource.va,", "every packet of a READ's answer holds the first bytes"),
     m("read-last-packet-full", REPLIES, "        if n > pmtu:\n            n = pmtu\n        pad", "        n = pmtu\n        pad", "a READ's last packet is a full one"),
     m("read-resource-overwritten", REPLAY, "        return oldest.answered or not oldest.pending\n", "        return True\n",

@@ -19,7 +19,7 @@ from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_READ, REMOTE_WRI
 from softhca.transport.states import ERR
 from softhca.wire import opcodes
 
-QPS, READS, MTU = 4, 3, 256
+QPS, READS, MTU = 4, 4, 256
 DOMAINS = (PD, PD, PD + 1, PD + 1)
 NUMBERS = range(2, 8)
 WRITE_BYTES = 4 * MTU

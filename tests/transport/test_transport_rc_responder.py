@@ -289,6 +289,33 @@ def test_more_reads_at_once_than_resources_are_an_invalid_request(peer):
     assert rows[-1][2] == 0x61
 
 
+@pytest.mark.parametrize(
+    ("agreed", "taken"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (16, 16), (17, 32), (127, 128)]
+)
+def test_as_many_reads_at_once_are_taken_as_the_next_power_of_two_says(pair, agreed, taken):
+    """There are requesters that round what was agreed up so; a query tells what was asked for."""
+    p = pair(pmtu=256, left_psn=100, rd_atomic=agreed)
+    target = p.right.region(16, fill=FULL[:16])
+    assert p.right.qp.query()["max_dest_rd_atomic"] == agreed
+    for i in range(taken + 1):
+        p.forge(op.RC_RDMA_READ_REQUEST, 100 + i, va=target.va, rkey=target.key, length=16)
+    rows = answers(p)
+    assert [row[:2] for row in rows[:-1]] == [(0x10, 100 + i) for i in range(taken)]
+    is_nak(rows[-1:], 0x61, 100 + taken)
+
+
+def test_as_many_reads_are_answered_again_as_are_taken_at_once(pair):
+    p = pair(pmtu=256, left_psn=100, rd_atomic=3)
+    p.target = p.right.region(4096)
+    for i in range(5):
+        read(p, 100 + i, 16)
+        answers(p)
+    for i in range(5):
+        read(p, 100 + i, 16)
+    assert [row[1] for row in answers(p)] == [101, 102, 103, 104]
+    assert p.right.qp.counters.drops_resources == 1
+
+
 def test_atomic_is_executed_once_and_its_result_given_again(peer):
     peer.target.data[8:16] = (40).to_bytes(8, "little")
     for _ in range(3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
+from softhca.transport.replay import resources_for
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
@@ -88,7 +89,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "max_pd": config.max_pd,
         "max_qp_rd_atom": outstanding,
         "max_ee_rd_atom": 0,
-        "max_res_rd_atom": outstanding * config.max_qp,
+        "max_res_rd_atom": resources_for(outstanding) * config.max_qp,
         "max_qp_init_rd_atom": outstanding,
         "max_ee_init_rd_atom": 0,
         "atomic_cap": ATOMIC_HCA if profile.has(ATOMIC_OPTION) else ATOMIC_NONE,

@@ -181,7 +181,8 @@ class RemoteKeyModel:
 
 def outstanding(queue_pair: QueuePair) -> list[int | None]:
     """The R_Keys of a reliable queue pair's peer that are in use and valid, by slot: the RDMA WRITE that is
-    being received, then one for each of its ``max_dest_rd_atomic`` resources that has an RDMA READ to answer.
+    being received, then one for each of its resources (``max_dest_rd_atomic``, rounded up to a power of two)
+    that has an RDMA READ to answer.
 
     Unreliable ones have one slot; datagrams none.
     """

@@ -112,9 +112,8 @@ class Connections:
                 path = self._join_group(program, path.mtu)
             program.ah, program.foreign_ah = (host.device.create_ah(pd, path.vector()) for pd in host.pds)
             return
-        greed = GREED if self._scenario.greedy else atomics
         how = services.Reliability(
-            TIMEOUT, RETRIES, self._conditions.rnr_retry, rnr_timer, greed, atomics
+            TIMEOUT, RETRIES, self._conditions.rnr_retry, rnr_timer, self._asked(atomics), atomics
         )  # fmt: skip
         reliable = how if self._scenario.service == RC else None
         rights = ALL_RIGHTS
@@ -122,6 +121,12 @@ class Connections:
             if operation.trespass is not None and operation.trespass.side == QUEUE_PAIR:
                 rights &= ~RIGHT_FOR[operation.kind]
         services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
+
+    def _asked(self, atomics: int) -> int:
+        """How many reads at once a requester has whose peer has agreed to ``atomics``."""
+        if self._scenario.greedy:
+            return GREED
+        return 1 << (atomics - 1).bit_length() if self._scenario.rounded else atomics
 
     def _join_group(self, program: Endpoint, mtu: int) -> services.Path:
         """Let a queue pair receive what is sent to the world's group; the path there."""
@@ -154,7 +159,7 @@ class Connections:
         conditions = self._conditions
         terms = Terms(
             program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, conditions.rnr_retry,
-            rnr_timer, GREED if self._scenario.greedy else atomics, self._scenario.shared,
+            rnr_timer, self._asked(atomics), self._scenario.shared,
             conditions.quiet, conditions.strict,
             conditions.steady, self._faults.skew_ppm,
         )  # fmt: skip

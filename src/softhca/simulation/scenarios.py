@@ -52,8 +52,9 @@ class Scenario:
     in each pair one side asks once for what it may not have.  ``crash``: the second adapter dies, and starts
     again, when the seed says.  ``quit``: one program of each pair closes its queue pair in the middle;
     ``drain``: it lets its send queue drain (state SQD), and goes on.  ``greedy``: requesters
-    read more at once than was agreed.  ``revoke``: a region is deregistered
-    while it is used.  ``group``: every datagram goes to one multicast group, in which all queue pairs are.
+    read more at once than was agreed; ``rounded``: as many as the next power of two says.
+    ``revoke``: a region is deregistered while it is used.
+    ``group``: every datagram goes to one multicast group, in which all queue pairs are.
     ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
     ``mailbox``: programs send messages through `softhca.mailbox`.
     ``echoes``: NAKs that say nothing new follow RNR NAKs.
@@ -90,6 +91,7 @@ class Scenario:
     mailbox: bool = False
     races: int = 0
     echoes: bool = False
+    rounded: bool = False
 
 
 _RC_KINDS = (
@@ -195,6 +197,10 @@ SCENARIOS = {
             "rc-greedy", "RC to peers that take fewer reads at once than they are sent", RC,
             (READ, READ, READ, ADD, WRITE, SEND), pairs=4, operations=12, greedy=True,
             legal=frozenset({REMOTE_INVALID}),
+        ),
+        Scenario(
+            "rc-rounded", "RC to peers that agreed to fewer reads at once, but not by a power of two", RC,
+            (READ, READ, READ, ADD, WRITE, SEND), pairs=4, operations=12, rounded=True,
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario(

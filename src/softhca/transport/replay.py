@@ -1,16 +1,23 @@
 """The responder's resources for RDMA READ and atomics: what may still have to be answered, or answered again.
 
-There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5); a new request takes the oldest
-one's place. A request that finds even the oldest one unanswered goes beyond what was agreed; one that was
-answered and is only to be answered again makes room, for who sends a new request has its answer.  Answers
-go out in the order of their PSNs, one at a time; one that was begun stops where an earlier one is asked for
-again, since the requester has gone back.
+There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5), rounded up to a power of two:
+there are requesters that do so to what was agreed.  A new request takes the oldest one's place.  A request
+that finds even the oldest one unanswered goes beyond what was agreed; one that was answered and is only to be
+answered again makes room, for who sends a new request has its answer.  Answers go out in the order of their
+PSNs, one at a time; one that was begun stops where an earlier one is asked for again, since the requester has
+gone back.
 """
 
 import cython
 
 from softhca.memory.windows import TrackedRegion
 from softhca.wire.psn import distance
+
+
+def resources_for(agreed):
+    """How many requests a responder takes at once where ``agreed`` was asked for: the next power of two, or
+    none."""
+    return 1 << (agreed - 1).bit_length() if agreed else 0
 
 
 class Resource:

@@ -40,7 +40,7 @@ from softhca.transport.observation import (
     MEMORY_HELD,
     READ_AGAIN,
 )
-from softhca.transport.replay import Resource
+from softhca.transport.replay import Resource, resources_for
 from softhca.transport.replies import (
     INVALID_REQUEST,
     REMOTE_ACCESS,
@@ -102,8 +102,9 @@ class Responder(ReplyingReceiver):
 
     def start(self, now):
         self.now = now
-        if self.ring.capacity != self.qp.max_dest_rd_atomic:
-            self.ring.resize(self.qp.max_dest_rd_atomic)
+        resources: cython.uint = resources_for(self.qp.max_dest_rd_atomic)
+        if self.ring.capacity != resources:
+            self.ring.resize(resources)
 
     def receive(self, view, arrival, now):
         gap: cython.int = distance(self.epsn, view.psn)
