@@ -109,6 +109,19 @@ fuzz: $(VENV)/.installed $(PLAIN)/.installed
 	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --all --plain \
 	  --seconds $$(($(FUZZ_SECONDS) / 2)) --runs $(FUZZ_RUNS)
 
+# Live processes that are killed, stopped, limited, flooded and forged at, with an oracle on every byte, for so
+# long; and (chaos-storm) as many connections made and ended as can be.  CHAOS="--mode same_host --kind kill --seed 7" …; a failure says how to repeat it.
+CHAOS_SECONDS ?= 600
+STORM_SECONDS ?= 600
+.PHONY: chaos chaos-storm
+chaos: $(VENV)/.installed
+	@mkdir -p build
+	$(VENV)/bin/python tests/chaos/run_chaos.py --seconds $(CHAOS_SECONDS) --json build/chaos.json $(CHAOS)
+
+chaos-storm: $(VENV)/.installed
+	@mkdir -p build
+	$(VENV)/bin/python tests/chaos/run_chaos.py --storm --seconds $(STORM_SECONDS) --json build/chaos-storm.json $(CHAOS)
+
 # The gates of the remote-key manager beside its functional model, so many cases.
 HARDWARE_CASES ?= 100000
 .PHONY: hardware-proof

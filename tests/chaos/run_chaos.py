@@ -1,0 +1,249 @@
+"""Live processes under faults, with an oracle on every byte: ``make chaos``.
+
+``python run_chaos.py [--seconds N] [--seed N] [--mode MODE …] [--kind KIND …] [--storm] [--json FILE]``;
+``--replay FILE`` runs one round again, as a failure printed it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from chaos_plan import KINDS, MODES, ROUNDS_A_SESSION, STORM_ROUNDS, round_of, storm_round
+from chaos_processes import Broken, become_reaper
+from chaos_script import mixed
+from chaos_session import Figures, Session
+
+FIRST_BLOCK, BLOCKS = 150, 100
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600, help="how long (default 600)")
+    parser.add_argument("--seed", type=int, default=None, help="default: any; it is printed")
+    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=[], help="only these rounds")
+    parser.add_argument("--rounds", type=int, default=0, help="end after so many (default: by time)")
+    parser.add_argument("--storm", action="store_true", help="connects, kills and stops, as many as can be")
+    parser.add_argument("--victims", type=int, default=4, help="of a storm's round")
+    parser.add_argument("--connections", type=int, default=64, help="of each victim of a storm's round")
+    parser.add_argument("--few", action="store_true", help="few connections a victim, for slow machines")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the report")
+    parser.add_argument(
+        "--failed", default="build/chaos-failed.json", metavar="FILE", help="keep a failed round"
+    )
+    parser.add_argument("--replay", default="", metavar="FILE", help="run a failed round again")
+    parser.add_argument("--keep-going", action="store_true", help="go on behind a failure")
+    return parser.parse_args(arguments)
+
+
+class Campaign:
+    """Sessions in turn, until the time is over or a promise is broken."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.seed = secrets.randbits(32) if options.seed is None else options.seed
+        self.figures: dict[str, Figures] = {}
+        self.failures: list[dict[str, Any]] = []
+        self.begin = time.monotonic()
+        self.played = 0
+        self.modes = [
+            mode
+            for mode in options.mode
+            if not options.kind
+            or any(not KINDS[kind][1] or mode in KINDS[kind][1].split() for kind in options.kind)
+        ]
+
+    def run(self) -> int:
+        """All of it; how many rounds failed."""
+        print(f"chaos: seed {self.seed}, {self.options.seconds:.0f} s", flush=True)
+        number = 0
+        while not self._over():
+            mode = self.modes[number % len(self.modes)]
+            self._session(mode, mixed(self.seed ^ number << 8) >> 16, number)
+            number += 1
+        return len(self.failures)
+
+    def _over(self) -> bool:
+        rounds = self.options.rounds
+        return (
+            (bool(self.failures) and not self.options.keep_going)
+            or (bool(rounds) and self.played >= rounds)
+            or time.monotonic() - self.begin >= self.options.seconds
+        )
+
+    def _session(self, mode: str, seed: int, number: int) -> None:
+        rounds = STORM_ROUNDS if self.options.storm else ROUNDS_A_SESSION
+        plans = [self._plan(seed, mode, i) for i in range(rounds)]
+        figures = play(mode, seed, plans, number, self._over, self._failed)
+        self.played += figures.rounds
+        add(self.figures.setdefault(mode, Figures()), figures)
+
+    def _plan(self, seed: int, mode: str, i: int) -> dict[str, Any]:
+        if self.options.storm:
+            return storm_round(seed, i, self.options.victims, self.options.connections)
+        plan = round_of(seed, mode, i, tuple(self.options.kind))
+        if self.options.few:
+            plan.update(victims=1, connections=min(plan["connections"], 4))
+        return plan
+
+    def _failed(self, mode: str, seed: int, plan: dict[str, Any], word: str) -> None:
+        failure = {"mode": mode, "seed": seed, "plan": plan, "word": word}
+        self.failures.append(failure)
+        path = Path(self.options.failed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(failure, indent=1))
+        print(
+            f"FAILED: {word}\n  mode {mode}, session's seed {seed}, round {json.dumps(plan)}\n"
+            f"  run it again: python tests/chaos/run_chaos.py --replay {path}",
+            flush=True,
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What there is to tell, as data."""
+        return {
+            "seed": self.seed,
+            "seconds": round(time.monotonic() - self.begin, 1),
+            "modes": {mode: asdict(figures) for mode, figures in self.figures.items()},
+            "failures": self.failures,
+        }
+
+
+def play(mode: str, seed: int, plans: list[dict[str, Any]], number: int, over: Any, failed: Any) -> Figures:
+    """One session; its figures."""
+    block, claim = _claim_block(number)
+    session = None
+    plan: dict[str, Any] = {}
+    broken = False
+    temporary = tempfile.mkdtemp(prefix="chaos-")
+    os.environ["TMPDIR"] = temporary
+    shared = _shared_files()
+    try:
+        session = Session(mode, seed, block, bool(plans[0].get("gentle")))
+        for plan in plans:
+            session.play(plan)
+            if over():
+                break
+    except Broken as error:
+        broken = True
+        failed(mode, seed, plan, str(error))
+    except Exception:
+        broken = True
+        failed(mode, seed, plan, "the tool itself: " + traceback.format_exc())
+    try:
+        if session is not None:
+            session.close(broken)
+        if not broken and (left := os.listdir(temporary)):
+            raise Broken(f"files are left in the temporary directory: {left}")
+        if not broken and (left := sorted(_shared_files() - shared)):
+            raise Broken(f"files are left in /dev/shm: {left}")
+    except Broken as error:
+        failed(mode, seed, plan, f"at the end of the session: {error}")
+    for name in os.listdir(temporary):
+        os.unlink(os.path.join(temporary, name))
+    os.rmdir(temporary)
+    claim.close()
+    return session.figures if session is not None else Figures()
+
+
+def _claim_block(number: int) -> tuple[str, socket.socket]:
+    """Loopback addresses (their first two numbers) that no other campaign of this machine has, and the socket
+    that says so."""
+    for turn in range(BLOCKS):
+        place = (os.getpid() * 7 + number + turn) % BLOCKS
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0softhca-chaos-{place}")
+        except OSError:
+            claim.close()
+            continue
+        return f"127.{FIRST_BLOCK + place}", claim
+    raise RuntimeError("no addresses are free")
+
+
+def _shared_files() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if "softhca" in name}
+
+
+def add(total: Figures, more: Figures) -> None:
+    """Counts add up, most is most."""
+    for name, value in vars(more).items():
+        if isinstance(value, dict):
+            for key, count in value.items():
+                total.kinds[key] = total.kinds.get(key, 0) + count
+        elif name.endswith("most_ns"):
+            setattr(total, name, max(getattr(total, name), value))
+        else:
+            setattr(total, name, getattr(total, name) + value)
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people."""
+    columns = ("rounds", "processes", "connects", "killed", "stopped", "ended", "operations")
+    lines = [
+        "| mode | " + " | ".join(columns) + " | told after, at most | bystander's pause, at most |",
+        "| --- " * (len(columns) + 3) + "|",
+    ]
+    for mode, figures in report["modes"].items():
+        lines.append(
+            f"| {mode} | "
+            + " | ".join(f"{figures[name]:,}" for name in columns)
+            + f" | {figures['told_most_ns'] / 1e9:.2f} s | {figures['pause_most_ns'] / 1e6:.0f} ms |"
+        )
+    kinds: dict[str, int] = {}
+    for figures in report["modes"].values():
+        for kind, count in figures["kinds"].items():
+            kinds[kind] = kinds.get(kind, 0) + count
+    lines.append("rounds: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
+    lines.append(
+        f"seed {report['seed']}, {report['seconds']} s: "
+        + (f"{len(report['failures'])} FAILED" if report["failures"] else "nothing found")
+    )
+    return "\n".join(lines)
+
+
+def replay(path: str) -> int:
+    """One round, alone in a session of its own."""
+    failure = json.loads(Path(path).read_text())
+    found: list[str] = []
+    play(
+        failure["mode"],
+        failure["seed"],
+        [failure["plan"]] * 2,
+        0,
+        lambda: False,
+        lambda mode, seed, plan, word: found.append(word),
+    )
+    print("\n".join(found) or "nothing found")
+    return len(found)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; 1 when a promise was broken."""
+    options = _options(arguments)
+    become_reaper()
+    if options.replay:
+        return int(replay(options.replay) > 0)
+    campaign = Campaign(options)
+    campaign.run()
+    report = campaign.report()
+    print(table(report))
+    if options.json:
+        path = Path(options.json)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1))
+    return int(bool(report["failures"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""A sample of the live processes under faults; ``make chaos`` is the long one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIMIT_S = 110
+ROUNDS = {
+    "udp": ("kill", "stop_short", "jump", "fork", "forge"),
+    "same_host": ("kill", "stop_short", "fork", "jump"),
+    "process": ("stop_short", "adapter_kill", "fork"),
+}
+
+
+@pytest.mark.parametrize("mode", list(ROUNDS))
+def test_a_sample_finds_nothing(mode, tmp_path):
+    report, failed = tmp_path / "report.json", tmp_path / "failed.json"
+    path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(HERE / "run_chaos.py"),
+            "--mode",
+            mode,
+            "--kind",
+            *ROUNDS[mode],
+            "--seed",
+            "11",
+            "--rounds",
+            "4",
+            "--seconds",
+            "10",
+            "--few",
+            "--json",
+            str(report),
+            "--failed",
+            str(failed),
+        ],
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=LIMIT_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(report.read_text())["modes"][mode]
+    assert figures["rounds"] >= 1
+    assert figures["operations"] > 0
