@@ -166,7 +166,7 @@ MEMORY = (
         Edit(REGIONS, "if not self.valid or not self.access & _LOCAL_WRITE:\n            return -EACCES", "if not self.valid:\n            return -EACCES"),
       ), "a buffer without LOCAL_WRITE is written"),
     Mutant("deregistered-key-stays-valid", (
-        Edit(REGIONS, "        region.valid = False\n        region.direct_address = 0\n        region.generation += 1\n        self.slots[region.slot] = None\n", ""),
+        Edit(REGIONS, "        region.valid = False\n        region.direct_address = 0\n        region.generation += 1\n        self._vacate(region)\n", "        self.sequence.give(region.slot)\n"),
       ), "a key can be used after its region was deregistered"),
     m("qp-write-right-not-checked", EXECUTION, "if not self.qp.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:",
       "if self.length_bytes > _MAX_MESSAGE:", "a queue pair that does not allow writes takes them"),

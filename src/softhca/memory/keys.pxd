@@ -4,3 +4,14 @@ cdef class KeyIndex:
     cdef unsigned int mask
     cpdef unsigned int index(self, unsigned int slot) noexcept
     cpdef unsigned int slot(self, unsigned int index) noexcept
+
+cdef class KeySequence:
+    cdef readonly KeyIndex permutation
+    cdef readonly object generator
+    cdef readonly unsigned int indices, capacity, live, places, place_mask
+    cdef unsigned int _next
+    cdef bint _gone_round
+    cdef bytearray _upper, _taken
+    cdef int[::1] _slots
+    cdef object _set_places(self, unsigned int places, object live)
+    cdef unsigned int _key(self, unsigned int slot) except? 0

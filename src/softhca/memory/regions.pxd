@@ -1,7 +1,7 @@
 from softhca.machine.primitives cimport (address_of, atomic_add64, atomic_cas64, copy, load64,
                                           read_process, store64, write_process)
 from softhca.memory.arenas cimport AddressMap
-from softhca.memory.keys cimport KeyIndex
+from softhca.memory.keys cimport KeyIndex, KeySequence
 from softhca.memory.tpt cimport TranslationTable
 
 cdef class Region:
@@ -32,15 +32,14 @@ cdef int _move(unsigned int pid, unsigned long long address, unsigned long long 
 
 cdef class RegionTable:
     cdef public TranslationTable tpt
-    cdef public KeyIndex keys
-    cdef public object generator
-    cdef public unsigned int max_regions, slot_count, live
+    cdef readonly KeyIndex keys
+    cdef readonly KeySequence sequence
+    cdef readonly unsigned int max_regions, live
     cdef public int refusal
     cdef readonly unsigned long long scratch_address
-    cdef list slots
-    cdef object _freed
+    cdef list _places
+    cdef unsigned int _place_mask
     cdef bytearray _scratch
-    cdef list _last_keys
     cdef Region _last
     cdef public object sharing
     cpdef Region find(self, unsigned int key, unsigned int pd, unsigned long long va, unsigned long long length,

@@ -4,13 +4,13 @@ A region's pages stand in the translation table; its key (L_Key and R_Key are on
 slot here. Whoever has a work request or a packet in hand asks ``RegionTable.find`` once and then moves
 bytes by the region's ``read``, ``write`` and atomics.
 
-A key is a permuted index of 24 bits and a low byte.  Slots are used again as late as possible and never
-with the key that they had before, so a stale key finds nothing.  The low byte is random, or the consumer's
-where the standard gives it to him (fast registration, memory windows: ``windows.py``).
+A key is a permuted index of 24 bits and a low byte.  Each registration, and each one that gets another
+translation, takes the next slot and with it a new index (``keys.py``), so a stale key finds nothing.  The
+low byte is random, or the consumer's where the standard gives it to him (fast registration, memory windows:
+``windows.py``).
 """
 
 import errno
-from collections import deque
 
 import cython
 
@@ -25,7 +25,7 @@ from softhca.machine.primitives import (
     write_process,
 )
 from softhca.memory.arenas import PAGE_BYTES, SLOT_PAGES
-from softhca.memory.keys import INDICES, KeyIndex
+from softhca.memory.keys import KeySequence
 from softhca.memory.tpt import PD_LIMIT
 
 LOCAL_WRITE = 1
@@ -266,21 +266,19 @@ class RegionTable:
 
     ``generator`` (``random.Random``) draws the keys' permutation and low bytes.  ``refusal`` says why the
     last ``find`` gave nothing.  ``sharing``, where neighbours on this host may reach memory themselves, is
-    told what to ``grant(region)`` and to ``withdraw(region)``.
+    told what to ``grant(region)`` and to ``withdraw(region)``.  ``half_bits`` as `KeySequence`.
     """
 
-    def __init__(self, tpt, generator, max_regions=DEFAULT_MAX_REGIONS):
-        if not 0 < max_regions <= INDICES:
+    def __init__(self, tpt, generator, max_regions=DEFAULT_MAX_REGIONS, half_bits=12):
+        self.sequence = KeySequence(generator, half_bits)
+        if not 0 < max_regions <= self.sequence.capacity:
             raise OSError(errno.EINVAL, f"{max_regions} regions cannot be")
         self.tpt = tpt
-        self.keys = KeyIndex(generator)
-        self.generator = generator
+        self.keys = self.sequence.permutation
         self.max_regions = max_regions
-        self.slots = []
-        self.slot_count = 0
         self.live = 0
-        self._freed = deque()
-        self._last_keys = []
+        self._places = [None] * self.sequence.places
+        self._place_mask = self.sequence.place_mask
         self._last = None
         self.refusal = 0
         self.sharing = None
@@ -319,12 +317,10 @@ class RegionTable:
     def live_key(self, key):
         """The region or window of ``key``, whoever may use it; None where the key is dead or no one's."""
         region: Region = self._last
-        slot: cython.uint
+        place: cython.uint
         if region is None or region.key != key:
-            slot = self.keys.slot(key >> 8)
-            if slot >= self.slot_count:
-                return None
-            region = self._last = self.slots[slot]
+            place = self.keys.slot(key >> 8) & self._place_mask
+            region = self._last = self._places[place]
         if region is None or region.key != key or not region.valid:
             return None
         if region.paged:
@@ -334,30 +330,49 @@ class RegionTable:
                 return None
         return region
 
-    def enter(self, region, key):
-        """Let a region or window made for the slot that `take_slot` gave have its place, with ``key``."""
-        region.key = key
-        self.slots[region.slot] = region
-        self._last_keys[region.slot] = key
-        self.live += 1
+    def take_slot(self):
+        """The next slot and its new key.  OSError ENOMEM where there are ``max_regions``."""
+        if self.sequence.live >= self.max_regions:
+            raise OSError(errno.ENOMEM, f"no free region: {self.max_regions} regions and windows are there")
+        slot, key = self.sequence.take()
+        if self._place_mask != self.sequence.place_mask:
+            self._spread()
+        return slot, key
+
+    def _spread(self):
+        """The places have become more: each live slot has one of its own there, too."""
+        before = self._places
+        self._place_mask = self.sequence.place_mask
+        self._places = [None] * self.sequence.places
+        for region in before:
+            if region is not None:
+                self._places[region.slot & self._place_mask] = region
 
     def give_slot(self, slot):
         """Give a slot back that nothing has entered."""
-        self._freed.append(slot)
+        self.sequence.give(slot)
+
+    def enter(self, region, key):
+        """Let a region or window made for the slot that `take_slot` gave have its place, with ``key``."""
+        region.key = key
+        self._places[region.slot & self._place_mask] = region
+        self.live += 1
 
     def leave(self, region):
         """Give the slot of a region or window back: its key is dead at once."""
         region.valid = False
         region.direct_address = 0
         region.generation += 1
-        self.slots[region.slot] = None
-        self._last = None
-        self._last_keys[region.slot] = region.key
-        self._freed.append(region.slot)
+        self._vacate(region)
         self.live -= 1
 
-    def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False,
-                 low_byte=None):
+    def _vacate(self, region):
+        """Nobody finds a region by its key any more."""
+        self._places[region.slot & self._place_mask] = None
+        self._last = None
+        self.sequence.give(region.slot)
+
+    def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False):
         """Register ``length`` bytes that begin ``page_offset`` bytes into the first of ``frames``.
 
         ``frames`` lists frame numbers or runs ``(first frame, count)``; together exactly the pages that the
@@ -367,7 +382,7 @@ class RegionTable:
         EFAULT for a frame that is not mapped here; ENOMEM where table entries or slots are used up.
         """
         runs = _checked(self.tpt.capacity, address_map, pd, va, length, access, frames, page_offset)
-        slot, key = self.take_slot(low_byte)
+        slot, key = self.take_slot()
         try:
             first = self._translate(runs, access, pd)
         except OSError:
@@ -394,8 +409,8 @@ class RegionTable:
         """Change a region's domain, access or ``translation = (address_map, va, length, frames,
         page_offset, zero_based)``.
 
-        What is None stays.  A new translation gives a new key (in ``region.key``), so that a peer that
-        still holds the old one cannot reach the new memory; otherwise the key stays.  Whatever changes,
+        What is None stays.  A new translation gives a new slot and key (in ``region.key``), so that a peer
+        that still holds the old one cannot reach the new memory; otherwise the key stays.  Whatever changes,
         requests that were resolved before lose their rights (``generation``).  Errors as ``register`` and
         ``deregister``; nothing changes then, and the old registration stays in force.
         """
@@ -428,8 +443,9 @@ class RegionTable:
         first = self._translate(runs, access, pd)
         self.tpt.release(region.first_entry, region.entry_count)
         region.generation += 1
-        region.key = self._new_key(region.slot, None)
-        self._last_keys[region.slot] = region.key
+        self._vacate(region)
+        region.slot, region.key = self.take_slot()
+        self._places[region.slot & self._place_mask] = region
         self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
         return region
 
@@ -457,43 +473,10 @@ class RegionTable:
 
     def _must_be_free(self, region):
         """Refuse a dead or foreign region with EINVAL, one with bound windows with EBUSY."""
-        if region.slot >= self.slot_count or self.slots[region.slot] is not region:
+        if self._places[region.slot & self._place_mask] is not region:
             raise OSError(errno.EINVAL, "the region is not registered here")
         if region.bound_windows:
             raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
-
-    def take_slot(self, low_byte=None):
-        """A free slot and its new key: unused slots first, then the one that has been free for longest."""
-        if low_byte is not None and not 0 <= low_byte <= 0xFF:
-            raise OSError(errno.EINVAL, f"{low_byte} is not a key's low byte")
-        while self.slot_count < self.max_regions:
-            slot = self.slot_count
-            self.slots.append(None)
-            self._last_keys.append(-1)
-            self.slot_count += 1
-            key = self._new_key(slot, low_byte)
-            if key >= 0:
-                return slot, key
-            self._freed.append(slot)
-        for _ in range(len(self._freed)):
-            slot = self._freed.popleft()
-            key = self._new_key(slot, low_byte)
-            if key >= 0:
-                return slot, key
-            self._freed.append(slot)
-        raise OSError(errno.ENOMEM, "no free region, or none that may have this key byte")
-
-    def _new_key(self, slot, low_byte):
-        """A key that the slot did not have last, never 0 or all ones; −1 where the consumer's byte gives
-        such a one."""
-        index = self.keys.index(slot) << 8
-        if low_byte is not None:
-            key = index | low_byte
-            return -1 if key in (0, 0xFFFFFFFF, self._last_keys[slot]) else key
-        while True:
-            key = index | self.generator.randrange(256)
-            if key not in (0, 0xFFFFFFFF, self._last_keys[slot]):
-                return key
 
 
 def check_rights(pd, access):

@@ -215,7 +215,7 @@ class WindowTable:
             slot, key = self.regions.take_slot()
             if key >> 8 not in (0, 0xFFFFFF):
                 return slot, key
-            # not given back, or it would come again: two of an adapter's slots at most
+            self.regions.give_slot(slot)
 
     def _enter(self, region, key):
         self.regions.enter(region, key)
