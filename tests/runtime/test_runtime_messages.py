@@ -1,8 +1,11 @@
 """The control socket of an adapter process: what crosses, and what is refused without a leak."""
 
+import contextlib
 import errno
 import os
 import socket
+import struct
+import threading
 
 import pytest
 from hypothesis import given
@@ -95,3 +98,33 @@ def test_any_bytes_are_an_object_or_a_refusal(data):
 
 def test_the_peer_is_who_the_kernel_says(pair):
     assert messages.peer_of(pair[0]) == (os.getpid(), os.getuid())
+
+
+def test_closing_what_was_passed_waits_for_nobody():
+    """A TCP socket whose last close waits, as long as it may, for a peer that reads nothing."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sender = socket.create_connection(listener.getsockname())
+    peer, _ = listener.accept()
+    listener.close()
+    sender.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sender.send(bytes(1 << 20))
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    sender.setblocking(True)
+    thread = threading.Thread(target=messages.close_all, args=([sender.detach()],), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    peer.close()
+
+
+def test_what_does_not_wait_says_so_whatever_became_of_the_socket(pair):
+    here, there = pair
+    here.setblocking(True)
+    with pytest.raises(BlockingIOError):
+        messages.receive(here, wait=False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            messages.send(here, {"x": "y" * 60_000}, wait=False)
+    assert messages.receive(there, wait=False)

@@ -10,6 +10,7 @@ import threading
 import pytest
 from runtime_pair import End, take
 from runtime_programs import Program
+from runtime_served import BOUND_S, serving, until
 
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
@@ -21,7 +22,6 @@ from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
-BOUND_S = 20
 DEVICE_FATAL = 8
 NOTHING = {"QP": 0, "AH": 0, "SRQ": 0, "CQ": 0, "MW": 0, "FAST_MR": 0, "MR": 0, "ARENA": 0, "PD": 0}
 
@@ -40,15 +40,6 @@ def device(loopback_address):
 
 def open_own():
     return registry.open_device("own")
-
-
-def until(condition):
-    pause = threading.Event()
-    for _ in range(int(BOUND_S / 0.002)):
-        if condition():
-            return
-        pause.wait(0.002)
-    raise AssertionError("nothing happened")
 
 
 def test_contexts_of_one_device_share_its_adapter_process(device):
@@ -279,14 +270,8 @@ class Replaced:
 @pytest.fixture
 def server(loopback_address):
     """A served adapter in a thread of this process."""
-    adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
-    made = AdapterServer(adapter, link, None, f"@softhca-here-{os.getpid()}", stay=True)
-    thread = threading.Thread(target=made.serve)
-    thread.start()
-    yield made
-    made.stop()
-    thread.join(BOUND_S)
-    assert not thread.is_alive()
+    with serving(loopback_address()) as made:
+        yield made
 
 
 def test_an_application_in_another_pid_namespace_is_refused(server, monkeypatch):

@@ -279,6 +279,9 @@ class FakeDriver:
         if command in self.refusals:
             raise DriverError(self.refusals.pop(command), f"{command} refused")
 
+    def closing(self) -> None:
+        """Nothing here waits."""
+
     def close(self) -> None:
         self.log("close")
         self.alive = False

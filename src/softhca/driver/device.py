@@ -63,6 +63,12 @@ class DeviceDriver:
             return False
         return True
 
+    def closing(self) -> None:
+        """What was made on it is about to be destroyed, and it closed: an adapter that does not answer is
+        given up sooner.
+        """
+        self.session.closing()
+
     def close(self) -> None:
         """Leave the adapter, which frees all that this device owned; a second call does nothing."""
         self.session.dead = self.session.dead or "the device is closed"

@@ -17,6 +17,12 @@ from softhca.queues.control_fields import COMMANDS
 from softhca.queues.ring import RingLayout, plan
 
 REPLY_LIMIT_S = 30.0
+"""A command that is not answered for so long is the last."""
+
+CLOSING_LIMIT_S = 5.0
+"""The same while the device is being closed: leaving the adapter frees everything anyway."""
+
+_SLICE_S = 1.0
 
 
 class Session(Standing):
@@ -33,6 +39,7 @@ class Session(Standing):
         self.memory = channel.memory
         self.pid = os.getpid()
         self.gone = False
+        self.limit_s = REPLY_LIMIT_S
         self._lock = threading.Lock()
         self._tags = itertools.count(1)
 
@@ -67,10 +74,18 @@ class Session(Standing):
             raise DriverError(reply.errno, f"{COMMANDS[command][0]} was refused: {os.strerror(reply.errno)}")
         return dict(reply.fields)
 
+    def closing(self) -> None:
+        """The device is being closed: wait less long for an adapter that does not answer."""
+        self.limit_s = CLOSING_LIMIT_S
+
     def _reply(self, tag: int) -> Any:
         replies = self.channel.replies
+        waited_s = 0.0
         while True:
-            if not replies.count() and not self.channel.wait(lambda: replies.count() > 0, REPLY_LIMIT_S):
+            if not replies.count() and not self.channel.wait(lambda: replies.count() > 0, _SLICE_S):
+                waited_s += _SLICE_S
+                if self.channel.alive and waited_s < self.limit_s:
+                    continue
                 self.gone = not self.channel.alive
                 self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
                 raise OSError(errno.EIO, self.dead)

@@ -13,8 +13,10 @@ import os
 import secrets
 import select
 import socket
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import softhca
@@ -22,6 +24,9 @@ from softhca.runtime import messages
 from softhca.runtime.specification import DeviceSpecification
 
 START_LIMIT_S = 60.0
+ANSWER_LIMIT_S = 30.0
+"""A request that is not answered for so long is given up, and the adapter process with it."""
+
 END_LIMIT_S = 10.0
 
 
@@ -48,41 +53,71 @@ class AdapterProcess:
 
         OSError with the errno of what failed, there or here.
         """
-        if self._child is not None and not all(map(is_alive, self._users)):
+        close_deferred()
+        if not self._is_well():
             self._reap()  # it has died; whoever still has a socket to it learns that from the socket
-        if self.specification.kind == "unix" or self._child is not None:
+        if self.specification.kind == "unix":
             control = connect_to(self.path, self.specification.name)
         else:
-            self._users.clear()
-            control = self._start()
+            control = self._connect_or_start()
         self._users.add(control)
         return control
 
-    def release(self, control: socket.socket) -> None:
-        """Close a control socket; the last one ends the process, which is waited for."""
+    def _is_well(self) -> bool:
+        """Whether what was started here runs, as far as can be seen; also where nothing was."""
+        return self._child is None or (self._child.poll() is None and all(map(is_alive, self._users)))
+
+    def _connect_or_start(self) -> socket.socket:
+        if self._child is not None:
+            try:
+                return connect_to(self.path, self.specification.name)
+            except ConnectionRefusedError:
+                self._reap()  # others that it served have gone just now
+        self._users.clear()
+        return self._start()
+
+    def release(self, control: socket.socket, others: int = 0) -> None:
+        """Close a control socket; the last one ends the process, which is waited for.
+
+        ``others``: so many that are not ours are attached besides, so that it goes on.
+        """
         with contextlib.suppress(OSError):
             control.shutdown(socket.SHUT_RDWR)  # a thread that polls it would keep it open
         control.close()
         if control in self._users:
             self._users.remove(control)
-            if not self._users:
+            if not self._users and not others:
                 self._reap()
+        close_deferred()
+
+    def give_up(self, control: socket.socket, close: Callable[[], object]) -> None:
+        """The process does not answer, so that nobody knows when it lets go of what ``control`` attached.
+
+        One that was started here and has no other user is killed.  Else ``close`` is called when it has ended
+        or closed its end, which it does before anything else once it goes on: until then it may write.
+        """
+        with contextlib.suppress(OSError):
+            control.shutdown(socket.SHUT_WR)
+        _deferred.append((control, close))
+        self._users.discard(control)
+        if self._child is not None and not self._users:
+            self._child.kill()
+            self._reap()
+        close_deferred()
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.path = f"@softhca-{os.getpid()}-{secrets.token_hex(8)}"
-        command = [sys.executable, "-P", "-m", "softhca.runtime.process_main", str(self.specification),
-                   "--attach", str(theirs.fileno()), "--listen", self.path]
         root = str(Path(softhca.__file__).parent.parent)
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
         try:
+            command = [sys.executable, "-P", "-m", "softhca.runtime.process_main", str(self.specification),
+                       "--attach", str(theirs.fileno()), "--listen", self.path]
             self._child = subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),),
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             theirs.close()
-            ours.settimeout(START_LIMIT_S)
-            answer = ask(ours)
-            ours.settimeout(None)
+            answer, _ = ask(ours, limit_s=START_LIMIT_S)
         except BaseException:
             theirs.close()
             ours.close()
@@ -110,10 +145,26 @@ class AdapterProcess:
         self._users.clear()
 
 
+_deferred: list[tuple[socket.socket, Callable[[], object]]] = []
+
+
+def close_deferred() -> None:
+    """Close what adapter processes that had not answered have let go of by now."""
+    for entry in list(_deferred):
+        control, close = entry
+        if not is_alive(control):
+            with contextlib.suppress(ValueError):  # another thread was faster
+                _deferred.remove(entry)
+                control.close()
+                close()
+
+
 def connect_to(path: str, name: str) -> socket.socket:
     """A connection to the adapter process at ``path``; OSError that names the device ``name``."""
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
+        # A process that does not accept has a queue that is full one day.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_LIMIT_S), 0))
         control.connect("\0" + path[1:] if path.startswith("@") else path)
     except OSError as error:
         control.close()
@@ -121,27 +172,40 @@ def connect_to(path: str, name: str) -> socket.socket:
     return control
 
 
-def ask(control: socket.socket, message: messages.Message | None = None,
-        descriptors: tuple[int, ...] = ()) -> messages.Message:
-    """Send a request (or just wait for the first word) and give the reply; OSError where it is a refusal.
+def ask(
+    control: socket.socket,
+    message: messages.Message | None = None,
+    descriptors: tuple[int, ...] = (),
+    limit_s: float = 0.0,
+) -> tuple[messages.Message, list[int]]:
+    """Send a request (or just wait for the first word) and give the reply and the descriptors passed with it,
+    which become the caller's; OSError where it is a refusal.
 
-    ECONNRESET when the adapter process ends instead of answering.
+    ECONNRESET when the adapter process ends instead of answering, ETIMEDOUT when it does nothing for
+    ``limit_s`` (0: ``ANSWER_LIMIT_S``): then nothing can be asked by this socket any more, or a late answer
+    would be mistaken.
     """
+    received = None
     try:
+        control.settimeout(limit_s or ANSWER_LIMIT_S)
         if message is not None:
-            messages.send(control, message, descriptors)
-        received = messages.receive(control)
-    except (BrokenPipeError, ConnectionResetError):
-        received = None
+            # What it said before it closed its end is read all the same.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                messages.send(control, message, descriptors)
+        try:
+            received = messages.receive(control)
+        except ConnectionResetError:  # told once, in front of what is there to read
+            with contextlib.suppress(ConnectionResetError):
+                received = messages.receive(control)
     except TimeoutError:
         raise OSError(errno.ETIMEDOUT, "the adapter process does not answer") from None
     if received is None:
         raise OSError(errno.ECONNRESET, "the adapter process has ended")
     reply, passed = received
-    messages.close_all(passed)
     if "error" in reply:
+        messages.close_all(passed)
         raise OSError(int(reply["error"]), str(reply.get("message", "")))
-    return reply
+    return reply, passed
 
 
 def is_alive(control: socket.socket) -> bool:

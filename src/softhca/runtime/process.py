@@ -1,15 +1,15 @@
-"""A host's channel to an adapter in a process of its own: shared rings, a kick and a notify descriptor.
+"""A host's channel to an adapter in a process of its own: shared rings, and a bell that either side rings.
 
 The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps, a
-wait is a poll of the notify descriptor and of the control socket, whose end tells that the adapter process
-has died.
+wait is a poll of the bell and of the control socket, whose end tells that the adapter process has died.
+
+An adapter process that lives and does not answer (it is stopped) ends no close: what it has been asked is
+given up after a time, and so is the process (`AdapterProcess.give_up`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import secrets
 import select
 import threading
@@ -19,17 +19,23 @@ from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
-from softhca.runtime import adapter_process, fork, messages
+from softhca.runtime import adapter_process, bells, fork, messages
+from softhca.runtime.application import PROBE_BYTES
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.processor import give_way
-from softhca.runtime.server import PROBE_BYTES
 
 if TYPE_CHECKING:
+    import socket
+
     from softhca.runtime.adapter_process import AdapterProcess
+    from softhca.runtime.bells import Bell
 
 LOOK_EVERY_POLLS = 256
 PATIENCE = 4
 LEAVE_LIMIT_S = 1.0
+DETACH_LIMIT_S = 5.0
+"""How long a close waits for the adapter process to free what this host owned."""
+
 SPIN_NS = 30_000
 
 
@@ -37,37 +43,58 @@ class ProcessChannel(HostChannel):
     """One attachment to ``process``.  OSError when it cannot be reached or refuses."""
 
     def __init__(self, process: AdapterProcess) -> None:
-        super().__init__(HostMemory())
+        memory = HostMemory()
         self._process = process
         self._alive = True
         self.closed = False
         self._polls = 0
+        self._silent = False
+        self._given_up = False
         self._seat = threading.Lock()
         self._asking = threading.Lock()
         self._news = threading.Condition()
-        self._flag_frame = self.memory.allocate(1)[0]
-        self._flag_address = self.address_map.address(self._flag_frame)
-        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._notify = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._control = None
+        self._bell: Bell | None = None
+        self._control: socket.socket | None = None
         try:
+            super().__init__(memory)
+            self._flag_frame = self.memory.allocate(1)[0]
+            self._flag_address = self.address_map.address(self._flag_frame)
             self._control = process.connect()
             self._attach()
         except BaseException:
-            self._let_go()
-            self.memory.close()
+            control, self._control = self._control, None
+            if control is not None:
+                process.release(control)
+            memory.close()
             raise
         fork.watch(self)
 
     def _attach(self) -> None:
         probe = bytearray(secrets.token_bytes(PROBE_BYTES))
-        assert self._control is not None
-        reply = adapter_process.ask(self._control, {
+        reply, passed = self._ask({
             "request": "attach", "control": list(self.frames.control),
             "doorbells": list(self.frames.doorbells), "flag": [self._flag_frame],
             "probe": address_of(probe), "probe_bytes": probe.hex(),
-        }, (self.memory.fd, self._kick, self._notify))
+        }, (self.memory.fd,))
+        if len(passed) != 1:
+            messages.close_all(passed)
+            raise OSError(errno.EPROTO, "the adapter process passed no bell")
+        self._bell = bells.taken(passed[0])
         self.foreign_errno = int(reply["foreign"])
+
+    def _ask(
+        self, message: messages.Message, descriptors: tuple[int, ...] = ()
+    ) -> tuple[messages.Message, list[int]]:
+        """`adapter_process.ask`; one that was not answered in time is the last."""
+        with self._asking:
+            if self._control is None or self._silent:
+                raise OSError(errno.EIO, "the adapter process does not answer" if self._silent
+                              else "the adapter process has ended")
+            try:
+                return adapter_process.ask(self._control, message, descriptors)
+            except TimeoutError:
+                self._silent = True
+                raise
 
     @property
     def alive(self) -> bool:
@@ -82,8 +109,8 @@ class ProcessChannel(HostChannel):
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
         # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.
-        if atomic_cas64(self._flag_address, 1, 0) and self._alive:
-            os.eventfd_write(self._kick, 1)
+        if atomic_cas64(self._flag_address, 1, 0) and self._bell is not None:
+            self._bell.ring()
 
     def progress(self) -> bool:
         """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
@@ -107,16 +134,11 @@ class ProcessChannel(HostChannel):
 
     def resources(self) -> messages.Message:
         """What all hosts of this adapter own, by kind; for tests and tools."""
-        assert self._control is not None
-        return adapter_process.ask(self._control, {"request": "resources"})
+        return self._ask({"request": "resources"})[0]
 
     def pass_descriptor(self, descriptor: int) -> int:
         """`HostChannel.pass_descriptor`, over the control socket."""
-        with self._asking:
-            if self._control is None:
-                raise OSError(errno.EIO, "the adapter process has ended")
-            reply = adapter_process.ask(self._control, {"request": "descriptor"}, (descriptor,))
-        return int(reply["number"])
+        return int(self._ask({"request": "descriptor"}, (descriptor,))[0]["number"])
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
         """`HostChannel.wait`: False also when the adapter process has died."""
@@ -148,16 +170,15 @@ class ProcessChannel(HostChannel):
         """Block once for news, for all threads that wait; the caller has taken the seat."""
         try:
             # Only who has the seat empties the descriptor, so what was told before is seen by this look.
-            control = self._control
-            if ready() or control is None or control.fileno() < 0:
+            control, bell = self._control, self._bell
+            if ready() or control is None or bell is None or control.fileno() < 0:
                 return
             poll = select.poll()
-            poll.register(self._notify, select.POLLIN)
+            poll.register(bell.fileno(), select.POLLIN)
             poll.register(control.fileno(), select.POLLHUP)
             poll.poll(None if left_s is None else left_s * 1000)
             if self.look():
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._notify)
+                bell.drain()
         finally:
             self._seat.release()
             with self._news:
@@ -165,29 +186,53 @@ class ProcessChannel(HostChannel):
 
     def detach(self) -> None:
         """Leave: the adapter process frees all that this host owned."""
-        if self._control is not None:
-            fork.unwatch(self)
-            # An adapter process that has died has freed everything by that.
-            with contextlib.suppress(OSError):
-                adapter_process.ask(self._control, {"request": "detach"})
-            self._let_go()
+        control = self._control
+        if control is None:
+            return
+        fork.unwatch(self)
+        others = self._ask_to_leave(control)
+        self._alive, self._control = False, None
+        if others is None:
+            self._given_up = True
+            self._stop_waiting()
+            self._process.give_up(control, self.memory.close)
+        else:
+            self._process.release(control, others)
+            self._stop_waiting()
 
-    def _let_go(self) -> None:
-        self._alive = False
-        control, self._control = self._control, None
-        if control is not None:
-            self._process.release(control)
-        # Who still waits has been woken by the end of the socket and leaves the descriptors alone.
+    def _ask_to_leave(self, control: socket.socket) -> int | None:
+        """How many others the adapter process still serves; None when it does not answer."""
+        if self._silent or not self._asking.acquire(timeout=DETACH_LIMIT_S):
+            return None
+        try:
+            reply, _ = adapter_process.ask(control, {"request": "detach"}, limit_s=DETACH_LIMIT_S)
+        except TimeoutError:
+            return None
+        except OSError:
+            return 0  # it has died, and has freed everything by that
+        finally:
+            self._asking.release()
+        return int(reply["others"])
+
+    def _stop_waiting(self) -> None:
+        """Wake who waits, and wait for him to leave the descriptors alone."""
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.shut()
         waiting = not self._seat.acquire(timeout=LEAVE_LIMIT_S)
-        messages.close_all((self._kick, self._notify))
+        if bell is not None:
+            bell.close()
         if not waiting:
             self._seat.release()
 
     def close(self) -> None:
         """Leave the adapter and give the memory back; may be called again."""
-        if not self.closed:
-            self.closed = True
-            super().close()
+        if self.closed:
+            return
+        self.closed = True
+        self.detach()
+        if not self._given_up:
+            self.memory.close()
 
     def abandon(self) -> None:
         """In a forked child: close the descriptors; what they mapped stays mapped, shared with the parent."""
@@ -196,9 +241,11 @@ class ProcessChannel(HostChannel):
         self.closed = True
         self._alive = False
         control, self._control = self._control, None
-        if control is not None:
-            control.close()
-        messages.close_all((self._kick, self._notify, self.memory.fd))
+        bell, self._bell = self._bell, None
+        for party in (control, bell):
+            if party is not None:
+                party.close()
+        messages.close_all((self.memory.fd,))
 
     # fork.ForkAware
 

@@ -142,8 +142,13 @@ class Resource(PyverbsCM):
             for child in sorted(self._children.values(), key=_closing_order, reverse=True):
                 child.close()
         if self._driver.alive:  # a closed or dead device has already released everything
-            with translated(f"Failed to close {type(self).__name__}"):
-                self._destroy()
+            try:
+                with translated(f"Failed to close {type(self).__name__}"):
+                    self._destroy()
+            except PyverbsRDMAError:
+                if self._driver.alive:
+                    raise
+                # The device has died of this very call, or does not answer.
         self._open = False
         self._released()
 

@@ -167,6 +167,16 @@ class Context(Resource):
         self.name = name
         self._opened()
 
+    def close(self) -> None:
+        """Close what was made on it, then the device.
+
+        It returns within seconds also where an adapter process does not answer (it is stopped): then all of
+        this process is given back, and the adapter frees the rest when it goes on, or is ended.
+        """
+        if self._open:
+            self._driver.closing()
+        super().close()
+
     def _destroy(self) -> None:
         """The device itself is closed by `_released`, also when it has died."""
 

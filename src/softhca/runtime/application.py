@@ -1,0 +1,104 @@
+"""What an adapter process keeps of each application: control socket, bell, its half of the boundary."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from softhca.adapter.hosts import HostFrames
+from softhca.machine.primitives import address_of, atomic_cas64, read_process
+from softhca.memory.arenas import AddressMap
+from softhca.memory.host import SharedHostMemory
+from softhca.runtime.bells import Bell
+from softhca.runtime.messages import Message
+
+MAX_MEMORY_BYTES = 1 << 40
+"""Address space that the memory of one application may take here: 64 of them leave half of it."""
+
+PROBE_BYTES = 16
+
+
+@dataclass
+class Application:
+    """An application: its control socket and, once attached, its half of the boundary.
+
+    ``life`` is a process descriptor (−1: none), ``refusal`` says why it may not attach.
+    """
+
+    control: socket.socket
+    pid: int
+    life: int = -1
+    refusal: OSError | None = None
+    memory: SharedHostMemory | None = None
+    bell: Bell | None = None
+    host: int = -1
+    flag_address: int = 0
+    passed: dict[int, int] = field(default_factory=dict)
+    next_passed: int = 1
+
+    def take_descriptor(self, number: int) -> int:
+        """See ``adapter.hosts.HostSide``."""
+        if number not in self.passed:
+            raise OSError(errno.EBADF, f"no descriptor was passed as {number}")
+        return self.passed.pop(number)
+
+    def raise_flag(self) -> None:
+        """Say that the adapter is about to sleep; a full barrier."""
+        atomic_cas64(self.flag_address, 0, 1)
+
+    def lower_flag(self) -> None:
+        """Say that the adapter is awake."""
+        atomic_cas64(self.flag_address, 1, 0)
+
+
+@dataclass
+class ApplicationSide:
+    """What the adapter is given of a host (see ``adapter.hosts.HostSide``)."""
+
+    frames: HostFrames
+    address_map: AddressMap
+    pid: int
+    foreign: bool
+    """Whether the application's memory outside ``address_map`` is reached by ``pid``."""
+    take_descriptor: Callable[[int], int]
+
+
+def check_memfd(descriptor: int) -> None:
+    """EPROTO unless it is a memfd: nothing that is asked of one waits for somebody else."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise OSError(errno.EPROTO, "what an application passes must be a memfd") from None
+
+
+def map_memory(descriptor: int) -> SharedHostMemory:
+    """The memory of an application; the descriptor stays the caller's.  OSError where it is none."""
+    check_memfd(descriptor)
+    if os.fstat(descriptor).st_size > MAX_MEMORY_BYTES:
+        raise OSError(errno.EFBIG, f"the memory of an application has at most {MAX_MEMORY_BYTES} bytes")
+    return SharedHostMemory(descriptor)
+
+
+def probe(pid: int, message: Message) -> int:
+    """0 when the application's own memory can be reached from here, else the errno that says why not."""
+    address, expected = message.get("probe"), message.get("probe_bytes")
+    if not isinstance(address, int) or not 0 < address < 1 << 63 or not isinstance(expected, str):
+        return errno.EPROTO
+    seen = bytearray(PROBE_BYTES)
+    moved = read_process(pid, address_of(seen), address, PROBE_BYTES)
+    if moved != PROBE_BYTES:
+        return -moved if moved < 0 else errno.EFAULT
+    return 0 if seen.hex() == expected else errno.EPERM
+
+
+def frames_in(message: Message, name: str, count: int = 0) -> list[int]:
+    """A list of page frames from a message; EPROTO for anything else."""
+    frames = message.get(name)
+    if (not isinstance(frames, list) or (count and len(frames) != count)
+            or not all(isinstance(frame, int) and 0 < frame < 1 << 32 for frame in frames)):
+        raise OSError(errno.EPROTO, f"{name}: no list of page frames")
+    return frames

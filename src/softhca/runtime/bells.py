@@ -1,0 +1,60 @@
+"""How two processes wake each other: a byte over a socket pair.
+
+Whether a write to an eventfd blocks is a flag of the open file description, and both processes have the same
+one: a peer that fills the counter and takes the flag away stops who writes next.  The ends of a socket pair
+are two descriptions, and ``MSG_DONTWAIT`` asks for one call.  A pipe would not do: its reader copies under
+the lock that a writer needs, into a page of its own that may never come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+DRAIN_BYTES = 4096
+
+
+class Bell:
+    """This process's end of a pair.  Nothing here blocks, whatever the other process does with its end."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def fileno(self) -> int:
+        """The descriptor: readable when the other side has rung, or has gone."""
+        return self._end.fileno()
+
+    def ring(self) -> None:
+        """Wake the other side; nothing happens where it has gone."""
+        # A buffer that is full is readable anyway.
+        with contextlib.suppress(OSError):
+            self._end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def drain(self) -> bool:
+        """Forget that the other side has rung; False when it has closed its end."""
+        try:
+            return bool(self._end.recv(DRAIN_BYTES, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def shut(self) -> None:
+        """Wake every thread of this process that polls this end, for good."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the descriptor; may be called again."""
+        self._end.close()
+
+
+def pair() -> tuple[Bell, Bell]:
+    """Two ends that wake each other.  OSError EMFILE."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Bell(one), Bell(other)
+
+
+def taken(descriptor: int) -> Bell:
+    """The end that another process has passed; the descriptor is the bell's from now on.  OSError."""
+    return Bell(socket.socket(fileno=descriptor))

@@ -1,0 +1,100 @@
+"""Where applications come in: the listening socket of an adapter process.
+
+``accept`` needs a descriptor.  Where there is none left, the connection stays in the queue and its socket
+readable, so that a loop would ask again and again.  So one descriptor is kept in reserve: who comes then is
+taken with it, told why he cannot be served, and let go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+
+from softhca.runtime import messages
+
+BACKLOG = 64
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+
+class Entrance:
+    """Listens at ``path`` (``@``: an abstract name) for applications of this user.  OSError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._spare = -1
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            self._bind()
+            self._listener.listen(BACKLOG)
+            self._keep_spare()
+        except BaseException:
+            self._listener.close()
+            raise
+
+    def _bind(self) -> None:
+        mask = os.umask(0o177)
+        try:
+            self._listener.bind("\0" + self.path[1:] if self.path.startswith("@") else self.path)
+        finally:
+            os.umask(mask)
+
+    def _keep_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """The listening socket's descriptor."""
+        return self._listener.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """Who comes next; None where nobody does, or who comes is refused.
+
+        OSError EMFILE or ENFILE: nobody can be taken or refused until a descriptor is free.
+        """
+        try:
+            control = self._accept()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                self._refuse_next(error)
+            return None  # or who came has gone already
+        if self._spare < 0:
+            self._keep_spare()
+        _, uid = messages.peer_of(control)
+        if uid not in (os.getuid(), 0):
+            refuse(control, errno.EPERM, "the adapter process is another user's")
+            return None
+        return control
+
+    def _accept(self) -> socket.socket:
+        return self._listener.accept()[0]
+
+    def _refuse_next(self, why: OSError) -> None:
+        """Take one with the descriptor in reserve, tell why he is not served, and let him go."""
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        try:
+            refuse(self._accept(), why.errno or errno.EMFILE, "the adapter process has no descriptor left")
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise
+        finally:
+            self._keep_spare()
+
+    def close(self) -> None:
+        """Stop listening; a path in the file system is removed."""
+        self._listener.close()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        if not self.path.startswith("@"):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+
+def refuse(control: socket.socket, number: int, why: str) -> None:
+    """Tell who has connected why he is not served, and let him go."""
+    with control, contextlib.suppress(OSError):
+        messages.send(control, {"error": number, "message": why}, wait=False)

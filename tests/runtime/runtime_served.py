@@ -1,0 +1,39 @@
+"""An adapter process's server in a thread of this process, and waiting for what is to happen."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from softhca.runtime.assembly import assemble
+from softhca.runtime.server import AdapterServer
+from softhca.runtime.specification import parse_one
+
+BOUND_S = 20
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Return once ``condition()`` holds; AssertionError where it does not within a bound."""
+    pause = threading.Event()
+    for _ in range(int(BOUND_S / 0.002)):
+        if condition():
+            return
+        pause.wait(0.002)
+    raise AssertionError("nothing happened")
+
+
+@contextmanager
+def serving(address: str) -> Iterator[AdapterServer]:
+    """A server on ``address`` that listens; it has ended afterwards."""
+    adapter, link = assemble(parse_one(f"here=udp:{address}"))
+    made = AdapterServer(adapter, link, None, f"@softhca-here-{os.getpid()}", stay=True)
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join(BOUND_S)
+        assert not thread.is_alive()
