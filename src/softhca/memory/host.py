@@ -35,6 +35,7 @@ class HostMemory:
     def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
         if not SLOT_BYTES <= capacity_bytes <= SLOTS // 2 * SLOT_BYTES or capacity_bytes % SLOT_BYTES:
             raise OSError(errno.EINVAL, f"{capacity_bytes} bytes are no sensible number of 16 MiB slots")
+        self.address_map = AddressMap()
         self.fd = os.memfd_create("softhca", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             self._mapping = self._map(capacity_bytes)
@@ -45,7 +46,6 @@ class HostMemory:
             raise
         self.capacity_pages = len(self._mapping) // PAGE_BYTES
         self.base = primitives.address_of(self._mapping)
-        self.address_map = AddressMap()
         self.address_map.attach(0, self.capacity_pages, self.base)
         self._free = FreeRuns(1, self.capacity_pages - 1)
         slots = self.capacity_pages // SLOT_PAGES

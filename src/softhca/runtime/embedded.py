@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from softhca.driver.channels import EmbeddedChannel
@@ -17,21 +18,29 @@ class EmbeddedAdapter:
     """A running engine: adapter, link, loop and background thread, from the first host's opening to the
     last's end.
 
-    Making one opens the link; errors are those of ``assembly.assemble``.
+    Making one opens the link; errors are those of ``assembly.assemble``, and OSError for want of descriptors
+    or of a thread.  Nothing is left open then.
     """
 
     def __init__(self, specification: DeviceSpecification) -> None:
-        self.adapter, self.link = assemble(specification)
-        self.neighbours = neighbours_of(specification, self.adapter, self.link)
-        descriptors = [party.fileno() for party in (self.link, self.neighbours) if party is not None]
-        self.progress = Progress(descriptors)
-        self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
-        if self.neighbours is not None:
-            self.loop.have(self.neighbours)
-        self.channels: dict[int, EngineChannel] = {}
-        self._closed = False
-        fork.watch(self)
-        self.progress.start(self.loop, f"softhca-{specification.name}")
+        with contextlib.ExitStack() as undo:
+            self.adapter, self.link = assemble(specification)
+            undo.callback(self.link.close)
+            self.neighbours = neighbours_of(specification, self.adapter, self.link)
+            if self.neighbours is not None:
+                undo.callback(self.neighbours.close)
+            descriptors = [party.fileno() for party in (self.link, self.neighbours) if party is not None]
+            self.progress = Progress(descriptors)
+            undo.callback(self.progress.forget)
+            self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
+            if self.neighbours is not None:
+                self.loop.have(self.neighbours)
+            self.channels: dict[int, EngineChannel] = {}
+            self._closed = False
+            fork.watch(self)
+            undo.callback(fork.unwatch, self)
+            self.progress.start(self.loop, f"softhca-{specification.name}")
+            undo.pop_all()
 
     @property
     def alive(self) -> bool:
@@ -45,8 +54,12 @@ class EmbeddedAdapter:
             channel = EngineChannel(self, memory)
             with self.loop.lock:
                 channel.number = self.adapter.attach_host(channel)
-                if self.neighbours is not None:
-                    channel.arena = self.neighbours.add_memory(memory)
+                try:
+                    if self.neighbours is not None:
+                        channel.arena = self.neighbours.add_memory(memory)
+                except BaseException:
+                    self.adapter.detach_host(channel.number)
+                    raise
         except BaseException:
             memory.close()
             raise

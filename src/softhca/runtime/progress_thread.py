@@ -19,6 +19,7 @@ until the other asks for it (5 ms again).  So such a target serves at about half
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import threading
@@ -40,19 +41,23 @@ class Progress:
     """Gives turns to one :class:`EngineLoop` whenever no application thread does.
 
     ``descriptors`` are the link's, readable when something has arrived.  ``wakeups`` counts how often a
-    thread woke up from blocking, for the tests of idleness.
+    thread woke up from blocking, for the tests of idleness.  OSError EMFILE.
     """
 
     def __init__(self, descriptors: Iterable[int]) -> None:
         self.loop: EngineLoop | None = None
         self.wakeups = 0
         self._descriptors = tuple(descriptors)
-        self._thread_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._leader_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._thread_poll = self._poller(self._thread_wake)
+        with contextlib.ExitStack() as undo:
+            self._thread_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undo.callback(os.close, self._thread_wake)
+            self._leader_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undo.callback(os.close, self._leader_wake)
+            self._thread_poll = undo.enter_context(self._poller(self._thread_wake))
+            self._leader_poll = undo.enter_context(self._poller(self._leader_wake))
+            undo.pop_all()
         self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
         self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
-        self._leader_poll = self._poller(self._leader_wake)
         self._seat = threading.Lock()
         self._news = threading.Condition()
         self._leading = False
@@ -68,10 +73,16 @@ class Progress:
         return epoll
 
     def start(self, loop: EngineLoop, name: str) -> None:
-        """Begin to serve ``loop`` from a daemon thread called ``name``."""
+        """Begin to serve ``loop`` from a daemon thread called ``name``.  OSError EAGAIN when the system gives
+        none.
+        """
         self.loop = loop
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from None
+        self._thread = thread
 
     def wake(self) -> None:
         """Wake whoever is in charge."""

@@ -1,0 +1,162 @@
+"""A device that cannot be opened, whatever is missing: a clear refusal, nothing left behind, and next time it
+works.
+"""
+
+import errno
+import gc
+import mmap
+import os
+import resource
+import threading
+
+import pytest
+
+from softhca.driver import registry
+from softhca.driver.errors import DriverError
+from softhca.runtime import devices
+from softhca.runtime.process import ProcessChannel
+from softhca.verbs.device import Context
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
+
+MOST_STEPS = 60
+
+
+def descriptors():
+    """What each descriptor of this process is."""
+    gc.collect()
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue  # the listing's own
+    return found
+
+
+def mappings():
+    """Mapped files of this process, each with how often."""
+    with open("/proc/self/maps") as lines:
+        names = [line.split(maxsplit=5)[5].strip() for line in lines if "softhca" in line or "/memfd" in line]
+    return sorted(name for name in names if name.startswith("/memfd"))
+
+
+@pytest.fixture(params=["embedded", "same_host", "process"])
+def device(request, loopback_address, monkeypatch):
+    """A device that is not open; what a failed opening must leave as it was."""
+    monkeypatch.setenv("SOFTHCA_FAULTS", "")
+    option = {"embedded": "?same_host=0", "same_host": "?same_host=1", "process": ""}[request.param]
+    mode = "process" if request.param == "process" else "embedded"
+    registry.names()
+    devices.add(f"failing=udp:{loopback_address()}{option}", mode)
+    registry.open_device("failing").close()  # what is loaded and made once is there now
+    yield devices.find("failing")
+    devices.remove("failing")
+
+
+def what_there_is():
+    return descriptors(), mappings(), threading.active_count()
+
+
+def check_open():
+    """It can be opened as ever."""
+    driver = registry.open_device("failing")
+    assert driver.alloc_pd() > 0
+    driver.close()
+
+
+def test_without_enough_descriptors(device):
+    before = what_there_is()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = 0
+    for spare in range(MOST_STEPS):
+        free = [os.dup(0) for _ in range(spare + 1)]
+        for descriptor in free:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], limits[1]))
+        try:
+            driver = registry.open_device("failing")
+        except DriverError as error:
+            refused += 1
+            assert error.errno in (errno.EMFILE, errno.ENOMEM, errno.EPROTO, errno.ECONNRESET), str(error)
+        else:
+            driver.close()
+            break
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert what_there_is() == before, spare
+    else:
+        pytest.fail("it was never opened")
+    assert refused > 3
+    check_open()
+    assert what_there_is() == before
+
+
+class Failing:
+    """A function that fails at its call number ``number``, as the system would say it; else the plain one."""
+
+    def __init__(self, plain, number, error):
+        self.plain = plain
+        self.left = number
+        self.error = error
+        self.failed = False
+
+    def __call__(self, *arguments, **options):
+        self.left -= 1
+        if self.left < 0 and not self.failed:
+            self.failed = True
+            raise self.error
+        return self.plain(*arguments, **options)
+
+
+STEPS = {
+    "mapping memory": (mmap, "mmap", OSError(errno.ENOMEM, "Cannot allocate memory")),
+    "starting a thread": (threading.Thread, "start", RuntimeError("can't start new thread")),
+    "making an eventfd": (os, "eventfd", OSError(errno.EMFILE, "Too many open files")),
+    "attaching to a process": (ProcessChannel, "_attach", OSError(errno.EPERM, "Operation not permitted")),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_when_a_step_fails(device, monkeypatch, step):
+    owner, name, error = STEPS[step]
+    before = what_there_is()
+    failures = 0
+    for number in range(MOST_STEPS):
+        plain = getattr(owner, name)
+        failing = Failing(plain, number, error)
+        with monkeypatch.context() as patch:
+            if isinstance(owner, type):
+                patch.setattr(owner, name, lambda *arguments, call=failing, **options: call(*arguments, **options))
+            else:
+                patch.setattr(owner, name, failing)
+            try:
+                driver = registry.open_device("failing")
+            except DriverError as refusal:
+                failures += 1
+                assert failing.failed, str(refusal)
+                assert refusal.errno in (error.errno if isinstance(error, OSError) else errno.EAGAIN,)
+            else:
+                driver.close()
+        assert what_there_is() == before, number
+        check_open()
+        if not failing.failed:
+            break
+    else:
+        pytest.fail("it never came to an end")
+    assert what_there_is() == before
+
+
+def test_a_thread_that_is_refused_is_an_error_of_the_verbs(device, monkeypatch):
+    if device.mode == "process":
+        pytest.skip("the application has no thread of the adapter's")
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            with pytest.raises(PyverbsRDMAError, match="thread") as caught:
+                Context(name="failing")
+            assert caught.value.error_code == errno.EAGAIN
+    check_open()
