@@ -67,7 +67,7 @@ def check_open():
 def test_without_enough_descriptors(device):
     before = what_there_is()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    refused = 0
+    refused = []
     for spare in range(MOST_STEPS):
         free = [os.dup(0) for _ in range(spare + 1)]
         for descriptor in free:
@@ -76,8 +76,7 @@ def test_without_enough_descriptors(device):
         try:
             driver = registry.open_device("failing")
         except DriverError as error:
-            refused += 1
-            assert error.errno in (errno.EMFILE, errno.ENOMEM, errno.EPROTO, errno.ECONNRESET), str(error)
+            refused.append(error.errno)
         else:
             driver.close()
             break
@@ -86,7 +85,9 @@ def test_without_enough_descriptors(device):
         assert what_there_is() == before, spare
     else:
         pytest.fail("it was never opened")
-    assert refused > 3
+    assert len(refused) > 3
+    # An adapter process that has none has no words for it: it has ended.
+    assert set(refused) <= {errno.EMFILE, errno.ECONNRESET}
     check_open()
     assert what_there_is() == before
 
@@ -120,21 +121,16 @@ STEPS = {
 def test_when_a_step_fails(device, monkeypatch, step):
     owner, name, error = STEPS[step]
     before = what_there_is()
-    failures = 0
+    refused = []
     for number in range(MOST_STEPS):
         plain = getattr(owner, name)
         failing = Failing(plain, number, error)
         with monkeypatch.context() as patch:
-            if isinstance(owner, type):
-                patch.setattr(owner, name, lambda *arguments, call=failing, **options: call(*arguments, **options))
-            else:
-                patch.setattr(owner, name, failing)
+            patch.setattr(owner, name, lambda *words, call=failing, **options: call(*words, **options))
             try:
                 driver = registry.open_device("failing")
             except DriverError as refusal:
-                failures += 1
-                assert failing.failed, str(refusal)
-                assert refusal.errno in (error.errno if isinstance(error, OSError) else errno.EAGAIN,)
+                refused.append(refusal.errno)
             else:
                 driver.close()
         assert what_there_is() == before, number
@@ -144,12 +140,11 @@ def test_when_a_step_fails(device, monkeypatch, step):
     else:
         pytest.fail("it never came to an end")
     assert what_there_is() == before
+    assert set(refused) <= {error.errno if isinstance(error, OSError) else errno.EAGAIN}
 
 
+@pytest.mark.parametrize("device", ["embedded", "same_host"], indirect=True)
 def test_a_thread_that_is_refused_is_an_error_of_the_verbs(device, monkeypatch):
-    if device.mode == "process":
-        pytest.skip("the application has no thread of the adapter's")
-
     def refused(thread):
         raise RuntimeError("can't start new thread")
 
