@@ -163,7 +163,7 @@ def test_faults_do_not_go_with_links_without_packets():
 
 def test_faults_of_outside_do_not_reach_the_copies(tmp_path):
     base = {"SOFTHCA_FAULTS": "loss=1%", "SOFTHCA_FAULTS_REPORTS": "/old"}
-    assert not base.keys() & environment(base, 0, ["127.0.0.2"], tmp_path, None).keys()
+    assert not base.keys() & environment(base, 0, "", ["127.0.0.2"], tmp_path, None).keys()
 
 
 def test_variables_are_there_only_with_faults(tmp_path):

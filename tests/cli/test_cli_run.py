@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from softhca.cli import launch
-from softhca.cli.errors import CommandError
-from softhca.cli.launch import command_line, environment, free_loopback_addresses, write_alias
+from softhca.cli import keeper, launch
+from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.launch import (
+    command_line,
+    devices_of_copies,
+    environment,
+    free_loopback_addresses,
+    write_alias,
+)
 from softhca.cli.run import exit_status
 
 TIMEOUT_S = 60
@@ -54,29 +60,85 @@ def test_too_many_addresses_are_refused():
 
 def test_environment_names_device_rank_and_peers(tmp_path):
     variables = environment(
-        {"HOME": "/h", "SOFTHCA_CAPTURE": "old"}, 1, ["127.0.0.2", "127.0.0.3"], tmp_path, None
-    )
-    assert variables["SOFTHCA_DEVICES"] == "softhca0=udp:127.0.0.3"
+        {"HOME": "/h", "SOFTHCA_CAPTURE": "old"}, 1, "a=udp:127.0.0.3", ["127.0.0.2", "127.0.0.3"], tmp_path,
+        None,
+    )  # fmt: skip
+    assert variables["SOFTHCA_DEVICES"] == "a=udp:127.0.0.3"
     assert variables["SOFTHCA_RANK"] == "1"
     assert variables["SOFTHCA_PEERS"] == "127.0.0.2,127.0.0.3"
     assert variables["HOME"] == "/h"
     assert "SOFTHCA_CAPTURE" not in variables
 
 
+SAME_HOST = [(None, ""), (True, "?same_host=1"), (False, "?same_host=0")]
+
+
+@pytest.mark.parametrize(("same_host", "option"), SAME_HOST)
+@pytest.mark.parametrize("unset", ["", " "])
+def test_copies_have_a_device_each_and_share_memory_as_that_is_asked(same_host, option, unset):
+    devices, peers = devices_of_copies(unset, 2, same_host)
+    assert devices == [f"softhca0=udp:{peer}{option}" for peer in peers]
+    assert len(set(peers)) == 2
+
+
+def test_the_users_devices_are_kept():
+    text = "first=udp:127.0.0.9?mtu=1024,second=udp:[::1],third=unix:@served"
+    assert devices_of_copies(text, 1) == ([text], ["127.0.0.9"])
+    assert devices_of_copies("a=unix:@served", 3) == (["a=unix:@served"] * 3, [])
+
+
+@pytest.mark.parametrize(("same_host", "option"), SAME_HOST)
+def test_a_device_of_the_users_without_an_address_has_another_in_each_copy(same_host, option):
+    devices, peers = devices_of_copies("one=udp:*?mtu=512,two=udp:*,three=unix:@served", 2, same_host)
+    words = [device.split(",") for device in devices]
+    joined = option.replace("?", "&")
+    assert [first for first, _, _ in words] == [f"one=udp:{peer}?mtu=512{joined}" for peer in peers]
+    assert all(second.endswith(option) for _, second, _ in words)
+    assert [third for _, _, third in words] == ["three=unix:@served"] * 2
+    places = {word.split(":")[1].split("?")[0] for copy in words for word in copy[:2]}
+    assert len(places) == 4
+
+
+def test_what_the_user_says_of_shared_memory_is_kept_unless_the_link_is_named():
+    assert "same_host=0" in devices_of_copies("a=udp:*?same_host=0", 1)[0][0]
+    assert "same_host=1" in devices_of_copies("a=udp:*?same_host=0", 1, True)[0][0]
+
+
+def test_an_interface_of_the_users_is_told_to_the_copies_by_its_address():
+    assert devices_of_copies("a=udp:lo", 1) == (["a=udp:lo"], ["127.0.0.1"])
+
+
 @pytest.mark.parametrize(
-    ("same_host", "option"), [(None, ""), (True, "?same_host=1"), (False, "?same_host=0")]
+    ("text", "copies", "word"),
+    [
+        ("a=udp:127.0.0.9", 2, "127.0.0.9, which one copy alone can have, not 2"),
+        ("a=udp:*,b=udp:lo", 3, "b is on lo"),
+        ("a=udp", 1, "no kind of link"),
+        ("a=udp:nowhere0", 1, "no interface 'nowhere0'"),
+    ],
 )
-def test_environment_says_whether_copies_share_memory_only_where_that_is_asked(tmp_path, same_host, option):
-    variables = environment({}, 1, ["127.0.0.2", "127.0.0.3"], tmp_path, None, same_host)
-    assert variables["SOFTHCA_DEVICES"] == f"softhca0=udp:127.0.0.3{option}"
+def test_devices_of_the_users_that_copies_can_not_have_are_told_in_one_line(text, copies, word):
+    with pytest.raises(UsageError, match=word):
+        devices_of_copies(text, copies)
+    process = softhca_run(*python("pass", "-n", str(copies)), env={**os.environ, "SOFTHCA_DEVICES": text})
+    assert (process.returncode, process.stdout) == (2, "")
+    assert word in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+
+
+def test_copies_see_what_the_user_has_set():
+    code = "import os; print(os.environ['SOFTHCA_DEVICES'], os.environ['SOFTHCA_PEERS'])"
+    process = softhca_run(*python(code), env={**os.environ, "SOFTHCA_DEVICES": "mine=udp:127.0.0.9?mtu=256"})
+    assert (process.returncode, process.stdout) == (0, "mine=udp:127.0.0.9?mtu=256 127.0.0.9\n")
 
 
 def test_environment_names_the_capture_folder(tmp_path):
-    assert environment({}, 0, ["127.0.0.2"], tmp_path, tmp_path)["SOFTHCA_CAPTURE"] == str(tmp_path)
+    assert environment({}, 0, "", ["127.0.0.2"], tmp_path, tmp_path)["SOFTHCA_CAPTURE"] == str(tmp_path)
 
 
 def test_environment_keeps_the_users_paths_behind_ours(tmp_path):
-    variables = environment({"PYTHONPATH": "/mine:/too", "PATH": "/bin"}, 0, ["127.0.0.2"], tmp_path, None)
+    base = {"PYTHONPATH": "/mine:/too", "PATH": "/bin"}
+    variables = environment(base, 0, "", ["127.0.0.2"], tmp_path, None)
     places = variables["PYTHONPATH"].split(":")
     assert places[0] == str(tmp_path)
     assert places[1] == str(Path(launch.softhca.__file__).resolve().parent.parent)
@@ -165,24 +227,94 @@ def test_program_that_is_not_there_is_one_line_and_status_1():
     assert process.stderr == "softhca run: cannot start /nowhere/program: No such file or directory\n"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signal_to_run_ends_every_copy(tmp_path, number, status):
-    code = f"import os, time; open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w').close(); time.sleep(600)"
-    command = [sys.executable, "-m", "softhca", "run", *python(code, "-n", "2")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+def mark_of(folder):
+    return folder.name.removeprefix("softhca-run-")
+
+
+@contextlib.contextmanager
+def running(tmp_path, code, copies=2):
+    """`softhca run` of copies that note their numbers; it, and the folders of its temporary directory."""
+    notes, temporary = tmp_path / "notes", tmp_path / "temporary"
+    notes.mkdir()
+    temporary.mkdir()
+    code = f"import os, time\nopen({str(notes)!r} + '/' + str(os.getpid()), 'w').close()\n{code}"
+    command = [sys.executable, "-m", "softhca", "run", *python(code, "-n", str(copies))]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, env={**os.environ, "TMPDIR": str(temporary)})
     try:
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline_s:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.05)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=TIMEOUT_S)
+        wait_for(lambda: len(os.listdir(notes)) >= copies or process.poll() is not None)
+        yield process, notes, temporary
     finally:
         process.kill()
-    assert process.returncode == status
-    assert "Traceback" not in said
-    names = os.listdir(tmp_path)
-    assert len(names) == 2
-    for name in names:
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(name), 0)
+        process.communicate(timeout=TIMEOUT_S)
+        wait_for(lambda: not any(map(is_alive, os.listdir(notes))))
+
+
+def wait_for(condition):
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def is_alive(name):
+    try:
+        os.kill(int(name), 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{name}/stat") as stream:
+        return stream.read().rpartition(")")[2].split()[0] != "Z"  # whoever should reap it may not
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_signal_to_run_ends_every_copy(tmp_path, number, status):
+    with running(tmp_path, "time.sleep(600)") as (process, notes, temporary):
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == status
+        assert "Traceback" not in said
+        assert len(os.listdir(notes)) == 2
+        assert not any(map(is_alive, os.listdir(notes)))
+        assert os.listdir(temporary) == []
+
+
+IGNORES = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+HAS_CHILD = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n"
+
+
+@pytest.mark.parametrize("before", ["", HAS_CHILD, IGNORES])
+def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, before):
+    with running(tmp_path, before + "time.sleep(600)") as (process, notes, temporary):
+        (folder,) = temporary.iterdir()
+        mark = mark_of(folder)
+        wait_for(lambda: len(keeper.marked(mark)) >= (4 if before == HAS_CHILD else 2))
+        process.kill()
+        wait_for(lambda: not keeper.marked(mark))
+        assert not any(map(is_alive, os.listdir(notes)))
+        wait_for(lambda: os.listdir(temporary) == [])
+
+
+def test_a_run_that_ends_leaves_alone_what_its_copies_have_started(tmp_path):
+    code = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '600'], stderr=subprocess.DEVNULL)\n"
+        "print(child.pid, file=sys.stderr)"
+    )
+    with running(tmp_path, code, 1) as (process, _, temporary):
+        child = process.stderr.readline().strip()
+        assert process.wait(TIMEOUT_S) == 0
+        assert os.listdir(temporary) == []
+        assert is_alive(child)
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_hangup_that_is_ignored_stays_so(tmp_path):
+    code = "import os, signal; os.kill(os.getppid(), signal.SIGHUP)"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is inherited, as under nohup
+    try:
+        process = softhca_run(*python(code))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (process.returncode, process.stderr) == (0, "")

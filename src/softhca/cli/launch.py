@@ -9,13 +9,15 @@ import os
 import socket
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import softhca
-from softhca.cli.errors import CommandError
+from softhca.cli.errors import CommandError, UsageError
 from softhca.links.fault_counters import REPORTS_VARIABLE
 from softhca.links.faulty import VARIABLE
+from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
 
 ROCE_PORT = 4791
 FIRST_ADDRESS = int(ipaddress.IPv4Address("127.1.0.0"))
@@ -54,6 +56,58 @@ def free_loopback_addresses(count: int, launcher: int | None = None) -> list[str
     return addresses
 
 
+def devices_of_copies(
+    text: str, copies: int, same_host: bool | None = None
+) -> tuple[list[str], list[str]]:
+    """``SOFTHCA_DEVICES`` of each copy, and the addresses by which they find each other.
+
+    Where ``text``, the user's own ``SOFTHCA_DEVICES``, names devices, every copy gets these: ``udp:*`` with
+    an address of its own for each copy, ``unix`` the same for all.  An address that is named can be one
+    copy's only.  A copy's address is that of its first ``udp`` device; without one there are no addresses.
+    Where ``text`` is blank each has ``softhca0``.  ``same_host``: what ``--link`` says, None: nothing.
+
+    :class:`UsageError` for what is wrong or cannot be given to so many, :class:`CommandError`.
+    """
+    try:
+        wanted = parse(text if text.strip() else "softhca0=udp:*")
+    except DeviceSpecificationError as error:
+        raise UsageError(str(error)) from None
+    for device in wanted:
+        if copies > 1 and device.kind == "udp" and device.place:
+            raise UsageError(
+                f"SOFTHCA_DEVICES: {device.name} is on {device.place}, which one copy alone can have, "
+                f"not {copies}; udp:* is another address for each"
+            )
+    open_places = sum(device.kind == "udp" and not device.place for device in wanted)
+    free = iter(free_loopback_addresses(copies * open_places))
+    devices, peers = [], []
+    for _ in range(copies):
+        given = [_placed(device, free, same_host) for device in wanted]
+        devices.append(",".join(map(str, given)))
+        peers += [_address(device) for device in given if device.kind == "udp"][:1]
+    return devices, peers
+
+
+def _placed(
+    device: DeviceSpecification, free: Iterator[str], same_host: bool | None
+) -> DeviceSpecification:
+    """A device with a place, and what ``--link`` says."""
+    if device.kind != "udp":
+        return device
+    return replace(
+        device,
+        place=device.place or next(free),
+        same_host=device.same_host if same_host is None else same_host,
+    )
+
+
+def _address(device: DeviceSpecification) -> str:
+    try:
+        return resolve(device.place)
+    except DeviceSpecificationError as error:
+        raise UsageError(str(error)) from None
+
+
 def same_host_option(same_host: bool | None) -> str:
     """The option of a device that says whether it shares memory; empty for None: where it can."""
     return "" if same_host is None else f"?same_host={int(same_host)}"
@@ -69,21 +123,23 @@ def write_alias(directory: Path) -> None:
 def environment(
     base: Mapping[str, str],
     rank: int,
-    addresses: Sequence[str],
+    devices: str,
+    peers: Sequence[str],
     alias: Path,
     capture: Path | None,
-    same_host: bool | None = None,
 ) -> dict[str, str]:
-    """The environment of copy ``rank``; ``same_host``: the copies share memory or not, None: where they can.
+    """The environment of copy ``rank``, which has ``devices``; ``SOFTHCA_PEERS`` says ``peers`` where there
+    are any.
 
     ``PYTHONPATH`` begins with ``alias``, so that any Python of this version finds the alias and softhca;
     ``PATH`` with the folder of this interpreter, so that ``python3`` and ``#!/usr/bin/env python3`` are this
     one.
     """
     changed = dict(base)
-    changed["SOFTHCA_DEVICES"] = f"softhca0=udp:{addresses[rank]}" + same_host_option(same_host)
+    changed["SOFTHCA_DEVICES"] = devices
     changed["SOFTHCA_RANK"] = str(rank)
-    changed["SOFTHCA_PEERS"] = ",".join(addresses)
+    if peers:
+        changed["SOFTHCA_PEERS"] = ",".join(peers)
     for name in ("SOFTHCA_CAPTURE", VARIABLE, REPORTS_VARIABLE):
         changed.pop(name, None)
     if capture is not None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import secrets
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
-from softhca.cli.launch import command_line, environment, free_loopback_addresses, write_alias
+from softhca.cli.keeper import DONE, MARK_VARIABLE
+from softhca.cli.launch import command_line, devices_of_copies, environment, write_alias
 from softhca.cli.merge import merge_captures
 from softhca.cli.roles import SAME_HOST, number
 
@@ -32,8 +36,9 @@ def add_parser(subparsers: Any) -> None:
         "run",
         help="run copies of a program, each with its own adapter",
         description="Each copy has SOFTHCA_RANK (0 …), SOFTHCA_PEERS (all addresses, in rank order) and one "
-        "device softhca0; `import pyverbs` finds softhca's verbs.  The exit status is that of the first copy "
-        "that fails, whereupon the others are ended.",
+        "device softhca0, or the devices that SOFTHCA_DEVICES names (`udp:*` is another address for each "
+        "copy; one that is named goes with one copy); `import pyverbs` finds softhca's verbs.  The exit "
+        "status is that of the first copy that fails, whereupon the others are ended.",
     )
     parser.add_argument(
         "-n", "--copies", type=number(1, 253), default=1, metavar="N", help="copies (default 1)"
@@ -53,28 +58,71 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the copies; returns their exit status."""
+    """Run the copies; returns their exit status.
+
+    However this process ends, no copy and no folder is left: see `keeper`.
+    """
     program = args.program[1:] if args.program[:1] == ["--"] else args.program
     check(args, program)
-    addresses = free_loopback_addresses(args.copies)
-    with tempfile.TemporaryDirectory(prefix="softhca-run-") as name:
-        alias, captures = Path(name, "alias"), Path(name, "captures")
-        alias.mkdir()
-        captures.mkdir()
-        write_alias(alias)
-        folder = captures if args.capture else None
-        reports = Path(name, "faults")
-        environments = [
-            environment(os.environ, rank, addresses, alias, folder, SAME_HOST.get(args.link))
-            | faults_variables(args.faults, reports)
-            for rank in range(args.copies)
-        ]
-        status = Copies(command_line(program), environments).run()
-        print_reports("run", reports)
-        if args.capture:
-            count = merge_captures(sorted(captures.iterdir()), args.capture)
-            _log.info("%d packets in %s", count, args.capture)
+    try:
+        with _termination():
+            devices, peers = devices_of_copies(
+                os.environ.get("SOFTHCA_DEVICES", ""), args.copies, SAME_HOST.get(args.link)
+            )
+            mark = secrets.token_hex(8)
+            with _kept_folder(mark) as place:
+                return _run_in(place, args, program, devices, peers, mark)
+    except Terminated as termination:
+        return termination.status
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run_in(
+    place: Path,
+    args: argparse.Namespace,
+    program: Sequence[str],
+    devices: Sequence[str],
+    peers: Sequence[str],
+    mark: str,
+) -> int:
+    """Run the copies with a folder of their own."""
+    alias, captures, reports = place / "alias", place / "captures", place / "faults"
+    alias.mkdir()
+    captures.mkdir()
+    write_alias(alias)
+    folder = captures if args.capture else None
+    environments = [
+        environment(os.environ, rank, devices[rank], peers, alias, folder)
+        | {MARK_VARIABLE: mark}
+        | faults_variables(args.faults, reports)
+        for rank in range(args.copies)
+    ]
+    status = Copies(command_line(program), environments).run()
+    print_reports("run", reports)
+    if args.capture:
+        count = merge_captures(sorted(captures.iterdir()), args.capture)
+        _log.info("%d packets in %s", count, args.capture)
     return status
+
+
+@contextmanager
+def _kept_folder(mark: str) -> Iterator[Path]:
+    """A folder in the temporary directory; it goes with the block, or with this process."""
+    place = Path(tempfile.gettempdir(), f"softhca-run-{mark}")
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), mark, str(place)]
+    try:
+        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, start_new_session=True)
+    except OSError as error:
+        raise CommandError(f"cannot start {sys.executable}: {error.strerror}") from error
+    try:
+        place.mkdir(mode=0o700)  # not before somebody knows of it who removes it
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        with suppress(BrokenPipeError):
+            keeper.communicate(DONE)
 
 
 def check(args: argparse.Namespace, program: Sequence[str]) -> None:
@@ -115,18 +163,13 @@ class Copies:
     def run(self) -> int:
         """Start all, wait for all; the status of the first that fails, else 0.
 
-        A copy that fails, SIGINT or SIGTERM end the others.
+        A copy that fails, or an exception (a signal's), ends the others.
         """
-        with _termination():
-            try:
-                self._start()
-                return self._wait()
-            except Terminated as termination:
-                return termination.status
-            except KeyboardInterrupt:
-                return 128 + signal.SIGINT
-            finally:
-                self._end_all()
+        try:
+            self._start()
+            return self._wait()
+        finally:
+            self._end_all()
 
     def _start(self) -> None:
         for rank, variables in enumerate(self.environments):
@@ -172,13 +215,20 @@ def exit_status(returncode: int) -> int:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """While the block runs, SIGTERM raises :class:`Terminated`."""
+    """While the block runs, SIGTERM and SIGHUP (unless it is ignored, as under nohup) raise
+    :class:`Terminated`, once.
+    """
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP)
+               if signal.getsignal(number) is not signal.SIG_IGN]
 
     def terminated(number: int, frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, terminated)
+    before = {number: signal.signal(number, terminated) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
