@@ -1,10 +1,10 @@
 """Ends and clears away what a ``softhca run`` that was killed has left.
 
-``python -I -S keeper.py MARK FOLDER`` is started beside the copies, in a session of its own, and
-reads its standard input, of which ``softhca run`` holds the other end.  Where that ends with `DONE` there is nothing to do.  Where it just ends, `softhca
-run` has died, and every process that has ``SOFTHCA_RUN=MARK`` in its environment is ended (what copies have
-started too), and ``FOLDER`` removed.  The end cannot be seen too early: a copy that is just being started
-holds the pipe until it has its program and its environment.
+``python -I -S keeper.py MARK FOLDER`` is started beside the copies, in a session of its own, and reads its
+standard input, of which ``softhca run`` holds the other end.  Where that ends with `DONE` there is nothing to
+do.  Where it just ends, ``softhca run`` has died, and every process that has ``SOFTHCA_RUN=MARK`` in its
+environment is ended (what copies have started too), and ``FOLDER`` removed.  The end cannot be seen too
+early: a copy that is just being started holds the pipe until it has its program and its environment.
 
 It needs nothing but the standard library, so that it is there within milliseconds.
 """
