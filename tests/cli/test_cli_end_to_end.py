@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,93 @@ def test_perf_prints_exactly_the_fixed_fields(test, service, size):
     assert result["bandwidth_bytes_per_s"] == pytest.approx(result["message_rate_per_s"] * size)
 
 
+@pytest.mark.parametrize(("test", "service"), [
+    ("write-bw", "RC"), ("write-bw", "UC"), ("read-bw", "RC"), ("atomic-bw", "RC"), ("send-bw", "RC"),
+    ("send-bw", "UD"),
+])  # fmt: skip
+def test_perf_goes_both_ways_at_once_and_tells_the_peers_figures(test, service):
+    result = perf(test, "--qp-type", service, "-b", "-q", "2", *(("-s", "512") if service == "UD" else ()))
+    assert result["iterations"] == 100
+    assert min(result["bandwidth_bytes_per_s"], result["peer_bandwidth_bytes_per_s"]) > 0
+    assert result["peer_message_rate_per_s"] > 0
+
+
+@pytest.mark.parametrize("test", ["write-bw", "read-bw", "atomic-bw", "send-bw"])
+def test_perf_reversed_moves_what_the_client_was_told(test):
+    result = perf(test, "--reversed", "-q", "2")
+    assert result["iterations"] == 100
+    assert result["bandwidth_bytes_per_s"] > 0
+    assert result["latency_us"] == dict.fromkeys(FIGURES, 0.0)
+
+
+@pytest.mark.parametrize("way", [["-b"], ["--reversed"]])
+@pytest.mark.parametrize("test", ["write-bw", "send-bw"])
+def test_perf_for_a_time_ends_in_every_direction(test, way):
+    result = document("perf", test, "--seconds", "0.3", "--size", "64", *way)
+    assert result["iterations"] > 0
+
+
+@pytest.mark.parametrize(("words", "sizes"), [
+    (["send-bw", "-n", "3"], 23), (["send-bw", "-n", "3", "-b"], 23), (["write-bw", "-n", "2", "-b"], 23),
+    (["send-bw", "-n", "2", "--reversed"], 23), (["read-bw", "-n", "2"], 23),
+    (["send-bw", "-n", "20", "--qp-type", "UD"], 12), (["send-lat", "-n", "2"], 23),
+    (["write-lat", "-n", "2"], 23), (["send-lat", "-n", "2", "--qp-type", "UD"], 12),
+])  # fmt: skip
+def test_perf_runs_through_all_sizes(words, sizes):
+    result = document("perf", *words, "-a")
+    assert [each["size_bytes"] for each in result["sizes"]] == [2 << power for power in range(sizes)]
+    assert {each["iterations"] for each in result["sizes"]} == {int(words[2])}
+
+
+OTHERWISE = "both ends must be given the same"
+
+
+@pytest.mark.parametrize(("server", "client", "said"), [
+    (["send-bw"], ["send-bw", "-b"], {"server": "closed", "client": OTHERWISE}),
+    (["send-bw", "-b"], ["send-bw"], {"server": OTHERWISE}),
+    (["write-bw"], ["write-bw", "-b"], {"server": OTHERWISE}),
+    (["write-bw", "-b"], ["write-bw"], {"server": OTHERWISE}),
+    (["write-bw"], ["write-bw", "--reversed"], {"server": OTHERWISE}),
+    (["send-bw"], ["send-bw", "--reversed"], {"server": OTHERWISE, "client": OTHERWISE}),
+    (["send-bw"], ["send-bw", "-a"], {"server": "goes on"}),
+    (["send-bw", "-a"], ["send-bw"], {"server": "closed"}),
+    (["write-bw", "-q", "2"], ["write-bw", "-q", "3"], {"server": OTHERWISE}),
+])  # fmt: skip
+def test_ends_that_were_told_otherwise_end_in_one_line(server, client, said, free_port):
+    """Each within its ``--silence``: nobody has to be killed."""
+    common = ["-n", "20", "--silence", "1.5", "--port", str(free_port)]
+    command = [sys.executable, "-m", "softhca", "perf"]
+    process = subprocess.Popen(
+        [*command, *server, *common, "--listen"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "SOFTHCA_DEVICES": "softhca0=udp:*"},
+    )  # fmt: skip
+    try:
+        wait_listening(free_port)
+        done = softhca(
+            "perf", *client, *common, "127.0.0.1", env={**os.environ, "SOFTHCA_DEVICES": "softhca0=udp:*"}
+        )
+        _, error = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.communicate()
+    ends = {"server": (process.returncode, error), "client": (done.returncode, done.stderr)}
+    for name, words in said.items():
+        status, line = ends[name]
+        assert (status, line.count("\n")) == (1, 1), ends
+        assert words in line, ends
+
+
+def wait_listening(port):
+    """Until somebody listens, which is not tried by a connection: the one that is taken is the client's."""
+    wanted = f":{port:04X} "
+    for _ in range(TIMEOUT_S * 20):
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            if any(wanted in line and " 0A " in line for line in Path(table).read_text().splitlines()):
+                return
+        time.sleep(0.05)
+    raise AssertionError("nobody listens")
+
+
 def test_perf_counts_the_operations_of_all_queue_pairs():
     assert perf("write-bw", "--qps", "3", "--size", "100")["iterations"] == 150
 
@@ -114,6 +202,13 @@ def test_pingpong_returns_what_was_sent(service, options):
     result = document("pingpong", "--service", service, "-n", "40", "-r", "10", "-s", "1000", "-c", *options)
     assert (result["service"], result["iterations"], result["bytes"]) == (service, 40, 80000)
     assert result["valid"] is True
+
+
+@pytest.mark.parametrize("queue_pairs", [1, 5])
+def test_pingpong_over_a_shared_receive_queue_returns_what_was_sent(queue_pairs):
+    words = ["--srq", "-q", str(queue_pairs), "-n", "40", "-r", "10", "-s", "5000", "-c"]
+    result = document("pingpong", *words)
+    assert (result["iterations"], result["valid"]) == (40, True)
 
 
 def test_ping_verifies_every_message():

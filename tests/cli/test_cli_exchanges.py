@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError
 from softhca.cli.perftest_exchange import CYCLE_BUFFER_BYTES, SCRIPTS, Keys, PerftestExchange, Report
-from softhca.cli.pingpong_exchange import Destination, exchange_as_client, exchange_as_server
+from softhca.cli.pingpong_exchange import (
+    NO_DESTINATION,
+    Destination,
+    exchange_all_as_client,
+    exchange_all_as_server,
+    exchange_as_client,
+    exchange_as_server,
+)
 
 GID = bytes(10) + b"\xff\xff\x7f\x00\x00\x02"
 # What printf gives for "%04x:%06x:%06x:%s" and a wire GID, and for perftest's KEY_PRINT_FMT_GID.
@@ -106,6 +113,38 @@ def test_pingpong_server_is_ready_before_it_answers(ends):
     thread.join()
     assert seen == [(theirs, False)]
     assert outcome == [theirs]
+
+
+SHARED = [Destination(0, number, 2, GID) for number in range(1, 4)] + 253 * [NO_DESTINATION]
+
+
+def test_srq_pingpong_exchanges_256_addresses_however_many_are_used(ends):
+    client, server = ends
+    seen = []
+    thread, outcome = in_thread(lambda: exchange_all_as_client(client, SHARED))
+    exchange_all_as_server(server, SHARED[::-1], seen.append)
+    thread.join()
+    assert (seen, outcome) == ([SHARED], [SHARED[::-1]])
+
+
+def test_srq_pingpong_addresses_are_the_programs_texts_in_a_row(ends):
+    client, server = ends
+    thread, outcome = in_thread(lambda: exchange_all_as_client(client, SHARED))
+    texts = server.receive(256 * 52)
+    assert texts[2 * 52 : 4 * 52] == (
+        b"0000:000003:000002:00000000000000000000ffff7f000002\0" b"0000:000000:000000:" + 32 * b"0" + b"\0"
+    )
+    server.send(texts)
+    assert server.receive(5) == b"done\0"
+    thread.join()
+    assert outcome == [SHARED]
+
+
+def test_a_server_of_one_queue_pair_says_what_a_client_with_256_addresses_takes(ends):
+    client, server = ends
+    client.send(b"".join(each.encode() for each in SHARED))
+    with pytest.raises(CommandError, match="--srq"):
+        exchange_as_server(server, Destination(0, 3, 4, GID), lambda destination: None)
 
 
 def test_pingpong_server_refuses_another_end_than_done(ends):
@@ -226,9 +265,39 @@ def test_perftest_peer_with_a_senseless_buffer_is_refused(ends, size):
 
 def test_perftest_finish_is_a_handshake_and_done(ends):
     client, server = ends
-    server.send(KEYS_TEXT)
+    server.send(KEYS_TEXT + b"done\0")
     PerftestExchange(client, client=True).finish(KEYS)
     assert server.receive(108 + 5) == KEYS_TEXT + b"done\0"
+
+
+def test_perftest_peer_that_has_gone_behind_its_last_handshake_is_finished(ends):
+    client, server = ends
+    server.send(KEYS_TEXT)
+    server._socket.shutdown(socket.SHUT_WR)
+    PerftestExchange(client, client=True).finish(KEYS)
+
+
+def test_perftest_peer_that_goes_on_where_this_end_is_done_is_an_error(ends):
+    """As one does that runs through more sizes: it greets again."""
+    client, server = ends
+    server.send(2 * KEYS_TEXT)
+    with pytest.raises(CommandError, match="goes on"):
+        PerftestExchange(client, client=True).finish(KEYS)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_end_attends_behind_its_own_word_and_before_the_peers(ends, first):
+    mine, theirs = ends
+    exchange = PerftestExchange(mine, client=first)
+    seen = []
+
+    def attend():
+        seen.append(theirs.readable())
+        theirs.send(KEYS_TEXT)
+
+    exchange.attend = attend
+    assert exchange.handshake(KEYS) == KEYS
+    assert seen == [first]
 
 
 def test_handshakes_beyond_one_a_queue_pair_are_those_of_the_programs():

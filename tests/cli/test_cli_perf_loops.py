@@ -10,11 +10,13 @@ import pytest
 
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError
-from softhca.cli.perf import report_of, result_of
+from softhca.cli.perf import result_of
 from softhca.cli.perf_bandwidth import BandwidthClient, Measured, Receiver, serve
+from softhca.cli.perf_bidirectional import BothWays
+from softhca.cli.perf_ends import measured_of, report_of
 from softhca.cli.perf_latency import LatencyEnd
 from softhca.cli.perf_plan import BATCH, RECEIVE_DEPTH, TRANSMIT_DEPTH, Plan
-from softhca.cli.perftest_exchange import Keys
+from softhca.cli.perftest_exchange import Keys, Report
 from softhca.verbs import enums as e
 
 KEYS = Keys(0, 16, 5, 0, 0xABCD, 0x10000, bytes(16))
@@ -353,3 +355,121 @@ def test_one_request_at_a_time_is_timed_from_before_it_is_posted_to_its_completi
 def test_many_queue_pairs_keep_less_posted_and_share_memory(queue_pairs, depth, receives, areas):
     plan = plan_for(queue_pairs=queue_pairs)
     assert (plan.depth, plan.receive_depth, plan.areas, plan.batch) == (depth, receives, areas, BATCH)
+
+
+class TwoWays(Account):
+    """An account whose peer sends a message of its own for each that completes here, up to ``owed``."""
+
+    def __init__(self, plan, owed):
+        super().__init__(plan)
+        self.owed = owed
+        self.receive_cq = SimpleNamespace(poll=self.poll_receives)
+
+    def poll_receives(self, most):
+        return self.poll(most)
+
+    def poll(self, cq, most=1):
+        if cq != "send":
+            return super().poll(cq)
+        completed = self.wait(cq, most)
+        for completion in completed:
+            come = min(self.owed, completion.wr_id & 0xFFFF)
+            self.owed -= come
+            self.arriving += [completion.wr_id >> 16] * come
+        return completed
+
+
+def both_ways(plan, owed, control):
+    account = TwoWays(plan, owed)
+    receiver = Receiver(account, plan)
+    receiver.post()
+    ends = BothWays(BandwidthClient(account, plan, [KEYS] * plan.queue_pairs), receiver, control)
+    return account, receiver, ends
+
+
+@pytest.mark.parametrize("queue_pairs", [1, 3])
+def test_both_ways_ends_when_all_is_sent_and_all_has_come(queue_pairs, control):
+    plan = plan_for("send", iterations=333, queue_pairs=queue_pairs)
+    account, receiver, ends = both_ways(plan, 333 * queue_pairs, control)
+    measured = ends.run(lambda done: None)
+    assert (measured.operations, receiver.received) == (333 * queue_pairs, 333 * queue_pairs)
+    assert len(account.posted) == 333 * queue_pairs
+    assert measured.elapsed_ns > 0
+
+
+def test_both_ways_takes_what_has_come_before_it_sends(control):
+    plan = plan_for("send", service="ud", iterations=40)
+    account, receiver, ends = both_ways(plan, 0, control)
+    account.arriving = [0] * 40
+    post_send, seen = account.post_send, []
+    account.post_send = lambda index, chain: (seen.append(receiver.received), post_send(index, chain))
+    ends.run(lambda done: None)
+    assert seen[0] == BATCH
+
+
+def test_both_ways_waits_for_a_reliable_peer_as_long_as_it_was_told(control):
+    plan = plan_for("send", iterations=20)
+    account, _, ends = both_ways(plan, 7, control)
+    ends.silence_s = 0.0
+    with pytest.raises(CommandError, match="7 of 20 messages"):
+        ends.run(lambda done: None)
+    assert len(account.posted) == 20
+
+
+def test_both_ways_goes_on_without_datagrams_that_are_lost_when_the_peer_speaks(control):
+    plan = plan_for("send", service="ud", iterations=20)
+    _, receiver, ends = both_ways(plan, 7, control)
+    control.speak()
+    assert ends.run(lambda done: None).operations == 20
+    assert receiver.received == 7
+
+
+def test_both_ways_for_a_time_ends(control):
+    plan = plan_for("send", iterations=0, seconds=0.01)
+    account, _, ends = both_ways(plan, 5, control)
+    measured = ends.run(lambda done: None)
+    assert measured.operations == len(account.posted) > 0
+    assert not account.pending
+
+
+def test_a_receive_in_error_ends_the_receiver(control):
+    plan = plan_for("send", iterations=20)
+    account = Account(plan)
+    account.receive_cq = SimpleNamespace(poll=lambda most: (1, [SimpleNamespace(wr_id=0, status=5)]))
+    with pytest.raises(CommandError, match="status 5"):
+        Receiver(account, plan).run(control)
+
+
+def test_a_receiver_that_nobody_sends_to_ends_in_time(control):
+    plan = plan_for("send", iterations=20)
+    account = Account(plan)
+    account.needs.silence_s = 0.0
+    with pytest.raises(CommandError, match="0 of 20 messages"):
+        Receiver(account, plan).run(control)
+
+
+def test_a_receiver_counts_each_size_anew_and_keeps_its_receives(control):
+    plan = plan_for("send", iterations=BATCH + 3)
+    account = Account(plan)
+    receiver = Receiver(account, plan)
+    receiver.post()
+    for _ in range(2):
+        receiver.begin()
+        account.arriving = [0] * (BATCH + 3)
+        receiver.run(control)
+        assert receiver.measured.operations == BATCH + 3
+    assert account.receives == [RECEIVE_DEPTH + 2 * BATCH]
+
+
+@pytest.mark.parametrize(("service", "sizes"), [("rc", 23), ("ud", 10)])
+def test_all_sizes_are_powers_of_two_up_to_8_mib_or_the_mtu(service, sizes):
+    plan = replace(plan_for("send", service=service), all_sizes=True)
+    assert plan.sizes_bytes(1024) == [2 << power for power in range(sizes)]
+    assert plan_for(size=77).sizes_bytes(1024) == [77]
+
+
+def test_a_report_is_what_a_peer_measured():
+    plan = plan_for(size=1 << 20, iterations=500, queue_pairs=2)
+    measured = measured_of(report_of(plan, Measured(1000, 500_000_000)), plan)
+    assert (measured.operations, measured.elapsed_ns) == (1000, 500_000_000)
+    assert measured_of(Report(8, 5, 0.0, 0.0, 0.0), plan).elapsed_ns == 0

@@ -38,6 +38,9 @@ class Peer:
             raise CommandError("the peer closed the connection")
         return found
 
+    def part(self) -> None:
+        """As `ControlConnection.part`."""
+
 
 def one_input(data: bytes) -> None:
     choices = Choices(data)

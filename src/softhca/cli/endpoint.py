@@ -19,6 +19,7 @@ from softhca.verbs.device import Context, get_device_list
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
 from softhca.verbs.wr import SGE, RecvWR, SendWR
 
 QKEY = 0x11111111
@@ -49,7 +50,8 @@ class Needs:
 
     The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
     ``areas`` so many of each, which the queue pairs share.
-    ``shared``: it stands where neighbours on this host can map it.
+    ``shared``: it stands where neighbours on this host can map it.  ``shared_receives``: the queue pairs have
+    one receive queue of ``receive_depth``.
     """
 
     service: str
@@ -68,6 +70,7 @@ class Needs:
     events: bool = False
     silence_s: float = 30.0
     shared: bool = False
+    shared_receives: bool = False
 
 
 @dataclass
@@ -83,7 +86,7 @@ class Link:
 class Endpoint:
     """Makes all that ``needs`` names; closes it all at once.
 
-    ``memory`` is the registered buffer, ``address`` its address.
+    ``memory`` is the registered buffer, ``address`` its address, ``srq`` the shared receive queue or None.
     """
 
     def __init__(self, needs: Needs) -> None:
@@ -112,6 +115,9 @@ class Endpoint:
             self.memory = bytearray(size_bytes)
             self.mr = MR(self.pd, size_bytes, needs.access, buffer=self.memory)
         self.address = int(self.mr.buf)
+        self.srq: Any = None
+        if needs.shared_receives:
+            self.srq = SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=needs.receive_depth, max_sge=1)))
         self.send_cq = self._completion_queue(needs.send_depth)
         self.receive_cq = self._completion_queue(needs.receive_depth)
         self.links = [Link(self._queue_pair(), secrets.randbits(24)) for _ in range(needs.queue_pairs)]
@@ -133,8 +139,9 @@ class Endpoint:
             max_inline_data=needs.inline_bytes,
         )
         init = QPInitAttr(
-            qp_type=QP_TYPES[needs.service], scq=self.send_cq, rcq=self.receive_cq, cap=caps, sq_sig_all=0
-        )
+            qp_type=QP_TYPES[needs.service], scq=self.send_cq, rcq=self.receive_cq, srq=self.srq, cap=caps,
+            sq_sig_all=0,
+        )  # fmt: skip
         qp = QP(self.pd, init)
         attributes = QPAttr(port_num=needs.port)
         if needs.service == "ud":
@@ -223,6 +230,13 @@ class Endpoint:
         if not count:
             completions = self._wait_longer(cq, most)
         return self._checked(completions)
+
+    def poll(self, cq: Any, most: int = 1) -> list[Any]:
+        """The completions that ``cq`` has now, at most ``most``.
+
+        Raises :class:`CommandError` for one in error.
+        """
+        return self._checked(cq.poll(most)[1])
 
     @staticmethod
     def _checked(completions: list[Any]) -> list[Any]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from softhca.cli.perf_plan import BATCH, MOST_POSTED, Plan
+from softhca.cli.errors import CommandError
+from softhca.cli.perf_plan import BATCH, MOST_POSTED, SAME_OPTIONS, Plan
 
 if TYPE_CHECKING:
     from softhca.cli.control import ControlConnection
@@ -109,6 +110,12 @@ class BandwidthClient:
             self.chains.append(shared[place])
         self.turns = deque(range(plan.queue_pairs))
         self.has_turn = [True] * plan.queue_pairs
+        self.measured = Measured(0, 0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is still to be posted or to complete."""
+        return bool(self.turns or self.under_way)
 
     def _chain(self, index: int, count: int) -> Chain:
         return Chain(
@@ -131,21 +138,36 @@ class BandwidthClient:
             self._warm_up()
         if self.depth == 1 and plan.queue_pairs == 1:
             return self._one_at_a_time(advance)
-        measured = Measured(0, 0)
+        measured = self.measured
         start_ns = time.perf_counter_ns()
         deadline_ns = start_ns + int(plan.seconds * 1e9)
         while self.turns or self.under_way:
             if plan.seconds and time.perf_counter_ns() >= deadline_ns:
                 self.turns.clear()
-            for _ in range(min(len(self.turns), BATCH)):
-                index = self.turns.popleft()
-                self.has_turn[index] = False
-                self._fill(index)
+            self._take_turns()
             if self.under_way:
                 self._take(measured)
             advance(measured.operations)
         measured.elapsed_ns = time.perf_counter_ns() - start_ns
         return measured
+
+    def turn(self, posting: bool) -> int:
+        """One round that waits for nothing; how many completions it took.  Not ``posting``: it posts nothing
+        any more.  Raises :class:`CommandError` for a completion in error.
+        """
+        if not posting:
+            self.turns.clear()
+        self._take_turns()
+        completions = self.endpoint.poll(self.endpoint.send_cq, BATCH) if self.under_way else []
+        self._note(completions, self.measured)
+        return len(completions)
+
+    def _take_turns(self) -> None:
+        """Fill the send queues of some that have something to post."""
+        for _ in range(min(len(self.turns), BATCH)):
+            index = self.turns.popleft()
+            self.has_turn[index] = False
+            self._fill(index)
 
     def _one_at_a_time(self, advance: Callable[[float], None]) -> Measured:
         """Between the two looks at the clock there is nothing but one request, posted and waited for."""
@@ -178,8 +200,12 @@ class BandwidthClient:
 
     def _take(self, measured: Measured) -> None:
         """Wait for completions, and note whose queue has room again."""
+        self._note(self.endpoint.wait(self.endpoint.send_cq, BATCH), measured)
+
+    def _note(self, completions: list[Any], measured: Measured) -> None:
+        """Account for ``completions``, and give their queue pairs a turn."""
         forever = self.plan.seconds
-        for completion in self.endpoint.wait(self.endpoint.send_cq, BATCH):
+        for completion in completions:
             now_ns, number = time.perf_counter_ns(), completion.wr_id
             index, count = number >> _COUNT_BITS, number & _COUNT
             self.outstanding[index] -= count
@@ -213,12 +239,16 @@ class BandwidthClient:
 
 
 class Receiver:
-    """The server of ``send-bw``: receives until all has come or the client says that it is finished."""
+    """The receiving end of ``send-bw``: receives until all has come or the peer says that it is finished.
+
+    ``received`` counts since `begin`; receives that are posted stay so over several sizes.
+    """
 
     def __init__(self, endpoint: Endpoint, plan: Plan) -> None:
         self.endpoint = endpoint
         self.plan = plan
         self.received = 0
+        self.begin_ns = self.last_ns = 0
         self.chains = [
             endpoint.receive_chain(
                 index, endpoint.sge(endpoint.receive_area(index), plan.landing_bytes), BATCH
@@ -233,22 +263,52 @@ class Receiver:
             for _ in range(self.plan.receive_depth // BATCH):
                 link.qp.post_recv(self.chains[index])
 
+    def begin(self) -> None:
+        """Count anew."""
+        self.received = self.begin_ns = self.last_ns = 0
+
+    @property
+    def measured(self) -> Measured:
+        """How many have come, and the time between the first and the last that was seen."""
+        return Measured(self.received, self.last_ns - self.begin_ns)
+
     def run(self, control: ControlConnection) -> None:
-        """Receive and post anew."""
+        """Receive and post anew.
+
+        Raises :class:`CommandError` when for the end's ``silence_s`` nothing comes and the peer says nothing.
+        """
         expected = self.plan.iterations * self.plan.queue_pairs
-        empty = 0
+        empty, silent_s = 0, 0.0
         while not expected or self.received < expected:
-            count, completions = self.endpoint.receive_cq.poll(BATCH)
-            if not count:
-                empty += 1
-                if empty % _POLLS_A_LOOK == 0 and control.readable():
-                    return
+            if self.poll():
+                silent_s = 0.0
                 continue
+            empty += 1
+            if empty % _POLLS_A_LOOK == 0:
+                if control.readable():
+                    self.poll()
+                    return
+                silent_s = silent_s or time.monotonic() + self.endpoint.needs.silence_s
+                if time.monotonic() > silent_s:
+                    raise CommandError(
+                        f"{self.received} of {expected or 'the'} messages have come, and then none for "
+                        f"{self.endpoint.needs.silence_s:g} s: {SAME_OPTIONS}"
+                    )
+
+    def poll(self) -> int:
+        """Take what has come; how many that was.  Raises :class:`CommandError` for one in error."""
+        count, completions = self.endpoint.receive_cq.poll(BATCH)
+        if count:
+            self.last_ns = time.perf_counter_ns()
+            self.begin_ns = self.begin_ns or self.last_ns
             for completion in completions:
                 self._take(completion)
             self.received += count
+        return int(count)
 
     def _take(self, completion: Any) -> None:
+        if completion.status:
+            raise CommandError(f"a receive completed with status {completion.status}")
         index = completion.wr_id
         self.used[index] += 1
         if self.used[index] == BATCH:

@@ -31,10 +31,19 @@ class Finished(Exception):
 
 
 class LatencyEnd:
-    """One end of a latency test."""
+    """One end of a latency test.
+
+    ``room_bytes``: what its receives have room for, where later messages are larger than those of ``plan``.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, plan: Plan, keys: Keys, control: ControlConnection, client: bool
+        self,
+        endpoint: Endpoint,
+        plan: Plan,
+        keys: Keys,
+        control: ControlConnection,
+        client: bool,
+        room_bytes: int = 0,
     ) -> None:
         self.endpoint = endpoint
         self.plan = plan
@@ -47,7 +56,8 @@ class LatencyEnd:
         memory = memoryview(endpoint.memory)
         self.sent = memory[endpoint.send_area() :][: plan.size_bytes]
         self.landing = memory[endpoint.receive_area() :][: plan.size_bytes]
-        self.receive = endpoint.receive_chain(0, endpoint.sge(endpoint.receive_area(), plan.landing_bytes), 1)
+        room = endpoint.sge(endpoint.receive_area(), room_bytes or plan.landing_bytes)
+        self.receive = endpoint.receive_chain(0, room, 1)
 
     def post(self) -> None:
         """Post the receives of ``send-lat``."""

@@ -30,6 +30,10 @@ MOST_QUEUE_PAIRS = 16_384
 MOST_POSTED = 16_384
 MOST_AREAS = 64
 MAX_INLINE_BYTES = 64
+MOST_MTU_BYTES = 4096
+SAME_OPTIONS = "both ends must be given the same of -a, -b, --reversed, -n and -q"
+LARGEST_SIZE_LOG = 23
+"""``--all`` runs through the powers of two from 2 to 8 MiB, datagrams up to the path MTU."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,21 @@ class Plan:
     algorithm: str = "xxh3-128"
     tx_depth: int = 0
     post_list: int = BATCH
+    both: bool = False
+    reversed: bool = False
+    all_sizes: bool = False
 
     @property
     def test(self) -> str:
         """The name of the test: ``write-bw`` …"""
         return f"{self.verb}-{self.kind}"
+
+    def sizes_bytes(self, mtu_bytes: int) -> list[int]:
+        """The message sizes in their order, on a path of ``mtu_bytes``."""
+        if not self.all_sizes:
+            return [self.size_bytes]
+        most = mtu_bytes if self.service == "ud" else 1 << LARGEST_SIZE_LOG
+        return [1 << power for power in range(1, LARGEST_SIZE_LOG + 1) if 1 << power <= most]
 
     @property
     def landing_bytes(self) -> int:
@@ -102,12 +116,15 @@ def plan_of(args: argparse.Namespace) -> Plan:
         raise UsageError(f"{args.test} uses one queue pair")
     if verb == "atomic" and args.size not in (None, ATOMIC_BYTES):
         raise UsageError("an atomic operation moves 8 bytes")
+    _check_ways(args, verb, kind)
     default = {"bw": DEFAULT_BANDWIDTH_BYTES, "lat": DEFAULT_LATENCY_BYTES}[kind]
     if service == "ud":
         default = min(default, 1024)
     if verb == "mailbox":
         default = MAILBOX_BYTES
     size_bytes = ATOMIC_BYTES if verb == "atomic" else args.size or default
+    if args.all:
+        size_bytes = MOST_MTU_BYTES if service == "ud" else 1 << LARGEST_SIZE_LOG
     iterations = WRITE_BANDWIDTH_ITERATIONS if args.test == "write-bw" else DEFAULT_ITERATIONS
     return Plan(
         verb,
@@ -121,4 +138,22 @@ def plan_of(args: argparse.Namespace) -> Plan:
         args.hash,
         args.tx_depth,
         args.post_list,
+        args.bidirectional,
+        args.reversed,
+        args.all,
     )
+
+
+def _check_ways(args: argparse.Namespace, verb: str, kind: str) -> None:
+    """Raises :class:`UsageError` where the test cannot go both ways, the other way, or through all sizes."""
+    for given, option in ((args.bidirectional, "-b"), (args.reversed, "--reversed")):
+        if given and (kind != "bw" or verb == "mailbox"):
+            raise UsageError(f"{option} goes with write-, read-, send- and atomic-bw, not with {args.test}")
+    if args.bidirectional and args.reversed:
+        raise UsageError("-b and --reversed exclude each other: both directions are the same reversed")
+    if args.all and verb in ("atomic", "mailbox"):
+        raise UsageError(f"{args.test} has one message size: -a does not go with it")
+    if args.all and args.size is not None:
+        raise UsageError("-a and -s exclude each other")
+    if args.all and args.seconds:
+        raise UsageError("-a goes with -n, not with --seconds")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.cli.control import STEP_TIMEOUT_S, ControlConnection
@@ -122,20 +123,29 @@ class Report:
 
 
 class PerftestExchange:
-    """One end of the exchange; ``client`` speaks first in every step."""
+    """One end of the exchange; ``client`` speaks first in every step.
+
+    ``attend``: what this end does until the peer's word is there (None: it waits in the system call).
+    """
 
     def __init__(self, control: ControlConnection, client: bool) -> None:
         self.control = control
         self.client = client
+        self.attend: Callable[[], None] | None = None
 
     def swap(self, mine: bytes, timeout_s: float | None = STEP_TIMEOUT_S) -> bytes:
         """Give ``mine`` and get as many bytes of the peer."""
         if self.client:
             self.control.send(mine)
-            return self.control.receive(len(mine), timeout_s)
-        theirs = self.control.receive(len(mine), timeout_s)
+            return self._hear(len(mine), timeout_s)
+        theirs = self._hear(len(mine), timeout_s)
         self.control.send(mine)
         return theirs
+
+    def _hear(self, length_bytes: int, timeout_s: float | None) -> bytes:
+        if self.attend is not None:
+            self.attend()
+        return self.control.receive(length_bytes, timeout_s)
 
     def introduce(self, mtu_code: int) -> tuple[int, int]:
         """Versions, buffer sizes and MTU; returns the common (MTU code, cycled buffer in bytes)."""
@@ -161,6 +171,19 @@ class PerftestExchange:
         return Report.from_fields([self.swap(field) for field in mine.fields()])
 
     def finish(self, mine: Keys, timeout_s: float | None = STEP_TIMEOUT_S) -> None:
-        """The closing handshake and ``done``, which both ends write and neither waits for."""
+        """The closing handshake and ``done``, which both ends write.
+
+        Raises :class:`CommandError` when the peer goes on instead, as one does that runs through more sizes.
+        One that goes away behind the handshake has ended, too.
+        """
         self.handshake(mine, timeout_s)
         self.control.send(DONE)
+        self.control.part()
+        try:
+            word = self.control.receive(len(DONE), timeout_s)
+        except CommandError:
+            return
+        if word != DONE:
+            raise CommandError(
+                "the peer goes on where this end is done: both must be given the same of -a and -n"
+            )

@@ -1,5 +1,5 @@
-"""``softhca pingpong``: the tests of ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, and able to talk
-to them.
+"""``softhca pingpong``: the tests of ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong
+(`softhca.cli.pingpong_srq`), and able to talk to them.
 
 The client sends first; from then on each end sends when it has received, until both have sent and received so
 often as asked.  An end sends from the buffer that it receives into: the server returns what the client sent.
@@ -16,6 +16,7 @@ from softhca.cli import output
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.pingpong_exchange import Destination, exchange_as_client, exchange_as_server
+from softhca.cli.pingpong_srq import MOST_QUEUE_PAIRS, SharedBouncer, check, connect_all
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number
 from softhca.wire.grh import Grh
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from softhca.cli.endpoint import Endpoint, Peer
 
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
+DEFAULT_QUEUE_PAIRS = 16
 DEFAULT_SIZES_BYTES = {"rc": 4096, "uc": 4096, "ud": 1024}
 FILL = 0x7B  # what the programs fill their buffers with
 PAGE_BYTES = 4096
@@ -39,6 +41,17 @@ def add_parser(subparsers: Any) -> None:
     add_role_options(parser)
     add_exchange_options(parser)
     parser.add_argument("-c", "--chk", action="store_true", help="validate the received buffer")
+    parser.add_argument(
+        "--srq", action="store_true", help="ibv_srq_pingpong: queue pairs that share a receive queue"
+    )
+    parser.add_argument(
+        "-q",
+        "--num-qp",
+        type=number(1, MOST_QUEUE_PAIRS),
+        default=None,
+        metavar="N",
+        help="queue pairs of --srq (default 16)",
+    )
     output.add_json_option(parser)
 
 
@@ -68,11 +81,23 @@ def add_exchange_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one end, or both."""
+    if args.num_qp is not None and not args.srq:
+        raise UsageError("-q goes with --srq")
+    args.num_qp = args.num_qp or DEFAULT_QUEUE_PAIRS
+    if args.srq:
+        check(args)
     with control_connection(args, ["pingpong", *peer_arguments(args)]) as control:
         with open_endpoint(args) as endpoint:
-            bouncer = Bouncer(endpoint, args)
+            bouncer: Bouncer | SharedBouncer
+            if args.srq:
+                bouncer = SharedBouncer(endpoint, args, message_bytes(args))
+            else:
+                bouncer = Bouncer(endpoint, args)
             bouncer.post_receives()
-            connect_ends(endpoint, control, args)
+            if args.srq:
+                connect_all(endpoint, control, args)
+            else:
+                connect_ends(endpoint, control, args)
             with output.progress(f"pingpong {args.service}", args.iters, not args.listen) as advance:
                 elapsed_s = bouncer.bounce(first=not args.listen, advance=advance)
             valid = bouncer.valid() if args.chk else None
@@ -102,6 +127,8 @@ def peer_arguments(args: argparse.Namespace) -> list[str]:
         "--silence",
         str(args.silence),
     ]
+    if getattr(args, "srq", False):
+        arguments += ["--srq", "-q", str(args.num_qp)]
     return arguments + [
         flag for flag, wanted in (("-e", args.events), ("-c", getattr(args, "chk", False))) if wanted
     ]
@@ -118,10 +145,14 @@ def open_endpoint(args: argparse.Namespace) -> Endpoint:
 
     size_bytes = message_bytes(args)
     grh_bytes = Grh.LENGTH_BYTES if args.service == "ud" else 0
+    shared = getattr(args, "srq", False)
     endpoint = Endpoint(
         Needs(
             args.service,
             size_bytes + grh_bytes,
+            args.num_qp if shared else 1,
+            1 if shared else 0,
+            shared_receives=shared,
             send_depth=1,
             receive_depth=args.rx_depth,
             device=args.ib_dev,
