@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import socket
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from softhca.wire.captures import read_capture
 from softhca.wire.pcap import PcapWriter
 
 ETHERNET = 1  # link type
@@ -52,6 +55,43 @@ def is_roce(frame: bytes) -> bool:
     else:
         return False
     return protocol == _UDP and int.from_bytes(frame[udp + 2 : udp + 4], "big") == ROCE_PORT
+
+
+def read_frames(path: Path) -> list[dict[str, Any]]:
+    """The headers of the RoCEv2 packets in a file that `Capture` wrote, in their order.
+
+    ``time_ns``, ``source``, ``hops``, ``class``, ``label`` (0 over IPv4), ``port`` (the source's),
+    ``opcode``, ``qpn`` (the destination's), ``ack_request``, ``psn`` and ``syndrome`` (-1: no AETH).
+    """
+    found = []
+    with path.open("rb") as stream:
+        for record in read_capture(stream):
+            frame = bytes(record.data)
+            if is_roce(frame):
+                found.append({"time_ns": record.time_ns} | _headers(frame))
+    return found
+
+
+def _headers(frame: bytes) -> dict[str, Any]:
+    ip = frame[_ETHERNET_BYTES:]
+    if ip[0] >> 4 == 4:
+        told: dict[str, Any] = {
+            "source": str(ipaddress.IPv4Address(ip[12:16])), "hops": ip[8], "class": ip[1], "label": 0
+        }  # fmt: skip
+        udp = ip[4 * (ip[0] & 15) :]
+    else:
+        first = int.from_bytes(ip[:4], "big")
+        told = {
+            "source": str(ipaddress.IPv6Address(ip[8:24])), "hops": ip[7], "class": first >> 20 & 0xFF,
+            "label": first & 0xFFFFF,
+        }  # fmt: skip
+        udp = ip[40:]
+    bth = udp[8:]
+    aeth = bth[12] if 13 <= bth[0] <= 18 and bth[0] != 14 else -1
+    return told | {
+        "port": int.from_bytes(udp[:2], "big"), "opcode": bth[0], "qpn": int.from_bytes(bth[5:8], "big"),
+        "ack_request": bth[8] >> 7, "psn": int.from_bytes(bth[9:12], "big"), "syndrome": aeth,
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from interop_link import Attributes, expect
 from interop_matrix import SHORT_SETTINGS, Case, cell
+from interop_network import MTU_BYTES
 
 ROUNDS = 24
 PATIENT = Attributes(timeout=15, retry_cnt=7)  # 0.13 s at a time
@@ -15,14 +16,27 @@ PATIENCE_S = 120.0
 
 
 @contextlib.contextmanager
-def netem(case: Case, words: str) -> Iterator[None]:
-    """While the block runs, the guest's interface does ``words`` to what it sends."""
+def netem(case: Case, words: str, both: bool = False) -> Iterator[None]:
+    """While the block runs, the guest's interface does ``words`` to what it sends; ``both``: and to what it
+    receives, which goes through another interface first.
+    """
     guest = case.sides.guest
     guest.run(*f"tc qdisc add dev eth0 root netem {words}".split())
     try:
+        if both:
+            for command in (
+                f"ip link set ifb0 mtu {MTU_BYTES} up",
+                "tc qdisc add dev eth0 handle ffff: ingress",
+                "tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0",
+                f"tc qdisc add dev ifb0 root netem {words}",
+            ):
+                guest.run(*command.split())
         yield
     finally:
         guest.run("tc", "qdisc", "delete", "dev", "eth0", "root")
+        if both:
+            guest.run("tc", "qdisc", "delete", "dev", "eth0", "ingress", check=False)
+            guest.run("tc", "qdisc", "delete", "dev", "ifb0", "root", check=False)
 
 
 def traffic(case: Case, words: str) -> None:

@@ -25,7 +25,7 @@ FRESH_S = 7 * 86_400
 """How long the cache is believed before the archive is asked for newer packages."""
 MODULES = (
     "virtio_pci", "virtio_blk", "virtio_net", "virtio_console", "ext4", "crc32c_generic", "crc32_pclmul",
-    "overlay", "ib_uverbs", "rdma_rxe", "sch_netem",
+    "overlay", "ib_uverbs", "rdma_rxe", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "ifb",
 )  # fmt: skip
 SPARE_BYTES = 16 << 20
 
@@ -92,9 +92,12 @@ def _read(cache: Path, listing: Path) -> Images | None:
     """What ``listing`` names, if it is all there and of this layout."""
     root: Path | None = None
     kernels, missing = {}, {}
+    recipe = ""
     for line in listing.read_text().splitlines():
         word, _, rest = line.partition(" ")
-        if word == "root":
+        if word == "recipe":
+            recipe = rest
+        elif word == "root":
             root = cache / rest
         elif word == "kernel":
             series, version, folder = rest.split()
@@ -103,9 +106,16 @@ def _read(cache: Path, listing: Path) -> Images | None:
             series, _, missing[series] = rest.partition(" ")
             missing[series] = rest.partition(" ")[2]
     wanted = [path for kernel in kernels.values() for path in (kernel.kernel, kernel.initrd)]
-    if root is None or not kernels or not all(path.exists() for path in (root, *wanted)):
+    if recipe != _recipe() or root is None or not kernels:
+        return None
+    if not all(path.exists() for path in (root, *wanted)):
         return None
     return Images(root, kernels, missing)
+
+
+def _recipe() -> str:
+    """What these functions build, whatever the packages are: images of another recipe are not used."""
+    return _key([], _init(), repr((MODULES, USERLAND)).encode())
 
 
 def _key(paths: list[Path], *more: bytes) -> str:
@@ -121,7 +131,7 @@ def _build(cache: Path, listing: Path, tell: Callable[[str], None]) -> Images:
     if not root.exists():
         tell("unpacking the guest's root file system")
         _whole(root, lambda path: _make_root(userland, path))
-    lines = [f"root {root.name}"]
+    lines = [f"recipe {_recipe()}", f"root {root.name}"]
     for series, suite in KERNELS.items():
         if suite == BACKPORTS and not packages.backports:
             lines.append(f"missing {series} {packages.backports_reason}")

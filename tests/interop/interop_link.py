@@ -53,6 +53,9 @@ class Attributes:
     timeout: int = 17  # 0.54 s: a guest without KVM answers slowly
     retry_cnt: int = 7
     rnr_retry: int = 7
+    hop_limit: int = 64
+    flow_label: int = 0
+    traffic_class: int = 0
 
 
 @dataclass

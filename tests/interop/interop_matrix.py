@@ -6,7 +6,9 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from interop_guest import Guest, GuestError
@@ -57,21 +59,40 @@ class Case:
     setting: Setting
     ours_asks: bool
     sides: Sides
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Tell something besides passing or not."""
+        self.notes.append(text)
 
     def link(self, service: str = "RC", **options: Any) -> Link:
         """A connected pair, the first thing that a cell makes."""
         return Link(self.requester, self.responder, self.addresses, self.setting, service, **options)
 
 
+class PeerSilent(CellError):
+    """The kernel owes the next packet, and nothing comes: not ours to mend, and so not a failure of ours."""
+
+
 @dataclass
 class Outcome:
-    """What became of a cell in one setting and direction; ``reason`` empty: it passed."""
+    """What became of a cell in one setting and direction; ``reason`` empty: it passed.
+
+    ``silent``: the reason is that the kernel fell silent.  ``notes``: what the cell tells besides.
+    """
 
     cell: str
     setting: str
     direction: str
     reason: str
     elapsed_s: float
+    silent: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether something of ours is wrong."""
+        return bool(self.reason) and not self.silent
 
     @property
     def title(self) -> str:
@@ -85,7 +106,8 @@ class Sides:
 
     ``start_ours`` starts softhca's command with a device on the address of an IP version, ``wait_listening``
     waits until a process of our side listens on a TCP port.  ``restart`` kills a side's program and starts it
-    again; ``connect_cable`` joins the guest to the network, or cuts it off.
+    again; ``connect_cable`` joins the guest to the network, or cuts it off; ``capture`` writes what passes
+    between the guest and the network into a file while a block runs (with root only).
     """
 
     guest: Guest
@@ -97,6 +119,7 @@ class Sides:
     wait_listening: Callable[[int], None]
     restart: Callable[[Peer], None]
     connect_cable: Callable[[bool], None]
+    capture: Callable[[Path], AbstractContextManager[object]] | None = None
 
     def case(self, setting: Setting, direction: str) -> Case:
         """The case of a setting and direction."""
@@ -118,11 +141,16 @@ def run(sides: Sides, cells: Iterable[Cell], settings: Sequence[Setting] = SETTI
 def attempt(each: Cell, case: Case, direction: str) -> Outcome:
     """One cell; whatever goes wrong in it is its outcome."""
     start_s = time.monotonic()
-    reason = ""
+    reason, silent = "", False
     try:
         each.work(case)
+    except PeerSilent as error:
+        reason, silent = str(error), True
     except (CellError, PeerError, GuestError, subprocess.TimeoutExpired) as error:
         reason = str(error)
     except Exception:  # a fault of the cell itself: the others still run
         reason = traceback.format_exc()
-    return Outcome(each.name, case.setting.name, direction, reason, time.monotonic() - start_s)
+    elapsed_s = time.monotonic() - start_s
+    return Outcome(
+        each.name, case.setting.name, direction, reason, elapsed_s, silent, tuple(case.notes)
+    )

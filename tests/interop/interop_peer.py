@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from interop_guest import Guest, GuestError
 
-PROGRAM = Path(__file__).parent / "guest" / "peer.py"
+PROGRAM = Path(__file__).parent / "guest" / "mix.py"
+"""Runs on both sides, and knows the words of `peer.py` as well."""
 START_S = 120.0
 END_S = 10.0
 SAID_CHARACTERS = 1000
@@ -150,6 +151,11 @@ class Peer:
     def close(self) -> None:
         """End the program."""
         self.channel.close()
+
+
+def program_files() -> dict[str, bytes]:
+    """What a guest needs of the program."""
+    return {path.name: path.read_bytes() for path in (PROGRAM, PROGRAM.with_name("peer.py"))}
 
 
 def our_environment(devices: str) -> dict[str, str]:

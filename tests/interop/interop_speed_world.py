@@ -15,7 +15,7 @@ from interop_disk import PLACE, make_disk
 from interop_guest import Guest, Session
 from interop_image import Bootable, Images
 from interop_network import MTU_BYTES, Network, address
-from interop_peer import PROGRAM, GuestChannel, Peer
+from interop_peer import PROGRAM, GuestChannel, Peer, program_files
 from interop_world import configure
 
 HOSTS = (2, 3)
@@ -53,7 +53,7 @@ class SpeedWorld:
         return Guest(
             images, kernel, prefix=self.network.prefix, drives=[self.disk],
             nets=[*self.network.tap(HOSTS[side]), *self.network.tap(OUR_HOSTS[side], "ours")],
-            files={path.name: path.read_bytes() for path in (PROGRAM, _PROGRAM)},
+            files=program_files() | {_PROGRAM.name: _PROGRAM.read_bytes()},
         )  # fmt: skip
 
     def _configure_ours(self, guest: Guest, side: int) -> None:

@@ -14,7 +14,7 @@ from interop_image import Bootable, Images
 from interop_matrix import Sides
 from interop_network import GUEST_HOST, MTU_BYTES, PEER_HOST, address
 from interop_packages import Unavailable
-from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_environment
+from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_environment, program_files
 from interop_world import GUEST_PROGRAM, configure, meet, restart
 
 _LINK_PROGRAM = Path(__file__).with_name("interop_ethernet.py")
@@ -79,7 +79,7 @@ class UserWorld:
             self.guest = stack.enter_context(
                 Guest(
                     images, kernel, nets=self.network.card(GUEST_HOST),
-                    files={"peer.py": PROGRAM.read_bytes()},
+                    files=program_files(),
                 )
             )  # fmt: skip
             configure(self.guest, GUEST_HOST)

@@ -8,14 +8,23 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from interop_capture import Capture
 from interop_guest import Guest
 from interop_image import Bootable, Images
 from interop_matrix import Sides
 from interop_network import COMMAND_HOST, GUEST_HOST, MTU_BYTES, PEER_HOST, Network, address
-from interop_peer import PROGRAM, GuestChannel, Peer, ProcessChannel, our_command, our_environment
+from interop_peer import (
+    PROGRAM,
+    GuestChannel,
+    Peer,
+    ProcessChannel,
+    our_command,
+    our_environment,
+    program_files,
+)
 
 ADD_RXE = ("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0")
-GUEST_PROGRAM = "/guest/peer.py"
+GUEST_PROGRAM = f"/guest/{PROGRAM.name}"
 MEETING = """
 import socket, subprocess, sys, time
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -68,7 +77,7 @@ class World:
             self.guest = stack.enter_context(
                 Guest(
                     images, kernel, prefix=self.network.prefix, nets=self.network.tap(GUEST_HOST),
-                    files={"peer.py": PROGRAM.read_bytes()},
+                    files=program_files(),
                 )
             )  # fmt: skip
             configure(self.guest, GUEST_HOST)
@@ -86,6 +95,7 @@ class World:
                 self.network.wait_listening,
                 partial(restart, self.guest),
                 partial(self.network.connect_cable, GUEST_HOST),
+                partial(Capture, self.network.prefix, f"guest{GUEST_HOST}"),
             )  # fmt: skip
             meet(self.guest, self.sides.our_addresses.values())
             self._stack = stack.pop_all()

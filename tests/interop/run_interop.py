@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 import interop_cells  # noqa: F401    (registers them)
+import interop_cells_mix
 from interop_image import Bootable, Images, images
 from interop_matrix import CELLS, DIRECTIONS, SETTINGS, Cell, Outcome, Setting, run
 from interop_network import unavailable
@@ -23,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 CONSOLE = Console(width=None if sys.stdout.isatty() else 160)
-PASSED, FAILED, ABSENT = "[green]✓[/]", "[bold red]✗[/]", "–"
+PASSED, FAILED, ABSENT, SILENT = "[green]✓[/]", "[bold red]✗[/]", "–", "kernel silent"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,11 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unprivileged", action="store_true", help="by Unix sockets, not a tap (what happens without root)"
     )
+    parser.add_argument("--seed", type=int, default=interop_cells_mix.SEED, help="of the random mixes")
     parser.add_argument("--refresh", action="store_true", help="ask the archive for newer packages now")
     parser.add_argument(
         "cells", nargs="*", metavar="WORD", help="only cells whose name has one of these words"
     )
     args = parser.parse_args(arguments)
+    interop_cells_mix.SEED = args.seed
     signal.signal(signal.SIGTERM, _terminated)  # so that everything is taken down
     start_s = time.monotonic()
     try:
@@ -52,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unavailable as error:
         CONSOLE.print(f"interop: skipped: {error}", style="yellow")
         return 2
-    failed = [outcome for outcome in outcomes if outcome.reason]
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    silent = [outcome for outcome in outcomes if outcome.silent]
+    silence = f"{len(silent)} where the kernel fell silent, " if silent else ""
     CONSOLE.print(
-        f"{len(outcomes) - len(failed)} passed, {len(failed)} failed, {time.monotonic() - start_s:.0f} s"
+        f"{len(outcomes) - len(failed) - len(silent)} passed, {len(failed)} failed, {silence}"
+        f"{time.monotonic() - start_s:.0f} s"
     )
     return 1 if failed or not outcomes else 0
 
@@ -82,7 +88,11 @@ def _kernel(found: Images, series: str, cells: Sequence[Cell], args: argparse.Na
         outcomes = []
         for outcome in run(world.sides, cells):
             outcomes.append(outcome)
-            if outcome.reason:
+            for note in outcome.notes:
+                CONSOLE.print(note, markup=False)
+            if outcome.silent:
+                CONSOLE.print(f"{SILENT} {outcome.title}: {outcome.reason}", style="yellow", markup=False)
+            elif outcome.reason:
                 CONSOLE.print(f"✗ {outcome.title}: {outcome.reason}", style="red", markup=False)
             elif args.verbose:
                 CONSOLE.print(f"✓ {outcome.title}: {outcome.elapsed_s:.1f} s", markup=False)
@@ -103,9 +113,17 @@ def table(version: str, outcomes: Sequence[Outcome]) -> Table:
         marks = []
         for setting, direction in columns:
             outcome = of.get((setting.name, direction))
-            marks.append(ABSENT if outcome is None else FAILED if outcome.reason else PASSED)
+            marks.append(_mark(outcome))
         drawn.add_row(name, *marks, f"{sum(o.elapsed_s for o in of.values()):.1f}")
     return drawn
+
+
+def _mark(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return ABSENT
+    if outcome.silent:
+        return SILENT
+    return FAILED if outcome.reason else PASSED
 
 
 def _heading(setting: Setting, direction: str) -> str:

@@ -35,4 +35,4 @@ def world() -> Iterator[World]:
 def test_both_sides_agree(world: World, name: str) -> None:
     outcomes = list(run(world.sides, [CELLS[name]], settings=SHORT_SETTINGS))
     assert outcomes
-    assert not [f"{outcome.title}: {outcome.reason}" for outcome in outcomes if outcome.reason]
+    assert not [f"{outcome.title}: {outcome.reason}" for outcome in outcomes if outcome.failed]

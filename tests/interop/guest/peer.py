@@ -51,9 +51,13 @@ def gid_text(gid: Any) -> str:
 
 
 def handle_of(spec: dict[str, Any]) -> AHAttr:
-    """The address vector of ``{"gid", "gid_index"}``."""
+    """The address vector of ``{"gid", "gid_index"}`` and, where they are given, the fields of its GRH."""
     route = GlobalRoute(
-        dgid=GID(ipaddress.IPv6Address(spec["gid"]).exploded), sgid_index=spec["gid_index"], hop_limit=64
+        dgid=GID(ipaddress.IPv6Address(spec["gid"]).exploded),
+        sgid_index=spec["gid_index"],
+        hop_limit=spec.get("hop_limit", 64),
+        flow_label=spec.get("flow_label", 0),
+        traffic_class=spec.get("traffic_class", 0),
     )
     return AHAttr(is_global=1, port_num=1, gr=route)
 

@@ -1,0 +1,64 @@
+"""Who owes the next packet, and what was sent again though nobody asked, from packets in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from interop_judge import conversation
+
+ASKER, ANSWERER = 0x11, 0x22
+SEND_ONLY, READ, READ_ONLY, ACK, COMPARE_SWAP, ATOMIC_ACK = 4, 12, 16, 17, 19, 18
+GOOD, RNR, SEQUENCE = 0x1F, 0x2C, 0x60
+
+
+def packets(*words: tuple[str, int, int] | tuple[str, int, int, int]) -> list[dict[str, Any]]:
+    """``("ask", opcode, PSN)`` and ``("answer", opcode, PSN, syndrome)``, a nanosecond apart."""
+    return [
+        {
+            "time_ns": number, "qpn": ANSWERER if word[0] == "ask" else ASKER, "opcode": word[1],
+            "psn": word[2], "syndrome": word[3] if len(word) == 4 else -1,
+        }
+        for number, word in enumerate(words, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "owes"),
+    [
+        (("ask", SEND_ONLY, 2), "responder"),
+        (("answer", ACK, 1, GOOD), "requester"),
+        (("answer", ACK, 1, RNR), "requester"),
+        (("answer", READ_ONLY, 1, GOOD), "requester"),
+        (("answer", ATOMIC_ACK, 1, GOOD), "requester"),
+        (("ask", COMPARE_SWAP, 2), "responder"),
+        (("ask", READ, 2), "responder"),
+    ],
+)
+def test_whoever_heard_the_last_packet_owes_the_next(last: Any, owes: str) -> None:
+    found = conversation(packets(("ask", SEND_ONLY, 1), last), ASKER, ANSWERER)
+    assert found.owes() == owes
+    assert f"the {owes}'s turn" in found.told()
+
+
+def test_packets_of_the_other_direction_are_of_another_conversation() -> None:
+    frames = packets(("answer", SEND_ONLY, 9), ("ask", ACK, 9, GOOD), ("ask", SEND_ONLY, 1))
+    assert conversation(frames, ASKER, ANSWERER).requests == 1
+    assert conversation(frames, ANSWERER, ASKER).requests == 1
+
+
+@pytest.mark.parametrize("nak", [RNR, SEQUENCE])
+def test_what_a_nak_asks_for_is_sent_again_once(nak: int) -> None:
+    sent = [("ask", SEND_ONLY, psn) for psn in (1, 2, 3)]
+    again = [("ask", SEND_ONLY, psn) for psn in (2, 3)]
+    found = conversation(packets(*sent, ("answer", ACK, 2, nak), *again), ASKER, ANSWERER)
+    assert (found.requests, found.again, found.unasked) == (5, 2, 0)
+    found = conversation(packets(*sent, ("answer", ACK, 2, nak), *again, *again), ASKER, ANSWERER)
+    assert (found.again, found.unasked) == (4, 2)
+
+
+def test_what_stands_before_a_nak_is_not_asked_for_again() -> None:
+    sent = [("ask", SEND_ONLY, psn) for psn in (0xFFFFFF, 0, 1)]
+    frames = packets(*sent, ("answer", ACK, 0, RNR), ("ask", SEND_ONLY, 0xFFFFFF), ("ask", SEND_ONLY, 0))
+    found = conversation(frames, ASKER, ANSWERER)
+    assert (found.again, found.unasked) == (2, 1)
