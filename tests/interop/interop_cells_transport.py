@@ -5,6 +5,7 @@ window, requests that a responder must have room for, and what stands in the hea
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -98,25 +99,25 @@ def eight_shortly(case: Case) -> None:
 def three_reads(case: Case) -> None:
     """A kernel that is told 3 has four READs under way: a responder that allows 3 keeps room for them."""
     link = case.link(attributes=Attributes(max_rd_atomic=3, max_dest_rd_atomic=3))
-    size, rounds = 3 * link.setting.mtu_bytes, 12
-    link.requester.memory("back", rounds * size)
-    link.requester.memory("old", 8 * rounds)
-    there = link.responder.memory("from", rounds * size, seed=5)
+    size, reads = 24 * link.setting.mtu_bytes, 16
+    link.requester.memory("back", size)
+    link.requester.memory("old", 8)
+    there = link.responder.memory("from", size, seed=5)
     counter = link.responder.memory("counter", 8)
-    for number in range(rounds):
-        offset = number * size
-        link.send(
-            number, "read", [["back", offset, size]], rkey=there["rkey"], address=there["address"] + offset
-        )
-        link.send(
-            number, "fetch_add", [["old", 8 * number, 8]], rkey=counter["rkey"], address=counter["address"],
-            compare_add=1,
-        )  # fmt: skip
-    link.sent(*[0] * 2 * rounds)
-    link.requester.holds("back", 5, rounds * size)
+    link.send(
+        0, "read", [["back", 0, size]], rkey=there["rkey"], address=there["address"], count=reads
+    )  # together: so many as may are under way
+    link.send(
+        reads, "fetch_add", [["old", 0, 8]], rkey=counter["rkey"], address=counter["address"], compare_add=1,
+        count=reads,
+    )  # fmt: skip
+    link.sent(*[0] * 2 * reads)
+    link.requester.holds("back", 5, size)
+    seen = link.responder.ask("get", name="counter", offset=0, length=8)["data"]
+    expect("additions", seen, reads.to_bytes(8, sys.byteorder).hex())
 
 
-def seen(case: Case, work: Any) -> list[dict[str, int]]:
+def sent_by_us(case: Case, work: Any) -> list[dict[str, int]]:
     """The headers of what our side sends while ``work`` runs."""
     assert case.sides.capture is not None
     with tempfile.TemporaryDirectory(prefix="softhca-interop-") as folder:
@@ -146,7 +147,7 @@ def headers(case: Case) -> None:
     """What the address vector says stands in every IP header, requests and responses, and in the ICRC."""
     fields = Attributes(hop_limit=HOPS, flow_label=LABEL, traffic_class=CLASS)
     link = case.link(attributes=fields)
-    packets = seen(case, lambda: everything(link))
+    packets = sent_by_us(case, lambda: everything(link))
     version = case.setting.version
     wanted = (HOPS, CLASS, LABEL if version == 6 else 0)
     found = Counter((each["hops"], each["class"], each["label"]) for each in packets)
@@ -168,7 +169,7 @@ def ports(case: Case) -> None:
             link.send(0, "write", [["from", 0, 64]], name, rkey=there["rkey"], address=there["address"])
             link.sent(name=name)
 
-    found = {packet["port"] for packet in seen(case, once)}
+    found = {packet["port"] for packet in sent_by_us(case, once)}
     outside = sorted(port for port in found if port not in PORTS)
     expect("source ports outside of 0xC000-0xFFFF", outside, [])
     if len(found) < 60:
