@@ -121,38 +121,32 @@ OTHERWISE = "both ends must be given the same"
 
 
 @pytest.mark.parametrize(("server", "client", "said"), [
-    (["send-bw"], ["send-bw", "-b"], {"server": "closed", "client": OTHERWISE}),
-    (["send-bw", "-b"], ["send-bw"], {"server": OTHERWISE}),
-    (["write-bw"], ["write-bw", "-b"], {"server": OTHERWISE}),
-    (["write-bw", "-b"], ["write-bw"], {"server": OTHERWISE}),
-    (["write-bw"], ["write-bw", "--reversed"], {"server": OTHERWISE}),
-    (["send-bw"], ["send-bw", "--reversed"], {"server": OTHERWISE, "client": OTHERWISE}),
-    (["send-bw"], ["send-bw", "-a"], {"server": "goes on"}),
-    (["send-bw", "-a"], ["send-bw"], {"server": "closed"}),
-    (["write-bw", "-q", "2"], ["write-bw", "-q", "3"], {"server": OTHERWISE}),
+    (["send-bw"], ["send-bw", "-b"], OTHERWISE), (["send-bw", "-b"], ["send-bw"], OTHERWISE),
+    (["write-bw"], ["write-bw", "-b"], OTHERWISE), (["write-bw", "-b"], ["write-bw"], OTHERWISE),
+    (["write-bw"], ["write-bw", "--reversed"], OTHERWISE),
+    (["send-bw"], ["send-bw", "--reversed"], OTHERWISE), (["send-bw"], ["send-bw", "-a"], "goes on"),
+    (["send-bw", "-a"], ["send-bw"], "closed"), (["write-bw", "-q", "2"], ["write-bw", "-q", "3"], OTHERWISE),
 ])  # fmt: skip
 def test_ends_that_were_told_otherwise_end_in_one_line(server, client, said, free_port):
-    """Each within its ``--silence``: nobody has to be killed."""
+    """Each within its ``--silence``: nobody has to be killed.  The first to see it says so; the other one may
+    only see that its peer has gone.
+    """
     common = ["-n", "20", "--silence", "1.5", "--port", str(free_port)]
-    command = [sys.executable, "-m", "softhca", "perf"]
+    environment = {**os.environ, "SOFTHCA_DEVICES": "softhca0=udp:*"}
     process = subprocess.Popen(
-        [*command, *server, *common, "--listen"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "SOFTHCA_DEVICES": "softhca0=udp:*"},
+        [sys.executable, "-m", "softhca", "perf", *server, *common, "--listen"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     try:
         wait_listening(free_port)
-        done = softhca(
-            "perf", *client, *common, "127.0.0.1", env={**os.environ, "SOFTHCA_DEVICES": "softhca0=udp:*"}
-        )
+        done = softhca("perf", *client, *common, "127.0.0.1", env=environment)
         _, error = process.communicate(timeout=TIMEOUT_S)
     finally:
         process.kill()
         process.communicate()
-    ends = {"server": (process.returncode, error), "client": (done.returncode, done.stderr)}
-    for name, words in said.items():
-        status, line = ends[name]
-        assert (status, line.count("\n")) == (1, 1), ends
-        assert words in line, ends
+    ends = [(process.returncode, error), (done.returncode, done.stderr)]
+    assert any(status == 1 and said in line for status, line in ends), ends
+    assert all(line.count("\n") == status and status in (0, 1) for status, line in ends), ends
 
 
 def wait_listening(port):

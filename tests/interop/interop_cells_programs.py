@@ -170,7 +170,7 @@ def atomic_lat(case: Case) -> None:
     perftest(case, "atomic-lat", 8, 100)
 
 
-@cell("ibv_srq_pingpong -q 1", network=True)
+@cell("ibv_srq_pingpong -q 1", network=True, core=False)
 def srq_pingpong(case: Case) -> None:
     """One queue pair, whose program names 256."""
     pingpong(case, "rc", queue_pairs=1)
@@ -207,7 +207,7 @@ def atomic_bw_both(case: Case) -> None:
     both_ways(case, "atomic-bw", 8, 100)
 
 
-@cell("ib_send_bw -b", network=True)
+@cell("ib_send_bw -b", network=True, core=False)
 def send_bw_both(case: Case) -> None:
     """SEND both ways."""
     both_ways(case, "send-bw", 4097, 100)

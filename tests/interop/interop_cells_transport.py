@@ -15,9 +15,9 @@ from typing import Any
 
 from interop_capture import read_frames
 from interop_link import Attributes, CellError, Link, expect
-from interop_matrix import DIRECTIONS, SETTINGS, SHORT_SETTINGS, Case, cell
+from interop_matrix import DIRECTIONS, SHORT_SETTINGS, Case, cell
 
-LATE_S = 0.6
+LATE_S = 0.4
 LATE_MESSAGES = 16
 RNR_TIMERS = (1, 5, 12)  # 0.01, 0.06 and 0.64 ms
 MEGABYTE = 1_000_000
@@ -42,7 +42,7 @@ def nothing_again(moved: dict[str, int]) -> None:
     expect("again", {name: moved[name] for name in NOTHING_AGAIN}, dict.fromkeys(NOTHING_AGAIN, 0))
 
 
-@cell("late receiver, sequence NAKs", settings=SETTINGS)
+@cell("late receiver, sequence NAKs", network=True, settings=SHORT_SETTINGS)
 def late(case: Case) -> None:
     """Long SENDs under way find no receive for many RNR timers.  The kernel's NAKs of a sequence error behind
     each of its RNR NAKs come when they come; no retry may be spent on them.
@@ -95,7 +95,7 @@ def eight_shortly(case: Case) -> None:
     many_writes(case, 8, 1)
 
 
-@cell("max_rd_atomic 3")
+@cell("max_rd_atomic 3", network=True)
 def three_reads(case: Case) -> None:
     """A kernel that is told 3 has four READs under way: a responder that allows 3 keeps room for them."""
     link = case.link(attributes=Attributes(max_rd_atomic=3, max_dest_rd_atomic=3))
