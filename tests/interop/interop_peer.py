@@ -17,7 +17,7 @@ from interop_guest import Guest, GuestError
 
 PROGRAM = Path(__file__).parent / "guest" / "mix.py"
 """Runs on both sides, and knows the words of `peer.py` as well."""
-START_S = 120.0
+START_S = 240.0
 END_S = 10.0
 SAID_CHARACTERS = 1000
 ANSWER_S = 180.0

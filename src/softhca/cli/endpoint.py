@@ -51,7 +51,7 @@ class Needs:
     The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
     ``areas`` so many of each, which the queue pairs share.
     ``shared``: it stands where neighbours on this host can map it.  ``shared_receives``: the queue pairs have
-    one receive queue of ``receive_depth``.
+    one receive queue of ``receive_depth``.  ``timeout_code``: the local ACK timeout is 4.096 µs · 2 to it.
     """
 
     service: str
@@ -71,6 +71,7 @@ class Needs:
     silence_s: float = 30.0
     shared: bool = False
     shared_receives: bool = False
+    timeout_code: int = TIMEOUT_CODE
 
 
 @dataclass
@@ -188,7 +189,7 @@ class Endpoint:
                 attributes.max_rd_atomic = min(needs.reads, peer.reads)
                 attributes.max_dest_rd_atomic = needs.reads
                 attributes.min_rnr_timer = RNR_TIMER_CODE
-                attributes.timeout = TIMEOUT_CODE
+                attributes.timeout = needs.timeout_code
                 attributes.retry_cnt = attributes.rnr_retry = RETRIES
             link.qp.to_rts(attributes)
         link.peer = peer

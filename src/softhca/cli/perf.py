@@ -19,6 +19,7 @@ from softhca.cli.perf_bandwidth import Measured
 from softhca.cli.perf_ends import MIB, Outcome, run_end
 from softhca.cli.perf_plan import (
     BATCH,
+    DEFAULT_TIMEOUT_CODE,
     MOST_QUEUE_PAIRS,
     TESTS,
     TRANSMIT_DEPTH,
@@ -125,6 +126,14 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-b", "--bidirectional", action="store_true", help="bw: both ends ask at the same time"
     )
+    parser.add_argument(
+        "-u",
+        "--qp-timeout",
+        type=number(1, 31),
+        default=DEFAULT_TIMEOUT_CODE,
+        metavar="CODE",
+        help="RC: the acknowledgement timeout is 4.096 µs times two to the CODE (default %(default)s)",
+    )
     parser.add_argument("--reversed", action="store_true", help="bw: the server asks, not the client")
 
 
@@ -171,6 +180,8 @@ def peer_arguments(args: argparse.Namespace, plan: Plan) -> list[str]:
         str(args.sl),
         "--silence",
         str(args.silence),
+        "--qp-timeout",
+        str(args.qp_timeout),
     ]
 
 

@@ -102,6 +102,7 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, asks: bool) -> Endpoint:
             service_level=args.sl,
             silence_s=args.silence,
             shared=args.link == "shm",
+            timeout_code=args.qp_timeout,
         )
     )
     if plan.service == "ud" and not plan.all_sizes and plan.size_bytes > 128 << endpoint.active_mtu_code:

@@ -29,6 +29,7 @@ READS = 16
 MOST_QUEUE_PAIRS = 16_384
 MOST_POSTED = 16_384
 MOST_AREAS = 64
+DEFAULT_TIMEOUT_CODE = 14
 MAX_INLINE_BYTES = 64
 MOST_MTU_BYTES = 4096
 SAME_OPTIONS = "both ends must be given the same of -a, -b, --reversed, -n and -q"
