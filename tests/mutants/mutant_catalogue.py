@@ -241,6 +241,10 @@ SENDER = (
     m("window-leaks-at-retry", REQUESTER, "        window.give_up(self.flights.clear(window.epoch))\n        if lost:", "        self.flights.clear(window.epoch)\n        if lost:", "bytes of lost packets stay charged"),
     m("window-never-narrows", WINDOW, "self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)", "pass",
       "losses do not narrow the window"),
+    Mutant("window-waits-unasked", (
+        Edit(REQUESTER, "self.writer.burst.packets == 0 and self.unasked():", "False:"),
+        Edit(REQUESTER, "if self.blocked == _WINDOW and self.qp.waiting and not self.unasked():", "if self.blocked == _WINDOW and self.qp.waiting:"),
+      ), "who waits for room may have asked for no answer, and a time-out ends the wait"),
     m("window-turn-lost", WINDOW, "        queue_pair.environment.schedule(queue_pair)\n", "", "who waits for room is not woken"),
     m("fence-ignored", REQUESTER, "if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:", "if False:",
       "a fenced request does not wait for reads"),

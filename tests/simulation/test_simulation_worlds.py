@@ -19,7 +19,7 @@ from softhca.wire.raw import RAW_IPV6
 from softhca.wire.raw_packet import decode_raw
 
 GOLDEN = {
-    "rc-chaos": "f24416251c5891f06cd54d3f96b50c73",
+    "rc-chaos": "79d1516a890338dc8eb820f2cbe90e19",
     "uc-chaos": "28e4e6c1bc42518f95dda118e759fb43",
     "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
     "rc-crash": "77520b98ff0b9be63add8b45706e8b0e",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
@@ -14,6 +15,7 @@ from softhca.driver.device import DeviceDriver
 from softhca.links.impairment import is_off, phase_ns
 from softhca.memory.host import HostMemory
 from softhca.transport.observation import MEMORY_HELD
+from softhca.transport.window import BURST_OVERHEAD_BYTES
 from softhca.wire.burst import Burst
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ _new_engine: Callable[..., Any] = Adapter
 def _port_of_two(entropy: int, destination: bytes | None) -> int:
     """A source port: half of an adapter's queue pairs go the same way, so that some share bursts."""
     return FIRST_ENTROPY_PORT + entropy % 2
+
+
+def _overhead_when_cut(destination: bytes) -> int:
+    """What each packet costs a receiver beyond its bytes, where bursts do not arrive whole."""
+    return BURST_OVERHEAD_BYTES
 
 
 class Node:
@@ -68,7 +75,13 @@ class Node:
     def _start(self) -> None:
         dice = random.Random(f"{self.world.seed}/adapter/{self.number}/{self.crashes}")
         config = self.world.frames.config(self.number, self.mtu)
-        engine = self.engine = _new_engine(config, seed=dice.getrandbits(64), now=self.clock())
+        overhead: Callable[[bytes], int] | None = None
+        if self.world.window_bytes:
+            config = replace(config, window_bytes=self.world.window_bytes)
+            overhead = _overhead_when_cut
+        engine = self.engine = _new_engine(
+            config, seed=dice.getrandbits(64), overhead_for=overhead, now=self.clock()
+        )
         engine.observer = self._observe
         engine.source_port_for = _port_of_two
         self._free_entries: int = engine.regions.tpt.free_entries

@@ -87,6 +87,7 @@ def run_world(
 def _live(world: World, scenario: Scenario, seed: int) -> None:
     """Everything that happens in a world."""
     mtu = dice_of(scenario, seed, "mtu").choice(MTUS)
+    world.crowd(scenario.window_bytes)
     for number in range(1, scenario.adapters + 1):
         node = world.add(number, mtu)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())

@@ -58,6 +58,7 @@ class Scenario:
     ``holds``: programs' memory is pageable, and swapped out and in, or moved, while it is used.
     ``mailbox``: programs send messages through `softhca.mailbox`.
     ``echoes``: NAKs that say nothing new follow RNR NAKs.
+    ``window_bytes``: of each window (0: the usual), and on the way bursts are cut into datagrams.
     ``races``: each host binds and withdraws so many memory windows while its neighbour uses them.
     """
 
@@ -92,6 +93,7 @@ class Scenario:
     races: int = 0
     echoes: bool = False
     rounded: bool = False
+    window_bytes: int = 0
 
 
 _RC_KINDS = (
@@ -132,6 +134,11 @@ SCENARIOS = {
         Scenario(
             "rc-bulk", "long RC messages, many packets each", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
             Faults(loss=0.002, delay_ns=3_000), pairs=3, operations=6, largest_bytes=300_000,
+        ),
+        Scenario(
+            "rc-crowd", "long RC messages of many queue pairs that share a window, over a clean link", RC,
+            (SEND, WRITE, WRITE, READ), Faults(delay_ns=5_000), pairs=8, operations=2, largest_bytes=200_000,
+            window_bytes=500_000,
         ),
         Scenario(
             "fabric", "RC between four adapters, and inside each", RC, _RC_KINDS,

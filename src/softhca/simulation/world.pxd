@@ -35,6 +35,7 @@ cdef class World:
     cdef long long _sequence
     cdef dict _links
     cdef Arrival _arrival
+    cdef public object window_bytes
     cdef bint _holds
     cdef object _forger
     cdef object _tamperer

@@ -94,6 +94,7 @@ class World:
         self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
+        self.window_bytes = 0
         # In such a world adapters say first what they cannot do with what has arrived.
         self._holds = False
         self._forger: Forger | None = None
@@ -116,6 +117,10 @@ class World:
     def tamper(self, share: float) -> None:
         """Let so many of the requests be replaced by malformed ones."""
         self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.frames)
+
+    def crowd(self, window_bytes: int) -> None:
+        """Let adapters that are added have windows of so many bytes, on paths that cut bursts."""
+        self.window_bytes = window_bytes
 
     def echo(self) -> None:
         """Let NAKs follow RNR NAKs that say nothing new."""

@@ -175,6 +175,7 @@ class Requester(ReliableSendQueue):
     def take_credits(self, view):
         """MSN and credit count of an AETH: how far the sends may go (9.7.7.2)."""
         code: cython.uint = view.syndrome & 31
+        self.informed = True
         if code == _INVALID:
             self.limited = False
         else:

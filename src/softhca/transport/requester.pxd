@@ -22,12 +22,14 @@ cdef class ReliableSendQueue(SendQueue):
     cdef public unsigned int next_ssn
     cdef public unsigned int lsn
     cdef public bint limited
+    cdef public bint informed
     cdef public unsigned int rd_outstanding
     cdef public int blocked
     cdef public bint rewound
     cdef unsigned int slice_packets
     cdef unsigned int begun
     cdef bint pushed
+    cdef bint beyond
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 
@@ -47,6 +49,8 @@ cdef class ReliableSendQueue(SendQueue):
     cdef int wait_memory(self) except? -1
     cdef object sent(self, unsigned long long cost_bytes, bint joined)
     cdef bint must_ask(self, Request request, DestinationWindow window) except? -1
+    cdef unsigned long long full_burst(self, DestinationWindow window) noexcept
+    cdef bint unasked(self) except -1
     cpdef object rewind(self, bint lost)
     cpdef object unblock(self)
     cpdef object fail_head(self, int status)

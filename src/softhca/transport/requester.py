@@ -9,11 +9,13 @@ first PSN never sent; ``next_psn``, what the next work request begins with.  To 
 cursor back to ``una_psn`` (`rewind`); every kind of loss does just that.  For an RDMA READ that is
 answered in part ``una_psn`` lies inside it, so only the missing part is requested again.
 
-What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  A long
-RDMA READ goes out in slices, each charged with the response that it asks for.  When something forbids the
-next packet the reason is in ``blocked`` and the event that removes it schedules the queue pair again.
-Memory that is held (`Environment.hold`) is such a reason; what is in flight then has been asked for, as far
-as that could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
+What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  Who
+waits for room in the window has asked for an answer (`unasked`): a burst that fills it ends with AckReq,
+and a queue pair that others leave no room in the middle of a message sends one packet beyond it, which
+asks.  A long RDMA READ goes out in slices, each charged with the response that it asks for.  When something
+forbids the next packet the reason is in ``blocked`` and the event that removes it schedules the queue pair
+again.  Memory that is held (`Environment.hold`) is such a reason; what is in flight then has been asked for,
+as far as that could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
 import cython
@@ -25,7 +27,7 @@ from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD,
 from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
 from softhca.transport.retry import Flights, RetryState
 from softhca.transport.same_host import SameHostExecutor
-from softhca.transport.segmentation import UNLIMITED
+from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import (
@@ -68,6 +70,9 @@ _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in 
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _ACK_COST = cython.declare(cython.ulonglong, 64)
+_HEADER_BYTES = cython.declare(cython.ulonglong, 16)  # BTH and ICRC
+_MOST_BYTES = cython.declare(cython.ulonglong, MAX_BURST_BYTES)
+_MOST_PACKETS = cython.declare(cython.ulonglong, MAX_BURST_PACKETS)
 
 
 class ReliableSendQueue(SendQueue):
@@ -91,6 +96,7 @@ class ReliableSendQueue(SendQueue):
         self.next_ssn = 1
         self.lsn = 0
         self.limited = False
+        self.informed = False
         self.rd_outstanding = 0
         self.blocked = _NOT_BLOCKED
         self.rewound = False
@@ -99,6 +105,7 @@ class ReliableSendQueue(SendQueue):
         self.slice_packets = 1
         self.begun = 0
         self.pushed = False
+        self.beyond = False
 
     def begin(self, psn):
         self.start_psns(psn)
@@ -183,6 +190,7 @@ class ReliableSendQueue(SendQueue):
         self.silence_ns = 0
         self.begun = burst.packets
         self.pushed = False
+        self.beyond = False
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
         waits: cython.bint = self.must_wait(window)
         if waits:
@@ -199,7 +207,8 @@ class ReliableSendQueue(SendQueue):
                 self.cursor_packet = 0
         written = burst.packets - self.begun
         if written:
-            window.leave(self.qp)
+            if not self.beyond:
+                window.leave(self.qp)
             if self.retry.deadline_ns == 0 and _TRANSMIT[self.qp.state]:
                 self.retry.restart(now)
                 self.rearm()
@@ -350,6 +359,10 @@ class ReliableSendQueue(SendQueue):
         self.writer.budget_bytes = self.budget(window)
         asking = probing or self.must_ask(request, window)
         written = self.writer.message(request, self.cursor_packet, limit, asking)
+        if written == 0 and self.writer.burst.packets == 0 and self.unasked():
+            self.beyond = asking = True
+            self.writer.budget_bytes = _UNLIMITED
+            written = self.writer.message(request, self.cursor_packet, 1, True)
         if written == -_EAGAIN:
             return self.wait_memory()
         if written < 0:
@@ -374,7 +387,7 @@ class ReliableSendQueue(SendQueue):
         if self.writer.held:
             return self.wait_memory()
         if self.cursor_packet < request.packets and not probing:
-            return 0
+            return self.block(_WINDOW) if self.beyond else 0
         return 1
 
     def budget(self, window):
@@ -392,18 +405,35 @@ class ReliableSendQueue(SendQueue):
         """Whether the last packet of this burst asks for an acknowledgement.
 
         It does when another full burst would leave more than half the window unasked for, or would find too
-        little room, for then nobody may go on before an answer comes.
+        little room, for then nobody may go on before an answer comes; where others share the window, already
+        when one burst more would; and while nothing is known of the peer's credits, for without them the next
+        one must wait.
         """
+        full: cython.ulonglong = self.full_burst(window)
+        room: cython.ulonglong = window.limit_bytes
         weight: cython.ulonglong = _FULL_BURST
+        if window.waiters or window.sender != self.qp.number:
+            room = room - full if room > full else 0
         if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
             weight = (
                 self.qp.path_mtu_bytes + _BURST_OVERHEAD
             )  # longer than the next packets: a burst of its own
-        weight += self.writer.burst.length + _FULL_BURST
+        weight += self.writer.burst.length
         return (
-            2 * (self.unrequested_bytes + weight) > window.limit_bytes
-            or window.in_flight_bytes + weight > window.limit_bytes
+            2 * (self.unrequested_bytes + weight + _FULL_BURST) > window.limit_bytes
+            or window.in_flight_bytes + weight + max(full, _FULL_BURST) > room
+            or (request.limited and not self.informed)
         )
+
+    def full_burst(self, window):
+        """What as many packets of the path MTU as fit into one burst cost."""
+        size: cython.ulonglong = self.qp.path_mtu_bytes + _HEADER_BYTES + self.writer.frame_bytes
+        packets: cython.ulonglong = min(_MOST_BYTES // size, _MOST_PACKETS)
+        return packets * (size + window.packet_overhead_bytes) + _BURST_OVERHEAD
+
+    def unasked(self):
+        """Whether something is in flight, but nothing whose answer was asked for and has not come."""
+        return distance(self.una_psn, self.cursor_psn()) > 0 and distance(self.una_psn, self.asked_psn) <= 0
 
     def step_read(self, request, window):
         """RDMA READ: the request for one slice of the response."""
@@ -459,6 +489,7 @@ class ReliableSendQueue(SendQueue):
         """
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
         self.qp.window.depart(cost_bytes, self.now)
+        self.qp.window.sender = self.qp.number
         self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch, joined)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
@@ -483,8 +514,9 @@ class ReliableSendQueue(SendQueue):
         self.unblock()
 
     def unblock(self):
-        """Something has changed: look again whether there is something to send."""
-        if self.blocked == _WINDOW and self.qp.waiting:
+        """Something has changed: look again whether there is something to send; who waits for the window goes
+        on waiting, unless what was asked for has come and more is in flight."""
+        if self.blocked == _WINDOW and self.qp.waiting and not self.unasked():
             return
         self.silence_ns = 0
         self.blocked = _NOT_BLOCKED

@@ -18,6 +18,7 @@ cdef class DestinationWindow:
     cdef public unsigned long long in_flight_bytes
     cdef public unsigned int epoch
     cdef public unsigned long long answers
+    cdef public unsigned int sender
     cdef public unsigned long long patience_ns
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes

@@ -68,8 +68,8 @@ class DestinationWindow:
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
     has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
-    was.  ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ValueError when
-    the limits contradict each other.
+    was; ``sender`` is the number of the queue pair that has sent last.  ``far_maximum_bytes`` is what it may
+    grow to on a long path; 0: this cannot be one.  ValueError when the limits contradict each other.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class DestinationWindow:
         self.in_flight_bytes = 0
         self.epoch = 0
         self.answers = 0
+        self.sender = 0
         self.patience_ns = _PATIENCE_NS
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
