@@ -316,6 +316,38 @@ def test_as_many_reads_are_answered_again_as_are_taken_at_once(pair):
     assert p.right.qp.counters.drops_resources == 1
 
 
+@pytest.mark.parametrize("duplicates", [1, 2, 30])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_duplicates_of_a_read_under_way_begin_its_answer_anew_and_add_none(pair, duplicates, ahead):
+    p = pair(pmtu=256, left_psn=100, rd_atomic=4)
+    p.target = p.right.region(65_536)
+    read(p, 100, 65_536)
+    p.transmit(p.b)
+    sent = len(p.log)
+    assert 1 < sent < 256
+    for _ in range(duplicates):
+        if ahead:  # what has not been sent yet comes anyway
+            read(p, 100 + sent, 65_536 - 256 * sent, 256 * sent)
+        else:
+            read(p, 100, 65_536)
+    assert p.right.qp.responder.ring.pending == 1
+    psns = [row[1] for row in answers(p)]
+    assert psns == [*range(100, 100 + sent), *range(100 + sent if ahead else 100, 356)]
+
+
+def test_duplicates_of_several_reads_begin_each_answer_anew_once(pair):
+    p = pair(pmtu=256, left_psn=100, rd_atomic=4)
+    p.target = p.right.region(2_560)
+    for i in range(4):
+        read(p, 100 + 10 * i, 2_560)
+    assert len(answers(p)) == 40
+    for _ in range(20):
+        for i in range(4):
+            read(p, 100 + 10 * i, 2_560)
+    assert p.right.qp.responder.ring.pending == 4
+    assert [row[1] for row in answers(p)] == [*range(100, 140)]
+
+
 def test_atomic_is_executed_once_and_its_result_given_again(peer):
     peer.target.data[8:16] = (40).to_bytes(8, "little")
     for _ in range(3):
