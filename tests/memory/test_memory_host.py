@@ -3,6 +3,7 @@ process."""
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 
@@ -252,3 +253,15 @@ def test_close_lets_buffers_go_and_may_be_repeated():
     buffer.extend(b"free again")
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(memory.fd)
+
+
+def test_memory_of_huge_pages_is_not_mapped():
+    """They are not there when they are touched, unless somebody has reserved them."""
+    fd = os.memfd_create("test", os.MFD_HUGETLB | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 4 * SLOT_BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        with pytest.raises(OSError, match="ordinary pages"):
+            SharedHostMemory(fd)
+    finally:
+        os.close(fd)

@@ -16,6 +16,7 @@ from typing import Any
 
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS, AddressMap
+from softhca.memory.descriptors import has_ordinary_pages
 from softhca.memory.runs import FreeRuns, runs_of
 from softhca.memory.shared_arena import SharedArena
 
@@ -215,15 +216,15 @@ class SharedHostMemory:
 
     ``address_map`` knows the memfd's frames; buffers of the other process are added by
     ``address_map.attach(slot, pages, address, pid)``.  Raises OSError EINVAL for a descriptor that could
-    shrink under the reader or is no whole number of slots.
+    shrink under the reader, has huge pages or is no whole number of slots.
     """
 
     def __init__(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         whole_slots = size % SLOT_BYTES == 0 and SLOT_BYTES <= size <= SLOTS * SLOT_BYTES
-        if not seals & fcntl.F_SEAL_SHRINK or not whole_slots:
-            raise OSError(errno.EINVAL, "the descriptor is not sealed host memory")
+        if not seals & fcntl.F_SEAL_SHRINK or not whole_slots or not has_ordinary_pages(fd):
+            raise OSError(errno.EINVAL, "the descriptor is not sealed host memory of ordinary pages")
         self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self.capacity_pages = size // PAGE_BYTES
         self.base = primitives.address_of(self._mapping)

@@ -9,7 +9,7 @@ import struct
 
 from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
 from softhca.memory import paged_layout as layout
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.descriptors import has_ordinary_pages
 from softhca.memory.paged import PagedAccess
 from softhca.memory.paged_processes import Holder, this_process
 
@@ -122,10 +122,9 @@ def busy_lines(mapping: PagedMapping) -> list[int]:
 
 def _checked(fd: int) -> layout.Layout:
     """The layout of the memory behind a descriptor, whoever wrote its header."""
-    status = os.fstat(fd)
+    size = os.fstat(fd).st_size
     seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    # Huge pages are not there when they are touched, unless somebody has reserved them.
-    if not seals & fcntl.F_SEAL_SHRINK or status.st_blksize != PAGE_BYTES:
+    if not seals & fcntl.F_SEAL_SHRINK or not has_ordinary_pages(fd):
         raise OSError(errno.EINVAL, "the descriptor is not sealed memory of ordinary pages")
     header = os.pread(fd, _HEADER.size, 0)
     if len(header) != _HEADER.size:
@@ -134,7 +133,7 @@ def _checked(fd: int) -> layout.Layout:
     if magic != layout.MAGIC:
         raise OSError(errno.EINVAL, "the descriptor is no pageable memory of this version")
     expected = layout.layout_of(length)
-    if (pages, status.st_size) != (expected.pages, expected.size):
+    if (pages, size) != (expected.pages, expected.size):
         raise OSError(errno.EINVAL, f"a header of {length} bytes in {pages} pages does not fit its file")
     return expected
 
