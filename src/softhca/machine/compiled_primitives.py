@@ -97,6 +97,12 @@ def map_pages(a, n, fd, offset):
     return 0 if place == cython.cast(cython.p_void, a) else -errno
 
 
+def map_private(a, n, fd, offset):
+    place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_FIXED, fd, offset)
+    return 0 if place == cython.cast(cython.p_void, a) else -errno
+
+
 def hide_pages(a, n):
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_NONE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0)
@@ -115,6 +121,14 @@ def wait_word(a, expected, timeout_ns):
 
 def wake_word(a):
     syscall(SYS_futex, a, 1, 0x7FFFFFFF, cython.NULL, cython.NULL, 0)
+
+
+def join_barriers():
+    return 0 if syscall(SYS_membarrier, 4, 0, 0) == 0 else -errno
+
+
+def barrier_everywhere():
+    return 0 if syscall(SYS_membarrier, 2, 0, 0) == 0 else -errno
 
 
 def load64(a):
@@ -168,6 +182,15 @@ def write_process(pid, dst, src, n):
     remote.iov_base = cython.cast(cython.p_void, dst)
     local.iov_len = remote.iov_len = n
     moved: cython.Py_ssize_t = process_vm_writev(pid, cython.address(local), 1, cython.address(remote), 1, 0)
+    return moved if moved >= 0 else -errno
+
+
+def write_process_at(pid, target, src, n):
+    local: iovec
+    local.iov_base = cython.cast(cython.p_void, src)
+    local.iov_len = n
+    moved: cython.Py_ssize_t = process_vm_writev(pid, cython.address(local), 1,
+                                                 cython.cast(cython.pointer[iovec], target), 1, 0)
     return moved if moved >= 0 else -errno
 
 

@@ -41,6 +41,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from "<sys/syscall.h>" nogil:
     long SYS_futex
+    long SYS_membarrier
 
 cdef extern from "<unistd.h>" nogil:
     long syscall(long number, ...)
@@ -96,10 +97,14 @@ cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n)
 cpdef bytes bytes_at(unsigned long long a, Py_ssize_t n)
 
 cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
+cpdef int map_private(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept
 
 cpdef int wait_word(unsigned long long a, unsigned int expected, long long timeout_ns) noexcept
 cpdef void wake_word(unsigned long long a) noexcept
+
+cpdef int join_barriers() noexcept
+cpdef int barrier_everywhere() noexcept
 
 cpdef unsigned long long load64(unsigned long long a) noexcept
 cpdef void store64(unsigned long long a, unsigned long long v) noexcept
@@ -115,6 +120,9 @@ cpdef Py_ssize_t read_process(
     int pid, unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
 cpdef Py_ssize_t write_process(
     int pid, unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
+
+cpdef Py_ssize_t write_process_at(
+    int pid, unsigned long long target, unsigned long long src, unsigned long long n) noexcept
 
 cpdef int send_burst(
     int fd, unsigned long long a, unsigned int n, unsigned int segment,

@@ -34,6 +34,7 @@ _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 # Numbers of mmap that its module does not name in every version.
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000
 _SHARE = mmap.MAP_SHARED | _MAP_FIXED
+_COPY = mmap.MAP_PRIVATE | _MAP_FIXED
 _RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
 _CONTROL_BYTES, _NAME_BYTES, _HEADER_BYTES = 128, 32, 16  # a cmsghdr is 16 bytes where size_t is 8
 
@@ -98,6 +99,7 @@ _release_buffer.restype = None
 _waiting_libc = ctypes.CDLL(None, use_errno=True)  # gives the interpreter lock away
 _libc.syscall.restype = _waiting_libc.syscall.restype = ctypes.c_long
 _FUTEX = ctypes.c_long(202 if platform.machine() in ("x86_64", "AMD64") else 98)  # 98: the generic table
+_MEMBARRIER = ctypes.c_long(324 if platform.machine() in ("x86_64", "AMD64") else 283)
 _libc.mmap.argtypes = (
     ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _libc.mmap.restype = ctypes.c_uint64
@@ -180,6 +182,12 @@ def map_pages(a: int, n: int, fd: int, offset: int) -> int:
     return _map(a, n, mmap.PROT_READ | mmap.PROT_WRITE, _SHARE, fd, offset)
 
 
+def map_private(a: int, n: int, fd: int, offset: int) -> int:
+    """As ``map_pages``, but what this process writes from then on becomes its own page by page: the first
+    write to a page has the kernel copy it.  Until then it is the file's."""
+    return _map(a, n, mmap.PROT_READ | mmap.PROT_WRITE, _COPY, fd, offset)
+
+
 def hide_pages(a: int, n: int) -> int:
     """Let nothing be at ``n`` bytes from ``a`` on, but keep the range reserved; 0 or −errno, otherwise as
     ``map_pages``.  Who touches it afterwards is ended by the system (SIGSEGV).
@@ -237,6 +245,25 @@ _load8 = None if _ORDERED else _atomic("load", 8, ctypes.c_int)
 _load4 = None if _ORDERED else _atomic("load", 4, ctypes.c_int)
 _store8 = None if _ORDERED else _atomic("store", 8, ctypes.c_uint64, ctypes.c_int)
 _store4 = None if _ORDERED else _atomic("store", 4, ctypes.c_uint32, ctypes.c_int)
+
+
+def join_barriers() -> int:
+    """Have other processes' ``barrier_everywhere`` reach this one too, from now on; 0 or −errno."""
+    return _membarrier(4)
+
+
+def barrier_everywhere() -> int:
+    """A full barrier on every processor that runs a process which has joined; 0 or −errno.
+
+    What a thread of such a process has stored before is seen after it, or the thread sees afterwards what was
+    stored here before (membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED).
+    """
+    return _membarrier(2)
+
+
+def _membarrier(command: int) -> int:
+    result: int = _libc.syscall(_MEMBARRIER, ctypes.c_int(command), ctypes.c_uint(0), ctypes.c_int(0))
+    return 0 if result == 0 else -ctypes.get_errno()
 
 
 def load64(a: int) -> int:
@@ -331,6 +358,15 @@ def read_process(pid: int, dst: int, src: int, n: int) -> int:
 def write_process(pid: int, dst: int, src: int, n: int) -> int:
     """Copy ``n`` bytes at ``src`` here to ``dst`` of process ``pid``; bytes moved (maybe fewer) or −errno."""
     return _between(_libc.process_vm_writev, pid, src, dst, n)
+
+
+def write_process_at(pid: int, target: int, src: int, n: int) -> int:
+    """As ``write_process``, to where the ``struct iovec`` (address and length, 16 bytes) at ``target`` says
+    when the call begins; no bytes where that length is 0."""
+    local = _scratch.vector
+    local.base, local.length = src, n
+    moved: int = _libc.process_vm_writev(pid, _scratch.vector_address, 1, target, 1, 0)
+    return moved if moved >= 0 else -ctypes.get_errno()
 
 
 def _put_control(offset: int, level: int, kind: int, data: bytes) -> int:
