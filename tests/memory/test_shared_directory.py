@@ -18,12 +18,12 @@ BASE, ARENA_BYTES = 1 << 40, 1 << 20
 
 class Neighbours:
     """A directory, one lane, and the path of who has that lane; ``pauses`` are called, one by one, while it
-    is waited for."""
+    is waited for; then it is waited no longer."""
 
     def __init__(self):
         self.alive, self.pauses = True, []
-        self.directory = Directory()
-        self.lane = Lane(lambda: self.alive, self.pause)
+        self.directory = Directory(lambda: self.pause)
+        self.lane = Lane(lambda: self.alive, OWN)
         self.directory.lanes.add(self.lane)
         self.seen = mmap.mmap(self.directory.fd, layout.DIRECTORY_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
         self.path = SharedPath(PEER, OWN)
@@ -31,7 +31,10 @@ class Neighbours:
         self.path.set_arena(1, BASE, ARENA_BYTES)
 
     def pause(self):
-        self.pauses.pop(0)()
+        if self.pauses:
+            self.pauses.pop(0)()
+            return True
+        return False
 
     def place(self, key=0x1234, pd=7, va=4096, n=16, access=WRITE):
         if not self.path.enter():
@@ -176,8 +179,9 @@ def test_a_change_of_a_queue_pair_waits_for_who_uses_it_and_the_same_again_does_
     grant = neighbours.directory.grant_queue_pair
     grant(40, OWN, 50, WRITE, 0xFFFF, 7)
     assert neighbours.path.enter()
-    assert grant(40, OWN, 50, WRITE, 0xFFFF, 7)  # nothing has changed: no pause is there to be called
     neighbours.pauses = [neighbours.path.leave]
+    assert grant(40, OWN, 50, WRITE, 0xFFFF, 7)
+    assert len(neighbours.pauses) == 1  # nothing has changed
     assert grant(40, OWN, 50, READ, 0xFFFF, 7)
     assert neighbours.pauses == []
     assert neighbours.path.queue_pair(40, 50) & 0xFFFF == READ

@@ -10,9 +10,12 @@ cdef class SharedPath:
     cdef public int pid
     cdef public dict arenas
     cdef public object is_there
+    cdef public object thread
+    cdef public bint fenced
     cdef public unsigned long long directory
     cdef public unsigned long long lane
     cdef public unsigned long long turn
+    cdef public unsigned long long changes
     cdef unsigned long long last_arena
     cdef unsigned long long last_base
     cdef unsigned long long last_size
@@ -24,13 +27,18 @@ cdef class SharedPath:
     cdef unsigned long long known_arena
     cdef unsigned long long known_place
 
-    cpdef object open(self, unsigned long long directory, unsigned long long lane, int pid, object is_there)
+    cpdef object open(self, unsigned long long directory, unsigned long long lane, int pid, object is_there,
+                      bint fenced=*, object thread=*)
     cpdef object close(self)
     cpdef bint enter(self) noexcept
     cpdef void leave(self) noexcept
     cpdef unsigned long long queue_pair(self, unsigned int number, unsigned int own) noexcept
     cpdef unsigned long long place(self, unsigned int key, unsigned int pd, unsigned long long va,
                                    unsigned long long n, unsigned int access) noexcept
+    cpdef bint claim(self, unsigned long long address, unsigned long long n) noexcept
+    cpdef unsigned long long aim(self, unsigned long long address, unsigned long long n) except? 0
+    cpdef bint unchanged(self) noexcept
+    cpdef bint kept(self, unsigned int access) noexcept
     cdef bint look_up(self, unsigned int key) noexcept
     cdef unsigned long long locate(self, unsigned long long arena, unsigned long long begin,
                                    unsigned long long offset, unsigned long long n) noexcept

@@ -1,21 +1,33 @@
 """The neighbour's side of memory that is shared on one host: looking grants up, inside a lane.
 
 Nothing read here is believed: a place outside of what is mapped is no place.  What a search finds holds
-until `leave`, for its owner waits for that (`shared_directory.py`).
+until `leave`, unless the owner withdraws something meanwhile: it waits for a while, then it takes away what
+is claimed here (`shared_directory.py`).  So a place to be written to is claimed first, and only then it is
+looked whether anything was withdrawn; and who has copied asks `kept` before it believes so.
 """
 
 import cython
 
 from softhca.machine.primitives import atomic_add64, load64, store64
+from softhca.memory.regions import REMOTE_READ
 from softhca.memory.shared_layout import (
+    CHANGES,
+    CLAIM,
+    CLAIM_ARENA_SHIFT,
+    CLAIM_PAGE_SHIFT,
     ENTRY_BYTES,
     FOREIGN_ARENA,
+    FOREIGN_CLAIM,
     GATE,
     PROBES,
     QUEUE_PAIRS,
     QUEUE_PAIRS_AT,
     REGIONS,
     REGIONS_AT,
+    TAKEN_AWAY,
+    TARGET,
+    TARGET_LENGTH,
+    TARGET_THREAD,
     VALID_ENTRY,
 )
 
@@ -23,6 +35,16 @@ MAX_ARENAS = 64
 
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _GATE = cython.declare(cython.uint, GATE)
+_CHANGES = cython.declare(cython.uint, CHANGES)
+_CLAIM = cython.declare(cython.uint, CLAIM)
+_ARENA_SHIFT = cython.declare(cython.int, CLAIM_ARENA_SHIFT)
+_PAGE_SHIFT = cython.declare(cython.int, CLAIM_PAGE_SHIFT)
+_FOREIGN_CLAIM = cython.declare(cython.ulonglong, FOREIGN_CLAIM)
+_TAKEN_AWAY = cython.declare(cython.uint, TAKEN_AWAY)
+_TARGET = cython.declare(cython.uint, TARGET)
+_TARGET_LENGTH = cython.declare(cython.uint, TARGET_LENGTH)
+_TARGET_THREAD = cython.declare(cython.uint, TARGET_THREAD)
+_READ = cython.declare(cython.uint, REMOTE_READ)
 _ENTRY = cython.declare(cython.uint, ENTRY_BYTES)
 _PROBES = cython.declare(cython.uint, PROBES)
 _REGIONS_MASK = cython.declare(cython.uint, REGIONS - 1)
@@ -41,6 +63,7 @@ class SharedPath:
 
     ``pid`` is the neighbour's process where its own memory can be reached by that, 0 where the neighbour is
     this process, −1 where it cannot.  ``foreign``: the place found last is an address of that process.
+    ``fenced``: the neighbour has no barrier that reaches this process, so each claim is one itself.
     """
 
     def __init__(self, gid, own_gid):
@@ -51,17 +74,20 @@ class SharedPath:
         self.alive = False
         self.foreign = False
         self.pid = -1
-        self.is_there = None
-        self.directory = self.lane = self.turn = 0
+        self.is_there = self.thread = None
+        self.fenced = False
+        self.directory = self.lane = self.turn = self.changes = 0
         self.last_arena = FOREIGN_ARENA
         self.last_base = self.last_size = 0
         self.known_turn = 0
         self.known_key = 0
         self.known_va = self.known_length = self.known_rights = self.known_arena = self.known_place = 0
 
-    def open(self, directory, lane, pid, is_there):
+    def open(self, directory, lane, pid, is_there, fenced=True, thread=None):
         """The neighbour's directory and this side's lane are mapped at these addresses; ``is_there`` asks
-        whether its process still is."""
+        whether its process still is, ``thread`` for the calling thread's number."""
+        self.fenced = fenced
+        self.thread = thread
         self.directory = directory
         self.lane = lane
         self.turn = load64(lane)
@@ -75,7 +101,7 @@ class SharedPath:
         self.alive = False
         self.arenas = {}
         self.last_arena = _FOREIGN
-        self.is_there = None
+        self.is_there = self.thread = None
         self.directory = self.lane = 0
 
     def enter(self):
@@ -83,7 +109,9 @@ class SharedPath:
         if not self.alive:
             return False
         self.turn = (self.turn + 1) & _MASK64
+        store64(self.lane + _CLAIM, 0)
         atomic_add64(self.lane, 1)  # a full barrier: the owner sees that somebody is inside, or has withdrawn
+        self.changes = load64(self.directory + _CHANGES)
         if load64(self.directory + _GATE) == 1:
             return True
         self.leave()
@@ -117,7 +145,8 @@ class SharedPath:
     def place(self, key, pd, va, n, access):
         """Address of ``n`` bytes at ``va`` if ``key`` gives domain ``pd`` the rights ``access``; 0 for none.
 
-        The address is this process's, or with ``foreign`` that of process ``pid``.
+        The address is this process's, or with ``foreign`` that of process ``pid``.  Nothing may be written
+        there before a `claim`.
         """
         offset: cython.ulonglong
         if (self.known_turn != self.turn or self.known_key != key) and not self.look_up(key):
@@ -128,6 +157,45 @@ class SharedPath:
         if offset > self.known_length or n > self.known_length - offset:
             return 0
         return self.locate(self.known_arena, self.known_place, offset, n)
+
+    def claim(self, address, n):
+        """Say that ``n`` bytes are about to be written, at most 1 MiB, at an address inside of what `place`
+        has found last.  False: the owner has withdrawn something since `enter`, so nothing may be written.
+        """
+        word: cython.ulonglong = _FOREIGN_CLAIM
+        first: cython.ulonglong
+        if self.known_arena != _FOREIGN:
+            first = (address - self.last_base) >> 12
+            word = ((address + n - 1 - self.last_base) >> 12) - first + 1
+            word |= self.known_arena << _ARENA_SHIFT | first << _PAGE_SHIFT
+        store64(self.lane + _CLAIM, word)
+        if self.fenced:
+            atomic_add64(self.lane + _CLAIM, 0)
+        # The store is seen before this load is done: by a full barrier just now, or by one that the owner
+        # has every processor pass before it reads claims.
+        return load64(self.directory + _CHANGES) == self.changes
+
+    def aim(self, address, n):
+        """Describe ``n`` bytes of the neighbour's own memory in the lane, to be claimed and written then; the
+        address of the description, whose length the owner makes 0 when it withdraws them."""
+        store64(self.lane + _TARGET, address)
+        store64(self.lane + _TARGET_LENGTH, n)
+        store64(self.lane + _TARGET_THREAD, self.thread())
+        return self.lane + _TARGET
+
+    def unchanged(self):
+        """Whether the owner has withdrawn nothing since `enter`."""
+        return load64(self.directory + _CHANGES) == self.changes
+
+    def kept(self, access):
+        """Asked behind a copy for which `place` was asked ``access``: whether it counts.  What was read could
+        have been another region's since the owner has withdrawn something; what was written is lost where
+        the owner has taken the claim away."""
+        if access == _READ:
+            return load64(self.directory + _CHANGES) == self.changes
+        if self.fenced:  # as in `claim`: what was written is seen before this load is done
+            atomic_add64(self.lane + _CLAIM, 0)
+        return load64(self.lane + _TAKEN_AWAY) != self.turn
 
     def look_up(self, key):
         """Read the entry of ``key``; False where there is none.  Inside the lane it is known until `leave`:

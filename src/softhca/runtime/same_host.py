@@ -6,14 +6,20 @@ pair to a GID knocks there.  The kernel says who the other side is (SO_PEERCRED)
 either side.  The one that is knocked at passes its directory, a lane and its arenas, and so gives the other
 one its memory; the other direction takes a knock of its own.  Messages are those of `messages`:
 
-* ``{"knock": VERSION, "gid": …}`` →  ``{"lane": VERSION, "probe": ADDRESS, "probe_bytes": HEX}`` with the
-  descriptors of directory, lane and an eventfd that wakes who sleeps.  The probe stands in the process's own
-  memory: who finds it there can reach that memory, and no other process's is meant.
+* ``{"knock": VERSION, "gid": …}`` →  ``{"lane": VERSION, "fence": …, "probe": ADDRESS, "probe_bytes": HEX}``
+  with the descriptors of directory and lane.  The probe stands in the process's own memory: who finds it
+  there can reach that memory, and no other process's is meant.  ``fence`` (true or false): whether the owner
+  has barriers that reach who has joined them (`primitives.barrier_everywhere`).
 * ``{"arena": NUMBER, "bytes": SIZE}`` with its descriptor, at once and whenever there is a new one
 * ``{"gone": NUMBER}``: an arena is not used any more
+* one byte, to the one that was knocked at: wake up, there is something in the ring
 
-A neighbour that ends closes its sockets, and by that everything that was given or taken.  Nothing here
-blocks; `SameHost.look` is one of the things that the engine's rounds do.
+Of the descriptors that cross, a directory cannot be written through, a lane is one neighbour's alone, and
+none is such that one side could make the other wait.
+
+A neighbour that ends is noticed by its process and by its sockets, and everything goes that was given or
+taken.  Nothing here blocks; `SameHost.look` is one of the things that the engine's rounds do.  Withdrawing
+waits for neighbours, `PATIENCE_NS` at most (`softhca.memory.shared_directory`).
 
 Nobody has to ask for it, so it takes little of what belongs to the program and gives way before the program
 runs out of it: descriptors (`spare`), address space (`MOST_MAPPED_BYTES`).  What it cannot have, it does
@@ -39,20 +45,24 @@ from softhca.machine import primitives
 from softhca.machine.primitives import address_of
 from softhca.memory.host import HostMemory
 from softhca.memory.shared_arena import SharedArena
-from softhca.memory.shared_directory import Directory, Lane
-from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, map_sealed
+from softhca.memory.shared_directory import Directory, Lane, Pause
+from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_BYTES, MAGIC, MAX_ARENA_NUMBER, map_sealed
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
 from softhca.runtime.clock import now_ns
-from softhca.runtime.eventfds import check_eventfd
 from softhca.runtime.processor import Readable, give_way
+from softhca.runtime.same_host_process import PeerProcess
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 from softhca.transport.same_host_sharing import Sharing
 
-VERSION = 1
+VERSION = 2
 MAX_NEIGHBOURS = 1024
 MESSAGES_A_LOOK = 8
 PROBE_BYTES = 16
+WAKE = b"w"
+PATIENCE_NS = 1_000_000
+"""So long at most does a withdrawal wait for neighbours; then it takes away what they have in hand."""
+
 LOOKS_FOR_QUIET = 50
 """How often at most a moment is waited for in which nothing is under way to a new neighbour."""
 MOST_ARENA_BYTES = 1 << 40
@@ -128,49 +138,50 @@ class _Mapped:
 _mapped = _Mapped()
 
 
-def holds(channel: socket.socket) -> bool:
-    """Whether the other side still holds its end of a channel."""
-    try:
-        return channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+def patience() -> Pause:
+    """For one withdrawal: lets others run, and tells whether it may be waited longer."""
+    end_ns = now_ns() + PATIENCE_NS
+
+    def pause() -> bool:
+        give_way()
+        return now_ns() < end_ns
+
+    return pause
 
 
 class Neighbour:
     """A neighbour to whose memory this adapter has, or is about to have, a ``path``."""
 
-    def __init__(self, path: SharedPath, channel: socket.socket, pid: int) -> None:
+    def __init__(self, path: SharedPath, channel: socket.socket, process: PeerProcess) -> None:
         self.path = path
         self.channel = channel
-        self.pid = pid
+        self.process = process
         self.sender: PacketSender | None = None
         self.looks_until_sent = LOOKS_FOR_QUIET
-        self._wake = -1
         self._mappings: dict[int, mmap.mmap] = {}
         self._arenas: dict[int, mmap.mmap | None] = {}
 
     def take(self, message: messages.Message, descriptors: list[int]) -> None:
         """A message of the neighbour's.  OSError EPROTO for one that cannot be; the caller closes the
         descriptors."""
-        if message.get("lane") == VERSION and len(descriptors) == 3 and not self.path.alive:
+        if message.get("lane") == VERSION and len(descriptors) == 2 and not self.path.alive:
             directory = map_sealed(descriptors[0], DIRECTORY_BYTES, writable=False)
             lane = map_sealed(descriptors[1], LANE_BYTES, writable=True)
             start = address_of(directory, writable=False)
             if primitives.load64(start) != MAGIC:
                 raise OSError(errno.EPROTO, "that is no directory")
-            check_eventfd(descriptors[2])
             self._mappings = {0: directory, 1: lane}
-            self._wake = os.dup(descriptors[2])
             self.sender = PacketSender(address_of(lane), self._rouse)
-            self.path.open(start, address_of(lane), self._reachable(message), self._is_alive)
+            self.path.open(
+                start, address_of(lane), self._reachable(message), lambda: not self.process.has_ended(),
+                primitives.join_barriers() != 0 or message.get("fence") is not True, threading.get_native_id,
+            )  # fmt: skip
         elif "arena" in message and len(descriptors) == 1 and self.path.alive:
             number, size = message["arena"], message.get("bytes")
             if (
                 not isinstance(number, int)
                 or not isinstance(size, int)
-                or not 0 < number < 1 << 31
+                or not 0 < number <= MAX_ARENA_NUMBER
                 or not 0 < size <= MOST_ARENA_BYTES
                 or number in self._arenas
                 or len(self._arenas) >= MAX_ARENAS
@@ -202,23 +213,20 @@ class Neighbour:
         """The neighbour's process if its own memory can be reached by that, 0: it is this one, −1: it
         cannot."""
         address, expected = message.get("probe"), message.get("probe_bytes")
-        if not isinstance(address, int) or not 0 < address < 1 << 63 or self.pid <= 0:
+        pid = self.process.pid
+        if not isinstance(address, int) or not 0 < address < 1 << 63 or pid <= 0:
             return -1
-        if self.pid == os.getpid():
+        if pid == os.getpid():
             return 0
         seen = bytearray(PROBE_BYTES)
-        moved = primitives.read_process(self.pid, address_of(seen), address, PROBE_BYTES)
-        return self.pid if moved == PROBE_BYTES and seen.hex() == expected else -1
+        moved = primitives.read_process(pid, address_of(seen), address, PROBE_BYTES)
+        return pid if moved == PROBE_BYTES and seen.hex() == expected else -1
 
     def _rouse(self) -> None:
         """Wake the neighbour."""
-        # a counter that is full is readable anyway
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self._wake, 1)
-
-    def _is_alive(self) -> bool:
-        """Whether the neighbour's process still has its socket, so that its number is not another's."""
-        return holds(self.channel)
+        # where there is no room it has messages to read anyway; one that has gone is noticed elsewhere
+        with contextlib.suppress(OSError):
+            self.channel.send(WAKE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
         """The path ends; its requests go by packets."""
@@ -229,22 +237,32 @@ class Neighbour:
             _unmap_arena(arena)
         self._mappings, self._arenas = {}, {}
         self.channel.close()
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        self.process.close()
 
 
 class Guest:
     """A neighbour that was given this adapter's memory, or has only connected so far (``lane`` None)."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, process: PeerProcess) -> None:
         self.channel = channel
+        self.process = process
         self.lane: Lane | None = None
         self.receiver: PacketReceiver | None = None
 
     def is_alive(self) -> bool:
         """Whether the neighbour has not ended."""
-        return holds(self.channel)
+        return not self.process.has_ended()
+
+    def is_inside(self) -> bool:
+        """Whether the neighbour, alive, is within its lane."""
+        return self.lane is not None and self.lane.is_inside(self.lane.turn() | 1)
+
+    def close(self) -> None:
+        """Nothing of the neighbour's is looked at any more."""
+        self.channel.close()
+        self.process.close()
+        if self.lane is not None:
+            self.lane.close()
 
 
 class SameHost:
@@ -274,10 +292,12 @@ class SameHost:
         self._neighbours: dict[bytes, Neighbour] = {}
         self._knock_again_ns: dict[bytes, int] = {}
         self._by_descriptor: dict[int, Neighbour | Guest] = {}
-        self._arenas: dict[int, SharedArena] = {}
+        self._by_process: dict[int, Neighbour | Guest] = {}
+        self._lingering: list[Guest] = []
+        self._fences = primitives.join_barriers() == 0 and primitives.barrier_everywhere() == 0
         self._next_arena = 1
         self._probe = bytearray(secrets.token_bytes(PROBE_BYTES))
-        self._closed = False
+        self._closing = self._closed = False
         with contextlib.ExitStack() as undone:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
             undone.callback(self._listener.close)
@@ -288,7 +308,7 @@ class SameHost:
             undone.callback(self._epoll.close)
             self._anything = Readable(self._epoll.fileno())
             self._epoll.register(self._wake, select.EPOLLIN)
-            directory = Directory()
+            directory = Directory(patience)
             undone.callback(directory.close)
             self.sharing = Sharing(directory, self.reach)
             if not self._may_have(directory.fd):
@@ -306,7 +326,7 @@ class SameHost:
     def add_memory(self, memory: HostMemory) -> int:
         """Let neighbours map what a host shares; the arena's number, 0 where there is no room for it.
         OSError where it was asked for."""
-        if len(self._arenas) >= MAX_ARENAS:
+        if len(self.sharing.directory.arenas) >= MAX_ARENAS or self._next_arena > MAX_ARENA_NUMBER:
             return 0
         try:
             return self.add_arena(memory.share())
@@ -319,8 +339,7 @@ class SameHost:
         """Let neighbours map an arena; its number."""
         number = self._next_arena
         self._next_arena += 1
-        self._arenas[number] = arena
-        self.sharing.arenas[number] = arena.base, arena.size_bytes
+        self.sharing.directory.arenas[number] = arena
         for guest in self._guests():
             self._send(guest, {"arena": number, "bytes": arena.size_bytes}, (arena.fd,))
         return number
@@ -329,7 +348,7 @@ class SameHost:
         """An arena is not used any more: no region stands on it.  0 is none."""
         if not number:
             return
-        del self._arenas[number], self.sharing.arenas[number]
+        del self.sharing.directory.arenas[number]
         for guest in self._guests():
             self._send(guest, {"gone": number})
 
@@ -343,7 +362,7 @@ class SameHost:
         neighbour = self._neighbours.get(gid)
         if neighbour is not None:
             return neighbour.path
-        if self._closed or gid in self._own or len(self._neighbours) >= MAX_NEIGHBOURS:
+        if self._closing or gid in self._own or len(self._neighbours) >= MAX_NEIGHBOURS:
             return None
         if self._knock_again_ns:
             if now_ns() < self._knock_again_ns.get(gid, 0):
@@ -365,7 +384,9 @@ class SameHost:
             if not self._may_meet(channel):
                 return None
             messages.send(channel, {"knock": VERSION, "gid": self.gid.hex()})
-            neighbour = Neighbour(SharedPath(gid, self.gid), channel, messages.peer_of(channel)[0])
+            process = PeerProcess(channel, self._may_have)
+            undone.callback(process.close)
+            neighbour = Neighbour(SharedPath(gid, self.gid), channel, process)
             self._watch(neighbour)
             undone.pop_all()
             return neighbour
@@ -390,10 +411,13 @@ class SameHost:
     def _watch(self, party: Neighbour | Guest) -> None:
         self._epoll.register(party.channel.fileno(), select.EPOLLIN)
         self._by_descriptor[party.channel.fileno()] = party
+        if party.process.descriptor >= 0:
+            self._epoll.register(party.process.descriptor, select.EPOLLIN)
+            self._by_process[party.process.descriptor] = party
 
     def look(self) -> bool:
         """Go on with whatever has come; whether there was anything."""
-        if self._closed:
+        if self._closing:
             return False
         # asked in most rounds, so it keeps the interpreter lock
         found = self._epoll.poll(0, 64) if self._anything() else []
@@ -401,13 +425,24 @@ class SameHost:
             party = self._by_descriptor.get(descriptor)
             if party is not None:
                 self._hear(party)
+            elif descriptor in self._by_process:
+                self._mourn(self._by_process[descriptor])
             elif descriptor == self._listener.fileno():
                 self._accept()
             elif descriptor == self._wake:
                 self._woken()
         if self._changing:
             self._change_over()
+        if self._lingering:
+            self._let_go()
+        if self.sharing.directory.holds:
+            self.sharing.directory.settle()
         return bool(found)
+
+    def _mourn(self, party: Neighbour | Guest) -> None:
+        """A party's process has ended; where the descriptor was another's a moment ago it has not."""
+        if party.process.has_ended():
+            self._drop(party)
 
     def _change_over(self) -> None:
         """Let packets go through the rings of new neighbours: where nothing is under way on the other way,
@@ -460,7 +495,9 @@ class SameHost:
                 undone.callback(channel.close)
                 channel.setblocking(False)
                 if self._may_meet(channel) and len(self._by_descriptor) < 2 * MAX_NEIGHBOURS:
-                    self._watch(Guest(channel))
+                    process = PeerProcess(channel, self._may_have)
+                    undone.callback(process.close)
+                    self._watch(Guest(channel, process))
                     undone.pop_all()
             except (BlockingIOError, ConnectionError, InterruptedError):
                 return
@@ -471,6 +508,9 @@ class SameHost:
                 self._listener.close()
 
     def _hear(self, party: Neighbour | Guest) -> None:
+        if isinstance(party, Guest) and party.lane is not None:
+            self._answer(party)
+            return
         for _ in range(MESSAGES_A_LOOK):
             try:
                 received = messages.receive(party.channel)
@@ -493,6 +533,19 @@ class SameHost:
             finally:
                 messages.close_all(descriptors)
 
+    def _answer(self, guest: Guest) -> None:
+        """A neighbour that has its lane calls, or leaves."""
+        try:
+            said = guest.channel.recv(2)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if said == WAKE:
+            self._guard_sleepers()
+        else:
+            self._drop(guest)
+
     def _take(self, neighbour: Neighbour, message: messages.Message, descriptors: list[int]) -> None:
         known = neighbour.sender
         neighbour.take(message, descriptors)
@@ -501,19 +554,20 @@ class SameHost:
 
     def _welcome(self, guest: Guest, message: messages.Message, descriptors: list[int]) -> None:
         """A neighbour has knocked: give it the directory, a lane and the arenas."""
-        if descriptors or guest.lane is not None or message.get("knock") != VERSION:
+        if descriptors or message.get("knock") != VERSION:
             raise OSError(errno.EPROTO, "that is no knock")
         gid = bytes.fromhex(message.get("gid", ""))
         if len(gid) != 16 or gid in self._own:
             raise OSError(errno.EPROTO, "that is no neighbour's GID")
-        guest.lane = Lane(guest.is_alive, give_way)
+        guest.lane = Lane(guest.is_alive, gid, guest.process.may_be_in_call)
         guest.receiver = PacketReceiver(guest.lane.address, gid, self.gid)
         self.receivers.append(guest.receiver)
         self._guard_sleepers()
         self.sharing.directory.lanes.add(guest.lane)
         probe = {"probe": address_of(self._probe), "probe_bytes": self._probe.hex()}
-        self._send(guest, {"lane": VERSION, **probe}, (self.sharing.directory.fd, guest.lane.fd, self._wake))
-        for number, arena in self._arenas.items():
+        greeting = {"lane": VERSION, "fence": self._fences, **probe}
+        self._send(guest, greeting, (self.sharing.directory.fd, guest.lane.fd))
+        for number, arena in self.sharing.directory.arenas.items():
             self._send(guest, {"arena": number, "bytes": arena.size_bytes}, (arena.fd,))
 
     def _send(self, guest: Guest, message: messages.Message, descriptors: Any = ()) -> None:
@@ -530,6 +584,8 @@ class SameHost:
         descriptor = party.channel.fileno()
         del self._by_descriptor[descriptor]
         self._epoll.unregister(descriptor)
+        if self._by_process.pop(party.process.descriptor, None) is not None:
+            self._epoll.unregister(party.process.descriptor)
         if isinstance(party, Neighbour):
             self._neighbours.pop(party.path.gid, None)
             if not party.path.alive:
@@ -539,24 +595,35 @@ class SameHost:
                 self._changing.remove(party)
             party.close()
             return
-        party.channel.close()
         if party.receiver is not None:
             self.receivers.remove(party.receiver)
-        if party.lane is not None:
-            self.sharing.directory.lanes.discard(party.lane)
-            party.lane.close()
+        party.channel.close()
+        self._lingering.append(party)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the lanes of guests that have gone, but for those that live and are inside still."""
+        for guest in [guest for guest in self._lingering if not guest.is_inside()]:
+            self._lingering.remove(guest)
+            if guest.lane is not None:
+                self.sharing.directory.lanes.discard(guest.lane)
+                self.sharing.directory.settle(guest.lane)
+            guest.close()
 
     def close(self) -> None:
         """Leave every neighbour; may be called again."""
         if self._closed:
             return
-        self._closed = True
+        self._closing = True
         for party in list(self._by_descriptor.values()):
             if isinstance(party, Neighbour):
                 self._drop(party)
         self.sharing.directory.set_gate(False)
+        self._closed = True  # what is left does not wait
         for party in list(self._by_descriptor.values()):
             self._drop(party)
+        for guest in self._lingering:
+            guest.process.close()
         self.sharing.directory.close()
         self._listener.close()
         self._epoll.close()
@@ -567,11 +634,12 @@ class SameHost:
         have given is unmapped, or it would last as long as the child."""
         if self._closed:
             return
-        self._closed = True
-        for party in self._by_descriptor.values():
+        self._closing = self._closed = True
+        for party in [*self._by_descriptor.values(), *self._lingering]:
             if isinstance(party, Neighbour):
                 party.close()
             party.channel.close()
+            party.process.close()
         directory = self.sharing.directory
         messages.close_all((self._wake, directory.fd, *(lane.fd for lane in directory.lanes)))
         self._listener.close()

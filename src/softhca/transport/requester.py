@@ -330,6 +330,9 @@ class ReliableSendQueue(SendQueue):
         done = executor.carry_out(request)
         executor.rest()
         if not done:
+            if request.status:
+                self.fail_head(request.status)
+                return -1
             return 0
         self.next_psn = request.first_psn
         self.next_ssn = request.ssn

@@ -1,5 +1,5 @@
 from softhca.machine.primitives cimport (address_of, atomic_add64, atomic_cas64, read_process, store64,
-                                          write_process)
+                                          write_process_at)
 from softhca.memory.shared_path cimport SharedPath
 from softhca.transport.context cimport QueuePair
 from softhca.transport.request cimport Request
@@ -28,6 +28,8 @@ cdef class SameHostExecutor:
     cdef unsigned int right_for(self, Request request) except? 0
     cdef unsigned long long find(self, Request request, unsigned long long n, unsigned int right) except? 0
     cdef bint move(self, Request request, unsigned long long n, unsigned int right) except -1
+    cdef long long move_piece(self, Request request, unsigned long long n, unsigned int right,
+                              unsigned long long done, unsigned long long piece) except? -1
     cdef int move_foreign(self, Request request, unsigned long long done, unsigned long long place,
                           unsigned long long n) except? -1
     cdef bint atomic(self, Request request) except -1

@@ -25,9 +25,10 @@ from softhca.machine.primitives import (
     atomic_cas64,
     read_process,
     store64,
-    write_process,
+    write_process_at,
 )
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.queues.cqe import WC_RETRY_EXC_ERR
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.request import ATOMIC, READ
 from softhca.transport.services import WR_ATOMIC_CMP_AND_SWP, WR_RDMA_WRITE
@@ -39,6 +40,9 @@ LEAST_BYTES = 4096
 """So much does a request count at least, that the number of short ones inside a lane is bounded too."""
 
 BOUNCE_BYTES = 1 << 16
+TRIES = 4
+"""So often is a request tried whose peer withdraws something meanwhile, before it goes by packets."""
+
 TURN_BYTES = 4 << 20
 """After this much a queue pair gives the others a turn."""
 
@@ -54,6 +58,8 @@ _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
 _CHUNK = cython.declare(cython.ulonglong, CHUNK_BYTES)
 _BOUNCE = cython.declare(cython.ulonglong, BOUNCE_BYTES)
+_TRIES = cython.declare(cython.int, TRIES)
+_RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _LEAST = cython.declare(cython.ulonglong, LEAST_BYTES)
 _TURN = cython.declare(cython.ulonglong, TURN_BYTES)
 _WORTH = cython.declare(cython.ulonglong, WORTH_WAITING_BYTES)
@@ -163,40 +169,61 @@ class SameHostExecutor:
         """Copy the bytes of a WRITE or READ, no more than a chunk without leaving the lane."""
         done: cython.ulonglong = 0
         piece: cython.ulonglong
-        place: cython.ulonglong
-        result: cython.int
+        moved: cython.longlong
+        tries: cython.int = 0
         while done < n:
             piece = n - done
             if piece > _CHUNK:
                 piece = _CHUNK
             if not self.begin(piece):
                 return False
-            place = self.find(request, n, right)
-            if place == 0:
+            moved = self.move_piece(request, n, right, done, piece)
+            if moved < 0:
                 return False
-            if self.path.foreign:
-                if piece > _BOUNCE:
-                    piece = _BOUNCE
-                result = self.move_foreign(request, done, place + done, piece)
-                self.rest()
-            else:
-                if request.kind == _READ:
-                    result = request.scatter(done, piece, place + done)
-                else:
-                    result = request.payload(done, piece, place + done)
-                self.inside_bytes += piece if piece > _LEAST else _LEAST
-            if result:
+            if moved:
+                done += moved
+                continue
+            self.rest()
+            tries += 1
+            if tries == _TRIES:
                 return False
-            done += piece
         return True
 
+    def move_piece(self, request, n, right, done, piece):
+        """Copy some of ``piece`` bytes inside the lane: their number, −1 where that cannot be, 0 where the
+        peer has withdrawn something, so that nothing is known of them and all is to be looked up again."""
+        result: cython.int
+        place: cython.ulonglong = self.find(request, n, right)
+        foreign: cython.bint = self.path.foreign
+        if place == 0:
+            return -1 if self.path.unchanged() else 0
+        place += done
+        if foreign:
+            if piece > _BOUNCE:
+                piece = _BOUNCE
+            result = self.move_foreign(request, done, place, piece)
+        elif request.kind == _READ:
+            result = request.scatter(done, piece, place)
+        elif self.path.claim(place, piece):
+            result = request.payload(done, piece, place)
+        else:
+            return 0
+        if not self.path.kept(right):
+            return 0
+        if foreign:
+            self.rest()
+        self.inside_bytes += piece if piece > _LEAST else _LEAST
+        return -1 if result else piece
+
     def move_foreign(self, request, done, place, n):
-        """Copy between the peer process's own memory and the request's; 0 or −errno.
+        """Copy between the peer process's own memory and the request's; 0 or −1.
 
         The kernel gives the number of a process that has ended to another one, so the peer is looked at
-        first.
+        first, and behind a READ: what came may have been another's.  What is written may be taken away up to
+        the call, which reads the description of its target in the lane.
         """
         result: cython.longlong
+        target: cython.ulonglong
         if not self.path.is_there():
             return -1
         if self._bounce is None:
@@ -204,35 +231,50 @@ class SameHostExecutor:
             self.bounce_address = address_of(self._bounce)
         if request.kind == _READ:
             result = read_process(self.path.pid, self.bounce_address, place, n)
-            if result != cython.cast(cython.longlong, n):
+            if result != cython.cast(cython.longlong, n) or not self.path.is_there():
                 return -1
             return request.scatter(done, n, self.bounce_address)
         if request.payload(done, n, self.bounce_address):
             return -1
-        result = write_process(self.path.pid, place, self.bounce_address, n)
+        target = self.path.aim(place, n)
+        if not self.path.claim(place, n):
+            return -1
+        result = write_process_at(self.path.pid, target, self.bounce_address, n)
         return 0 if result == cython.cast(cython.longlong, n) else -1
 
     def atomic(self, request):
         """One atomic instruction on the peer's memory; its result into the request's buffer (C9-150 ff.).
 
         The buffer is tried first, with the bytes that stand in it: once the instruction is done it cannot be
-        taken back.
+        taken back.  Where the peer has taken the claim away meanwhile nobody knows whether it counts: as
+        where the answer is lost on a wire, the request fails.
         """
         place: cython.ulonglong
         old: cython.ulonglong = 0
+        tries: cython.int = 1
         if request.gather(0, 8, self.result_address) or request.scatter(
             0, 8, self.result_address
         ):
             return False
-        if not self.begin(8):
-            return False
-        place = self.find(request, 8, _REMOTE_ATOMIC)
-        if place == 0 or place & 7 or request.work.remote_va & 7 or self.path.foreign:
-            return False
+        while True:
+            if not self.begin(8):
+                return False
+            place = self.find(request, 8, _REMOTE_ATOMIC)
+            if place and (place & 7 or request.work.remote_va & 7 or self.path.foreign):
+                return False
+            if place and self.path.claim(place, 8):
+                break
+            if self.path.unchanged() or tries == _TRIES:
+                return False
+            self.rest()
+            tries += 1
         if request.work.opcode == _SWAP_OPCODE:
             old = atomic_cas64(place, request.work.compare_add, request.work.swap)
         else:
             old = atomic_add64(place, request.work.compare_add)
+        if not self.path.kept(_REMOTE_ATOMIC):
+            request.status = _RETRY_EXCEEDED
+            return False
         self.inside_bytes += _LEAST
         store64(self.result_address, old)
         request.scatter(0, 8, self.result_address)

@@ -27,8 +27,8 @@ class Sharing:
     """Keeps ``directory`` true.  ``reach`` gives the path to the adapter that has a GID, alive or not yet;
     None where there can be none.
 
-    ``arenas``: number → (address here, bytes) of memory that neighbours map.  ``foreign``: they may be told
-    of memory outside of it, by its address in this process.
+    ``foreign``: neighbours may be told of memory outside of the directory's arenas, by its address in this
+    process.
     """
 
     def __init__(
@@ -37,7 +37,6 @@ class Sharing:
         self.directory = directory
         self.reach = reach
         self.foreign = foreign
-        self.arenas: dict[int, tuple[int, int]] = {}
 
     # what RegionTable asks
 
@@ -53,10 +52,11 @@ class Sharing:
             )
 
     def _place(self, address: int, length: int) -> tuple[int, int]:
-        """Arena and place of a range; arena 0 where neighbours cannot reach it."""
-        for number, (base, size) in self.arenas.items():
-            if base <= address and address + length <= base + size:
-                return number, address - base
+        """Arena and place of a range; arena 0 where neighbours cannot reach it, or map other pages there."""
+        for number, arena in self.directory.arenas.items():
+            if arena.holds(address, length):
+                place = address - arena.base
+                return (number, place) if arena.shares(place, length) else (0, 0)
         return (FOREIGN_ARENA, address) if self.foreign else (0, 0)
 
     def withdraw(self, region: Region) -> None:
@@ -83,8 +83,8 @@ class Sharing:
             return
         destination = queue_pair.route.destination
         executor = queue_pair.executor
-        if executor is None or executor.path.gid != destination:
-            path = self.reach(destination)
+        path = self.reach(destination)
+        if executor is None or executor.path is not path:
             queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)
         if queue_pair.executor is None:
             self.directory.withdraw_queue_pair(queue_pair.number)

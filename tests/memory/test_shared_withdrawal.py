@@ -1,0 +1,423 @@
+"""A withdrawal ends beside a neighbour that does not go on, and what that one still copies changes nothing.
+
+Both sides are here: the owner's arena and directory, and what neighbours map.  Nobody waits for time:
+``patience`` lets the lanes' owner pause as often as the test says.
+"""
+
+import fcntl
+import mmap
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.machine.primitives import address_of, bytes_at, fill, load64, store64
+from softhca.memory import shared_arena
+from softhca.memory import shared_layout as layout
+from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES
+from softhca.memory.shared_arena import SharedArena
+from softhca.memory.shared_directory import Directory, Lane
+from softhca.memory.shared_path import SharedPath
+from softhca.transport.same_host_sharing import Sharing
+
+OWNER, FIRST, SECOND = (bytes([number]) * 16 for number in (1, 2, 3))
+READ, WRITE = 4, 2
+KEY, OTHER, PD = 0x100, 0x200, 7
+PAGES = 8
+
+pytestmark = pytest.mark.skipif(
+    not shared_arena.primitives.ATOMIC_BETWEEN_PROCESSES, reason="no same-host paths here"
+)
+
+
+class Neighbour:
+    """One neighbour of ``owner``: its lane, its path, and a mapping of its own of the owner's arena."""
+
+    def __init__(self, owner, gid):
+        self.alive = True
+        self.lane = Lane(lambda: self.alive, gid, owner.may_be_in_call)
+        owner.directory.lanes.add(self.lane)
+        self.arena = mmap.mmap(owner.arena.fd, owner.arena.size_bytes)
+        self.path = SharedPath(OWNER, gid)
+        self.path.open(owner.directory.address, self.lane.address, 0, None, True, lambda: 77)
+        self.path.set_arena(1, address_of(self.arena), owner.arena.size_bytes)
+
+    def enter(self, key=KEY, page=0, pages=1, access=WRITE):
+        """Be about to copy: inside, with the place, claimed where it is to be written; 0 where that may not
+        be."""
+        assert self.path.enter()
+        place = self.path.place(key, PD, page * PAGE_BYTES, pages * PAGE_BYTES, access)
+        if place and access != READ and not self.path.claim(place, pages * PAGE_BYTES):
+            return 0
+        return place
+
+
+class Owner:
+    """The owner: ``PAGES`` pages, granted as ``KEY`` as a whole; ``pauses`` are called while it waits."""
+
+    def __init__(self):
+        self.pauses, self.paused, self.in_call = [], 0, []
+        self.arena = SharedArena(SLOT_BYTES)
+        self.first = self.arena.allocate(PAGES)
+        self.directory = Directory(lambda: self.pause)
+        self.directory.arenas[1] = self.arena
+        self.grant()
+
+    def pause(self):
+        self.paused += 1
+        if self.pauses:
+            self.pauses.pop(0)()
+            return True
+        return False
+
+    def may_be_in_call(self, thread):
+        assert thread == 77
+        return bool(self.in_call) and self.in_call.pop(0)
+
+    def grant(self, key=KEY, page=0, pages=PAGES):
+        begin, length = page * PAGE_BYTES, pages * PAGE_BYTES
+        place = self.first * PAGE_BYTES + begin
+        return self.directory.grant_region(key, begin, length, READ | WRITE, PD, 1, place)
+
+    def address(self, page=0):
+        return self.arena.base + (self.first + page) * PAGE_BYTES
+
+    def word(self, page=0):
+        return load64(self.address(page))
+
+    def put(self, value, page=0):
+        store64(self.address(page), value)
+
+
+@pytest.fixture
+def owner():
+    made = Owner()
+    yield made
+    made.directory.close()
+
+
+@pytest.fixture
+def neighbour(owner):
+    return Neighbour(owner, FIRST)
+
+
+def test_a_withdrawal_does_not_wait_for_ever_and_a_late_write_changes_nothing(owner, neighbour):
+    owner.put(1)
+    owner.put(2, 1)
+    place = neighbour.enter(pages=2)
+    owner.directory.withdraw_region(KEY)
+    owner.put(3)
+    fill(place, 0xEE, 2 * PAGE_BYTES)
+    assert (owner.word(), owner.word(1)) == (3, 2)
+    assert not neighbour.path.kept(WRITE)
+    assert bytes_at(owner.address(), 2 * PAGE_BYTES).count(0xEE) == 0
+
+
+def test_what_was_written_before_the_claim_was_taken_away_is_there(owner, neighbour):
+    store64(neighbour.enter(), 5)
+    assert neighbour.path.kept(WRITE)
+    owner.directory.withdraw_region(KEY)
+    assert owner.word() == 5
+
+
+def test_what_this_process_writes_while_pages_are_exchanged_is_kept(owner, neighbour, monkeypatch):
+    class Machine:
+        def __getattr__(self, name):
+            return getattr(machine, name)
+
+        def map_private(self, *arguments):
+            owner.put(6, 1)
+            result = machine.map_private(*arguments)
+            owner.put(7)  # as another thread would between the mapping and the copy
+            return result
+
+    machine = shared_arena.primitives
+    monkeypatch.setattr(shared_arena, "primitives", Machine())
+    neighbour.enter(pages=2)
+    owner.directory.withdraw_region(KEY)
+    assert (owner.word(), owner.word(1)) == (7, 6)
+
+
+def test_who_is_inside_sees_a_withdrawal_before_it_writes_again(owner, neighbour):
+    owner.grant(OTHER)
+    assert neighbour.path.enter()
+    place = neighbour.path.place(KEY, PD, 0, 8, WRITE)
+    owner.directory.withdraw_region(OTHER)
+    assert not neighbour.path.claim(place, 8)
+    neighbour.path.leave()
+    assert neighbour.enter()
+
+
+def test_a_claim_is_on_the_pages_that_are_written_to(owner, neighbour):
+    assert neighbour.path.enter()
+    place = neighbour.path.place(KEY, PD, 100, 2 * PAGE_BYTES, WRITE)
+    assert neighbour.path.claim(place, 2 * PAGE_BYTES)
+    assert neighbour.lane.claim()[1] == layout.Claim(1, owner.first, 3)
+    assert neighbour.path.claim(place + PAGE_BYTES, 8)
+    assert neighbour.lane.claim()[1] == layout.Claim(1, owner.first + 1, 1)
+    neighbour.path.leave()
+    assert neighbour.path.enter()
+    assert neighbour.lane.claim()[1].pages == 0
+
+
+def test_who_reads_is_not_waited_for_and_knows_that_it_may_have_read_another_s(owner, neighbour):
+    neighbour.enter(access=READ)
+    assert neighbour.path.kept(READ)
+    owner.directory.withdraw_region(KEY)
+    assert not neighbour.path.kept(READ)
+    assert owner.arena.held_pages == 0
+    assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
+
+
+def test_a_claim_on_other_pages_is_left_alone(owner, neighbour):
+    owner.grant(OTHER, 4, 2)
+    place = neighbour.enter(OTHER, 4, 2)
+    owner.directory.withdraw_region(KEY)
+    assert owner.arena.held_pages == 2  # the first region stood on them too
+    neighbour.path.leave()
+    owner.directory.settle()
+    owner.grant(KEY, 0, 4)
+    owner.grant(OTHER + 1, 6, 2)
+    place = neighbour.enter(OTHER + 1, 6, 2)
+    owner.directory.withdraw_region(KEY)
+    store64(place, 9)
+    assert neighbour.path.kept(WRITE)
+    assert owner.word(6) == 9
+
+
+def test_regions_on_pages_that_were_exchanged_are_not_reached_directly_any_more(owner, neighbour):
+    owner.grant(OTHER, 1, 1)
+    owner.grant(OTHER + 1, 2, 1)
+    neighbour.enter(pages=2)
+    owner.directory.withdraw_region(KEY)
+    neighbour.path.leave()
+    assert neighbour.enter(OTHER, 1) == 0
+    neighbour.path.leave()
+    assert neighbour.enter(OTHER + 1, 2)
+    neighbour.path.leave()
+    owner.directory.withdraw_region(OTHER)
+    assert owner.grant(OTHER, 1, 1)
+
+
+def test_a_region_on_pages_that_were_exchanged_is_not_granted(owner, neighbour):
+    sharing = Sharing(owner.directory, lambda gid: None)
+    region = SimpleNamespace(key=OTHER, va=0, pd=PD, access=WRITE, length=PAGE_BYTES, paged=False,
+                             direct_address=owner.address(), direct_pid=0)  # fmt: skip
+    sharing.grant(region)
+    assert neighbour.enter(OTHER)
+    sharing.withdraw(region)
+    neighbour.path.leave()
+    for address, place in ((owner.address(), 0), (owner.address(1), owner.first + 1)):
+        region.direct_address = address
+        sharing.grant(region)
+        assert neighbour.path.enter()
+        found = neighbour.path.place(OTHER, PD, 0, 8, WRITE)
+        assert found == (place and address_of(neighbour.arena) + place * PAGE_BYTES)
+        neighbour.path.leave()
+        sharing.withdraw(region)
+
+
+def test_claims_that_hang_together_are_taken_away_together(owner, neighbour):
+    second, third = Neighbour(owner, SECOND), Neighbour(owner, SECOND)
+    owner.grant(OTHER)
+    places = [neighbour.enter(KEY, 0, 2), second.enter(OTHER, 1, 2), third.enter(OTHER, 4, 1)]
+    owner.directory.withdraw_region(KEY)
+    assert [each.path.kept(WRITE) for each in (neighbour, second, third)] == [False, False, False]
+    for place in places:
+        store64(place, 8)
+    assert [owner.word(page) for page in range(PAGES)] == [0] * PAGES
+    assert owner.arena.held_pages == 4
+
+
+def test_pages_are_not_given_out_before_the_neighbour_has_left(owner, neighbour):
+    place = neighbour.enter(pages=2)
+    owner.directory.withdraw_region(KEY)
+    owner.arena.free(owner.first, PAGES)
+    with pytest.raises(OSError, match="not allocated"):
+        owner.arena.free(owner.first, 1)
+    store64(place, 1)
+    assert owner.arena.allocate(PAGES) == owner.first + 2
+    neighbour.path.leave()
+    owner.directory.settle()
+    assert not owner.directory.holds
+    assert owner.arena.allocate(2) == owner.first
+    assert bytes_at(owner.address(), 2 * PAGE_BYTES) == bytes(2 * PAGE_BYTES)
+    assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
+    owner.grant(KEY, 0, 2)
+    store64(neighbour.enter(), 4)
+    assert owner.word() == 4
+
+
+def test_pages_of_one_that_has_left_stay_the_owner_s_alone_until_they_are_freed(owner, neighbour):
+    neighbour.enter()
+    owner.put(1)
+    owner.directory.withdraw_region(KEY)
+    neighbour.path.leave()
+    owner.directory.settle()
+    assert owner.arena.allocate(1) == owner.first + PAGES  # what was settled is looked at
+    assert owner.word() == 1
+    assert load64(address_of(neighbour.arena) + owner.first * PAGE_BYTES) == 0
+    assert not owner.arena.shares(owner.first * PAGE_BYTES, 1)
+    owner.arena.free(owner.first, PAGES)
+    assert owner.arena.allocate(PAGES) == owner.first
+    assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
+
+
+def test_pages_held_for_two_are_given_out_when_both_have_left(owner, neighbour):
+    second = Neighbour(owner, SECOND)
+    for each in (neighbour, second):
+        each.enter()
+    owner.directory.withdraw_region(KEY)
+    owner.arena.free(owner.first, PAGES)
+    for each in (neighbour, second):
+        assert owner.arena.allocate(1) != owner.first
+        each.path.leave()
+        owner.directory.settle()
+    assert owner.arena.allocate(1) == owner.first
+
+
+def test_one_that_has_ended_holds_nothing(owner, neighbour):
+    neighbour.enter()
+    owner.directory.withdraw_region(KEY)
+    owner.directory.settle(neighbour.lane)
+    assert owner.arena.held_pages == 0
+
+
+def test_one_that_does_not_go_on_is_waited_for_once(owner, neighbour):
+    owner.grant(OTHER, 2, 1)
+    neighbour.enter()
+    owner.directory.withdraw_region(KEY)
+    assert owner.paused == 1
+    owner.directory.withdraw_region(OTHER)
+    assert owner.paused == 1
+    neighbour.path.leave()
+    owner.grant(OTHER, 2, 1)
+    neighbour.enter(OTHER, 2)
+    owner.pauses = [neighbour.path.leave]
+    owner.directory.withdraw_region(OTHER)
+    assert (owner.pauses, owner.arena.held_pages) == ([], 1)
+
+
+def test_a_queue_pair_s_change_takes_away_what_its_peer_claims(owner, neighbour):
+    second = Neighbour(owner, SECOND)
+    owner.directory.grant_queue_pair(40, FIRST, 50, WRITE, 0xFFFF, PD)
+    places = [neighbour.enter(), second.enter(page=4)]
+    owner.directory.withdraw_queue_pair(40)
+    assert [each.path.kept(WRITE) for each in (neighbour, second)] == [False, True]
+    for place in places:
+        store64(place, 3)
+    assert (owner.word(), owner.word(4)) == (0, 3)
+
+
+def test_a_closed_gate_takes_every_claim_away(owner, neighbour):
+    place = neighbour.enter()
+    owner.directory.set_gate(False)
+    store64(place, 3)
+    assert owner.word() == 0
+
+
+def test_what_struck_a_withdrawal_is_done_again(owner, neighbour):
+    def strike():
+        raise KeyboardInterrupt
+
+    place = neighbour.enter()
+    owner.pauses = [strike]
+    with pytest.raises(KeyboardInterrupt):
+        owner.directory.withdraw_region(KEY)
+    owner.directory.withdraw_region(KEY)
+    store64(place, 3)
+    assert owner.word() == 0
+    owner.directory.withdraw_region(KEY)  # that is all
+    neighbour.path.leave()
+    assert owner.grant()
+
+
+def test_what_struck_while_pages_were_exchanged_is_done_by_the_next(owner, neighbour, monkeypatch):
+    def strike(first, pages):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    place = neighbour.enter()
+    monkeypatch.setattr(owner.arena, "replace", strike)
+    with pytest.raises(KeyboardInterrupt):
+        owner.directory.withdraw_region(KEY)
+    owner.directory.set_gate(False)
+    store64(place, 3)
+    assert owner.word() == 0
+
+
+def test_without_memory_for_other_pages_the_neighbour_is_waited_for(owner, neighbour, monkeypatch):
+    place = neighbour.enter()
+    monkeypatch.setattr(owner.arena, "replace", lambda first, pages: -12)
+    order = []
+
+    def go_on():
+        if owner.paused == 3:
+            store64(place, 3)
+            order.append(neighbour.path.kept(WRITE))
+            neighbour.path.leave()
+
+    owner.pauses = [lambda: None, go_on, go_on, go_on]
+    monkeypatch.setattr(neighbour.lane, "wait_out", lambda turn, pause: False)
+    owner.directory.withdraw_region(KEY)
+    assert order == [False]
+    owner.directory.settle()
+    assert (owner.arena.allocate(1), owner.arena.held_pages) == (owner.first + PAGES, 0)
+    assert owner.word() == 3
+
+
+def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, neighbour):
+    owner.directory.grant_region(OTHER, 0, 64, WRITE, PD, layout.FOREIGN_ARENA, 0x7000)
+    place = neighbour.path
+    assert place.enter()
+    address = place.place(OTHER, PD, 0, 64, WRITE)
+    target = place.aim(address, 64)
+    assert (load64(target), load64(target + 8)) == (0x7000, 64)
+    assert place.claim(address, 64)
+    owner.directory.withdraw_region(KEY)
+    assert load64(target + 8) == 64
+    owner.in_call = [True, True, False]  # so often it is seen on its way
+    owner.directory.withdraw_region(OTHER)
+    assert load64(target + 8) == 0
+    assert owner.in_call == []
+    assert not place.kept(WRITE)
+
+
+@pytest.mark.parametrize("claim", [
+    layout.FOREIGN_CLAIM - 1, 1 << 37 | (SLOT_BYTES // PAGE_BYTES - 1) << 9 | 2, 1 << 37 | 511, 9 << 37 | 1,
+    0,
+])  # fmt: skip
+def test_a_claim_that_cannot_be_harms_nobody(owner, neighbour, claim):
+    neighbour.enter()
+    store64(neighbour.lane.address + layout.CLAIM, claim)
+    owner.directory.set_gate(False)
+    assert owner.arena.held_pages in (0, 511)
+
+
+def test_only_its_owner_can_write_a_directory(owner):
+    directory = owner.directory
+    with pytest.raises(PermissionError):
+        mmap.mmap(directory.fd, layout.DIRECTORY_BYTES)
+    with pytest.raises(PermissionError):
+        os.pwrite(directory.fd, b"x", layout.GATE)
+    again = os.open(f"/proc/self/fd/{directory.fd}", os.O_RDWR)
+    try:
+        with pytest.raises(PermissionError):
+            mmap.mmap(again, layout.DIRECTORY_BYTES)
+    finally:
+        os.close(again)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(directory.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    seen = layout.map_sealed(directory.fd, layout.DIRECTORY_BYTES, False)
+    directory.set_gate(False)
+    assert load64(address_of(seen, writable=False) + layout.GATE) == 0
+    seen.close()
+
+
+def test_who_reads_a_directory_wants_it_sealed():
+    fd = layout.make_sealed("test", 8192)
+    try:
+        with pytest.raises(OSError, match="no sealed memory"):
+            layout.map_sealed(fd, 8192, False)
+    finally:
+        os.close(fd)
