@@ -1,4 +1,4 @@
-from softhca.machine.primitives cimport atomic_cas64
+from softhca.machine.primitives cimport atomic_cas64, load64, store64
 from softhca.queues.ring cimport RingConsumer, RingProducer
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
@@ -6,6 +6,7 @@ from softhca.wire.route cimport Route
 
 cdef class PacketSender:
     cdef unsigned long long asleep
+    cdef unsigned long long closed
     cdef object wake
     cdef readonly RingProducer producer
     cdef object _words
@@ -18,6 +19,7 @@ cdef class PacketSender:
 
 cdef class PacketReceiver:
     cdef unsigned long long asleep
+    cdef unsigned long long closed
     cdef public bytes source
     cdef public bytes destination
     cdef readonly RingConsumer consumer
@@ -29,5 +31,6 @@ cdef class PacketReceiver:
     cdef public unsigned long long bursts
 
     cpdef bint receive(self, Arrival arrival) except -1
+    cdef bint give_up(self) noexcept
     cpdef bint rest(self)
     cpdef object rise(self)

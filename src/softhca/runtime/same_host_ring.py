@@ -2,17 +2,25 @@
 
 What a queue pair cannot have done by its executor goes as the packets that any link carries, whole and with
 their ICRC; only the way is shorter.  A burst is two entries of the ring: its description, 16 bytes, and its
-segments.  The ring may lose nothing: a burst that finds no room goes by the link.  The receiver believes
-nothing that stands in it; one that is broken is not read any more, and retransmissions go by the link.
+segments.  The ring may lose nothing: a burst that finds no room goes by the link.  Neither side believes what
+the other writes: who finds what cannot be closes the ring, in the lane, for both and for good.  All packets
+go by the link then, and so do the retransmissions of what the ring held.
 """
 
 from array import array
 
 import cython
 
-from softhca.machine.primitives import address_of, atomic_cas64
+from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
 from softhca.memory.arenas import PAGE_BYTES
-from softhca.memory.shared_layout import ASLEEP, LANE_HEADER_BYTES, RING_ENTRIES, RING_PAGES, RING_STORE_BYTES
+from softhca.memory.shared_layout import (
+    ASLEEP,
+    LANE_HEADER_BYTES,
+    RING_CLOSED,
+    RING_ENTRIES,
+    RING_PAGES,
+    RING_STORE_BYTES,
+)
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
@@ -38,6 +46,7 @@ class PacketSender:
 
     def __init__(self, lane, wake):
         self.asleep = lane + ASLEEP
+        self.closed = lane + RING_CLOSED
         self.wake = wake
         self.producer = RingProducer(layout_at(lane))
         self._words = array("Q", [0, 0])
@@ -46,9 +55,14 @@ class PacketSender:
         self.bursts = 0
 
     def send(self, burst):
-        """Hand a burst over; False where the ring has no room for it."""
+        """Hand a burst over; False where the ring has no room for it, or is closed."""
         n: cython.ulonglong = burst.length
+        if load64(self.closed):
+            return False
         if self.producer.space() < 2 or not self.producer.fits(n + _DESCRIPTION):
+            return False
+        if self.producer.broken:
+            store64(self.closed, 1)
             return False
         self.words[0] = n | cython.cast(cython.ulonglong, burst.stride) << 32
         self.words[1] = (
@@ -68,6 +82,7 @@ class PacketReceiver:
 
     def __init__(self, lane, source, destination):
         self.asleep = lane + ASLEEP
+        self.closed = lane + RING_CLOSED
         self.source = source
         self.destination = destination
         self.consumer = RingConsumer(layout_at(lane))
@@ -89,8 +104,7 @@ class PacketReceiver:
         if not self.described:
             n = self.consumer.take(self.words_address, _DESCRIPTION)
             if n != _DESCRIPTION:
-                self.broken = n != 0
-                return False
+                return False if n == 0 else self.give_up()
             self.described = True
         n = self.consumer.take(arrival.address, arrival.capacity)
         if n == 0:
@@ -100,11 +114,9 @@ class PacketReceiver:
         stride = self.words[0] >> 32
         framing = (self.words[1] >> 24) & 0xFF
         if n < 0 or length != cython.cast(cython.ulonglong, n) or stride == 0 or stride > length:
-            self.broken = True
-            return False
+            return self.give_up()
         if framing != _V4 and framing != _V6:
-            self.broken = True
-            return False
+            return self.give_up()
         self.consumer.release(2)
         arrival.length = length
         arrival.stride = stride
@@ -115,6 +127,12 @@ class PacketReceiver:
         arrival.traffic_class = (self.words[1] >> 16) & 0xFF
         self.bursts += 1
         return True
+
+    def give_up(self):
+        """What stands in the ring cannot be: read it no more, and let the sender know; False."""
+        self.broken = True
+        store64(self.closed, 1)
+        return False
 
     def rest(self):
         """This side is about to sleep: have the neighbour wake it.  False where there is something
