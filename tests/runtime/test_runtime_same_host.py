@@ -1,7 +1,9 @@
 """Same-host paths end to end: who may have them, what goes through them, and that nothing else differs."""
 
+import mmap
 import os
 import random
+import signal
 import socket
 import threading
 
@@ -14,7 +16,9 @@ from same_host_program import SIZE, make_end
 from softhca.driver import registry
 from softhca.driver.services import Path, Reliability, connect
 from softhca.machine import primitives
-from softhca.runtime import devices, same_host
+from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_HEADER_BYTES, RING_CLOSED, TAKEN_AWAY
+from softhca.queues.ring import HEAD_OFFSET, TAIL_OFFSET
+from softhca.runtime import devices, messages, same_host
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.transport.same_host import CHUNK_BYTES
 
@@ -183,6 +187,94 @@ def test_a_send_behind_a_write_finds_its_data_there(two):
         assert take(server.cq, 1)[0].wr_id == number
         assert got(server, 8) == number.to_bytes(8, "little")
         assert [done.wr_id for done in take(client.cq, 2)] == [2 * number, 2 * number + 1]
+
+
+def test_a_write_whose_claim_was_taken_away_is_done_again(two):
+    client, server = two()
+    put(client, b"x" * 8)
+    path = queue_pair_of(client).executor.path
+    with devices.find(client.driver.name).engine.loop.lock:
+        primitives.store64(path.lane + TAKEN_AWAY, path.turn + 1)  # of the next turn
+        turn = path.turn
+        post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == 0
+    assert got(server, 8) == b"x" * 8
+    assert path.turn == turn + 4
+    assert packets_of(client) == 0
+
+
+@pytest.mark.parametrize("operation", [RemoteOperation.FETCH_AND_ADD, RemoteOperation.COMPARE_AND_SWAP])
+@pytest.mark.parametrize("behind", [False, True])
+def test_an_atomic_whose_claim_was_taken_away_fails_and_is_not_done_again(two, operation, behind):
+    client, server = two()
+    put(server, (10).to_bytes(8, "little"))
+    path = queue_pair_of(client).executor.path
+    server.qp.post_recv(0, [(server.address + 512, 64, server.key.lkey)])
+    with devices.find(client.driver.name).engine.loop.lock:
+        if behind:  # one that goes by packets is under way
+            client.qp.post_send(SEND, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0, client.element(8), None)
+        primitives.store64(path.lane + TAKEN_AWAY, path.turn + 1)
+        post(client, operation, server, 8)
+    assert [done.status for done in take(client.cq, 1 + behind)] == [0] * behind + [RETRY_EXCEEDED]
+    assert client.qp.query()["qp_state"] == ERR
+    assert got(server, 8) == (20 if operation == RemoteOperation.FETCH_AND_ADD else 77).to_bytes(8, "little")
+
+
+def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
+    client, server = two()
+    engine = devices.find(client.driver.name).engine
+    former = queue_pair_of(client).executor.path
+    with engine.loop.lock:
+        engine.neighbours._drop(engine.neighbours._neighbours[former.gid])
+    client.qp.modify({"qp_state": RTS})
+    until(lambda: has_path(client), (client.driver, server.driver))
+    assert queue_pair_of(client).executor.path is not former
+    packets = packets_of(client)
+    post(client, RemoteOperation.WRITE, server, 8)
+    assert take(client.cq, 1)[0].status == 0
+    assert packets_of(client) == packets
+
+
+@pytest.mark.parametrize("word", [LANE_HEADER_BYTES + TAIL_OFFSET, LANE_HEADER_BYTES + HEAD_OFFSET])
+def test_a_ring_that_breaks_ends_no_connection(two, word):
+    """Its tail, which the receiver reads, or its head, which the sender does."""
+    client, server = two()
+    engines = [devices.find(end.driver.name).engine for end in (client, server)]
+    for engine in engines:
+        with engine.loop.lock:
+            while engine.neighbours._changing:
+                engine.neighbours.look()
+    lane = queue_pair_of(client).executor.path.lane
+    for number in range(4):
+        server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])
+        client.qp.post_send(SEND, 2, 0, number, 0, 0, 0, 0, 0, 0, 0, client.element(1000), None)
+        if number == 1:
+            with engines[1].loop.lock:
+                primitives.store64(lane + word, 1 << 40)
+                engines[1].loop.progress(now_ns())
+        client.qp.ring()
+        assert take(client.cq, 1)[0].status == 0
+        assert take(server.cq, 1)[0].wr_id == number
+    assert primitives.load64(lane + RING_CLOSED) == 1
+    assert engines[0].link.counters()["bursts_sent"]
+
+
+def test_no_descriptor_that_crosses_gives_more_than_its_own_lane(two):
+    """Who is given a directory and a lane cannot write the directory, nor make anybody wait."""
+    client, _ = two()
+    neighbours = devices.find(client.driver.name).engine.neighbours
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.settimeout(BOUND_S)
+        stranger.connect(same_host.socket_name(neighbours.gid))
+        messages.send(stranger, {"knock": same_host.VERSION, "gid": (b"x" * 16).hex()})
+        until(lambda: len(neighbours.sharing.directory.lanes) == 2, [client.driver])
+        message, (directory, lane) = messages.receive(stranger)
+    assert message["lane"] == same_host.VERSION
+    for descriptor, kind in ((directory, "directory"), (lane, "lane")):
+        assert os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:softhca-{kind}")
+    with pytest.raises(PermissionError):
+        mmap.mmap(directory, DIRECTORY_BYTES)
+    messages.close_all((directory, lane))
 
 
 @pytest.mark.parametrize("operation", list(RemoteOperation))
@@ -406,7 +498,7 @@ def test_another_user_is_refused(loopback_address):
         knock.settimeout(BOUND_S)
         try:
             knock.connect(name)
-            knock.send(b'{"knock": 1, "gid": "00000000000000000000ffff7f090909"}')
+            knock.send(b'{"knock": 2, "gid": "00000000000000000000ffff7f090909"}')
             refused = knock.recv(64) == b""
         except (BrokenPipeError, ConnectionError):
             refused = True
@@ -425,11 +517,11 @@ def apart(loopback_address):
     driver = registry.open_device("left")
     programs = []
 
-    def start(kind, met=has_path):
+    def start(kind, met=has_path, here="arena"):
         program = Program("same_host_program.py", f"target=udp:{loopback_address()}?same_host=1", kind)
         programs.append(program)
         target = program.hear()
-        end = make_end(driver, "arena")
+        end = make_end(driver, here)
         mtu = driver.query_port(1)["active_mtu"]
         program.say(gid=driver.query_gid(1, 0).hex(), qpn=end.qp.number, mtu=mtu, address=end.address,
                     rkey=end.key.rkey)
@@ -508,6 +600,52 @@ def test_when_a_withdrawal_returns_nothing_changes_any_more(apart, kind, order):
     assert stop.is_set()
     assert statuses[-1] in (ACCESS_ERROR, RETRY_EXCEEDED)
     assert ask(program, do="read", offset=0, length=4096)["bytes"] == then
+
+
+def stopped(program):
+    """Wait until a program has stopped itself."""
+    until(lambda: os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT), [])
+
+
+def test_one_that_dies_while_a_child_holds_its_sockets_is_noticed(apart):
+    program, end, target = apart("arena")
+    child = ask(program, do="fork")["child"]
+    try:
+        post(end, RemoteOperation.WRITE, target, 8)
+        assert take(end.cq, 1)[0].status == 0
+        program.kill()
+        until(lambda: not has_path(end), [end.driver])
+        post(end, RemoteOperation.WRITE, target, 8, wr_id=1)
+        assert take(end.cq, 1)[0].status == RETRY_EXCEEDED
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("here", ["arena", "own"])
+@pytest.mark.parametrize("what", ["region", "queue pair", "data access"])
+def test_one_that_is_stopped_as_it_writes_holds_nobody_up_and_changes_nothing(apart, here, what):
+    """The other process stops itself between the claim and the copy."""
+    program, end, _ = apart("arena", here=here)
+    put(end, b"here" * 2048)
+    program.say(do="hold", bytes=(b"late" * 2048).hex())
+    stopped(program)
+    withdraw = {
+        "region": lambda: end.driver.dereg_mr(end.key.handle),
+        "queue pair": lambda: end.qp.modify({"qp_state": ERR}),
+        "data access": lambda: end.driver.set_data_access(False),
+    }[what]
+    withdrawer = threading.Thread(target=withdraw, daemon=True)
+    withdrawer.start()
+    withdrawer.join(BOUND_S)
+    ended = not withdrawer.is_alive()
+    put(end, b"mine" * 1024)
+    os.kill(program.pid, signal.SIGCONT)
+    assert program.hear() == {"kept": False, "moved": 8192 if here == "arena" else 0}
+    assert ended
+    assert got(end, 8192) == b"mine" * 1024 + b"here" * 1024
+    end.driver.set_data_access(True)
+    neighbours = devices.find("left").engine.neighbours
+    until(lambda: not neighbours.sharing.directory.holds, [end.driver])
 
 
 def test_who_dies_is_noticed(apart):

@@ -22,7 +22,7 @@ from softhca.machine import primitives
 from softhca.memory.shared_arena import DEFAULT_ARENA_BYTES
 from softhca.memory.shared_path import MAX_ARENAS
 from softhca.runtime import devices, messages, same_host
-from softhca.runtime.same_host import KNOCK_AGAIN_NS, SameHost
+from softhca.runtime.same_host import KNOCK_AGAIN_NS, VERSION, SameHost
 from softhca.transport.states import RTS
 from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
 
@@ -167,7 +167,7 @@ def open_descriptors():
         (socket, "socket", lambda *words: words[:1] == (socket.AF_UNIX,)),
         (same_host.select, "epoll", lambda: True),
         (same_host, "Readable", lambda *_: True),
-        (same_host, "Directory", lambda: True),
+        (same_host, "Directory", lambda *_: True),
     ],
     ids=["memfd", "socket", "epoll", "readable", "directory"],
 )
@@ -367,17 +367,17 @@ def test_a_queue_pair_that_turns_to_a_peer_elsewhere_is_not_granted_any_more(pai
     assert table.words(ends[0].qp.number) is None
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [1, 3])
 def test_neighbours_of_another_version_use_packets(pair, monkeypatch, version):
     """The first device says another version than the second expects."""
     welcome, knock = SameHost._welcome, SameHost._knock
 
     def knocked(neighbours, gid):
-        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else 1)
+        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else VERSION)
         return knock(neighbours, gid)
 
     def welcomed(neighbours, *words):
-        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else 1)
+        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else VERSION)
         return welcome(neighbours, *words)
 
     gids = []
@@ -409,12 +409,14 @@ def test_more_address_space_than_neighbours_may_take_is_not_taken(pair, monkeypa
 def test_a_device_that_is_open_very_often_shares_what_there_is_room_for(opened, monkeypatch):
     first = opened("left")
     neighbours = devices.find("left").engine.neighbours
-    neighbours._arenas |= dict.fromkeys(range(1000, 999 + MAX_ARENAS))
+    arenas = neighbours.sharing.directory.arenas
+    arenas |= dict.fromkeys(range(1000, 999 + MAX_ARENAS))
     last = registry.open_device("left")
     assert last.alloc_host_memory(4096, runtime_pair.REMOTE_EVERYTHING).address
     last.close()
-    assert len(neighbours._arenas) == MAX_ARENAS
-    neighbours._arenas = {number: each for number, each in neighbours._arenas.items() if number < 1000}
+    assert len(arenas) == MAX_ARENAS
+    for number in [number for number in arenas if number >= 1000]:
+        del arenas[number]
     first.close()
 
 
@@ -430,7 +432,7 @@ def test_a_forked_child_keeps_nothing_of_neighbours(pair):
     found = [each for end in ends for each in neighbours_of(end)._neighbours.values()]
     child = os.fork()
     if child == 0:
-        os._exit(mapped() if all(each._wake == -1 and not each.path.alive for each in found) else 255)
+        os._exit(mapped() if all(not each._mappings and not each.path.alive for each in found) else 255)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == before - 2
     assert write_both_ways(ends) == [0, 0]
@@ -452,9 +454,9 @@ def test_idle_neighbours_wake_nobody(pair):
 
 GID = "00000000000000000000ffff7f090909"
 NONSENSE = [
-    b"", b"{", b"[]", b"1", b"{}", b'{"knock":1}', b'{"knock":1,"gid":7}', b'{"knock":1,"gid":"zz"}',
-    b'{"knock":1,"gid":"00"}', b'{"knock":1,"gid":["00"]}', b'{"knock":2,"gid":"%s"}' % GID.encode(),
-    b'{"lane":1}', b'{"arena":1,"bytes":4096}', b'{"gone":[]}',
+    b"", b"{", b"[]", b"1", b"{}", b'{"knock":2}', b'{"knock":2,"gid":7}', b'{"knock":2,"gid":"zz"}',
+    b'{"knock":2,"gid":"00"}', b'{"knock":2,"gid":["00"]}', b'{"knock":9,"gid":"%s"}' % GID.encode(),
+    b'{"lane":2}', b'{"arena":1,"bytes":4096}', b'{"gone":[]}',
 ]  # fmt: skip
 
 
@@ -485,10 +487,10 @@ def test_who_knocks_with_nonsense_is_sent_away(opened, words):
         assert not engine.neighbours._by_descriptor
 
 
-LANE = b'{"lane":1,"probe":0,"probe_bytes":""}'
+LANE = b'{"lane":2,"probe":0,"probe_bytes":""}'
 WRONG = [
-    b"[]", b"{}", LANE, b'{"lane":2}', b'{"arena":1,"bytes":4096}', b'{"arena":[],"bytes":{}}', b'{"gone":1}',
-    b'{"gone":[]}', b'{"gone":{}}', b'{"knock":1}',
+    b"[]", b"{}", LANE, b'{"lane":9}', b'{"arena":1,"bytes":4096}', b'{"arena":[],"bytes":{}}', b'{"gone":1}',
+    b'{"gone":[]}', b'{"gone":{}}', b'{"knock":2}',
 ]  # fmt: skip
 
 
