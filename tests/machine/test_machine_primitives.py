@@ -480,3 +480,41 @@ def test_both_bodies_see_the_same_bursts(family: int, host: str) -> None:
                 outcomes.append((sent, received, [getattr(meta, name) for name in names]))
             assert outcomes[0] == outcomes[1]
             assert outcomes[0][1] == (len(data), data)
+
+
+@every_body
+def test_pages_that_are_mapped_privately_are_the_file_s_until_they_are_written_to(body: Any) -> None:
+    file = os.memfd_create("test")
+    os.ftruncate(file, 2 * mmap.PAGESIZE)
+    with mmap.mmap(file, 2 * mmap.PAGESIZE) as mine, mmap.mmap(file, 2 * mmap.PAGESIZE) as theirs:
+        a = body.address_of(mine)
+        body.store64(a, 1)
+        assert body.map_private(a, 2 * mmap.PAGESIZE, file, 0) == 0
+        theirs[8:9] = theirs[mmap.PAGESIZE : mmap.PAGESIZE + 1] = b"x"
+        assert mine[8:9] == mine[mmap.PAGESIZE : mmap.PAGESIZE + 1] == b"x"
+        assert body.atomic_add64(a, 0) == 1
+        theirs[0:1] = theirs[mmap.PAGESIZE : mmap.PAGESIZE + 1] = b"y"
+        assert (mine[0:1], mine[8:9], mine[mmap.PAGESIZE : mmap.PAGESIZE + 1]) == (b"\1", b"x", b"y")
+        assert body.map_private(a, 0, file, 0) == -errno.EINVAL
+    os.close(file)
+
+
+@every_body
+def test_a_barrier_on_all_processors_is_there_or_said_not_to_be(body: Any) -> None:
+    assert body.join_barriers() in (0, -errno.ENOSYS, -errno.EINVAL, -errno.EPERM)
+    assert body.barrier_everywhere() == body.join_barriers()
+
+
+@every_body
+def test_another_process_is_written_to_where_a_description_says_when_the_call_begins(body: Any) -> None:
+    source, there = bytearray(b"abcdefgh"), bytearray(8)
+    description = bytearray(struct.pack("=QQ", body.address_of(there), 5))
+    target, data = body.address_of(description), body.address_of(source)
+    assert body.write_process_at(os.getpid(), target, data, 8) == 5
+    assert there == b"abcde\0\0\0"
+    description[8:] = bytes(8)
+    source[:] = b"ABCDEFGH"
+    assert body.write_process_at(os.getpid(), target, data, 8) == 0
+    assert there == b"abcde\0\0\0"
+    description[:] = struct.pack("=QQ", 8, 8)
+    assert body.write_process_at(os.getpid(), target, data, 8) == -errno.EFAULT
