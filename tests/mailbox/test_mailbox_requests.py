@@ -221,6 +221,31 @@ def test_a_journal_that_has_grown_begins_anew_when_nothing_is_pending():
     assert len(desk.outcomes()) == 1
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_journal_that_began_anew_and_is_opened_again_takes_no_old_number(pending):
+    """At each moment at which another loop may take over: the last number stands in the file, whether
+    anything else does or not."""
+    desk = Desk()
+    first = 1
+    if pending:
+        desk.accept(1, reached(10_000), argument=b"waits")
+        first = 2
+    begun_anew = 0
+    for number in range(first, 1200):
+        desk.accept(number, always(), argument=bytes(100))
+        before = len(desk.file.getvalue())
+        assert len(desk.outcomes()) == 1
+        if len(desk.file.getvalue()) >= before:
+            continue
+        begun_anew += 1
+        opened = Journal(io.BytesIO(desk.file.getvalue()))
+        assert opened.last_number == number
+        for old in (1, number - 1, number):
+            assert not opened.accept(old, b"again", 0)
+        assert opened.accept(number + 1, b"new", 0)
+    assert begun_anew >= 2
+
+
 def test_a_journal_does_not_grow_while_a_request_waits_for_ever():
     desk = Desk()
     desk.accept(1, all_of(field(0, "u8", "==", 1), field(0, "u8", "==", 2)), argument=b"first")

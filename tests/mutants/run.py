@@ -1,7 +1,7 @@
 """Prove that the simulated worlds catch bugs: break a copy of the source, run worlds until one says so.
 
-``python tests/mutants/run.py`` runs the catalogue, or the mutants named; those of the same-host path, which
-no world has, are judged by its tests.  ``--patch FILE.diff`` and
+``python tests/mutants/run.py`` runs the catalogue, or the mutants named; those of the same-host path and some
+others, which no world can show, are judged by tests.  ``--patch FILE.diff`` and
 ``--replace FILE OLD NEW`` try one of your own; ``--auto MODULE …`` makes many by rule.  Exit status: 0 all
 found, 1 some not, 2 usage or a source that fails by itself.
 """
@@ -14,13 +14,16 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mutant_auto import ROOMS, Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
+from mutant_judged import JUDGED, WITH_TESTS
 from mutant_near import NEAR, Bench
+from mutant_near import TESTS as NEAR_TESTS
 from mutant_report import markdown, modules_table, survivors_text
 from mutant_rules import mutants_of, sample
 from mutant_trials import BROKEN, EQUIVALENT, FOUND, Laboratory, Result
@@ -69,12 +72,12 @@ def chosen(args: argparse.Namespace, source: Source) -> list[Mutant]:
         for file in source.modules(module):
             made = mutants_of(file, source.text(file))
             found += sample(made, args.sample, f"{args.sample_seed}/{file}")
-    known = {mutant.name: mutant for mutant in (*EVERYTHING, *NEAR)}
+    known = {mutant.name: mutant for mutant in (*EVERYTHING, *NEAR, *WITH_TESTS)}
     for name in args.names:
         if name not in known:
             raise MutantError(f"there is no mutant {name!r}; --list shows them")
         found.append(known[name])
-    return found or [*CATALOGUE, *NEAR]
+    return found or [*CATALOGUE, *NEAR, *WITH_TESTS]
 
 
 def show(result: Result) -> None:
@@ -93,21 +96,24 @@ def campaign(args: argparse.Namespace, folder: Path) -> int:
         results = by_rule(args, source, mutants)
     else:
         near = [mutant for mutant in mutants if mutant in NEAR]
-        far = [mutant for mutant in mutants if mutant not in NEAR]
+        judged = [each for each in JUDGED if each[0] in mutants]
+        far = [mutant for mutant in mutants if mutant not in NEAR and mutant not in WITH_TESTS]
         results = by_worlds(args, source, far) if far else []
-        results += by_tests(args, source, near) if near else []
+        results += by_tests(args, source, near, NEAR_TESTS) if near else []
+        for test in dict.fromkeys(test for _, test in judged):
+            results += by_tests(args, source, [mutant for mutant, by in judged if by == test], [test])
     print(survivors_text(results), end="")
     found = sum(result.verdict == FOUND for result in results)
     broken = sum(result.verdict == BROKEN for result in results)
-    judged = sum(result.verdict not in (BROKEN, EQUIVALENT) for result in results)
+    tried = sum(result.verdict not in (BROKEN, EQUIVALENT) for result in results)
     seconds = time.monotonic() - start
-    print(f"{found} of {judged} mutants found, {broken} broken, {seconds:.0f} s")
+    print(f"{found} of {tried} mutants found, {broken} broken, {seconds:.0f} s")
     if args.json:
         document = {"mutants": [result.document() for result in results]}
         Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
     if args.markdown:
         Path(args.markdown).write_text(modules_table(results) if args.auto else markdown(results))
-    return 0 if found == judged and not broken else 1
+    return 0 if found == tried and not broken else 1
 
 
 def by_rule(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
@@ -136,11 +142,13 @@ def by_worlds(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -
     return results
 
 
-def by_tests(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
-    """Those of the same-host path: its tests alone, which the original must pass."""
-    bench = Bench(source, args.jobs)
+def by_tests(
+    args: argparse.Namespace, source: Source, mutants: list[Mutant], tests: Sequence[str]
+) -> list[Result]:
+    """Those that no world can show: some tests alone, which the original must pass."""
+    bench = Bench(source, args.jobs, tests)
     bench.control()
-    print("control: the unchanged source passes the same-host tests", flush=True)
+    print(f"control: the unchanged source passes {' '.join(tests)}", flush=True)
     return bench.run(mutants, show)
 
 
@@ -148,7 +156,7 @@ def main(words: list[str] | None = None) -> int:
     """The program."""
     args = parser_of().parse_args(words)
     if args.list:
-        for mutant in (*CATALOGUE, *NEAR):
+        for mutant in (*CATALOGUE, *NEAR, *WITH_TESTS):
             print(f"{mutant.name:36} {mutant.files:34} {mutant.why}")
         return 0
     try:

@@ -11,6 +11,7 @@ from mutant_auto import Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING, QUICK, UNSEEN
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_equivalents import EQUIVALENT
+from mutant_judged import JUDGED, WITH_TESTS
 from mutant_near import NEAR, Bench
 from mutant_report import modules_table
 from mutant_rules import mutants_of, sample
@@ -64,13 +65,15 @@ def found_of(source, edit, last=1, limit_s=0):
     return laboratory(source, last, limit_s).judge(Mutant("one", (edit,), "why"), "one")
 
 
-@pytest.mark.parametrize("mutant", [*EVERYTHING, *NEAR], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*EVERYTHING, *NEAR, *WITH_TESTS], ids=lambda mutant: mutant.name)
 def test_every_mutant_of_the_catalogue_still_applies(source, mutant):
     assert source.changed(mutant)
 
 
 def test_the_catalogue_is_broad_and_its_names_are_unique():
-    assert len({mutant.name for mutant in (*EVERYTHING, *NEAR)}) == len(EVERYTHING) + len(NEAR)
+    everything = [*EVERYTHING, *NEAR, *WITH_TESTS]
+    assert len({mutant.name for mutant in everything}) == len(everything)
+    assert all((Path(__file__).parents[1] / test).exists() for _, test in JUDGED)
     assert len(EVERYTHING) == len(CATALOGUE) + len(UNSEEN)
     assert len(CATALOGUE) >= 40
     assert {mutant.files.split("/")[0] for mutant in CATALOGUE} >= {

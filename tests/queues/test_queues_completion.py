@@ -204,6 +204,42 @@ def test_a_request_that_changes_while_it_fires_fires_once():
     assert pair.told == ["event"]
 
 
+class Watched(RingLayout):
+    """Calls ``meanwhile`` at each step in which an entry is being written."""
+
+    meanwhile = staticmethod(lambda: None)
+
+    def transfer(self, offset, address, n, inward):
+        super().transfer(offset, address, n, inward)
+        if inward:
+            self.meanwhile()
+
+    def reference(self, index):
+        self.meanwhile()
+        return super().reference(index)
+
+
+@pytest.mark.parametrize("solicited", [False, True])
+def test_a_request_made_while_an_entry_is_written_is_told_of_it(monkeypatch, solicited):
+    """The host finds nothing, asks to be told and sleeps: whoever published the entry has to see that."""
+    monkeypatch.setitem(globals(), "RingLayout", Watched)
+    pair = Queue(4)
+    found = []
+
+    def sleeps():
+        found.append(pair.reader.pending())
+        pair.reader.arm(solicited)
+
+    pair.layout.meanwhile = sleeps
+    assert pair.post(1, solicited=True)
+    pair.layout.meanwhile = lambda: None
+    assert found == [0] * len(found) != []
+    assert pair.told == ["event"]
+    assert pair.poll() == [1]
+    assert pair.post(2, solicited=True)
+    assert pair.told == ["event"]
+
+
 def test_an_overflow_gives_no_completion_event():
     pair = Queue(1)
     pair.post(1)

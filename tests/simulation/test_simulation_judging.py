@@ -1,6 +1,7 @@
 """What programs witness, events that must and may be told, and what scenario and faults let happen."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,7 @@ from softhca.simulation.kinds import (
     SUCCESS,
 )
 from softhca.simulation.node import Node
+from softhca.simulation.oracle import CompletionOrder
 from softhca.simulation.poller import Poller
 from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.runner import run_world
@@ -61,7 +63,7 @@ def test_an_event_that_is_not_told_is_missed(monkeypatch, name, kinds):
 
     def deaf(self):
         hear(self)
-        self.told = {event for event in self.told if event[0] not in kinds}
+        self.told = Counter({event: n for event, n in self.told.items() if event[0] not in kinds})
 
     monkeypatch.setattr(Node, "hear", deaf)
     assert rules(name, range(1, 7)) == {"events tell of errors"}
@@ -72,10 +74,35 @@ def test_an_event_without_an_error_is_found(monkeypatch):
 
     def imagine(self):
         hear(self)
-        self.told |= {(EVENT_QP_ACCESS_ERR, number) for number in self.engine.queue_pairs}
+        self.told |= Counter((EVENT_QP_ACCESS_ERR, number) for number in self.engine.queue_pairs)
 
     monkeypatch.setattr(Node, "hear", imagine)
     assert rules("rc-mix", [1]) == {"events tell of errors"}
+
+
+def test_an_error_that_is_told_by_two_events_is_found(monkeypatch):
+    hear = Node.hear
+
+    def twice(self):
+        before = Counter(self.told)
+        hear(self)
+        self.told += self.told - before
+
+    monkeypatch.setattr(Node, "hear", twice)
+    assert rules("rc-trespass", range(1, 4)) == {"events tell of errors"}
+
+
+def test_an_error_that_a_receive_tells_and_an_event_too_is_found(monkeypatch):
+    """One that the receiver of malformed packets imagines beside the completion of its receive."""
+    receive = CompletionOrder.receive
+
+    def note(self, status, index=-1):
+        good = receive(self, status, index)
+        self.receive_error = 1
+        return good
+
+    monkeypatch.setattr(CompletionOrder, "receive", note)
+    assert rules("rc-trespass", range(1, 4)) == {"events tell of errors"}
 
 
 # what programs see

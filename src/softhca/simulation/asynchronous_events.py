@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from softhca.queues.control_fields import (
@@ -38,7 +39,7 @@ def check_events(host: Host, programs: Sequence[Endpoint]) -> None:
             complain(host.node, f"adapter {host.node.number}: the shared receive queue's limit was not told")
 
 
-def _check_program(program: Endpoint, told: set[tuple[int, int]]) -> None:
+def _check_program(program: Endpoint, told: Counter[tuple[int, int]]) -> None:
     node, order, number = program.node, program.oracles.order, program.qp.number
     if (EVENT_CQ_ERR, program.send_poller.cq.number) in told:
         # it cannot see all its completions
@@ -46,7 +47,16 @@ def _check_program(program: Endpoint, told: set[tuple[int, int]]) -> None:
     last = program.host.srq is not None and order.failed and not order.abandoned
     if last and (EVENT_QP_LAST_WQE_REACHED, number) not in told:
         complain(node, f"{program.name}: nobody told that its last receive is done")
-    errors = {kind for kind, element in told if element == number and kind in QP_ERROR_EVENTS}
+    errors = {
+        kind: times
+        for (kind, element), times in told.items()
+        if element == number and kind in QP_ERROR_EVENTS
+    }
+    if sum(errors.values()) > 1 and not order.abandoned:
+        complain(node, f"{program.name}: one error was told by several events: {errors}")
+    if errors and order.receive_error and not order.abandoned:
+        text = f"a receive ended with {order.receive_error}, and events {errors} tell of it too"
+        complain(node, f"{program.name}: {text}")
     if errors and not (order.failed or order.flushable or order.abandoned):
         complain(node, f"{program.name}: event {errors} without an error")
     expected = _event_of(program.peer)

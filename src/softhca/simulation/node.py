@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,8 @@ class Node:
 
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
     did anything.  ``crashes`` counts how often the adapter has died.  ``told`` are the asynchronous events
-    (kind, element) that the present device has had, as far as `hear` took them.  A ``pager`` holds memory.
+    (kind, element) that the present device has had, and how often, as far as `hear` took them.  A ``pager``
+    holds memory.
     """
 
     def __init__(self, world: World, number: int, mtu: int) -> None:
@@ -57,7 +59,7 @@ class Node:
         self.mtu = mtu
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
-        self.told: set[tuple[int, int]] = set()
+        self.told: Counter[tuple[int, int]] = Counter()
         self.engine: Any = None
         self.pager: Pager | None = None
         self.devices: list[DeviceDriver] = []

@@ -50,7 +50,8 @@ class CompletionOrder:
     break through its peer or its owner, so that flushes come without an error before; ``excuse`` is asked
     whether there was cause for a status, and may be None.  ``receives_go_on``: a failed request does not
     stop receiving (the state SQE of unreliable services).  ``receives_apart``: they complete in another
-    queue, so that nothing is known of their order among requests.
+    queue, so that nothing is known of their order among requests.  ``receive_error``: the status with which
+    one ended by itself.
     """
 
     def __init__(self, report: Report, name: str, legal: frozenset[int], flushable: bool = False) -> None:
@@ -60,6 +61,7 @@ class CompletionOrder:
         self.flushable = flushable
         self.failed = False
         self.failed_at = -1
+        self.receive_error = SUCCESS
         self.abandoned = False
         self.receives_go_on = False
         self.receives_apart = False
@@ -101,6 +103,8 @@ class CompletionOrder:
 
     def receive(self, status: int, index: int = -1) -> bool:
         """The completion of receive ``index``; whether it succeeded."""
+        if status not in (SUCCESS, FLUSHED):
+            self.receive_error = status
         if status == SUCCESS and (self.receives_go_on or self.receives_apart):
             return True
         if status == FLUSHED and self.receives_apart:

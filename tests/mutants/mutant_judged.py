@@ -1,0 +1,51 @@
+"""Bugs that tests judge: orders of steps between processes, and what worlds never do."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+REPLIES = "transport/replies.py"
+RESPONDER = "transport/responder.py"
+COMPLETION = "queues/completion.py"
+RING = "queues/ring.py"
+SERVER = "runtime/server.py"
+JOURNAL = "mailbox/journal.py"
+KEYS = "memory/keys.py"
+REGIONS = "memory/regions.py"
+
+PUSH = """        if not self.producer.push(self.entry.address, _CQE_BYTES):
+            self.overflowed = True
+            self.notify_hook.overflow(self)
+            return False
+        self.posted += 1
+"""
+ARM = "        arm = atomic_add64(self.producer.layout.control + _ARM, 0)\n"
+RAISE = "        for application in attached:\n            application.raise_flag()\n"
+TURN = "        now = now_ns()\n        if not self._turn(now):\n"
+
+JUDGED: tuple[tuple[Mutant, str], ...] = (
+    (m("read-answered-from-other-memory", REPLIES, "            resource.region.generation != resource.generation\n            or not resource", "            not resource",
+       "the answer to a READ goes on after its key has died"), "transport/test_transport_told_once.py"),
+    (m("receive-error-told-twice", RESPONDER, "            event = -1\n        self.nak_psn", "        self.nak_psn",
+       "an error that a receive tells is an event, too"), "transport/test_transport_told_once.py"),
+    (m("arm-word-read-too-early", COMPLETION, PUSH + ARM, ARM + PUSH,
+       "a request to be told that comes while an entry is written is lost"), "queues/test_queues_completion.py"),
+    (m("entry-published-before-it-stands-there", RING, "        self.layout.transfer(self.body_tail, address, n, True)\n", "        store64(self.layout.control, self.tail + 1)\n        self.layout.transfer(self.body_tail, address, n, True)\n",
+       "the other side of a ring may read an entry that is not written yet"), "queues/test_queues_completion.py"),
+    (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
+       "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
+    (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
+    (m("journal-forgets-its-last-number", JOURNAL, '_record(TOLD, self.last_number, b"") + ', "",
+       "a request is performed again after its journal began anew"), "mailbox/test_mailbox_requests.py"),
+    (m("key-of-a-round-ago", KEYS, "            if self._gone_round:\n", "            if False:\n",
+       "a key comes again after one round of the slots"), "memory/test_memory_key_reuse.py"),
+    (m("slot-given-again", KEYS, "        self._next += 1\n", "", "a key that died is given to the next region"), "memory/test_memory_key_reuse.py"),
+    (m("new-translation-keeps-its-slot", REGIONS, "        region.slot, region.key = self.take_slot()\n", "        slot, region.key = self.take_slot()\n        self.sequence.give(slot)\n        region.key = self.keys.index(region.slot) << 8 | region.key & 0xFF\n",
+       "a region that gets another translation keeps its index"), "memory/test_memory_key_reuse.py"),
+)  # fmt: skip
+"""Each with the tests that judge it."""
+
+WITH_TESTS: tuple[Mutant, ...] = tuple(mutant for mutant, _ in JUDGED)

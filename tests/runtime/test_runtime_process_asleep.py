@@ -1,0 +1,50 @@
+"""How an adapter process falls asleep: nothing that is rung meanwhile is lost."""
+
+import select
+
+from runtime_served import serving, until
+
+from softhca.runtime.adapter_process import AdapterProcess
+from softhca.runtime.process import ProcessChannel
+from softhca.runtime.specification import parse_one
+
+
+def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopback_address, monkeypatch):
+    """Between the look at the doorbells and the block: who rings then must know that a kick is wanted."""
+    with serving(loopback_address()) as server:
+        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+        until(lambda: len(server._bells) == 1)
+        ((descriptor, application),) = server._bells.items()
+        sleep, turn, attend = server._sleep, server._turn, server._attend
+        inside, kicked, waited = [], [], []
+
+        def watched_sleep():
+            inside.append(True)
+            sleep()
+            inside.clear()
+
+        def watched_turn(now):
+            worked = turn(now)
+            if inside and not worked and not kicked:
+                application.bell.drain()  # an earlier one
+                channel.kick()
+                kicked.append(bool(select.select([descriptor], [], [], 0)[0]))
+                waited.append("rung")
+            return worked
+
+        def watched_attend(timeout_s):
+            if waited == ["rung"]:
+                waited.append("blocked")
+                attend(0)  # a kick ends the wait at once, and what was lost would never
+                waited.append(bool(select.select([descriptor], [], [], 0)[0]))
+                return
+            attend(timeout_s)
+
+        monkeypatch.setattr(server, "_attend", watched_attend)
+        monkeypatch.setattr(server, "_turn", watched_turn)
+        monkeypatch.setattr(server, "_sleep", watched_sleep)
+        channel.resources()  # the sleep that is under way ends
+        until(lambda: len(waited) == 3)
+        assert kicked == [True]
+        assert waited == ["rung", "blocked", False]
+        channel.close()
