@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -60,7 +61,8 @@ class Network:
         """Remove the namespaces of runs that were killed."""
         for path in Path("/run/netns").glob(f"{NAME}*"):
             if not Path("/proc", path.name.removeprefix(NAME)).exists():
-                self._ip("netns", "delete", path.name)
+                with contextlib.suppress(Unavailable):  # another run has removed it just now
+                    self._ip("netns", "delete", path.name)
 
     @property
     def prefix(self) -> list[str]:
