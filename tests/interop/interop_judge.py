@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ class Conversation:
     highest: int = -1
     last_request: dict[str, Any] = field(default_factory=dict)
     last_answer: dict[str, Any] = field(default_factory=dict)
-    _may_resend: set[int] = field(default_factory=set)
+    _may_resend: Counter[int] = field(default_factory=Counter)
     _sent: dict[int, None] = field(default_factory=dict)
 
     def asked(self, frame: dict[str, Any]) -> None:
@@ -41,8 +42,8 @@ class Conversation:
         self.requests += 1
         if psn in self._sent:
             self.again += 1
-            if psn in self._may_resend:
-                self._may_resend.discard(psn)
+            if self._may_resend[psn]:
+                self._may_resend[psn] -= 1
             else:
                 self.unasked += 1
         self._sent[psn] = None
@@ -53,7 +54,8 @@ class Conversation:
         """A response packet."""
         if frame["syndrome"] >= 0 and frame["syndrome"] >> 5 in (_RNR, _NAK):
             first = frame["psn"]
-            self._may_resend |= {psn for psn in self._sent if (psn - first) % _PSNS < _PSNS // 2}
+            # each NAK once: a further one may be on its way while the packets that one asked for still leave
+            self._may_resend.update(psn for psn in self._sent if (psn - first) % _PSNS < _PSNS // 2)
         self.last_answer = frame
 
     def owes(self) -> str:

@@ -57,6 +57,13 @@ def test_what_a_nak_asks_for_is_sent_again_once(nak: int) -> None:
     assert (found.again, found.unasked) == (4, 2)
 
 
+def test_each_nak_asks_once_also_when_the_next_one_comes_first() -> None:
+    sent = [("ask", SEND_ONLY, psn) for psn in (1, 2)]
+    naks = [("answer", ACK, 1, RNR)] * 2
+    found = conversation(packets(*sent, *naks, *sent, *sent), ASKER, ANSWERER)
+    assert (found.again, found.unasked) == (4, 0)
+
+
 def test_what_stands_before_a_nak_is_not_asked_for_again() -> None:
     sent = [("ask", SEND_ONLY, psn) for psn in (0xFFFFFF, 0, 1)]
     frames = packets(*sent, ("answer", ACK, 0, RNR), ("ask", SEND_ONLY, 0xFFFFFF), ("ask", SEND_ONLY, 0))
