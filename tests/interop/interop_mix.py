@@ -16,7 +16,7 @@ from interop_matrix import Case, PeerSilent
 from interop_peer import Peer, PeerError
 
 QUEUE_PAIRS = 4
-DEPTH = 64
+DEPTH = 512
 PATIENCE_S = 10.0
 """How long nothing may complete: many times the acknowledgement timeout of 0.54 s."""
 LONGEST_S = 400.0
