@@ -50,7 +50,9 @@ def over(case: Case, network: Callable[[], AbstractContextManager[None]], operat
     told(case, f"{operations} operations, {FEW} receives, netem both ways", found)
 
 
-@cell("random mix, 24 receives", network=True, settings=SHORT_SETTINGS, directions=DIRECTIONS[:1])
+@cell(
+    "random mix, 24 receives", network=True, core=False, settings=SHORT_SETTINGS, directions=DIRECTIONS[:1]
+)
 def shortly(case: Case) -> None:
     """A sample."""
     clean(case, 400, FEW)

@@ -15,7 +15,7 @@ from typing import Any
 
 from interop_capture import read_frames
 from interop_link import Attributes, CellError, Link, expect
-from interop_matrix import DIRECTIONS, SHORT_SETTINGS, Case, cell
+from interop_matrix import SHORT_SETTINGS, Case, cell
 
 LATE_S = 0.4
 LATE_MESSAGES = 16
@@ -42,7 +42,7 @@ def nothing_again(moved: dict[str, int]) -> None:
     expect("again", {name: moved[name] for name in NOTHING_AGAIN}, dict.fromkeys(NOTHING_AGAIN, 0))
 
 
-@cell("late receiver, sequence NAKs", network=True, settings=SHORT_SETTINGS)
+@cell("late receiver, sequence NAKs", network=True, core=False, settings=SHORT_SETTINGS)
 def late(case: Case) -> None:
     """Long SENDs under way find no receive for many RNR timers.  The kernel's NAKs of a sequence error behind
     each of its RNR NAKs come when they come; no retry may be spent on them.
@@ -84,15 +84,6 @@ def many_writes(case: Case, queue_pairs: int, count: int = 10) -> None:
 def eight(case: Case) -> None:
     """Who blocks on the window that all share must have asked for an acknowledgement."""
     many_writes(case, 8)
-
-
-SHORT = {"settings": SHORT_SETTINGS[:1], "directions": DIRECTIONS[:1]}
-
-
-@cell("8 MB over 8 queue pairs, nothing twice", network=True, **SHORT)
-def eight_shortly(case: Case) -> None:
-    """The same in short."""
-    many_writes(case, 8, 1)
 
 
 @cell("max_rd_atomic 3", network=True)
@@ -142,7 +133,7 @@ def everything(link: Link) -> None:
     link.requester.holds("back", 6, size)
 
 
-@cell("hop limit, flow label, traffic class", network=True)
+@cell("hop limit, flow label, traffic class", network=True, core=False)
 def headers(case: Case) -> None:
     """What the address vector says stands in every IP header, requests and responses, and in the ICRC."""
     fields = Attributes(hop_limit=HOPS, flow_label=LABEL, traffic_class=CLASS)
@@ -154,7 +145,7 @@ def headers(case: Case) -> None:
     expect("hops, class, label of our packets", set(found), {wanted})
 
 
-@cell("source ports of 64 queue pairs", network=True, settings=SHORT_SETTINGS)
+@cell("source ports of 64 queue pairs", network=True, core=False, settings=SHORT_SETTINGS)
 def ports(case: Case) -> None:
     """64 queue pairs are as many flows to a switch, or nearly so."""
     link = case.link()
