@@ -86,7 +86,7 @@ def eight(case: Case) -> None:
     many_writes(case, 8)
 
 
-@cell("max_rd_atomic 3", network=True)
+@cell("max_rd_atomic 3", network=True, core=False)
 def three_reads(case: Case) -> None:
     """A kernel that is told 3 has four READs under way: a responder that allows 3 keeps room for them."""
     link = case.link(attributes=Attributes(max_rd_atomic=3, max_dest_rd_atomic=3))
