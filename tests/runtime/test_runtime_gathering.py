@@ -3,10 +3,11 @@
 import pytest
 from wooden_engine import Bench
 
-from softhca.runtime.loop import ALIKE, DISTRUST, GATHER_NS, NEVER, STEADY, EngineLoop
+from softhca.runtime.loop import ALIKE, DISTRUST, GATHER_NS, NEVER, RETRY_NS, STEADY, EngineLoop
 
 STEP_NS = 10_000
 LONG_NS = 1_000_001
+TRANSMIT_BURSTS = 8
 
 
 class Bells:
@@ -23,7 +24,8 @@ class Bells:
         """A doorbell of so many ns after the call before."""
         self.now += later_ns
         self.loop.round_ns = self.now  # the last round was just now
-        self.bench.engine.rung = queue_pair
+        self.last = queue_pair
+        self.bench.engine.ringing = queue_pair + 2  # lower numbers are none of queue pairs
         self.bench.engine.outgoing.append(self.next_burst)
         self.next_burst += 1
         self.loop.kick()
@@ -67,10 +69,12 @@ def test_one_queue_pair_alone_is_sent_at_once_however_often_it_is_rung(bells):
 
 def test_one_that_is_rung_some_times_in_a_row_is_one_of_several_and_many_times_is_alone(bells):
     bells.ring_until_gathered()
-    last = bells.bench.engine.rung
+    last = bells.last
+    gathered = 0
     for _ in range(ALIKE):
         bells.ring(last, 0)
-        assert bells.loop.gathers
+        gathered += bells.loop.gathers
+    assert gathered == ALIKE - ALIKE // TRANSMIT_BURSTS, "all but those that are sent for their number"
     bells.ring(last, 0)
     assert not bells.loop.gathers
     bells.ring(last + 1, 0)
@@ -112,6 +116,46 @@ def test_a_command_finds_sent_what_was_posted_before_it(bells):
     bells.bench.engine.kick = lambda now: order.append(bells.waiting())
     bells.loop.kick()
     assert order == [[]]
+
+
+def test_a_command_is_no_doorbell_of_the_queue_pair_that_was_rung_last(bells):
+    bells.ring_until_gathered()
+    bells.bench.engine.outgoing.append(1000)  # the command's
+    bells.bench.engine.commanded = lambda: True
+    bells.loop.kick()
+    assert (bells.waiting(), bells.loop.gathers) == ([], False)
+    bells.bench.engine.outgoing.append(1001)
+    bells.loop.kick()
+    assert (bells.waiting(), bells.loop.gathers) == ([], False)
+
+
+def test_no_more_is_gathered_than_one_call_sends(bells):
+    bells.ring_until_gathered()
+    longest = 0
+    for number in range(4 * TRANSMIT_BURSTS):
+        bells.ring(100 + number, 1)
+        longest = max(longest, len(bells.waiting()))
+    assert longest == TRANSMIT_BURSTS - 1
+    sent = []
+    bells.bench.engine.commanded = lambda: True
+    bells.bench.engine.kick = lambda now: sent.append(bells.waiting())
+    bells.loop.kick()
+    assert sent == [[]], "what a command destroys has been sent"
+
+
+def test_a_burst_that_the_link_had_no_room_for_is_due_soon_and_wakes_who_would_look_too_late(bells):
+    woken = []
+    bells.loop.wake = lambda: woken.append(bells.loop.look_ns)
+    bells.bench.wire.refusals = 1
+    bells.loop.look_ns = NEVER
+    bells.ring(3)
+    assert bells.loop.kept
+    assert bells.loop.deadline() == bells.now + RETRY_NS
+    assert woken == [0]
+    bells.now += RETRY_NS
+    bells.loop.progress(bells.now)
+    assert bells.bench.wire.sent == [0]
+    assert bells.loop.deadline() == NEVER
 
 
 def test_what_is_gathered_is_due_and_found_left_when_nobody_comes(bells):

@@ -54,6 +54,7 @@ class WoodenEngine(Adapter):
         self.deadline_ns = NEVER
         self.expired = []
         self.kicks = 0
+        self.ringing = 0
 
     def receive(self, port_number, arrival, now):
         self.received.append(arrival.source)
@@ -68,6 +69,8 @@ class WoodenEngine(Adapter):
 
     def kick(self, now):
         self.kicks += 1
+        if self.ringing:
+            self.rung, self.ringing = self.ringing, 0
 
     def transmit(self, port_number, burst, now):
         if not self.outgoing:

@@ -46,6 +46,7 @@ cdef class EngineLoop:
     cdef public int steady
     cdef public unsigned int alike
     cdef public bint gathers
+    cdef public int gathered
     cdef public unsigned long long sent_ns
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns

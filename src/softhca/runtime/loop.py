@@ -21,9 +21,9 @@ who stops looking is relieved by the background thread, as ever.
 
 Doorbells may be *gathered*.  One queue pair's consumer says by a chain what goes together; one that posts to
 several in turn cannot.  So where those of several are rung within ``GATHER_NS`` of each other, ``STEADY``
-times in a row, a doorbell waits for the next ones: for ``GATHER_NS`` at most if another one comes, and until
-the next look.  A consumer that stays away instead is relieved by the background thread too, and then has to
-ring ``DISTRUST`` times before the same is tried again.
+times in a row, a doorbell waits for the next ones: for ``GATHER_NS`` at most if another one comes, no more of
+them than one call sends, and until the next look.  A consumer that stays away instead is relieved by the
+background thread too, and then has to ring ``DISTRUST`` times before the same is tried again.
 
 An engine never raises; if one does all the same, its state is not to be trusted: :meth:`EngineLoop.fail` logs
 it and ends the service, and every host sees an adapter that is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
@@ -78,6 +78,9 @@ STEADY = 8
 DISTRUST = 10_000
 """So many more doorbells are sent at once after the next one was expected in vain."""
 
+RETRY_NS = 200_000
+"""A burst that the link had no room for is offered again so long after it was."""
+
 LONE_BYTES = cython.declare(cython.uint, 1024)
 """A single packet up to this length, or one with an acknowledgement behind it, is answered after a pause
 before another is looked for: that look would cost half as much as the answer, and who waits for the answer
@@ -95,10 +98,12 @@ window is a few of them, goes on meanwhile."""
 
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _GATHER_NS = cython.declare(cython.ulonglong, GATHER_NS)
+_RETRY_NS = cython.declare(cython.ulonglong, RETRY_NS)
 _ALIKE = cython.declare(cython.uint, ALIKE)
 _STEADY = cython.declare(cython.int, STEADY)
 _DISTRUSTED = cython.declare(cython.int, STEADY - DISTRUST)
 _NOBODY = cython.declare(cython.longlong, -1)
+_NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _PROMPT = cython.declare(cython.uint, PROMPT)
 _PROMPT_NS = cython.declare(cython.ulonglong, PROMPT_NS)
 _LEFT_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -157,6 +162,7 @@ class EngineLoop:
         self.alike = 0
         self.steady = 0
         self.gathers = False
+        self.gathered = 0
         self.sent_ns = 0
         self.neighbours = None
         self.neighbours_ns = 0
@@ -255,7 +261,10 @@ class EngineLoop:
             if former != self.rung:
                 self.steady += 1
             return False
-        self.gathers = not self.waiters and now - self.sent_ns < _GATHER_NS
+        # No more than one call sends: what comes after that call, a command, must find all of them sent.
+        self.gathers = (not self.waiters and now - self.sent_ns < _GATHER_NS
+                        and self.gathered + 1 < TRANSMIT_BURSTS)
+        self.gathered += 1
         return self.gathers
 
     def looked(self, now):
@@ -309,6 +318,7 @@ class EngineLoop:
         worked: cython.bint = False
         _turn: cython.int
         self.gathers = False
+        self.gathered = 0
         self.sent_ns = now
         for _turn in range(TRANSMIT_BURSTS):
             if not self.kept:
@@ -370,10 +380,12 @@ class EngineLoop:
                 now: cython.ulonglong = self.now()
                 if (self.tarries or self.gathers) and self.adapter.commanded():
                     self.answer(now)
+                self.adapter.rung = _NO_QUEUE_PAIR
                 self.adapter.kick(now)
                 if self.lone is not None:
                     self.posted(now)
-                if not self.gather(now):
+                # what a command alone has caused is sent at once
+                if self.adapter.rung == _NO_QUEUE_PAIR or not self.gather(now):
                     self.transmit(now)
                 if now - self.round_ns >= _KICK_NS:
                     self.polls += 1
@@ -421,6 +433,8 @@ class EngineLoop:
             due = self.lone_ns
         else:
             due = self.adapter.next_deadline()
+        if self.kept and self.sent_ns + _RETRY_NS < due:
+            due = self.sent_ns + _RETRY_NS
         if self.holds:
             held: cython.ulonglong = self.link.next_deadline()
             if held < due:

@@ -31,7 +31,6 @@ from softhca.runtime.processor import give_way
 
 FIRST_LOOK_NS = 1_000_000
 LAST_LOOK_NS = 8_000_000
-KEPT_RETRY_NS = 200_000
 LEAVE_LIMIT_S = 1.0
 POLLS_OF_A_POLLER = 8
 """As many polls between two looks are a program that polls; fewer are one that happens to look."""
@@ -173,8 +172,6 @@ class Progress:
                 return
             now = loop.clock()
             look_ns = min(until_ns, loop.deadline())
-            if loop.kept:
-                look_ns = min(look_ns, now + KEPT_RETRY_NS)
             if loop.neighbours is not None and not loop.neighbours.rest():
                 return
             loop.look_ns = look_ns
