@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter import attributes, key_commands, paged_commands, queue_pair_commands
 from softhca.adapter.paths import PORT_NUMBER, check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
-from softhca.adapter.rings import layout_of
+from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.arenas import SLOT_PAGES
 from softhca.queues import control_fields as control
 from softhca.queues.completion import CompletionQueue
@@ -243,8 +243,10 @@ def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
         raise OSError(errno.EINVAL, "there is one completion vector, and no creation flag")
     number = adapter.resources.reserve(Kind.CQ)
     layout = _completion_layout(adapter, host, fields)
+    cost_bytes = cost_of(layout, produces=True)
+    adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
     cq = CompletionQueue(number, layout, host)
-    adapter.resources.add(Kind.CQ, number, host.number, cq)
+    adapter.resources.add(Kind.CQ, number, host.number, cq, cost_bytes=cost_bytes)
     return {"cq": number, "cqe": layout.entries}
 
 
@@ -262,7 +264,10 @@ def _completion_layout(adapter: Adapter, host: Host, fields: Fields) -> Any:
 def _resize_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     resource = adapter.resources.find(Kind.CQ, fields["cq"], host.number)
     layout = _completion_layout(adapter, host, fields)
+    cost_bytes = cost_of(layout, produces=True)
+    adapter.resources.afford(host.number, cost_bytes - resource.cost_bytes, adapter.config.max_host_bytes)
     resource.element.move_to(layout)
+    adapter.resources.charge(resource, cost_bytes)
     return {"cqe": layout.entries}
 
 
@@ -294,8 +299,9 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
         least_entry_bytes=receive_bytes(1),
         most_entry_bytes=receive_bytes(fields["max_sge"]),
     )
+    adapter.resources.afford(host.number, cost_of(layout), adapter.config.max_host_bytes)
     srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host)
-    adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,))
+    adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,), cost_of(layout))
     srq.set_limit(fields["srq_limit"])
     return {"srq": number, "doorbell": NO_DOORBELL, "max_wr": layout.entries, "max_sge": fields["max_sge"]}
 

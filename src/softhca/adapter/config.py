@@ -73,6 +73,8 @@ class AdapterConfig:
 
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
 
+    ``max_host_bytes`` limits what the queues of one host may cost the adapter beyond the host's own memory.
+
     ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
     takes it (`DestinationWindow`).
     """
@@ -86,6 +88,7 @@ class AdapterConfig:
     gid_table_length: int = 16
     pkey_table_length: int = 16
     max_host: int = 64
+    max_host_bytes: int = 256 << 20
     max_pd: int = 32_768
     max_mr: int = 131_072
     max_mw: int = 131_072
@@ -160,6 +163,7 @@ class AdapterConfig:
 
 
 _CEILINGS = {
+    "max_host_bytes": 1 << 40,
     "max_mr_size_bytes": 1 << 44,
     "max_qp": (1 << 24) - 3,
     "max_pd": (1 << 24) - 1,

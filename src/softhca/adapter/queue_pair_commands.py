@@ -10,7 +10,7 @@ from softhca.adapter import qp_attributes
 from softhca.adapter.config import MTU_BYTES
 from softhca.adapter.paths import PORT_NUMBER, check_vector
 from softhca.adapter.resources import Kind, Resource
-from softhca.adapter.rings import layout_of
+from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, QP_EVENTS, RING
 from softhca.queues.ring import RingConsumer
@@ -103,6 +103,9 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         receive_ring = _ring(
             adapter, host, fields, "recv", fields["max_recv_wr"], receive_bytes(fields["max_recv_sge"])
         )
+    rings = [ring.layout for ring in (send_ring, receive_ring) if ring is not None]
+    cost_bytes = sum(map(cost_of, rings))
+    adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
     queue_pair = QueuePair(
         adapter,
         number,
@@ -123,7 +126,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     )
     slot = host.take_slot(queue_pair)
     queue_pair.owner = slot
-    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses))
+    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses), cost_bytes)
     adapter.queue_pairs[number] = queue_pair
     return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
 

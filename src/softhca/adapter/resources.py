@@ -32,12 +32,21 @@ class Kind(enum.IntEnum):
 
 class Resource:
     """One thing that a host made: its ``number`` among its ``kind``, the ``element`` behind it, what it
-    ``uses``.
+    ``uses``, and what it costs the adapter beyond a small object.
     """
 
-    __slots__ = ("element", "host", "kind", "number", "users", "uses")
+    __slots__ = ("cost_bytes", "element", "host", "kind", "number", "users", "uses")
 
-    def __init__(self, kind: Kind, number: int, host: int, element: Any, uses: tuple[Resource, ...]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        number: int,
+        host: int,
+        element: Any,
+        uses: tuple[Resource, ...],
+        cost_bytes: int = 0,
+    ) -> None:
+        self.cost_bytes = cost_bytes
         self.kind = kind
         self.number = number
         self.host = host
@@ -78,6 +87,7 @@ class ResourceTable:
         self._domains = ProtectionDomains(limits[Kind.PD])
         self._tables: dict[Kind, dict[int, Resource]] = {kind: {} for kind in Kind}
         self._owned: dict[int, dict[tuple[Kind, int], Resource]] = {}
+        self._costs: dict[int, int] = {}
         self._numbers = {kind: Numbers(1, NUMBER_LAST, 1) for kind in Kind if kind is not Kind.PD}
         self._numbers[Kind.QP] = Numbers(2, NUMBER_LAST - 1, qpn_start)
 
@@ -92,11 +102,36 @@ class ResourceTable:
             )
         return self._numbers[kind].take(table)
 
+    def afford(self, host: int, cost_bytes: int, limit_bytes: int) -> None:
+        """ENOMEM when so much more for ``host`` would be more than ``limit_bytes`` for all that it owns."""
+        if self._costs.get(host, 0) + cost_bytes > limit_bytes:
+            raise OSError(errno.ENOMEM, f"what a host owns costs the adapter {limit_bytes} bytes at most")
+
+    def cost(self, host: int) -> int:
+        """Bytes that all that ``host`` owns costs the adapter."""
+        return self._costs.get(host, 0)
+
+    def charge(self, resource: Resource, cost_bytes: int) -> None:
+        """A resource costs so much from now on."""
+        total = self._costs.get(resource.host, 0) + cost_bytes - resource.cost_bytes
+        resource.cost_bytes = cost_bytes
+        if total:
+            self._costs[resource.host] = total
+        else:
+            self._costs.pop(resource.host, None)
+
     def add(
-        self, kind: Kind, number: int, host: int, element: Any, uses: tuple[Resource, ...] = ()
+        self,
+        kind: Kind,
+        number: int,
+        host: int,
+        element: Any,
+        uses: tuple[Resource, ...] = (),
+        cost_bytes: int = 0,
     ) -> Resource:
-        """Enter a new resource that stands on ``uses``."""
+        """Enter a new resource that stands on ``uses``; what it costs was found to be affordable."""
         resource = Resource(kind, number, host, element, uses)
+        self.charge(resource, cost_bytes)
         for used in uses:
             self._use(used, 1)
         self._tables[kind][number] = resource
@@ -154,6 +189,7 @@ class ResourceTable:
             self._domains.free(resource.number)
         for used in resource.uses:
             self._use(used, -1)
+        self.charge(resource, 0)
         del self._tables[resource.kind][resource.number]
         owned = self._owned[resource.host]
         del owned[resource.kind, resource.number]

@@ -9,6 +9,19 @@ from typing import Any
 from softhca.memory.arenas import AddressMap
 from softhca.queues.ring import RingLayout, plan
 
+_LENGTH_BYTES = 4
+_ADDRESS_BYTES = 8
+
+
+def cost_of(layout: RingLayout | None, produces: bool = False) -> int:
+    """Bytes of its own that the adapter needs for a ring: the addresses of its pages, and where it
+    ``produces`` a length an entry.
+    """
+    if layout is None:
+        return 0
+    pages = plan(layout.entries, layout.body_bytes)
+    return int(pages * _ADDRESS_BYTES + (layout.entries * _LENGTH_BYTES if produces else 0))
+
 
 def layout_of(
     address_map: AddressMap,
