@@ -21,7 +21,7 @@ from typing import Any
 from chaos_inside import Inside
 from chaos_ledger import GAP_NS, PROCESS_ROW, TURN_NS, Ledger
 from chaos_script import Shape, make_pool
-from chaos_traffic import GONE, Connection, Group, Remote
+from chaos_traffic import DRIVES, GONE, Connection, Group, Remote
 
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
@@ -34,7 +34,6 @@ CQ_ENTRIES = 16_384
 IDLE_TURNS = 50
 IDLE_S = 0.0005
 LINE_BYTES = 1 << 16
-DRIVES = 20
 
 
 class Actor(Inside):
@@ -182,15 +181,20 @@ class Actor(Inside):
                 self.dead_from[connection.row] = connection.posted + 1
                 self._guarded(connection, lambda connection=connection: connection.post(1))
 
-    def order_drop(self, group: int) -> None:
-        """Destroy what a group has."""
-        dropped = self.groups.pop(group)
+    def order_withdraw(self, group: int) -> None:
+        """Destroy what a group has; its memory stays for another look."""
         self._take_all()
-        for connection in dropped.connections:
+        for connection in self.groups[group].connections:
             self.running.pop(connection.row, None)
             self.dead_from.pop(connection.row, None)
-            del self.rows[connection.row]
-        self.wrong += dropped.drop()
+            self.rows.pop(connection.row, None)
+        self.groups[group].withdraw()
+
+    def order_drop(self, group: int) -> None:
+        """The same where it has not been done, and free the memory."""
+        if self.groups[group].left is None:
+            self.order_withdraw(group)
+        self.wrong += self.groups.pop(group).drop()
 
     def order_end(self, how: str) -> None:
         """End: ``close`` everything first, ``leave`` it to the end of the program, or ``threads``: leave

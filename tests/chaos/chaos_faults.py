@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 import chaos_attacks
-from chaos_processes import Broken, has_ended, state_of
+from chaos_plan import LONG_STOPS
+from chaos_processes import Broken, has_ended, is_isolated, state_of
 
 if TYPE_CHECKING:
     from chaos_joining import Victim
 
 FLOOD_PORTS, FLOOD_RATE, FORGE_RATE = 5000, 25_000, 4000
 ATTACK_S = 1.5
+ALARM_S = 0.0007
+WITHDRAWAL_S = 10.0
 ADAPTER_ENDS_S = 15.0
 """By when an adapter process has ended whose only application is gone."""
 LIMITED, STRANGER = 200, 400
@@ -80,6 +84,15 @@ class Faults:
             return
         victim.hurt_ns = now
 
+    def _do_stop_withdraw(self, plan: dict[str, Any], victim: Victim) -> None:
+        victim.process.signal(signal.SIGSTOP)
+        if victim.process.adapter:
+            victim.process.signal(signal.SIGSTOP, adapter=True)
+        self.figures.stopped += plan["connections"]
+        begin = time.monotonic_ns()
+        self.hub.ask("withdraw", WITHDRAWAL_S, group=victim.group)
+        self.figures.withdrawal_most_ns = max(self.figures.withdrawal_most_ns, time.monotonic_ns() - begin)
+
     def _do_adapter_stop(self, plan: dict[str, Any], victim: Victim) -> None:
         now = time.monotonic_ns()
         victim.process.signal(signal.SIGSTOP, adapter=True)
@@ -94,7 +107,7 @@ class Faults:
 
     def go_on(self, plan: dict[str, Any]) -> None:
         """Let what was stopped go on."""
-        if plan["kind"] in ("stop_long", "adapter_stop"):
+        if plan["kind"] in LONG_STOPS:
             for victim in self.victims:
                 victim.process.signal(signal.SIGCONT)
                 if victim.process.adapter:
@@ -116,6 +129,49 @@ class Faults:
 
     def _do_end_threads(self, plan: dict[str, Any], victim: Victim) -> None:
         self._end(plan, victim, "threads")
+
+    def _do_end_interrupt(self, plan: dict[str, Any], victim: Victim) -> None:
+        victim.process.signal(signal.SIGINT)
+        if victim.process.wait() not in (-signal.SIGINT, 1):
+            raise Broken(f"an interrupted victim has status {victim.process.status}")
+        self.figures.ended += plan["connections"]
+        self._hurt(victim, victim.process.ended_ns)
+
+    def _do_alarms(self, plan: dict[str, Any], victim: Victim) -> None:
+        for interval_s in (ALARM_S, 0.0):
+            for process in (victim.process, self.hub):
+                process.ask("alarms", interval_s=interval_s)
+            time.sleep(plan["lasts_ms"] / 1000)
+
+    def _do_link_down(self, plan: dict[str, Any], victim: Victim) -> None:
+        self._command("ip", "link", "set", "lo", "down")
+        time.sleep(plan["lasts_ms"] / 1000)
+        self._command("ip", "link", "set", "lo", "up")
+
+    def _do_narrow(self, plan: dict[str, Any], victim: Victim) -> None:
+        self._command(
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            "lo",
+            "root",
+            "tbf",
+            "rate",
+            "80mbit",
+            "burst",
+            "64kb",
+            "limit",
+            "8mb",
+        )
+        time.sleep(plan["lasts_ms"] / 1000)
+        self._command("tc", "qdisc", "del", "dev", "lo", "root")
+
+    @staticmethod
+    def _command(*words: str) -> None:
+        """Change the loopback device, where it is this campaign's own."""
+        if is_isolated():
+            subprocess.run(words, check=True)
 
     def _do_fork(self, plan: dict[str, Any], victim: Victim) -> None:
         victim.process.ask("fork", count=plan["amount"])

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import resource
+import signal
 import threading
 import time
 from typing import Any
@@ -130,6 +131,11 @@ class Inside:
         inner = loop.clock
         with loop.lock:
             loop.clock = lambda: inner() + ahead_ns
+
+    def order_alarms(self, interval_s: float) -> None:
+        """Have a signal handled so often; 0: no more."""
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, interval_s, interval_s)
 
     def order_fork(self, count: int) -> None:
         """Fork; each child must find its device refused, and can end."""

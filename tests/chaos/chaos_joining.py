@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos_ledger import GAP_NS, PROCESS_ROW
-from chaos_plan import PATIENT
+from chaos_plan import FRESH, PATIENT
 from chaos_processes import Process
 from chaos_script import mixed
 
@@ -74,8 +74,9 @@ class Joining:
         seeds = [mixed(self.seed ^ 77) >> 8, mixed(self.seed ^ 78) >> 8]
         shape = GENTLE_SHAPE if gentle else SHAPE
         words = {"group": BYSTANDER_GROUP, "shape": shape, "kind": "arena", "rows": [0, 1], "seeds": seeds}
-        mine, theirs = (process.ask("make", side=side, **words)
-                        for side, process in enumerate((self.hub, self.bystander)))
+        mine, theirs = (
+            process.ask("make", side=side, **words) for side, process in enumerate((self.hub, self.bystander))
+        )
         self._connect(self.hub, self.bystander_opened, theirs, BYSTANDER_GROUP, [9, 10], PATIENT)
         self._connect(self.bystander, self.hub_opened, mine, BYSTANDER_GROUP, [9, 10], PATIENT)
         for process in (self.hub, self.bystander):
@@ -85,26 +86,54 @@ class Joining:
             self.bystander.ask("rest", seconds=GENTLE_S)
 
     @staticmethod
-    def _connect(process: Process, opened: dict[str, Any], far: dict[str, Any], group: int, psns: list[int],
-                 reliability: tuple[int, int]) -> None:
-        process.tell("connect", group=group, gid=opened["gid"], mtu=opened["mtu"], far=far, psns=psns,
-                     peer_psns=psns, timeout=reliability[0], retry=reliability[1])
+    def _connect(
+        process: Process,
+        opened: dict[str, Any],
+        far: dict[str, Any],
+        group: int,
+        psns: list[int],
+        reliability: tuple[int, int],
+    ) -> None:
+        process.tell(
+            "connect",
+            group=group,
+            gid=opened["gid"],
+            mtu=opened["mtu"],
+            far=far,
+            psns=psns,
+            peer_psns=psns,
+            timeout=reliability[0],
+            retry=reliability[1],
+        )
 
     def join(self, plan: dict[str, Any]) -> None:
         """Start the round's victims, connect them to the hub, and let traffic begin."""
         self.hub.ledger.set(PROCESS_ROW, GAP_NS, 0)
         count = plan["connections"]
-        fresh = plan["kind"] in ("end_threads", "time_namespace")
+        fresh = plan["kind"] in FRESH
         for i in range(plan["victims"]):
-            process = self.start(FIRST_VICTIM + i, fresh=fresh, prefix=self.prefix(plan))
+            process = self.start(
+                FIRST_VICTIM + i, fresh=fresh, prefix=self.prefix(plan), tells=plan["kind"] != "end_interrupt"
+            )
             rows = list(range(count))
-            self.victims.append(Victim(process, 1 + i, rows, [FIRST_ROW + i * count + row for row in rows],
-                                       [mixed(plan["seed"] ^ i << 20 ^ row) >> 8 for row in rows]))
+            self.victims.append(
+                Victim(
+                    process,
+                    1 + i,
+                    rows,
+                    [FIRST_ROW + i * count + row for row in rows],
+                    [mixed(plan["seed"] ^ i << 20 ^ row) >> 8 for row in rows],
+                )
+            )
         opened = self.open([victim.process for victim in self.victims], plan["buffer"])
         for victim, words in zip(self.victims, opened, strict=True):
             victim.opened = words
-            words = {"group": victim.group, "shape": plan["shape"], "kind": plan["memory"],
-                     "seeds": victim.seeds}
+            words = {
+                "group": victim.group,
+                "shape": plan["shape"],
+                "kind": plan["memory"],
+                "seeds": victim.seeds,
+            }
             victim.process.tell("make", side=1, rows=victim.rows, **words)
             self.hub.tell("make", side=0, rows=victim.hub_rows, **words)
         for victim in self.victims:

@@ -28,6 +28,11 @@ KINDS: dict[str, tuple[int, str]] = {
     "end_threads": (2, ""),
     "fork": (2, ""),
     "fork_bare": (1, ""),
+    "end_interrupt": (1, ""),
+    "stop_withdraw": (3, ""),
+    "alarms": (1, ""),
+    "link_down": (1, ""),
+    "narrow": (1, ""),
     "descriptors": (2, ""),
     "memory": (2, ""),
     "jump": (2, "udp same_host"),
@@ -42,6 +47,7 @@ KINDS: dict[str, tuple[int, str]] = {
 
 SURVIVE = frozenset(
     {"stop_short", "fork", "descriptors", "memory", "jump", "time_namespace", "flood", "forge", "mad_client"}
+    | {"alarms", "link_down", "narrow"}
 )
 """Kinds in which no connection may end."""
 
@@ -51,6 +57,11 @@ PATIENT, IMPATIENT = (17, 7), (13, 7)
 
 STOPPED = (12, 3)
 """And of those to peers that are stopped for long: 4 time-outs of 34 ms."""
+
+LONG_STOPS = frozenset({"stop_long", "stop_withdraw", "adapter_stop"})
+
+FRESH = frozenset({"end_threads", "end_interrupt", "time_namespace"})
+"""Kinds whose victims are programs of their own, one in a round."""
 
 MIXES = (
     (WRITE, WRITE, READ, SEND, ATOMIC, WRITE),
@@ -86,13 +97,11 @@ def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> d
     many = kind in ("kill", "end_close", "stop_long") and chance.random() < 0.5
     connections = chance.choice((16, 32, 64)) if many else chance.choice((1, 2, 4, 8))
     victims = chance.choice((2, 4)) if many else chance.choice((1, 1, 2))
-    timeout, retry = (
-        PATIENT if kind in SURVIVE else STOPPED if kind in ("stop_long", "adapter_stop") else IMPATIENT
-    )
+    timeout, retry = PATIENT if kind in SURVIVE else STOPPED if kind in LONG_STOPS else IMPATIENT
     return {
         "number": number,
         "kind": kind,
-        "victims": victims if kind not in ("time_namespace", "end_threads", "memory") else 1,
+        "victims": victims if kind not in FRESH | {"memory"} else 1,
         "connections": connections,
         "memory": chance.choice(("arena", "arena", "own")),
         "shape": shape(chance, connections),
@@ -103,6 +112,7 @@ def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> d
         "lasts_ms": {
             "stop_short": chance.choice((5, 30, 150)),
             "stop_long": chance.choice((700, 1500)),
+            "link_down": chance.choice((5, 60, 200)),
             "adapter_stop": 1500,
         }.get(kind, 400),
         "amount": _amount(kind, chance),

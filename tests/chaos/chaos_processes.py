@@ -21,7 +21,10 @@ from chaos_ledger import Ledger
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HERE = Path(__file__).parent
+CLONE_NEWNET = 0x4000_0000
 ANSWER_S = 30.0
+
+_isolated = False
 
 
 class Broken(Exception):
@@ -35,6 +38,20 @@ def _control(option: int, value: int) -> None:
 def become_reaper() -> None:
     """Orphans of this process's children become its own: nothing that they leave is lost sight of."""
     _control(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def isolate() -> None:
+    """Have a network of its own for the campaign: its addresses are nobody else's, its loopback device can be
+    switched off.  Where that is not allowed (it takes root) it goes without."""
+    global _isolated
+    if os.geteuid() == 0 and ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        _isolated = True
+
+
+def is_isolated() -> bool:
+    """Whether `isolate` has worked."""
+    return _isolated
 
 
 def run_child(call: Any) -> int:
@@ -55,7 +72,8 @@ def run_child(call: Any) -> int:
 
 
 class Process:
-    """A running actor.  ``fresh``: a program of its own rather than a fork, behind the words ``prefix``."""
+    """A running actor.  ``fresh``: a program of its own rather than a fork, behind the words
+    ``prefix``; ``tells``: what it writes to stderr is to be seen."""
 
     def __init__(
         self,
@@ -64,12 +82,14 @@ class Process:
         seed: int,
         fresh: bool = False,
         prefix: tuple[str, ...] = (),
+        tells: bool = True,
     ) -> None:
         self.number = number
         self.ledger = ledgers[number]
         self.status: int | None = None
         self.ended_ns = 0
         self.adapter = 0
+        self._program: subprocess.Popen[bytes] | None = None
         self._line = b""
         self.channel, theirs = socket.socketpair()
         if fresh:
@@ -82,13 +102,15 @@ class Process:
             ]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
             descriptors = (theirs.fileno(), *(ledger.descriptor for ledger in ledgers.values()))
-            self.pid = subprocess.Popen(
+            self._program = subprocess.Popen(
                 command,
                 pass_fds=descriptors,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-            ).pid
+                stderr=None if tells else subprocess.DEVNULL,
+            )
+            self.pid = self._program.pid
         else:
             self.pid = run_child(lambda: self._act(theirs, ledgers, number, seed))
         theirs.close()
@@ -158,6 +180,8 @@ class Process:
             if found:
                 self.status = os.waitstatus_to_exitcode(status)
                 self.ended_ns = time.monotonic_ns()
+                if self._program is not None:
+                    self._program.returncode = self.status  # it has been waited for
             elif time.monotonic() > end:
                 self.signal(signal.SIGUSR1)
                 time.sleep(0.2)

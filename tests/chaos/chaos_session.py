@@ -37,6 +37,7 @@ class Figures:
     operations: int = 0
     told: int = 0
     told_most_ns: int = 0
+    withdrawal_most_ns: int = 0
     pause_most_ns: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
 
@@ -115,34 +116,22 @@ class Session(Joining, Faults):
         lives = plan["kind"] in SURVIVE
         statuses = {row: self.hub.ledger.get(row, STATUS) for row in victim.hub_rows}
         allowed = [0] if lives else [RETRY_EXCEEDED]
-        if plan["kind"] == "stop_long" and self.mode == "same_host":
-            allowed.append(0)  # what needs no packet goes on in the memory of a neighbour that is stopped
+        if plan["kind"] == "stop_withdraw" or (plan["kind"], self.mode) == ("stop_long", "same_host"):
+            # Destroyed before it was told; or what needs no packet goes on in a stopped neighbour's memory.
+            allowed.append(0)
         if self.mode == "process" and plan["memory"] == "own" and not lives:
             allowed.append(REMOTE_OPERATION)  # the adapter still answers, the program's own memory is gone
         bad = {row: status for row, status in statuses.items() if status not in allowed}
         if bad:
             raise Broken(f"the hub's connections ended with {bad} in a round of {plan['kind']}")
-        alive = victim.process.status is None and plan["kind"] != "adapter_kill"
-        if alive:
-            victim.process.tell("quiet", group=victim.group, limit_s=QUIET_S)
-        quiet = self.hub.ask("quiet", QUIET_S + 10, group=victim.group, limit_s=QUIET_S)
-        theirs = victim.process.hear("quiet", QUIET_S + 10) if alive else {"left": [], "ended": {}}
-        if quiet["left"] or theirs["left"]:
-            raise Broken(
-                f"{len(quiet['left'])} connections of the hub do not come to rest, "
-                f"{len(theirs['left'])} of the victim"
-            )
-        if lives and (quiet["ended"] or theirs["ended"]):
-            raise Broken(f"connections ended: {quiet['ended']} of the hub, {theirs['ended']} of the victim")
-        if alive:
-            victim.process.ask("check", group=victim.group, ledger=HUB, rows=victim.hub_rows, last=lives)
-        elif victim.process.status is None:
-            self._until(
-                lambda: all(victim.process.ledger.get(row, STATUS) == GONE for row in victim.rows),
-                lambda: "a program is not told of the end of its adapter's process",
-                5,
-            )
-        self.hub.ask("check", group=victim.group, ledger=victim.process.number, rows=victim.rows, last=True)
+        self._rest(plan, victim, lives)
+        self.hub.ask(
+            "check",
+            group=victim.group,
+            ledger=victim.process.number,
+            rows=victim.rows,
+            last=plan["kind"] != "stop_withdraw",
+        )
         self.figures.operations += sum(
             ledger.get(row, DONE)
             for ledger, rows in ((self.hub.ledger, victim.hub_rows), (victim.process.ledger, victim.rows))
@@ -150,6 +139,34 @@ class Session(Joining, Faults):
         )
         self.hub.ask("drop", group=victim.group)
         self.dismiss(plan, victim)
+
+    def _rest(self, plan: dict[str, Any], victim: Victim, lives: bool) -> None:
+        """Let both ends come to rest, and look at the victim's bytes where it lives."""
+        process = victim.process
+        alive = process.status is None and plan["kind"] != "adapter_kill"
+        nothing: dict[str, Any] = {"left": [], "ended": {}}
+        if alive:
+            process.tell("quiet", group=victim.group, limit_s=QUIET_S)
+        mine = theirs = nothing
+        if plan["kind"] != "stop_withdraw":
+            mine = self.hub.ask("quiet", QUIET_S + 10, group=victim.group, limit_s=QUIET_S)
+        if alive:
+            theirs = process.hear("quiet", QUIET_S + 10)
+        if mine["left"] or theirs["left"]:
+            raise Broken(
+                f"{len(mine['left'])} connections of the hub do not come to rest, "
+                f"{len(theirs['left'])} of the victim"
+            )
+        if lives and (mine["ended"] or theirs["ended"]):
+            raise Broken(f"connections ended: {mine['ended']} of the hub, {theirs['ended']} of the victim")
+        if alive:
+            process.ask("check", group=victim.group, ledger=HUB, rows=victim.hub_rows, last=lives)
+        elif process.status is None:
+            self._until(
+                lambda: all(process.ledger.get(row, STATUS) == GONE for row in victim.rows),
+                lambda: "a program is not told of the end of its adapter's process",
+                5,
+            )
 
     def dismiss(self, plan: dict[str, Any], victim: Victim) -> None:
         """Let a victim that lives end in order."""

@@ -30,6 +30,7 @@ RC, SIGNALED = 2, 2
 FLUSHED, GONE = 5, 255
 """A completion status, and what stands for it where the adapter itself is gone."""
 RECEIVE_BIT = 1 << 39
+DRIVES = 20
 
 
 class Memory:
@@ -271,6 +272,7 @@ class Group:
         self.party = party
         self.side = side
         self.shape = shape
+        self.left: bytes | None = None
         count = len(rows)
         self.granted = Memory(party.driver, party.pd, kind, shape.granted_bytes * count, REMOTE_EVERYTHING)
         self.private = Memory(party.driver, party.pd, kind, shape.private_bytes * count, LOCAL_WRITE)
@@ -286,19 +288,23 @@ class Group:
             if not memory.guards_hold()
         ]
 
-    def drop(self) -> list[str]:
-        """Destroy queue pairs, take the memory back, and see that nothing changes it any more."""
+    def withdraw(self) -> None:
+        """Destroy the queue pairs and take the memory back; it is still there to be looked at."""
         for connection in self.connections:
             connection.qp.destroy()
         self.granted.withdraw()
-        before = self.granted.get(0, self.granted.length)
+        self.left = self.granted.get(0, self.granted.length)
         self.private.withdraw()
-        for _ in range(20):
+
+    def drop(self) -> list[str]:
+        """See that nothing has changed the memory since it was taken back, and free it."""
+        if self.left is None:
+            self.withdraw()
+        for _ in range(DRIVES):
             self.party.driver.progress()
-        wrong = (
-            [] if self.granted.get(0, self.granted.length) == before else ["bytes changed after withdrawal"]
-        )
-        wrong += self.guards()
+        wrong = self.guards()
+        if self.granted.get(0, self.granted.length) != self.left:
+            wrong.append("bytes changed after their withdrawal")
         self.granted.free()
         self.private.free()
         return wrong

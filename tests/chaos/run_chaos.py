@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_plan import KINDS, MODES, ROUNDS_A_SESSION, STORM_ROUNDS, round_of, storm_round
-from chaos_processes import Broken, become_reaper
+from chaos_processes import Broken, become_reaper, isolate
 from chaos_script import mixed
 from chaos_session import Figures, Session
 
@@ -232,6 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command; 1 when a promise was broken."""
     options = _options(arguments)
     become_reaper()
+    isolate()
     if options.replay:
         return int(replay(options.replay) > 0)
     campaign = Campaign(options)
