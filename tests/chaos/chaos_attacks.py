@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import random
 import resource
@@ -125,7 +124,8 @@ def forge(
 
 def mad_client(path: str, seconds: float, seed: int, worst: bool = True) -> None:
     """Attach to the adapter process at ``path`` and obey nothing: noise in all shared rings, noise on control
-    sockets, connections that say nothing; with ``worst`` a full and blocking notify descriptor."""
+    sockets, connections that say nothing; with ``worst`` the
+    socket that wakes it full and blocking."""
     chance = random.Random(seed)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -168,10 +168,7 @@ def _scribble(path: str, chance: random.Random, end: float, worst: bool) -> None
     channel = ProcessChannel(process)
     try:
         if worst and chance.random() < 0.7:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_write(channel._notify, (1 << 64) - 2)
-            flags = fcntl.fcntl(channel._notify, fcntl.F_GETFL)
-            fcntl.fcntl(channel._notify, fcntl.F_SETFL, flags & ~os.O_NONBLOCK)
+            _block_bell(channel)
         frames = [*channel.frames.control, *channel.frames.doorbells]
         while time.monotonic() < end:
             frame = chance.choice(frames)
@@ -188,5 +185,16 @@ def _scribble(path: str, chance: random.Random, end: float, worst: bool) -> None
         if error.errno not in (errno.EIO, errno.ECONNRESET, errno.EPIPE):
             raise
     finally:
-        os.set_blocking(channel._notify, False)
         channel.close()
+
+
+def _block_bell(channel: ProcessChannel) -> None:
+    """Let nothing more go through the socket that wakes this client, and make this end of it blocking."""
+    assert channel._bell is not None
+    end = socket.socket(fileno=os.dup(channel._bell.fileno()))
+    end.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            end.send(bytes(4096))
+    end.setblocking(True)
+    end.close()
