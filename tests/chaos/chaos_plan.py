@@ -95,7 +95,8 @@ def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> d
     ]
     kind = chance.choices(names, [KINDS[name][0] for name in names])[0]
     many = kind in ("kill", "end_close", "stop_long") and chance.random() < 0.5
-    connections = chance.choice((16, 32, 64)) if many else chance.choice((1, 2, 4, 8))
+    # Those that are told of an end are few: many to one peer wait for each other's room with each retry.
+    connections = chance.choice((1, 2, 8, 16) if kind in SURVIVE else (1, 2, 4))
     victims = chance.choice((2, 4)) if many else chance.choice((1, 1, 2))
     timeout, retry = PATIENT if kind in SURVIVE else STOPPED if kind in LONG_STOPS else IMPATIENT
     return {

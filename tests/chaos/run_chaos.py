@@ -35,8 +35,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=[], help="only these rounds")
     parser.add_argument("--rounds", type=int, default=0, help="end after so many (default: by time)")
     parser.add_argument("--storm", action="store_true", help="connects, kills and stops, as many as can be")
-    parser.add_argument("--victims", type=int, default=4, help="of a storm's round")
-    parser.add_argument("--connections", type=int, default=64, help="of each victim of a storm's round")
+    parser.add_argument("--victims", type=int, default=6, help="of a storm's round")
+    parser.add_argument("--connections", type=int, default=8, help="of each victim of a storm's round")
     parser.add_argument("--few", action="store_true", help="few connections a victim, for slow machines")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the report")
     parser.add_argument(
