@@ -288,24 +288,6 @@ def test_an_idle_sender_that_leaves_it_zero_is_not_believed_another(target):
     assert not send_identified(world, left, right, qp, 101, 5000)
 
 
-def test_the_table_of_senders_is_bounded():
-    world = World()
-    end = End(world.add(1, max_sources=8))
-    for number in range(2, 50):
-        world.inject(end.node, bytes(32), gid(number))
-    assert len(end.node.adapter.port.senders) == 8
-    world.close()
-
-
-def test_the_table_of_sources_is_bounded():
-    world = World()
-    end = End(world.add(1, max_sources=8))
-    for port in range(50):
-        world.inject(end.node, bytes(32), gid(2), port=0xC000 + port)
-    assert len(end.node.adapter.port.sources) == 8
-    world.close()
-
-
 # loopback
 
 

@@ -174,8 +174,8 @@ class Side:
         self.peer_number = peer.engines[name].number
         self.fed = 0
         self.engine, self.handle, self.cq = self.engines[name], self.handles[name], self.cqs[name]
-        self.adapter.port.sources.clear()
-        self.adapter.port.last_source = None
+        self.adapter.port.sources.strangers.clear()
+        self.adapter.port.sources.last = None
         self.adapter.port.windows.clear()
         self.map[:] = self.image
         engine, vector = self.engine, self._vector(self.peer_gid, self.peer_lid)
@@ -412,7 +412,7 @@ class Side:
         fed = self.fed + loopback - was[2]
         assert received - was[0] + dropped - was[1] == fed, "a packet is not accounted for"
         port = self.adapter.port
-        assert len(port.sources) <= MAX_SOURCES
+        assert len(port.sources.strangers) <= MAX_SOURCES
         assert len(port.windows) <= 4 + len(NAMES)
         assert self.adapter.timers.count() <= len(NAMES)
         assert self.adapter.scheduler.length == 0

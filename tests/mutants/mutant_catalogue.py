@@ -42,6 +42,7 @@ SRQ = "queues/shared_receive.py"
 DOORBELLS = "queues/doorbells.py"
 ENGINE = "adapter/engine.py"
 PORT = "adapter/port.py"
+SOURCES = "adapter/sources.py"
 TIMERS = "adapter/timers.py"
 SCHEDULER = "adapter/scheduler.py"
 QP_COMMANDS = "adapter/queue_pair_commands.py"
@@ -82,9 +83,7 @@ WIRE = (
       "the immediate is sent in the wrong byte order"),
     m("bth-psn-16-bits", BUILD, "return put24(data, o + 9, psn)", "return put24(data, o + 9, psn & 0xFFFF)",
       "only 16 bits of the PSN are sent"),
-    m("icrc-not-checked-ipv6", PORT,
-      "        if self.route.framing != _ROCE_V4:\n            return _DROP_ICRC",
-      "        if self.route.framing != _ROCE_V4:\n            return 0",
+    m("icrc-not-checked-ipv6", SOURCES, "return 0 if difference == 0 else _DROP_ICRC", "return 0",
       "packets with a bad ICRC are taken"),
     m("icrc-leaves-last-word-out", ICRC, "return crc32(state, data_address + 12, n - 12)",
       "return crc32(state, data_address + 12, max(n - 16, 0))",
@@ -98,13 +97,13 @@ ADAPTER = (
     m("pkey-not-checked", PORT, "if (ours ^ theirs) & 0x7FFF or not ours & 0x7FFF:", "if not ours & 0x7FFF:",
       "packets of another partition are taken"),
     m("source-not-checked", ENGINE,
-      "elif queue_pair.route.destination != arrival.source:", "elif False:",
+      "if queue_pair.route.destination != arrival.source:", "if False:",
       "a connected queue pair takes packets of anyone"),
-    m("destination-qp-not-checked", ENGINE, "queue_pair = self.queue_pairs.get(view.dest_qp)",
-      "queue_pair = self.queue_pairs.get(view.dest_qp) or next(iter(self.queue_pairs.values()), None)",
+    m("destination-qp-not-checked", ENGINE, "queue_pair = self.queue_pairs.get(number)",
+      "queue_pair = self.queue_pairs.get(number) or next(iter(self.queue_pairs.values()), None)",
       "a packet for no queue pair goes to any"),
     Mutant("error-state-receives", (
-        Edit(ENGINE, "queue_pair.state == _ERR:\n            return _STATE\n        if not pkeys_match", "False:\n            return _STATE\n        if not pkeys_match"),
+        Edit(ENGINE, " and queue_pair.state != _ERR", ""),
         Edit(CONTEXT, "if not _RECEIVES[self.state]:\n            self.drop(\"drops_state\", view.psn)", "if self.state == _RESET:\n            self.drop(\"drops_state\", view.psn)"),
       ), "a queue pair in error still takes packets"),
     m("loopback-loses-the-stride", ENGINE, "arrival.stride = burst.stride", "arrival.stride = burst.length",

@@ -1,4 +1,6 @@
-"""Bugs of the same-host path (docs/same-host.md).  No world has that path, so tests judge these mutants."""
+"""Bugs that no world sees, so tests judge these mutants: of the same-host path (docs/same-host.md), which no
+world has, and of what floods cost.
+"""
 
 # ruff: noqa: E501 - texts of the source stand here as they are
 
@@ -26,6 +28,7 @@ TESTS = (
     "runtime/test_runtime_same_host_costs.py",
     "runtime/test_runtime_same_host.py",
     "runtime/test_runtime_same_host_unasked.py",
+    "adapter/test_adapter_flood.py",
 )
 TEST_LIMIT_S = 60
 RUN_LIMIT_S = 600
@@ -40,6 +43,8 @@ EXECUTOR = "transport/same_host.py"
 SHARING = "transport/same_host_sharing.py"
 NEIGHBOURS = "runtime/same_host.py"
 LANE_RING = "runtime/same_host_ring.py"
+ENGINE = "adapter/engine.py"
+SOURCES = "adapter/sources.py"
 
 NEAR = (
     m("near-key-asked-once", PATH, "if (self.known_turn != self.turn or self.known_key != key) and not", "if self.known_turn != self.turn and not",
@@ -136,6 +141,14 @@ NEAR = (
       "packets wait in the ring of one that sleeps"),
     m("near-ring-believed", LANE_RING, "stride == 0 or stride > length:", "stride > length:",
       "a burst without a stride is taken from a neighbour"),
+    m("flood-of-strangers-costs-icrcs", ENGINE, "elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):", "elif not local:",
+      "the ICRC of packets is computed before it is known whether anybody here may have them"),
+    m("flood-fills-the-table", SOURCES, "if len(self.strangers) >= self.limit:", "if False:",
+      "every sender of a sound datagram is remembered for ever"),
+    m("flood-pushes-peers-out", SOURCES, "if queue_pair is not None and queue_pair.source is None:\n            queue_pair.source = self.connected[key] = source", "if False:\n            pass",
+      "what is known of a connected peer stands among strangers"),
+    m("strict-port-of-who-comes-first", ENGINE, "if queue_pair.heard() != before:", "if True:",
+      "the first packet from the peer's address says which port is the peer's, whether it fits or not"),
 )  # fmt: skip
 """Judged by `TESTS`."""
 

@@ -71,6 +71,10 @@ class AdapterConfig:
     ``type_2`` says which memory windows of type 2 the adapter has, ``2A`` or ``2B``; fast regions count as
     regions, of ``max_fast_pages`` at most.
 
+    ``max_sources`` bounds what is remembered of senders that no connection leads to (`adapter.sources`).
+    ``strict_source_port``: a connected queue pair takes packets from the UDP source port with which its peer
+    began, and from no other.
+
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
 
     ``max_host_bytes`` limits what the queues of one host may cost the adapter beyond the host's own memory.
@@ -106,7 +110,8 @@ class AdapterConfig:
     max_qp_rd_atom: int = 128
     max_mcast_grp: int = 8192
     max_mcast_qp_attach: int = 248
-    max_sources: int = 4096
+    max_sources: int = 1024
+    strict_source_port: bool = False
     max_windows: int = 4096
     window_bytes: int = 0
     framing: str = ROCE

@@ -1,6 +1,6 @@
 from softhca.adapter.held cimport HeldQueuePairs
 from softhca.adapter.hosts cimport Host
-from softhca.adapter.port cimport Port, Source, pkeys_match, same_port
+from softhca.adapter.port cimport Port, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
 from softhca.machine.primitives cimport copy
@@ -16,6 +16,7 @@ cdef class Adapter(Environment):
     cdef public object config
     cdef public dict device_attributes
     cdef public object source_port_for
+    cdef readonly bint strict_source_port
     cdef public object paths
     cdef public object notice
     cdef public Port port
@@ -45,12 +46,17 @@ cdef class Adapter(Environment):
     cpdef bint kick(self, unsigned long long now) except -1
     cdef bint _serve_commands(self, Host host, unsigned long long now) except -1
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
-    cdef int _packet(self, Source source, Arrival arrival, unsigned int offset, unsigned int n, bint local,
+    cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
+    cdef int _refused(self, QueuePair queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
+                      bint local) except -1
+    cdef int _begin(self, QueuePair queue_pair, Arrival arrival, unsigned long long now) except -1
     cdef int _native_packet(self, Arrival arrival, unsigned int offset, unsigned int n,
                             unsigned long long now) except -1
     cdef int _raw_packet(self, Arrival arrival, unsigned int offset, unsigned long long now) except -1
     cdef int _dispatch(self, Arrival arrival, unsigned long long now) except -1
+    cdef int _admit(self, QueuePair queue_pair, Arrival arrival) except -1
+    cdef bint _from_peer(self, QueuePair queue_pair, Arrival arrival) except -1
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
@@ -63,3 +69,6 @@ cdef class Adapter(Environment):
     cpdef unsigned long long next_deadline(self)
     cpdef unsigned long long bad_pkeys(self)
     cpdef dict port_counters(self)
+
+
+cdef bint _receives(QueuePair queue_pair) noexcept

@@ -15,7 +15,7 @@ from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.paths import PORT_NUMBER, ConnectionPaths, default_source_port
-from softhca.adapter.port import PORT_ARMED, Port, Source, pkeys_match, same_port
+from softhca.adapter.port import PORT_ARMED, Port, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable
@@ -31,6 +31,7 @@ from softhca.transport.environment import Environment
 from softhca.transport.observation import ASYNC_EVENT, ASYNC_EVENT_NAMES, PACKET_DROPPED, addressed
 from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.states import ERR, INIT, RESET
+from softhca.wire.bth import DEST_QP
 from softhca.wire.burst import Arrival
 from softhca.wire.drops import (
     DROP_DESTINATION,
@@ -70,6 +71,7 @@ _ARMED = cython.declare(cython.int, PORT_ARMED)
 _TURNS = cython.declare(cython.int, 64)
 _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
+_DEST_QP = cython.declare(cython.uint, DEST_QP)
 
 
 class Adapter(Environment):
@@ -127,6 +129,7 @@ class Adapter(Environment):
         self.source_port_for = default_source_port if source_port_for is None else source_port_for
         self.notice = notice
         self.port = Port(config, overhead_for)
+        self.strict_source_port = config.strict_source_port
         self.paths = ConnectionPaths()
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
@@ -264,7 +267,7 @@ class Adapter(Environment):
         length: cython.uint = arrival.length
         stride: cython.uint = arrival.stride
         native: cython.bint = arrival.framing == _NATIVE
-        source: Source = None
+        known: cython.bint = False
         local: cython.bint = True
         self.now = now
         if length > arrival.capacity:
@@ -272,13 +275,13 @@ class Adapter(Environment):
         if stride == 0 or stride > length:
             stride = length
         if not native and not self.port.native:
-            source = self.port.source_of(arrival)
+            known = self.port.sources.aim(arrival)
             local = arrival.destination in self.port.gids
         counters.bursts_received += 1
         while offset < length:
             n = length - offset if length - offset < stride else stride
-            if source is not None:
-                reason = self._packet(source, arrival, offset, n, local, now)
+            if known:
+                reason = self._packet(arrival, offset, n, local, now)
             elif native and self.port.native:
                 reason = self._native_packet(arrival, offset, n, now)
             else:
@@ -292,24 +295,74 @@ class Adapter(Environment):
                     self._dropped(reason, arrival, offset, n)
             offset += n
 
-    def _packet(self, source, arrival, offset, n, local, now):
+    def _packet(self, arrival, offset, n, local, now):
         """One RoCE packet: every check that does not need the transport's state, then the transport; 0 or a
         drop reason.
+
+        For whom it is and from where comes first, and takes two look-ups; only what a queue pair here may
+        take is worth its ICRC.
         """
+        view: PacketView = self._view
+        queue_pair: QueuePair
+        number: cython.uint
+        o: cython.Py_ssize_t
         reason: cython.int
         if n < _LEAST_BYTES:
             return _TRUNCATED
         if n & 3:
             return _LENGTH
-        reason = source.check(arrival.address + offset, n, now)
+        o = offset + _DEST_QP
+        number = arrival.data[o]
+        number = number << 16 | arrival.data[o + 1] << 8 | arrival.data[o + 2]
+        queue_pair = self.queue_pairs.get(number)
+        if queue_pair is None:
+            if number != _MULTICAST_QPN or not self.groups.heard(arrival.destination):
+                return self._refused(None, arrival, offset, n, local)
+        elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):
+            return self._refused(queue_pair, arrival, offset, n, local)
+        reason = self.port.sources.check(
+            queue_pair if queue_pair is not None and queue_pair.service != _UD else None,
+            arrival.address + offset,
+            n,
+            now,
+        )
+        if reason == 0:
+            reason = view.decode(arrival.data, offset, n)
         if reason:
             return reason
-        reason = self._view.decode(arrival.data, offset, n)
+        if queue_pair is None:
+            return self._multicast(arrival, now)
+        if queue_pair.service != view.service:
+            return _SERVICE
+        if not pkeys_match(queue_pair.pkey, view.pkey):
+            return _PKEY
+        if self.strict_source_port and queue_pair.source_port == 0 and queue_pair.service != _UD:
+            return self._begin(queue_pair, arrival, now)
+        queue_pair.receive(view, arrival, now)
+        return 0
+
+    def _refused(self, queue_pair, arrival, offset, n, local):
+        """Why a RoCE packet that nobody here may take is dropped: what a sound one would be dropped for.
+        Its ICRC is not worth a look.
+        """
+        view: PacketView = self._view
+        reason: cython.int = view.decode(arrival.data, offset, n)
         if reason:
             return reason
-        if not local and self._view.dest_qp != _MULTICAST_QPN:
-            return _DESTINATION
-        return self._dispatch(arrival, now)
+        if view.dest_qp == _MULTICAST_QPN:
+            return _UNKNOWN_QP if view.service == _UD else _SERVICE
+        return self._admit(queue_pair, arrival) if local else _DESTINATION
+
+    def _begin(self, queue_pair, arrival, now):
+        """A packet for a connection whose peer has not yet shown from which port it sends: 0.
+
+        The peer is who sends a packet that fits; anybody else would have to know the PSN too.
+        """
+        before = queue_pair.heard()
+        queue_pair.receive(self._view, arrival, now)
+        if queue_pair.heard() != before:
+            queue_pair.source_port = arrival.source_port
+        return 0
 
     def _native_packet(self, arrival, offset, n, now):
         """One native packet, LRH … VCRC: the same, in the standard's order (IBTA vol. 1, 9.6.1)."""
@@ -349,7 +402,7 @@ class Adapter(Environment):
         queue_pair = self.raw_services.receiver(view.service)
         if queue_pair is None:
             return _RAW
-        if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+        if not _receives(queue_pair):
             return _STATE
         arrival.slid = self._link.slid
         arrival.sl = self._link.sl
@@ -358,30 +411,48 @@ class Adapter(Environment):
         return 0
 
     def _dispatch(self, arrival, now):
-        """A sound packet for this port: to its queue pairs, if they may have it; 0 or a drop reason."""
+        """A sound native packet for this port: to its queue pairs, if they may have it; 0 or a drop
+        reason.
+        """
         view: PacketView = self._view
         queue_pair: QueuePair
+        reason: cython.int
         if view.dest_qp == _MULTICAST_QPN:
             return self._multicast(arrival, now)
         queue_pair = self.queue_pairs.get(view.dest_qp)
+        reason = self._admit(queue_pair, arrival)
+        if reason == 0:
+            queue_pair.receive(view, arrival, now)
+        return reason
+
+    def _admit(self, queue_pair, arrival):
+        """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason,
+        the first in the standard's order.
+        """
+        view: PacketView = self._view
         if queue_pair is None:
             return _UNKNOWN_QP
         if queue_pair.service != view.service:
             return _SERVICE
-        if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+        if not _receives(queue_pair):
             return _STATE
         if not pkeys_match(queue_pair.pkey, view.pkey):
             return _PKEY
-        if queue_pair.service != _UD:
-            if queue_pair.route is None:
-                return _SOURCE
-            if arrival.framing == _NATIVE:
-                if not same_port(queue_pair.route, self._link):
-                    return _SOURCE
-            elif queue_pair.route.destination != arrival.source:
-                return _SOURCE
-        queue_pair.receive(view, arrival, now)
-        return 0
+        return 0 if self._from_peer(queue_pair, arrival) else _SOURCE
+
+    def _from_peer(self, queue_pair, arrival):
+        """Whether a packet comes from where a queue pair's packets come from: the connected peer's port,
+        with ``strict_source_port`` its UDP port too; anywhere for datagrams.
+        """
+        if queue_pair.service == _UD:
+            return True
+        if queue_pair.route is None:
+            return False
+        if arrival.framing == _NATIVE:
+            return same_port(queue_pair.route, self._link)
+        if queue_pair.route.destination != arrival.source:
+            return False
+        return queue_pair.source_port == 0 or queue_pair.source_port == arrival.source_port
 
     def _dropped(self, reason, arrival, offset, n):
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
@@ -403,7 +474,7 @@ class Adapter(Environment):
             if own and queue_pair.number == view.source_qp:
                 taken = True
                 continue
-            if queue_pair.state == _RESET or queue_pair.state == _INIT or queue_pair.state == _ERR:
+            if not _receives(queue_pair):
                 reason = _STATE
             elif not pkeys_match(queue_pair.pkey, view.pkey):
                 reason = _PKEY
@@ -588,3 +659,8 @@ class Adapter(Environment):
         if self.link_counters is not None:
             figures.update(self.link_counters())
         return figures
+
+
+def _receives(queue_pair):
+    """Whether a queue pair takes packets in its present state."""
+    return queue_pair.state != _RESET and queue_pair.state != _INIT and queue_pair.state != _ERR

@@ -1,6 +1,7 @@
-"""A port: its LIDs, P_Key and GID tables, what it knows of senders, and the windows towards destinations.
+"""A port: its LIDs, P_Key and GID tables, what it knows of senders (``sources``), and the windows towards
+destinations.
 
-Both tables of peers are bounded, and the peer that has been silent for longest gives way.
+The table of windows is bounded, and the destination that has been idle for longest gives way.
 """
 
 import cython
@@ -16,6 +17,7 @@ from softhca.adapter.config import (
     check_prefix,
 )
 from softhca.adapter.counters import PortCounters
+from softhca.adapter.sources import Sources
 from softhca.transport.window import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_MAXIMUM_BYTES,
@@ -24,18 +26,12 @@ from softhca.transport.window import (
 )
 from softhca.wire.drops import (
     DROP_DESTINATION,
-    DROP_ICRC,
     DROP_LANE,
     DROP_LENGTH,
     DROP_LINK_HEADER,
     DROP_SOURCE,
 )
-from softhca.wire.icrc import syndrome
-from softhca.wire.identification import recover
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
-from softhca.wire.route import Route
-
-IDENTIFICATION_WINDOW = 4096
 
 INFO_FIELDS = ("lid", "lmc", "sm_lid", "sm_sl", "subnet_timeout", "gid_prefix", "state")
 
@@ -47,11 +43,6 @@ PORT_ACTIVE = 4
 
 MANAGEMENT_LANE = 15
 
-_DROP_ICRC = cython.declare(cython.int, DROP_ICRC)
-_WINDOW = cython.declare(cython.ulonglong, IDENTIFICATION_WINDOW)
-# Linux lets an identification grow by up to one a clock tick, of 1 ms at least, while nothing is sent.
-_GROWTH_SHIFT = cython.declare(cython.int, 19)  # one in 0.52 ms
-_ROCE_V4 = cython.declare(cython.int, 1)
 _NATIVE_FRAMING = cython.declare(cython.int, 0)
 _DROP_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
 _DROP_LANE = cython.declare(cython.int, DROP_LANE)
@@ -63,80 +54,6 @@ _LAST_MULTICAST = cython.declare(cython.uint, LID_LAST_MULTICAST)
 _MANAGEMENT_LANE = cython.declare(cython.uint, MANAGEMENT_LANE)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DEFAULT_PREFIX = cython.declare(bytes, DEFAULT_GID_PREFIX.to_bytes(8, "big"))
-
-
-class Sender:
-    """An address that packets come from: what one of its flows used last as IPv4 identification (−1: none
-    that is counted), and when.  Linux counts one for each pair of addresses, whatever the port.
-    """
-
-    def __init__(self):
-        self.identification = -1
-        self.seen_ns = 0
-
-
-class Source:
-    """One flow that packets come from (address and UDP port), and how its ICRC is checked.
-
-    A socket does not show the IPv4 identification that the ICRC covers.  0 is tried first; else it is
-    recovered from the CRC's difference, which lets one damaged packet in 2^16 pass.  So what is recovered
-    must lie near what the same flow, or another of its ``sender``'s, used last (``IDENTIFICATION_WINDOW``
-    either way, and more with the time since, in which Linux lets it grow by chance).  A flow that jumps is
-    believed when a second packet lies near the first one behind the jump, at the price of that first one.
-    """
-
-    def __init__(self, route, counters, sender):
-        self.route = route
-        self.counters = counters
-        self.sender = sender
-        self.identification = -1
-        self.seen_ns = 0
-        self.counts = False
-        self.candidate = -1
-
-    def check(self, address, n, now):
-        """0 when the packet BTH…ICRC, ``n`` bytes at ``address``, is sound, else ``DROP_ICRC``."""
-        found: cython.int
-        difference: cython.uint = syndrome(self.route, address, n)
-        if difference == 0:
-            if self.identification < 0:
-                # One that leaves it 0 counts at most the segments of a burst that was cut on its way.
-                self.identification = 0
-            return 0
-        if self.route.framing != _ROCE_V4:
-            return _DROP_ICRC
-        found = recover(self.route, difference, n)
-        if found < 0 or not (self.identification < 0 or self._expects(found, now) or self._jumps(found)):
-            return _DROP_ICRC
-        self.counts = True
-        self.identification = self.sender.identification = found
-        self.seen_ns = self.sender.seen_ns = now
-        self.counters.identifications_recovered += 1
-        return 0
-
-    def _expects(self, found, now):
-        """Whether an identification lies near the last one of this flow, or of any of its sender's."""
-        if not self.counts:
-            return _near(found, self.identification, _WINDOW)
-        growth: cython.ulonglong = (now - self.seen_ns) >> _GROWTH_SHIFT
-        if _near(found, self.identification, _WINDOW + growth):
-            return True
-        growth = (now - self.sender.seen_ns) >> _GROWTH_SHIFT
-        return _near(found, self.sender.identification, _WINDOW + growth)
-
-    def _jumps(self, found):
-        """Whether an identification lies near the last one that was refused; if not, it is that."""
-        if self.candidate >= 0 and _near(found, self.candidate, _WINDOW):
-            self.candidate = -1
-            return True
-        self.candidate = found
-        return False
-
-
-def _near(found, last, window):
-    """Whether two identifications are at most ``window`` apart, either way, modulo 2^16."""
-    distance: cython.uint = (found - last) & 0xFFFF
-    return distance <= window or 0x10000 - distance <= window
 
 
 class Port:
@@ -154,10 +71,8 @@ class Port:
         self.native = config.framing == NATIVE
         self.pkeys = config.pkeys
         self.overhead_for = overhead_for
-        self.sources = {}
-        self.senders = {}
+        self.sources = Sources(config.max_sources, self.counters)
         self.windows = {}
-        self.last_source = None
         self.lid = config.lid
         self.lmc = config.lmc
         self.sm_lid = config.sm_lid
@@ -287,42 +202,6 @@ class Port:
         if link.dest_qp == 0:
             return _DROP_LINK_HEADER
         return 0 if link.destination in self.gids else _DROP_DESTINATION
-
-    def source_of(self, arrival):
-        """What is known of the sender of ``arrival``; it is made when it is new.  None: it cannot be a
-        sender.
-        """
-        source: Source = self.last_source
-        if (
-            source is not None
-            and source.route.source_port == arrival.source_port
-            and source.route.source == arrival.source
-            and source.route.destination == arrival.destination
-            and source.route.framing == arrival.framing
-        ):
-            return source
-        key = (arrival.source, arrival.source_port, arrival.destination, arrival.framing)
-        source = self.sources.pop(key, None)
-        if source is None:
-            try:
-                route = Route(arrival.framing, arrival.source, arrival.destination, arrival.source_port)
-            except (ValueError, TypeError):
-                return None
-            source = Source(route, self.counters, self._sender(arrival.source))
-            if len(self.sources) >= self.config.max_sources:
-                self.sources.pop(next(iter(self.sources)))
-        self.sources[key] = source
-        self.last_source = source
-        return source
-
-    def _sender(self, address):
-        """What the flows of an address share."""
-        sender: Sender = self.senders.get(address)
-        if sender is None:
-            if len(self.senders) >= self.config.max_sources:
-                self.senders.pop(next(iter(self.senders)))
-            sender = self.senders[address] = Sender()
-        return sender
 
     def window_for(self, peer):
         """The window towards a peer (``Route.peer``), one for all queue pairs.

@@ -51,6 +51,9 @@ cdef class QueuePair:
     cdef public unsigned int service_level
     cdef public Route route
     cdef public DestinationWindow window
+    # who its packets come from (the adapter's)
+    cdef public object source
+    cdef public unsigned int source_port
     cdef public dict attributes
     # draining: what SQD waits for, and whether the consumer wants to be told
     cdef public bint draining
@@ -72,6 +75,7 @@ cdef class QueuePair:
 
     cpdef object wake(self, bint sends)
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
+    cpdef tuple heard(self)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)

@@ -40,6 +40,7 @@ from softhca.transport.states import (
     ERR,
     NAMES,
     RAW,
+    RC,
     RESET,
     RTR,
     RTS,
@@ -55,6 +56,7 @@ _RTR = cython.declare(cython.int, RTR)
 _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
+_RC = cython.declare(cython.int, RC)
 _UD = cython.declare(cython.int, UD)
 _RAW = cython.declare(cython.int, RAW)
 _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
@@ -90,6 +92,8 @@ class QueuePair:
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
     ``armed_ns``, ``armed_place`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
+    So are, of a connection, ``source``, what is known of the flow that its packets come from, and
+    ``source_port``, the UDP port with which its peer began (0: not yet, or it does not matter).
     ``prompt`` is the runtime's: how often in a row the consumer has answered a message at once.
     ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
     """
@@ -150,6 +154,8 @@ class QueuePair:
         self.service_level = 0
         self.route = None
         self.window = None
+        self.source = None
+        self.source_port = 0
         self.attributes = {}
         self.draining = False
         self.notify_drained = False
@@ -224,6 +230,8 @@ class QueuePair:
             self.requester.leave_window()
         self.route = route
         self.window = window
+        self.source = None
+        self.source_port = 0
 
     def _enter(self, target, given, now):
         """The modify is allowed: do what entering ``target`` means."""
@@ -267,6 +275,7 @@ class QueuePair:
         """The queue pair is destroyed: it leaves the window and forgets everything, without completions."""
         self.requester.reset()
         self.responder.reset()
+        self.source = None
         self.move(_RESET, DESTROYED)
 
     # inputs
@@ -294,6 +303,18 @@ class QueuePair:
             self.requester.receive(view, arrival, now)
         else:
             self.responder.receive(view, arrival, now)
+
+    def heard(self):
+        """How far the peer has brought this connection: the PSN expected next and the first one unanswered.
+
+        It moves with the first packet of the peer that fits.
+        """
+        expected, unanswered = self.rq_psn, self.sq_psn
+        if not isinstance(self.responder, DormantHalf):
+            expected = self.responder.epsn
+        if self.service == _RC and not isinstance(self.requester, DormantHalf):
+            unanswered = self.requester.una_psn
+        return expected, unanswered
 
     def receive_raw(self, view, arrival, now):
         """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""
