@@ -65,6 +65,7 @@ REFUSED = [
     ("a=udp:127.0.0.2?check_identification=yes", "'yes'"),
     ("a=udp:127.0.0.2?profile=tca+write", "'tca+write'"),
     ("a=udp:127.0.0.2?profile=switch", "'switch'"),
+    ("a=udp:127.0.0.2?source_port=loose", "'loose'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=unix:" + "\udcff" * 108, "udcff"),
@@ -116,6 +117,13 @@ def test_peers_that_get_whole_bursts_are_addresses_in_their_canonical_form():
 @pytest.mark.parametrize(("value", "checks"), [("0", False), ("1", True)])
 def test_the_check_of_identifications_is_a_switch(value, checks):
     assert parse_one(f"a=udp:*?check_identification={value}").check_identification is checks
+
+
+@pytest.mark.parametrize(("value", "strict"), [("any", False), ("strict", True)])
+def test_source_ports_of_peers_are_any_or_one(value, strict):
+    device = parse_one(f"a=udp:*?source_port={value}")
+    assert device.strict_source_port is strict
+    assert parse_one(str(device)) == device
 
 
 def test_the_number_of_devices_is_bounded():

@@ -87,7 +87,8 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
         mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
         profile = Profile.of(specification.profile or HCA)
         config = AdapterConfig(gids=(link.gid,), active_mtu=mtu, profile=profile,
-                               window_bytes=specification.window_bytes)
+                               window_bytes=specification.window_bytes,
+                               strict_source_port=specification.strict_source_port)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
                           overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
         if isinstance(link, FaultyLink):

@@ -26,6 +26,8 @@ Options of ``udp``:
 ``same_host``             0: packets, also to adapters of the same user on this host; otherwise requests
                           to them are carried out in shared memory where both ends allow that and it can
                           be (docs/same-host.md); 1: a warning says why where it cannot
+``source_port``           ``strict``: a connected queue pair takes packets from one UDP source port of its
+                          peer, that of the first packet that fits; ``any``: from every one
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
                           what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
@@ -70,6 +72,7 @@ class DeviceSpecification:
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
+    ``strict_source_port``: a connection's packets come from one UDP port.
     ``same_host``: whether neighbours on this host may share memory; None: they may, and nobody asked for it.
     """
 
@@ -81,6 +84,7 @@ class DeviceSpecification:
     window_bytes: int = 0
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
+    strict_source_port: bool = False
     profile: str = ""
     same_host: bool | None = None
 
@@ -92,6 +96,7 @@ class DeviceSpecification:
             ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
+            ("source_port", "strict" if self.strict_source_port else ""),
             ("profile", self.profile),
             ("same_host", "" if self.same_host is None else str(int(self.same_host)))) if value)
         return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
@@ -232,6 +237,12 @@ def _switch(name: str) -> Callable[[str], bool]:
     return read
 
 
+def _source_port(value: str) -> bool:
+    if value not in ("any", "strict"):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: source_port {value!r} is neither any nor strict")
+    return value == "strict"
+
+
 def _profile(value: str) -> str:
     try:
         return str(Profile.of(value))
@@ -245,6 +256,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "window": ("window_bytes", _window),
     "segmenting": ("segmenting", _peers),
     "check_identification": ("check_identification", _switch("check_identification")),
+    "source_port": ("strict_source_port", _source_port),
     "profile": ("profile", _profile),
     "same_host": ("same_host", _switch("same_host")),
 }
