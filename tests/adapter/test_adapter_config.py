@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from adapter_world import gid
+from adapter_world import End, World, gid, join
 
 from softhca.adapter import attributes, paths, qp_attributes
 from softhca.adapter.config import AdapterConfig
@@ -138,6 +138,16 @@ def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
     assert asked == [(5, VECTOR["dgid"]), (99, None)]
 
 
+@pytest.mark.parametrize(("asked", "used"), [(0, 64), (1, 64), (2, 2), (9, 9), (255, 255)])
+def test_the_hop_limit_is_what_the_vector_says_or_the_adapters(asked, used):
+    # who says 1 has not thought of it: libibverbs' own programs do, whatever the way
+    route = paths.route_of({**VECTOR, "hop_limit": asked}, port_of(GID), 5, paths.default_source_port)
+    assert route.hop_limit == used
+    group = {**VECTOR, "hop_limit": asked, "dgid": GID[:12] + b"\xe0\0\0\1"}
+    route = paths.route_of(group, port_of(GID), 5, paths.default_source_port)
+    assert route.hop_limit == max(asked, 1)
+
+
 def test_default_source_ports_are_dynamic_ones():
     assert all(0xC000 <= paths.default_source_port(n) <= 0xFFFF for n in (0, 1, 0x3FFF, 0x4000, 1 << 40))
 
@@ -150,6 +160,8 @@ def test_default_source_ports_are_dynamic_ones():
         {"sgid_index": 1},
         {"sl": 16},
         {"flow_label": 1 << 20},
+        {"hop_limit": 256},
+        {"traffic_class": 256},
         {"is_global": 0},
         {"port_num": 2},
     ],
@@ -328,3 +340,17 @@ def test_busy_windows_are_never_forgotten_though_all_are_busy():
     port.window_for(gid(9)).charge(1)
     assert all(port.window_for(gid(number)) is window for number, window in windows.items())
     assert len(port.windows) == 5
+
+
+def test_connections_have_flows_of_their_own_and_both_ends_the_same():
+    world = World()
+    left, right = End(world.add(1)), End(world.add(2))
+    ports = []
+    for _ in range(64):
+        ends = (left, left.qp()), (right, right.qp())
+        join(*ends)
+        routes = [end.node.adapter.queue_pairs[qp.number].route for end, qp in ends]
+        assert routes[0].source_port == routes[1].source_port
+        ports.append(routes[0].source_port)
+    assert len(set(ports)) >= 62
+    world.close()

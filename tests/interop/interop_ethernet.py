@@ -21,10 +21,10 @@ from typing import Any
 
 from interop_neighbours import Neighbours
 
-from softhca.links.sockets import FIRST_SOURCE_PORT
 from softhca.runtime import assembly
 from softhca.simulation.frames import Datagram, header_bytes, unwrap
 from softhca.wire.errors import WireError
+from softhca.wire.flows import FIRST_SOURCE_PORT
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.icrc import of_packet
 from softhca.wire.ip import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 import select
 import socket
 import struct
@@ -17,7 +18,8 @@ import pytest
 from softhca.links import paths, roce_udp, sockets
 from softhca.links.roce_udp import AGAIN, SENT, RoceUdpLink
 from softhca.wire.burst import Arrival, Burst
-from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route
+from softhca.wire.flows import FIRST_SOURCE_PORT, LAST_SOURCE_PORT, flow_label, source_port
+from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, V4_MAPPED_PREFIX, Route
 
 Open = Callable[..., RoceUdpLink]
 V4 = ("127.9.1.1", "127.9.1.2")
@@ -253,12 +255,12 @@ class ScriptedLink(RoceUdpLink):
         self.script: list[int | None] = []
         self.asked: list[tuple[int, int, int, int]] = []
 
-    def transmit(self, fd: int, address: int, n: int, segment: int, path: Any, traffic_class: int) -> int:
+    def transmit(self, fd: int, address: int, n: int, segment: int, path: Any, route: Route) -> int:
         self.asked.append((fd, address, n, segment))
         error = self.script.pop(0) if self.script else None
         if error is not None:
             return -error
-        return super().transmit(fd, address, n, segment, path, traffic_class)
+        return super().transmit(fd, address, n, segment, path, route)
 
 
 def scripted(open_link: Open, *script: int | None) -> tuple[Any, Any, list[tuple[int, int, int, int]]]:
@@ -426,22 +428,77 @@ def test_empty_datagrams_are_dropped_and_cannot_keep_the_engine(open_link: Open)
     assert (link.receive_drops, link.bursts_received) == (40, 1)
 
 
-def test_source_ports_are_stable_spread_and_bounded(open_link: Open) -> None:
+def test_queue_pairs_have_source_ports_of_their_own(open_link: Open) -> None:
     link = open_link("127.9.1.1")
-    ports = {entropy: link.source_port_for(entropy) for entropy in range(2000)}
-    assert all(sockets.FIRST_SOURCE_PORT <= port <= sockets.LAST_SOURCE_PORT for port in ports.values())
-    assert len(set(ports.values())) == sockets.MAX_SENDERS
-    assert {entropy: link.source_port_for(entropy) for entropy in range(2000)} == ports
-    assert len({link.source_port_for(entropy) for entropy in range(8)}) > 4  # neighbours go apart
-    assert open_link("127.9.1.2").source_port_for(5) == ports[5]  # another address has ports of its own
+    labels = [flow_label(0x31 + number, 0x9D + number) for number in range(64)]
+    ports = [link.source_port_for(label) for label in labels]
+    assert len(set(ports)) >= 63
+    assert all(FIRST_SOURCE_PORT <= port <= LAST_SOURCE_PORT for port in ports)
+    assert [link.source_port_for(label) for label in labels] == ports
+
+
+def test_another_address_has_ports_of_its_own(open_link: Open) -> None:
+    first, second = open_link("127.9.1.1"), open_link("127.9.1.2")
+    assert first.source_port_for(5) == second.source_port_for(5) == source_port(5)
+
+
+def test_flows_share_ports_where_a_process_has_its_number_of_sockets(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_link("127.9.1.1"), open_link("127.9.1.2")
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(sockets, "most_senders", lambda: sockets.open_senders.count + room)
+    room = 7
+    link_ports = [first.source_port_for(label) for label in range(7)]
+    room = 0
+    assert {first.source_port_for(label) for label in range(7, 500)} == set(link_ports)
+    ports = {label: first.source_port_for(label) for label in range(500)}
+    # each link has one at least
+    assert len({second.source_port_for(label) for label in range(100)}) == 1
+    assert len(os.listdir("/proc/self/fd")) == before + 8
+    room = 100
+    assert {label: first.source_port_for(label) for label in range(500)} == ports, "a flow keeps its port"
+    assert first.source_port_for(500) == source_port(500)
+
+
+def test_the_number_of_sockets_follows_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = iter(((1024, 4096), (64, 64), (1 << 20, 1 << 20), (resource.RLIM_INFINITY,) * 2))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: next(limits))
+    assert [sockets.most_senders() for _ in range(4)] == [128, 8, 512, 512]
+
+
+def test_closed_links_give_their_sockets_back(open_link: Open) -> None:
+    before = sockets.open_senders.count
+    link = open_link("127.9.1.1")
+    for label in range(5):
+        link.source_port_for(label)
+    assert sockets.open_senders.count == before + 5
+    link.close()
+    link.close()
+    assert sockets.open_senders.count == before
+
+
+def test_flows_share_ports_where_there_are_no_more_descriptors(
+    open_link: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = open_link("127.9.1.1")
+    port = link.source_port_for(1)
+
+    def none_left(*_: Any) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(sockets, "open_sender", none_left)
+    assert link.source_port_for(2) == port
+    with pytest.raises(OSError, match="too many"):
+        open_link("127.9.1.2").source_port_for(1)
 
 
 def test_a_source_port_in_use_is_passed_over(open_link: Open) -> None:
     first, second = open_link("127.9.1.1"), open_link("127.9.1.1")
     taken, other = first.source_port_for(9), second.source_port_for(9)
-    assert taken != other
-    assert other >= sockets.FIRST_SOURCE_PORT
+    assert (taken, other) == (source_port(9), source_port(9) + 1)
     assert second.source_port_for(9) == other
+    assert second.source_port_for(10) == source_port(10) + 1  # the next flow's port is taken by now
 
 
 def test_packets_leave_with_the_source_port_of_their_route(open_link: Open) -> None:
@@ -528,3 +585,79 @@ def test_ipv6_datagrams_without_udp_checksum_are_taken(open_link: Open) -> None:
 def test_paths_within_this_machine_segment(open_link: Open, addresses: tuple[str, str]) -> None:
     left, right = (open_link(address) for address in addresses)
     assert left.is_segmenting(route_between(left, right))
+
+
+_FLOW_INFO = 11  # Linux's numbers; the socket module does not name them all
+_ASKED = {
+    socket.AF_INET: ((socket.IPPROTO_IP, 13), (socket.IPPROTO_IP, 12)),  # ToS, TTL
+    socket.AF_INET6: (
+        (socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS),
+        (socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT),
+        (socket.IPPROTO_IPV6, _FLOW_INFO),
+    ),
+}
+
+
+class Witness:
+    """A plain socket that sees the IP headers' fields."""
+
+    def __init__(self, address: str) -> None:
+        self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.socket = socket.socket(self.family, socket.SOCK_DGRAM)
+        self.socket.bind((address, 0))
+        self.socket.settimeout(5)
+        for level, option in _ASKED[self.family]:
+            self.socket.setsockopt(level, option, 1)
+        self.port = self.socket.getsockname()[1]
+
+    def see(self) -> dict[str, int]:
+        """Traffic class, hop limit and flow label of the next datagram."""
+        _, extra, _, _ = self.socket.recvmsg(65536, 256)
+        found = {(level, kind): data for level, kind, data in extra}
+        if self.family == socket.AF_INET:
+            return {"traffic_class": found[0, 1][0], "hop_limit": int.from_bytes(found[0, 2], "little")}
+        whole = int.from_bytes(found.get((41, _FLOW_INFO), bytes(4)), "big")
+        return {
+            "traffic_class": int.from_bytes(found[41, socket.IPV6_TCLASS], "little"),
+            "hop_limit": int.from_bytes(found[41, socket.IPV6_HOPLIMIT], "little"),
+            "flow_label": whole & 0xFFFFF,
+        }
+
+
+FIELDS = ({}, {"hop_limit": 9}, {"hop_limit": 255, "traffic_class": 0x6A}, {"traffic_class": 1})
+LABELS = ({"flow_label": 0x12345, "hop_limit": 9}, {"flow_label": 0xFFFFF, "traffic_class": 0xB8}, {})
+
+
+@PAIRS
+@pytest.mark.parametrize("packets", [1, 5])
+def test_what_the_address_vector_says_is_what_leaves(
+    open_link: Open, addresses: tuple[str, str], packets: int
+) -> None:
+    left, witness = open_link(addresses[0]), Witness(addresses[1])
+    for fields in FIELDS + (LABELS if addresses != V4 else ()):
+        to = V4_MAPPED_PREFIX + socket.inet_aton(addresses[1]) if addresses == V4 else left.gid
+        route = Route(
+            left.framing, left.gid, to, left.source_port_for(1), destination_port=witness.port, **fields)
+        assert left.send(burst_of(route, bytes(100 * packets), 100)) == SENT
+        usual = {"traffic_class": 0, "hop_limit": 64}
+        if addresses != V4:
+            usual["flow_label"] = 0
+        for _ in range(packets):
+            assert witness.see() == usual | fields
+    assert left.label_refusals == 0
+    witness.socket.close()
+
+
+@needs_ipv6
+def test_a_flow_label_that_the_kernel_refuses_is_left_out(open_link: Open) -> None:
+    left: Any = open_link("::1", kind=ScriptedLink)
+    left.script.append(errno.EINVAL)
+    witness = Witness("::1")
+    for _ in range(2):
+        route = Route(ROCE_V6, left.gid, left.gid, left.source_port_for(1), flow_label=0x777, hop_limit=5,
+                      destination_port=witness.port)
+        assert left.send(burst_of(route, bytes(300), 100)) == SENT
+        for _ in range(3):
+            assert witness.see() == {"traffic_class": 0, "hop_limit": 5, "flow_label": 0}
+    assert (left.label_refusals, left.send_calls, left.segmentation_refusals) == (1, 3, 0)
+    witness.socket.close()

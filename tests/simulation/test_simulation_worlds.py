@@ -20,12 +20,12 @@ from softhca.wire.raw_packet import decode_raw
 
 GOLDEN = {
     "rc-chaos": "79d1516a890338dc8eb820f2cbe90e19",
-    "uc-chaos": "28e4e6c1bc42518f95dda118e759fb43",
+    "uc-chaos": "e5ec317429198379e244aa385297f3fb",
     "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
-    "rc-crash": "77520b98ff0b9be63add8b45706e8b0e",
+    "rc-crash": "d27d0e6af5b3432f95309ae106ca2c32",
     "ud-chaos": "48449288c2f634b76bc511e70c67d327",
     "swap-under-load": "c1e6ebc9076ab645e21c5174ed7a093f",
-    "migrate-under-load": "ae33513c10f08fdc0d9ff7c4abc1cac7",
+    "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

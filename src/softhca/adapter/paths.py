@@ -8,11 +8,13 @@ from typing import Any
 
 from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST
 from softhca.adapter.port import MANAGEMENT_LANE, Port
+from softhca.wire.flows import source_port
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 PORT_NUMBER = 1
-FIRST_ENTROPY_PORT = 0xC000
+DEFAULT_HOP_LIMIT = 64
+LOCAL_HOP_LIMIT = 1
 SRC_PATH_BITS_LAST = 0x7F
 
 SourcePortFor = Callable[[int, bytes | None], int]
@@ -22,7 +24,7 @@ the UDP source port that its packets leave from."""
 
 def default_source_port(entropy: int, destination: bytes | None = None) -> int:
     """A source port from the dynamic range, for links that leave the choice open."""
-    return FIRST_ENTROPY_PORT | ((entropy ^ entropy >> 14) & 0x3FFF)
+    return source_port(entropy)
 
 
 def is_multicast(gid: bytes) -> bool:
@@ -38,6 +40,8 @@ def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False)
         raise OSError(errno.EINVAL, f"there is no port {vector['port_num']}")
     if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
         raise OSError(errno.EINVAL, "a service level is 0…15 and a flow label has 20 bits")
+    if not 0 <= vector.get("hop_limit", 0) <= 0xFF or not 0 <= vector.get("traffic_class", 0) <= 0xFF:
+        raise OSError(errno.EINVAL, "a hop limit and a traffic class have 8 bits")
     if port.native:
         _check_native(vector, port, connected)
         return
@@ -108,13 +112,13 @@ class ConnectionPaths:
         self, vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor
     ) -> tuple[Mapping[str, Any], Route]:
         """The vector (an equal one) and the route of a checked address vector."""
-        source_port = 0 if port.native else _source_port(vector, entropy, source_port_for)
-        key = source_port, *vector, *vector.values()
+        udp_port = 0 if port.native else _source_port(vector, entropy, source_port_for)
+        key = udp_port, *vector, *vector.values()
         path = self._known.get(key)
         if path is None:
             if len(self._known) >= self.MOST:
                 self.clear()
-            path = vector, route_of(vector, port, entropy, lambda *_: source_port)
+            path = vector, route_of(vector, port, entropy, lambda *_: udp_port)
             self._known[key] = path
         return path
 
@@ -123,6 +127,18 @@ def _source_port(vector: Mapping[str, Any], entropy: int, source_port_for: Sourc
     """The source port of a RoCE vector: a flow label that the consumer sets is entropy too (IBTA A17.9.2)."""
     label = vector.get("flow_label", 0)
     return source_port_for(label, None) if label else source_port_for(entropy, bytes(vector["dgid"]))
+
+
+def _hop_limit(vector: Mapping[str, Any]) -> int:
+    """The hop limit of a RoCE vector.
+
+    0 and 1 say that the consumer leaves it to the adapter: libibverbs' own programs write 1 whatever the way,
+    and Linux puts the route's in its place.  Then a group is one of this subnet, and all else may be routed.
+    """
+    limit: int = vector.get("hop_limit", 0)
+    if limit > LOCAL_HOP_LIMIT:
+        return limit
+    return LOCAL_HOP_LIMIT if is_multicast(bytes(vector["dgid"])) else DEFAULT_HOP_LIMIT
 
 
 def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor) -> Route:
@@ -137,7 +153,7 @@ def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_fo
         source_port=_source_port(vector, entropy, source_port_for),
         traffic_class=vector.get("traffic_class", 0),
         flow_label=vector.get("flow_label", 0),
-        hop_limit=vector.get("hop_limit", 0) or 64,
+        hop_limit=_hop_limit(vector),
     )
 
 

@@ -17,6 +17,7 @@ from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
 from softhca.transport.states import RAW, RC, UC, UD
+from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def connection_path(
     """The path of a connection to the queue pair ``peer`` along a checked address vector: the vector and the
     route, which others may share.
     """
-    entropy = queue_pair.number ^ peer << 7
-    return adapter.paths.find(vector, adapter.port, entropy, adapter.source_port_for)
+    label = flow_label(queue_pair.number, peer)
+    return adapter.paths.find(vector, adapter.port, label, adapter.source_port_for)
 
 
 def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:

@@ -5,11 +5,15 @@ from softhca.wire.route cimport Route
 
 cdef class Path:
     cdef readonly bytes socket_address
+    cdef readonly bint labelled
     cdef readonly bytes destination
     cdef readonly unsigned long long address
     cdef readonly unsigned int address_bytes
     cdef public bint segmenting
     cdef public bint counting
+
+    cdef object _aim(self, bytes socket_address)
+    cpdef object leave_label_out(self)
 
 
 cdef class RoceUdpLink:
@@ -30,6 +34,7 @@ cdef class RoceUdpLink:
     cdef public unsigned long long send_errors
     cdef public unsigned long long send_blocked
     cdef public unsigned long long segmentation_refusals
+    cdef public unsigned long long label_refusals
     cdef public unsigned long long datagrams_received
     cdef public unsigned long long bursts_received
     cdef public unsigned long long bytes_received
@@ -58,7 +63,7 @@ cdef class RoceUdpLink:
     cpdef bint receive(self, Arrival arrival)
     cpdef int send(self, Burst burst)
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
-                       Path path, unsigned int traffic_class)
+                       Path path, Route route)
     cdef bint _is_near(self, bytes destination) except -1
     cdef Path _path(self, Route route)
     cdef bint _aim(self, Route route) except -1

@@ -41,26 +41,39 @@ _EOPNOTSUPP = cython.declare(cython.int, errno.EOPNOTSUPP)
 _MAX_SEGMENTS = cython.declare(cython.uint, 64)
 _MAX_CALL_BYTES = cython.declare(cython.uint, 65_487)
 _MAX_PATHS = 4096
+_HOP_LIMIT = cython.declare(cython.uint, sockets.HOP_LIMIT)
 # Empty datagrams that one `receive` passes over: a flood of them must not keep the engine.
 _MAX_SKIPPED = cython.declare(cython.int, 16)
 _COUNTERS = (
     "datagrams_sent", "bursts_sent", "bytes_sent", "send_calls", "send_errors", "send_blocked",
-    "segmentation_refusals", "datagrams_received", "bursts_received", "bytes_received", "receive_calls",
-    "receive_drops", "receive_errors",
+    "segmentation_refusals", "label_refusals", "datagrams_received", "bursts_received", "bytes_received",
+    "receive_calls", "receive_drops", "receive_errors",
 )
 
 
 class Path:
-    """What a link knows of one destination: its packed socket address, whether bursts are handed over whole
-    (``segmenting``), and whether they are then cut and their identifications counted (``counting``)."""
+    """What a link knows of one destination: its packed socket address, with the flow label in it
+    (``labelled``), whether bursts are handed over whole (``segmenting``), and whether they are then cut and
+    their identifications counted (``counting``)."""
 
-    def __init__(self, socket_address, destination, cutting):
-        self.socket_address = socket_address
-        self.destination = destination
-        self.address = address_of(socket_address, False)
-        self.address_bytes = len(socket_address)
+    def __init__(self, route, cutting):
+        self.destination = route.destination
+        self.labelled = route.framing == ROCE_V6 and route.flow_label != 0
+        self._aim(route.socket_address)
         self.segmenting = cutting != paths.UNKNOWN
         self.counting = cutting == paths.COUNTING
+
+    def _aim(self, socket_address):
+        self.socket_address = socket_address
+        self.address = address_of(socket_address, False)
+        self.address_bytes = len(socket_address)
+
+    def leave_label_out(self):
+        """The kernel does not let us use this label: somebody has it to himself, or kernels before 5.3."""
+        self.labelled = False
+        plain = bytearray(self.socket_address)
+        plain[sockets.FLOW_LABEL] = bytes(4)
+        self._aim(bytes(plain))
 
 
 class RoceUdpLink:
@@ -122,6 +135,9 @@ class RoceUdpLink:
     def source_port_for(self, entropy, destination=None):
         """The UDP source port of a flow, stable for the link's life; opens its socket when it is the first.
 
+        ``entropy`` is the flow's label (`wire.flows`), which names one of 16,384 ports.  Each takes a socket,
+        so a flow gets the next free one where somebody else has it, and one that is open already where there
+        are `sockets.most_senders` in this process.
         On this machine no network spreads flows: there all flows to one ``destination`` (a GID; None: it does
         not matter) have the same port, so that packets of many queue pairs can leave in one burst.
         A route made with it can be sent here.  OSError when no socket can be had, EBADF when closed.
@@ -231,7 +247,7 @@ class RoceUdpLink:
                 if length > _MAX_CALL_BYTES or length > _MAX_SEGMENTS * stride:
                     n = min(_MAX_SEGMENTS, _MAX_CALL_BYTES // stride) * stride
             n = min(n, length - offset)
-            result = self.transmit(fd, burst.address + offset, n, stride, path, burst.route.traffic_class)
+            result = self.transmit(fd, burst.address + offset, n, stride, path, burst.route)
             self.send_calls += 1
             if result >= 0:
                 offset += n
@@ -243,6 +259,9 @@ class RoceUdpLink:
                 self.blocked_fileno = fd
                 self.send_blocked += 1
                 return _AGAIN
+            elif result == -_EINVAL and path.labelled:
+                path.leave_label_out()
+                self.label_refusals += 1
             elif n > stride and (result == -_EIO or result == -_EINVAL or result == -_EOPNOTSUPP):
                 path.segmenting = path.counting = whole = False
                 burst.route.counted = False
@@ -287,16 +306,19 @@ class RoceUdpLink:
         self.send_errors += 1
         return -number
 
-    def transmit(self, fd, address, n, segment, path, traffic_class):
+    def transmit(self, fd, address, n, segment, path, route):
         """One system call: ``n`` bytes as datagrams of ``segment`` bytes; ``n`` or −errno."""
-        return send_burst(fd, address, n, segment, path.address, path.address_bytes, traffic_class)
+        return send_burst(
+            fd, address, n, segment, path.address, path.address_bytes, route.traffic_class,
+            0 if route.hop_limit == _HOP_LIMIT else route.hop_limit,
+        )  # fmt: skip
 
     def _path(self, route):
         path: Path = self._paths.get(route.socket_address)
         if path is None:
             if len(self._paths) >= _MAX_PATHS:
                 self.forget_paths()
-            path = Path(route.socket_address, route.destination, self._cutting(route))
+            path = Path(route, self._cutting(route))
             self._paths[route.socket_address] = path
         return path
 

@@ -1,22 +1,33 @@
 """The sockets of a RoCEv2 link: one that receives on the RoCE port, and many that only send.
 
-Senders give each queue pair one of so many source ports, so that the network spreads flows over its paths
-(IBTA annex A17.9.3); where there is no network, on this machine, queue pairs with one destination share a
-port.  The ICRC covers the source port, so it is chosen once per queue pair and kept.
+A source port takes a socket that is bound to it: without privilege there is no other way to send from one.
+Each connection has a port of its own, so that the network spreads flows over its paths (IBTA annex A17.9.2),
+up to a number of sockets that leaves the process most of its descriptors; flows beyond it share.  Where there
+is no network, on this machine, queue pairs with one destination share a port.  The ICRC covers the source
+port, so it is chosen once for a flow and kept.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import resource
 import socket
+import threading
+
+from softhca.wire.flows import FIRST_SOURCE_PORT, LAST_SOURCE_PORT, source_port
 
 ROCE_PORT = 4791
 """UDP destination port of RoCEv2 (IANA)."""
 
-FIRST_SOURCE_PORT = 0xC000
-LAST_SOURCE_PORT = 0xFFFF
-MAX_SENDERS = 64
+MOST_SENDERS = 512
+"""Send-only sockets of a process, at most, however many descriptors it may have."""
+DESCRIPTORS_A_SENDER = 8
+"""One send-only socket for so many descriptors that the process may have (RLIMIT_NOFILE)."""
+HOP_LIMIT = 64
+"""What the sockets use where nothing else is said."""
+FLOW_LABEL = slice(4, 8)
+"""Where the flow label stands in a packed IPv6 socket address."""
 BUFFER_BYTES = 4 << 20
 """What is asked of the kernel for a send or receive buffer; it gives what its limits allow."""
 
@@ -24,8 +35,10 @@ BUFFER_BYTES = 4 << 20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
 _IP_RECVTOS = 13
+_IPV6_FLOWINFO_SEND, _IPV6_AUTOFLOWLABEL = 33, 70
 _SOL_UDP, _UDP_NO_CHECK6_RX, _UDP_GRO = 17, 102, 104
-_PORTS_PER_SENDER = (LAST_SOURCE_PORT + 1 - FIRST_SOURCE_PORT) // MAX_SENDERS
+_TRIES = 256  # ports that are looked at before a flow shares another's
+_EXHAUSTED = (errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def _set_buffer(endpoint: socket.socket, plain: int, force: int, size_bytes: int) -> None:
@@ -82,8 +95,15 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int) -> socke
     try:
         if endpoint.family == socket.AF_INET6:
             endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+            endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, HOP_LIMIT)
+            endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, HOP_LIMIT)
+            # The label is what the address says, 0 too.
+            endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
+            endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_FLOWINFO_SEND, 1)
         else:
             endpoint.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+            endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, HOP_LIMIT)
+            endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, HOP_LIMIT)
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # the kernel's minimum: nobody reads here
         _set_buffer(endpoint, socket.SO_SNDBUF, _SO_SNDBUFFORCE, buffer_bytes)
     except OSError:
@@ -92,46 +112,96 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int) -> socke
     return endpoint
 
 
+def most_senders() -> int:
+    """How many send-only sockets this process may have open now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_SENDERS
+    return min(MOST_SENDERS, soft // DESCRIPTORS_A_SENDER)
+
+
+class _Open:
+    """Send-only sockets that are open in this process, of all links."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def change(self, by: int) -> None:
+        """So many more, or fewer."""
+        with self._lock:
+            self.count += by
+
+
+open_senders = _Open()
+
+
 class Senders:
-    """At most ``MAX_SENDERS`` send-only sockets of one address, opened when first needed."""
+    """The send-only sockets of one address, each opened with the first flow that wants its port."""
 
     def __init__(self, address: str, scope: int, buffer_bytes: int) -> None:
         self._address = address
         self._scope = scope
         self._buffer_bytes = buffer_bytes
-        self._by_slot: dict[int, tuple[int, socket.socket]] = {}
+        self._by_port: dict[int, socket.socket] = {}
+        self._ports: dict[int, int] = {}
 
-    def choose(self, entropy: int) -> tuple[int, int]:
+    def choose(self, label: int) -> tuple[int, int]:
         """(port, file descriptor) of the sender for a flow; the same flow gets the same for ever.
 
-        A port that somebody else holds is passed over.  OSError EADDRINUSE when not one of the sender's
-        ports is free, or another errno when no socket can be had.
+        Where another process has the port it is one of the next free ones.  A flow gets a port that is open
+        already where this process has `most_senders` or cannot have another.  OSError when no socket can be
+        had and none is open.
         """
-        # Multiplicative hashing: neighbouring queue pair numbers get distant ports.
-        slot = (((entropy & 0xFFFF_FFFF) * 0x9E37_79B1 & 0xFFFF_FFFF) >> 16) % MAX_SENDERS
-        if slot not in self._by_slot:
-            self._by_slot[slot] = self._open(slot)
-        port, endpoint = self._by_slot[slot]
-        return port, endpoint.fileno()
+        wanted = source_port(label)
+        port = self._ports.get(wanted)
+        if port is None:
+            port = self._ports[wanted] = self._take(wanted)
+        return port, self._by_port[port].fileno()
 
-    def _open(self, slot: int) -> tuple[int, socket.socket]:
-        first = FIRST_SOURCE_PORT + slot * _PORTS_PER_SENDER
-        for port in range(first, first + _PORTS_PER_SENDER):
+    def _take(self, wanted: int) -> int:
+        """The port for flows that want this one."""
+        if self._by_port and open_senders.count >= most_senders():
+            return self._shared(wanted)
+        try:
+            return self._open(wanted)
+        except OSError as error:
+            if not self._by_port or error.errno not in _EXHAUSTED:
+                raise
+            return self._shared(wanted)
+
+    def _shared(self, wanted: int) -> int:
+        """One of the ports that are open."""
+        ports = list(self._by_port)
+        return ports[wanted % len(ports)]
+
+    def _open(self, wanted: int) -> int:
+        ports = LAST_SOURCE_PORT + 1 - FIRST_SOURCE_PORT
+        for step in range(_TRIES):
+            port = FIRST_SOURCE_PORT + (wanted - FIRST_SOURCE_PORT + step) % ports
+            if port in self._by_port:
+                continue
             try:
-                return port, open_sender(self._address, port, self._scope, self._buffer_bytes)
+                sender = open_sender(self._address, port, self._scope, self._buffer_bytes)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        raise OSError(errno.EADDRINUSE, f"no free source port from {first:#x} on at {self._address}")
+                continue
+            self._by_port[port] = sender
+            open_senders.change(1)
+            return port
+        raise OSError(errno.EADDRINUSE, f"no free source port from {wanted:#x} on at {self._address}")
 
     def __len__(self) -> int:
-        return len(self._by_slot)
+        return len(self._by_port)
 
     def close(self) -> None:
         """Close all of them; may be called again."""
-        for _, endpoint in self._by_slot.values():
+        for endpoint in self._by_port.values():
             endpoint.close()
-        self._by_slot.clear()
+        open_senders.change(-len(self._by_port))
+        self._by_port.clear()
+        self._ports.clear()
 
 
 def receive_buffer_bytes(endpoint: socket.socket) -> int:

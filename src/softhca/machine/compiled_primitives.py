@@ -27,6 +27,8 @@ _UDP_SEGMENT = cython.declare(cython.int, 103)
 _UDP_GRO = cython.declare(cython.int, 104)
 _IP_TOS = cython.declare(cython.int, 1)
 _IPV6_TCLASS = cython.declare(cython.int, 67)
+_IP_TTL = cython.declare(cython.int, 2)
+_IPV6_HOPLIMIT = cython.declare(cython.int, 52)
 _AF_INET = cython.declare(cython.uint, socket.AF_INET)
 _AF_INET6 = cython.declare(cython.uint, socket.AF_INET6)
 _MSG_TRUNC = cython.declare(cython.int, socket.MSG_TRUNC)
@@ -194,10 +196,10 @@ def write_process_at(pid, target, src, n):
     return moved if moved >= 0 else -errno
 
 
-def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class):
+def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class, hop_limit):
     message: msghdr
     vector: iovec
-    control: cython.ulonglong[8]
+    control: cython.ulonglong[9]  # three elements of 24 bytes
     element: cython.pointer[cmsghdr] = cython.cast(cython.pointer[cmsghdr], cython.address(control[0]))
     used: cython.size_t = 0
     family: cython.uint = 0
@@ -214,15 +216,23 @@ def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class):
         element.cmsg_len = CMSG_LEN(2)
         cython.cast(cython.p_ushort, CMSG_DATA(element))[0] = segment
         used = CMSG_SPACE(2)
-    if traffic_class != 0 and sockaddr != 0:
+    if sockaddr != 0:
         family = cython.cast(cython.p_ushort, sockaddr)[0]
         # `used` is a whole number of these 8-byte words: CMSG_SPACE pads.
-        element = cython.cast(cython.pointer[cmsghdr], cython.address(control[used // 8]))
-        element.cmsg_level = _IPPROTO_IPV6 if family == _AF_INET6 else _IPPROTO_IP
-        element.cmsg_type = _IPV6_TCLASS if family == _AF_INET6 else _IP_TOS
-        element.cmsg_len = CMSG_LEN(4)
-        cython.cast(cython.p_int, CMSG_DATA(element))[0] = traffic_class & 0xFF
-        used += CMSG_SPACE(4)
+        if traffic_class != 0:
+            element = cython.cast(cython.pointer[cmsghdr], cython.address(control[used // 8]))
+            element.cmsg_level = _IPPROTO_IPV6 if family == _AF_INET6 else _IPPROTO_IP
+            element.cmsg_type = _IPV6_TCLASS if family == _AF_INET6 else _IP_TOS
+            element.cmsg_len = CMSG_LEN(4)
+            cython.cast(cython.p_int, CMSG_DATA(element))[0] = traffic_class & 0xFF
+            used += CMSG_SPACE(4)
+        if hop_limit != 0:
+            element = cython.cast(cython.pointer[cmsghdr], cython.address(control[used // 8]))
+            element.cmsg_level = _IPPROTO_IPV6 if family == _AF_INET6 else _IPPROTO_IP
+            element.cmsg_type = _IPV6_HOPLIMIT if family == _AF_INET6 else _IP_TTL
+            element.cmsg_len = CMSG_LEN(4)
+            cython.cast(cython.p_int, CMSG_DATA(element))[0] = hop_limit & 0xFF
+            used += CMSG_SPACE(4)
     message.msg_control = cython.address(control[0]) if used else cython.NULL
     message.msg_controllen = used
     sent: cython.Py_ssize_t = sendmsg(fd, cython.address(message), _SEND_FLAGS)

@@ -126,5 +126,6 @@ cpdef Py_ssize_t write_process_at(
 
 cpdef int send_burst(
     int fd, unsigned long long a, unsigned int n, unsigned int segment,
-    unsigned long long sockaddr, unsigned int sockaddr_n, unsigned int traffic_class) noexcept
+    unsigned long long sockaddr, unsigned int sockaddr_n, unsigned int traffic_class,
+    unsigned int hop_limit) noexcept
 cpdef int receive_burst(int fd, unsigned long long a, unsigned int capacity, ReceiveMeta meta) noexcept

@@ -30,6 +30,7 @@ _SEQ_CST, _ACQUIRE, _RELEASE = 5, 2, 3  # __ATOMIC_* of the GCC ABI
 _PYBUF_SIMPLE, _PYBUF_WRITABLE = 0, 1
 # Linux's numbers; the socket module of older interpreters does not name them all.
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO, _IP_TOS, _IPV6_TCLASS = 17, 103, 104, 1, 67
+_IP_TTL, _IPV6_HOPLIMIT = 2, 52
 _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 # Numbers of mmap that its module does not name in every version.
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000
@@ -379,13 +380,14 @@ def _put_control(offset: int, level: int, kind: int, data: bytes) -> int:
 
 
 def send_burst(
-    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int
+    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int
 ) -> int:
     """Send ``n`` bytes at ``a`` with one non-blocking sendmsg; bytes sent or −errno.
 
     ``segment`` bytes a datagram, the last one may be shorter; 0 or at least ``n``: one plain datagram.
     ``sockaddr`` is the address of a packed socket address of ``sockaddr_n`` bytes, 0 on a connected socket
-    (``traffic_class`` is not sent then: its family is unknown).
+    (``traffic_class`` and ``hop_limit`` are not sent then: its family is unknown).  ``hop_limit`` 0: the
+    socket's own.
     """
     message = _scratch.message
     _scratch.vector.base, _scratch.vector.length = a, n
@@ -394,12 +396,15 @@ def send_burst(
     used = 0
     if 0 < segment < n:
         used = _put_control(0, _SOL_UDP, _UDP_SEGMENT, (segment & 0xFFFF).to_bytes(2, _ORDER))
-    if traffic_class and sockaddr:
-        data = (traffic_class & 0xFF).to_bytes(4, _ORDER)
-        if ctypes.c_uint16.from_address(sockaddr).value == socket.AF_INET6:
-            used = _put_control(used, socket.IPPROTO_IPV6, _IPV6_TCLASS, data)
-        else:
-            used = _put_control(used, socket.IPPROTO_IP, _IP_TOS, data)
+    if (traffic_class or hop_limit) and sockaddr:
+        six = ctypes.c_uint16.from_address(sockaddr).value == socket.AF_INET6
+        level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
+        if traffic_class:
+            data = (traffic_class & 0xFF).to_bytes(4, _ORDER)
+            used = _put_control(used, level, _IPV6_TCLASS if six else _IP_TOS, data)
+        if hop_limit:
+            data = (hop_limit & 0xFF).to_bytes(4, _ORDER)
+            used = _put_control(used, level, _IPV6_HOPLIMIT if six else _IP_TTL, data)
     message.control, message.control_length = _scratch.control_address if used else 0, used
     sent: int = _libc.sendmsg(fd, ctypes.addressof(message), _SEND_FLAGS)
     return sent if sent >= 0 else -ctypes.get_errno()

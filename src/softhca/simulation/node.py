@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
-from softhca.adapter.paths import FIRST_ENTROPY_PORT
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
@@ -18,6 +17,7 @@ from softhca.memory.host import HostMemory
 from softhca.transport.observation import MEMORY_HELD
 from softhca.transport.window import BURST_OVERHEAD_BYTES
 from softhca.wire.burst import Burst
+from softhca.wire.flows import FIRST_SOURCE_PORT
 
 if TYPE_CHECKING:
     from softhca.simulation.pager import Pager
@@ -33,7 +33,7 @@ _new_engine: Callable[..., Any] = Adapter
 
 def _port_of_two(entropy: int, destination: bytes | None) -> int:
     """A source port: half of an adapter's queue pairs go the same way, so that some share bursts."""
-    return FIRST_ENTROPY_PORT + entropy % 2
+    return FIRST_SOURCE_PORT + entropy % 2
 
 
 def _overhead_when_cut(destination: bytes) -> int:

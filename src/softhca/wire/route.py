@@ -28,7 +28,7 @@ class Route:
     ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is
     fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise; with
     ``counted``, which its link sets, the place of a packet in its burst);
-    ``flow_label`` and ``hop_limit`` may be changed at any time.  Native: ``slid``,
+    ``hop_limit`` may be changed at any time, ``flow_label`` of a native route too.  Native: ``slid``,
     ``dlid``, ``sl`` and ``has_grh``, and ``vl``, the virtual lane (the service level's number, unless told
     otherwise). ``scope`` is the interface index of an IPv6 link-local destination. ValueError when a value
     does not fit.
@@ -79,7 +79,8 @@ class Route:
                 raise ValueError("a RoCEv2/IPv4 route takes IPv4-mapped GIDs")
             return _AF_INET.to_bytes(2, sys.byteorder) + port + self.destination[12:] + bytes(8)
         family = _AF_INET6.to_bytes(2, sys.byteorder)
-        return family + port + bytes(4) + self.destination + self.scope.to_bytes(4, sys.byteorder)
+        label = (self.flow_label & 0xFFFFF).to_bytes(4, "big")
+        return family + port + label + self.destination + self.scope.to_bytes(4, sys.byteorder)
 
     def _prepare(self):
         """Lay out the pseudo-header whose lengths and identification ``seed`` fills in."""
