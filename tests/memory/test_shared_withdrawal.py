@@ -283,6 +283,13 @@ def test_one_that_has_ended_holds_nothing(owner, neighbour):
     assert owner.arena.held_pages == 0
 
 
+def test_one_that_ended_as_it_wrote_is_not_waited_for(owner, neighbour):
+    neighbour.enter()
+    neighbour.alive = False
+    owner.directory.withdraw_region(KEY)
+    assert (owner.paused, owner.arena.held_pages) == (0, 0)
+
+
 def test_one_that_does_not_go_on_is_waited_for_once(owner, neighbour):
     owner.grant(OTHER, 2, 1)
     neighbour.enter()
