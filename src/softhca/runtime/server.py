@@ -139,7 +139,7 @@ class AdapterServer:
         turns = 0
         busy_ns = now_ns()
         try:
-            while (self._applications or self.stay) and not self._stopping and not self.loop.dead:
+            while self._goes_on():
                 now = now_ns()
                 if self._turn(now):
                     busy_ns = now
@@ -155,6 +155,10 @@ class AdapterServer:
             self.loop.fail(error)
         finally:
             self.close()
+
+    def _goes_on(self) -> bool:
+        """Whether there is somebody to serve, and something to serve with."""
+        return bool(self._applications or self.stay) and not self._stopping and not self.loop.dead
 
     def stop(self) -> None:
         """End ``serve`` soon; from a signal handler or another thread, at any time."""
@@ -194,7 +198,7 @@ class AdapterServer:
         for application in attached:
             application.raise_flag()
         now = now_ns()
-        if not self._turn(now):
+        if not self._turn(now) and self._goes_on():  # that turn may have let the last application go
             deadline_ns = self.loop.deadline()
             if self.loop.kept:
                 deadline_ns = now

@@ -1,0 +1,44 @@
+"""An adapter process whose last application ends just before it sleeps does not sleep for ever."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+from runtime_served import BOUND_S
+
+from softhca.runtime.assembly import assemble
+from softhca.runtime.server import AdapterServer
+from softhca.runtime.specification import parse_one
+
+
+def test_who_lets_the_last_application_go_on_the_way_to_sleep_stays_awake(loopback_address):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
+    server = AdapterServer(adapter, link, theirs)
+    application = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (known,) = server._applications.values()
+        server._lives.unregister(known.life)
+        os.close(known.life)
+        known.life = os.pidfd_open(application.pid)
+        server._lives.register(known.life)
+        application.kill()
+        application.wait(BOUND_S)
+        sleeper = threading.Thread(target=server._sleep, daemon=True)
+        sleeper.start()
+        sleeper.join(BOUND_S)
+        awake = not sleeper.is_alive()
+        server.stop()
+        sleeper.join(BOUND_S)
+    finally:
+        application.kill()
+        application.wait(BOUND_S)
+        application.stdin.close()
+        server.close()
+        ours.close()
+    assert awake
+    assert not server._applications
