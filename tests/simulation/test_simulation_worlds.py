@@ -22,7 +22,7 @@ GOLDEN = {
     "rc-chaos": "79d1516a890338dc8eb820f2cbe90e19",
     "uc-chaos": "e5ec317429198379e244aa385297f3fb",
     "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
-    "rc-crash": "d27d0e6af5b3432f95309ae106ca2c32",
+    "rc-crash": "0ea3deccc193ce4a5a30d63e56185477",
     "ud-chaos": "48449288c2f634b76bc511e70c67d327",
     "swap-under-load": "c1e6ebc9076ab645e21c5174ed7a093f",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",

@@ -408,15 +408,14 @@ class ReliableSendQueue(SendQueue):
         """Whether the last packet of this burst asks for an acknowledgement.
 
         It does when another full burst would leave more than half the window unasked for, or would find too
-        little room, for then nobody may go on before an answer comes; where others share the window, already
-        when one burst more would; and while nothing is known of the peer's credits, for without them the next
+        little room, for then nobody may go on before an answer comes; always where others share the window,
+        for they may leave none; and while nothing is known of the peer's credits, for without them the next
         one must wait.
         """
         full: cython.ulonglong = self.full_burst(window)
-        room: cython.ulonglong = window.limit_bytes
         weight: cython.ulonglong = _FULL_BURST
-        if window.waiters or window.sender != self.qp.number:
-            room = room - full if room > full else 0
+        if window.waiters or (window.in_flight_bytes and window.sender != self.qp.number):
+            return True
         if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
             weight = (
                 self.qp.path_mtu_bytes + _BURST_OVERHEAD
@@ -424,7 +423,7 @@ class ReliableSendQueue(SendQueue):
         weight += self.writer.burst.length
         return (
             2 * (self.unrequested_bytes + weight + _FULL_BURST) > window.limit_bytes
-            or window.in_flight_bytes + weight + max(full, _FULL_BURST) > room
+            or window.in_flight_bytes + weight + max(full, _FULL_BURST) > window.limit_bytes
             or (request.limited and not self.informed)
         )
 
