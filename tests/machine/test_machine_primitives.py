@@ -521,3 +521,22 @@ def test_another_process_is_written_to_where_a_description_says_when_the_call_be
     assert there == b"abcde\0\0\0"
     description[:] = struct.pack("=QQ", 8, 8)
     assert body.write_process_at(os.getpid(), target, data, 8) == -errno.EFAULT
+
+
+@every_body
+def test_a_file_is_mapped_its_memory_given_back_and_its_end_unmapped(body: Any) -> None:
+    file = os.memfd_create("test")
+    os.ftruncate(file, 3 * mmap.PAGESIZE)
+    os.pwrite(file, b"\7" * 3 * mmap.PAGESIZE, 0)
+    a = body.map_file(file, 3 * mmap.PAGESIZE)
+    os.close(file)
+    assert page_state(a) == "rw-s"
+    assert body.bytes_at(a + mmap.PAGESIZE, 2) == b"\7\7"
+    assert body.remove_pages(a, mmap.PAGESIZE) == 0
+    assert body.bytes_at(a + mmap.PAGESIZE - 1, 2) == b"\0\7"
+    assert body.unmap_pages(a + mmap.PAGESIZE, 2 * mmap.PAGESIZE) == 0
+    assert body.bytes_at(a, 1) == b"\0"
+    assert body.unmap_pages(a, mmap.PAGESIZE) == 0
+    assert body.map_file(-1, mmap.PAGESIZE) == -errno.EBADF
+    assert body.unmap_pages(a, 0) == -errno.EINVAL
+    assert body.remove_pages(a + 1, mmap.PAGESIZE) == -errno.EINVAL

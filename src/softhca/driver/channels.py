@@ -7,6 +7,7 @@ differs.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
 from softhca.adapter.hosts import DOORBELL_SLOTS, HostFrames
@@ -29,9 +30,12 @@ class HostChannel:
 
     pid = 0
     foreign_errno = 0
+    left: Callable[[HostChannel], object] | None = None
+    """Called once, by `close`, when there is nothing left to close: who made the channel may forget it."""
 
     def __init__(self, memory: HostMemory) -> None:
         self.memory = memory
+        memory.lock = threading.RLock()  # from here on several threads may allocate
         self.address_map = memory.address_map
         self.frames = HostFrames(
             memory.allocate(HostFrames.CONTROL_PAGES), memory.allocate(HostFrames.DOORBELL_PAGES)
@@ -81,13 +85,23 @@ class HostChannel:
         """
         return ready()
 
+    def recall(self) -> None:
+        """Have everyone who waits ask ``ready`` again."""
+
     def detach(self) -> None:
         """Leave the adapter, which frees all that this host owned."""
 
     def close(self) -> None:
-        """Detach, and give the memory back."""
+        """Detach, and give the memory back; may be called again, and has to be where it was cut short."""
         self.detach()
         self.memory.close()
+        self.forgotten()
+
+    def forgotten(self) -> None:
+        """Tell who made the channel that it is closed."""
+        left, self.left = self.left, None
+        if left is not None:
+            left(self)
 
     def abandon(self) -> None:
         """In a forked child, called by who made the channel: the attachment is the parent's; touch nothing

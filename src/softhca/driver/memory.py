@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import threading
@@ -30,13 +31,12 @@ class HostBuffer:
     def __init__(self, address: int, length: int, free: Callable[[], None]) -> None:
         self.address = address
         self.length = length
-        self._free: Callable[[], None] | None = free
+        self._free = [free]
 
     def free(self) -> None:
         """Give the memory back; a second call does nothing.  No region may stand on it any more."""
-        free, self._free = self._free, None
-        if free is not None:
-            free()
+        with contextlib.suppress(IndexError):  # of threads that call at once, one takes it
+            self._free.pop()()
 
 
 class _Placed(NamedTuple):
@@ -58,7 +58,7 @@ class Registrar:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._memory = session.memory
-        self._lock = threading.Lock()
+        self._changing = threading.RLock()  # one region at a time moves or ends
         self._handles = itertools.count(1)
         self._regions: dict[int, tuple[int, _Placed, int]] = {}
 
@@ -68,19 +68,15 @@ class Registrar:
         self._session.check()
         pages = -(-length // PAGE_BYTES)
         try:
-            with self._lock:
-                if shared:
-                    frames = self._memory.allocate_shared(pages)
-                else:
-                    frames = self._memory.allocate(pages, contiguous=True)
+            if shared:
+                frames = self._memory.allocate_shared(pages)
+            else:
+                frames = self._memory.allocate(pages, contiguous=True)
         except OSError as error:
             raise refusal(error, f"allocating {length} bytes of host memory") from None
-
-        def free() -> None:
-            with self._lock:
-                self._session.free(frames)
-
-        return HostBuffer(self._memory.address_map.address(frames[0]), length, free)
+        return HostBuffer(
+            self._memory.address_map.address(frames[0]), length, lambda: self._session.free(frames)
+        )
 
     def register(
         self, pd: int, address: int, length: int, access: int, iova: int | None, buffer: Any
@@ -112,6 +108,12 @@ class Registrar:
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
     ) -> MemoryKey:
         """Change a registration; see `DeviceDriver.rereg_mr`."""
+        with self._changing:
+            return self._reregister(handle, flags, pd, address, length, access, buffer)
+
+    def _reregister(
+        self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any
+    ) -> MemoryKey:
         lkey, placed, rights = self._find(handle)
         rights = access if flags & control.REREG_ACCESS else rights
         fields: dict[str, Any] = {}
@@ -141,10 +143,11 @@ class Registrar:
 
     def deregister(self, handle: int) -> None:
         """End a registration; the buffer is let go once the adapter has confirmed."""
-        lkey, placed, _ = self._find(handle)
-        self._session.call(control.DEREG_MR, lkey=lkey)
-        del self._regions[handle]
-        self._release(placed)
+        with self._changing:
+            lkey, placed, _ = self._find(handle)
+            self._session.call(control.DEREG_MR, lkey=lkey)
+            del self._regions[handle]
+            self._release(placed)
 
     def key_of(self, handle: int) -> int:
         """The local key of a registration; DriverError EINVAL where there is none."""
@@ -194,14 +197,13 @@ class Registrar:
     def _attach(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
         start, writable = 0, True
         try:
-            with self._lock:
-                if buffer is None:
-                    first, page_offset = self._memory.attach_address(address, length)
-                else:
-                    writable = not memoryview(buffer).readonly
-                    start = _offset_in(buffer, address, length)
-                    first, page_offset = self._memory.attach_buffer(buffer, bool(access & LOCAL_WRITE))
-                slot, pages, base = self._memory.attached(first)
+            if buffer is None:
+                first, page_offset = self._memory.attach_address(address, length)
+            else:
+                writable = not memoryview(buffer).readonly
+                start = _offset_in(buffer, address, length)
+                first, page_offset = self._memory.attach_buffer(buffer, bool(access & LOCAL_WRITE))
+            slot, pages, base = self._memory.attached(first)
         except OSError as error:
             raise refusal(error, "attaching the buffer") from None
         try:
@@ -209,8 +211,7 @@ class Registrar:
                 control.ATTACH_ARENA, slot=slot, pages=pages, address=base, memory=control.MEMORY_FOREIGN
             )
         except DriverError:
-            with self._lock:
-                self._memory.detach(first)
+            self._memory.detach(first)
             raise
         position = page_offset + start
         skipped, page_offset = divmod(position, PAGE_BYTES)
@@ -222,10 +223,12 @@ class Registrar:
         """Let a range go that no region stands on any more."""
         if not placed.arena:
             return
-        slot, pages, _ = self._memory.attached(placed.arena)
-        self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
-        with self._lock:
+        try:
+            slot, pages, _ = self._memory.attached(placed.arena)
+            self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
             self._memory.detach(placed.arena)
+        except OSError as error:  # the device was closed meanwhile, which has let everything go
+            raise refusal(error, "letting the buffer go") from None
 
 
 def _pages(page_offset: int, length: int) -> int:

@@ -93,6 +93,20 @@ def bytes_at(a, n):
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, a), n)
 
 
+def map_file(fd, n):
+    place: cython.p_void = map_memory(cython.NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+    a: cython.longlong = cython.cast(cython.longlong, place)
+    return -errno if a == -1 else a
+
+
+def unmap_pages(a, n):
+    return -errno if munmap(cython.cast(cython.p_void, a), n) else 0
+
+
+def remove_pages(a, n):
+    return -errno if madvise(cython.cast(cython.p_void, a), n, MADV_REMOVE) else 0
+
+
 def map_pages(a, n, fd, offset):
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
                                       MAP_SHARED | MAP_FIXED, fd, offset)

@@ -32,6 +32,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int MAP_ANONYMOUS
     int MAP_FIXED
     int MAP_NORESERVE
+    int MADV_REMOVE
+    int munmap(void* address, size_t n)
+    int madvise(void* address, size_t n, int advice)
     void* map_memory "mmap"(void* address, size_t n, int protection, int flags, int fd, long long offset)
 
 cdef extern from "<time.h>" nogil:
@@ -96,6 +99,9 @@ cpdef void copy(unsigned long long dst, unsigned long long src, unsigned long lo
 cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n) noexcept
 cpdef bytes bytes_at(unsigned long long a, Py_ssize_t n)
 
+cpdef long long map_file(int fd, unsigned long long n) noexcept
+cpdef int unmap_pages(unsigned long long a, unsigned long long n) noexcept
+cpdef int remove_pages(unsigned long long a, unsigned long long n) noexcept
 cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int map_private(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept

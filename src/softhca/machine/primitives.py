@@ -34,6 +34,7 @@ _IP_TTL, _IPV6_HOPLIMIT = 2, 52
 _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 # Numbers of mmap that its module does not name in every version.
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000
+_MAP_FAILED = (1 << 64) - 1
 _SHARE = mmap.MAP_SHARED | _MAP_FIXED
 _COPY = mmap.MAP_PRIVATE | _MAP_FIXED
 _RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
@@ -104,6 +105,8 @@ _MEMBARRIER = ctypes.c_long(324 if platform.machine() in ("x86_64", "AMD64") els
 _libc.mmap.argtypes = (
     ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _libc.mmap.restype = ctypes.c_uint64
+_libc.munmap.argtypes = (ctypes.c_uint64, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
 _move = _libc.memmove
 _move.argtypes, _move.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64), None
 _set = _libc.memset
@@ -172,6 +175,28 @@ def fill(dst: int, byte: int, n: int) -> None:
 def bytes_at(a: int, n: int) -> bytes:
     """``n`` bytes at an address, copied once into an object of their own."""
     return ctypes.string_at(a, n)
+
+
+def map_file(fd: int, n: int) -> int:
+    """Map the first ``n`` bytes of a file, shared and writable, where there is room: the address, or −errno.
+    The mapping needs no descriptor; it is the caller's until ``unmap_pages``.
+    """
+    address: int = _libc.mmap(0, n, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    return -ctypes.get_errno() if address == _MAP_FAILED else address
+
+
+def unmap_pages(a: int, n: int) -> int:
+    """Unmap ``n`` bytes from ``a`` on, whole pages of the caller's own mapping; 0 or −errno.  The addresses
+    may be anybody's afterwards.
+    """
+    return -ctypes.get_errno() if _libc.munmap(a, n) else 0
+
+
+def remove_pages(a: int, n: int) -> int:
+    """Give the memory behind whole pages of a shared mapping back: every process finds zeros there
+    afterwards.  0 or −errno.
+    """
+    return -ctypes.get_errno() if _libc.madvise(a, n, mmap.MADV_REMOVE) else 0
 
 
 def map_pages(a: int, n: int, fd: int, offset: int) -> int:

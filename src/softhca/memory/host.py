@@ -12,11 +12,13 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS, AddressMap
 from softhca.memory.descriptors import has_ordinary_pages
+from softhca.memory.mapping import Mapping
 from softhca.memory.runs import FreeRuns, runs_of
 from softhca.memory.shared_arena import SharedArena
 
@@ -31,11 +33,16 @@ class HostMemory:
     ``capacity_bytes`` is address space, not memory: a page costs memory from its first use until it is freed.
     Where the process may not have that much address space or so big a file, less is taken (``capacity_pages``
     says how much).  Frame 0 is never given out.
+
+    ``lock`` is what every call that changes something does so under: whoever lets several threads call puts a
+    lock there that a thread may take again.  All addresses that were given out stay mapped for as long as the
+    object lives.
     """
 
     def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
         if not SLOT_BYTES <= capacity_bytes <= SLOTS // 2 * SLOT_BYTES or capacity_bytes % SLOT_BYTES:
             raise OSError(errno.EINVAL, f"{capacity_bytes} bytes are no sensible number of 16 MiB slots")
+        self.lock: AbstractContextManager[object] = contextlib.nullcontext()
         self.address_map = AddressMap()
         self.fd = os.memfd_create("softhca", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -45,9 +52,10 @@ class HostMemory:
         except BaseException:
             os.close(self.fd)
             raise
-        self.capacity_pages = len(self._mapping) // PAGE_BYTES
-        self.base = primitives.address_of(self._mapping)
+        self.capacity_pages = self._mapping.length // PAGE_BYTES
+        self.base = self._mapping.address
         self.address_map.attach(0, self.capacity_pages, self.base)
+        self._used = 0
         self._free = FreeRuns(1, self.capacity_pages - 1)
         slots = self.capacity_pages // SLOT_PAGES
         self._slots = FreeRuns(slots, SLOTS - slots)
@@ -55,12 +63,12 @@ class HostMemory:
         self.shared: SharedArena | None = None
         self._closed = False
 
-    def _map(self, capacity_bytes: int) -> mmap.mmap:
+    def _map(self, capacity_bytes: int) -> Mapping:
         """Size and map the memfd, halving the capacity while the process's limits refuse it."""
         while True:
             try:
                 os.ftruncate(self.fd, capacity_bytes)
-                return mmap.mmap(self.fd, capacity_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+                return Mapping(self.fd, capacity_bytes)
             except OSError:
                 if capacity_bytes // 2 < SMALLEST_CAPACITY_BYTES:
                     raise
@@ -79,30 +87,42 @@ class HostMemory:
         """
         if pages <= 0:
             raise OSError(errno.EINVAL, f"cannot allocate {pages} pages")
-        if contiguous:
-            first = self._free.take(pages)
-            runs = [(first, pages)] if first >= 0 else []
-        else:
-            runs = self._free.take_scattered(pages)
-        if not runs:
-            raise OSError(errno.ENOMEM, f"no {pages} free pages of host memory")
+        with self.lock:
+            self._check_open()
+            if contiguous:
+                first = self._free.take(pages)
+                runs = [(first, pages)] if first >= 0 else []
+            else:
+                runs = self._free.take_scattered(pages)
+            if not runs:
+                raise OSError(errno.ENOMEM, f"no {pages} free pages of host memory")
+            self._used = max(self._used, sum(runs[-1]))
         return [frame for first, count in runs for frame in range(first, first + count)]
+
+    def _check_open(self) -> None:
+        """OSError EIO where all is given back."""
+        if self._closed:
+            raise OSError(errno.EIO, "the host memory is closed")
 
     def share(self) -> SharedArena:
         """Have an arena of its own for what peers may reach (`allocate_shared`), once.  OSError."""
-        if self.shared is None:
-            arena = SharedArena()
-            pages = arena.size_bytes // PAGE_BYTES
-            slot = self._slots.take(-(-pages // SLOT_PAGES))
-            arena.first_frame = slot * SLOT_PAGES
-            self.address_map.attach(slot, pages, arena.base)
-            self.shared = arena
-        return self.shared
+        with self.lock:
+            self._check_open()
+            if self.shared is None:
+                arena = SharedArena()
+                pages = arena.size_bytes // PAGE_BYTES
+                slot = self._slots.take(-(-pages // SLOT_PAGES))
+                arena.first_frame = slot * SLOT_PAGES
+                self.address_map.attach(slot, pages, arena.base)
+                self.shared = arena
+            return self.shared
 
     def allocate_shared(self, pages: int) -> list[int]:
         """As ``allocate`` of consecutive pages, from the arena that is shared where there is one with room
         for them."""
-        first = -1 if self.shared is None or pages <= 0 else self.shared.allocate(pages)
+        with self.lock:
+            self._check_open()
+            first = -1 if self.shared is None or pages <= 0 else self.shared.allocate(pages)
         return self.allocate(pages, contiguous=True) if first < 0 else list(range(first, first + pages))
 
     def frame_of(self, address: int, length: int) -> int:
@@ -117,32 +137,27 @@ class HostMemory:
 
     def free(self, frames: Iterable[int]) -> None:
         """Give frames and their memory back.  EINVAL, and nothing changes, where one is not allocated or
-        named twice."""
+        named twice.  Once the memory is closed there is nothing to give back."""
         runs = runs_of(sorted(frames))
-        if self.shared is not None and len(runs) == 1 and self.shared.owns(runs[0][0]):
-            self.shared.free(*runs[0])
-            return
-        ends = [first + count for first, count in runs]
-        apart = all(end < first for end, (first, _) in zip(ends, runs[1:], strict=False))
-        if not apart or not all(self._free.is_taken(first, count) for first, count in runs):
-            raise OSError(errno.EINVAL, "frames that are not allocated, or named twice, cannot be freed")
-        for first, count in runs:
-            self._clear(first, count)
-            self._free.give(first, count)
-
-    def _clear(self, first: int, count: int) -> None:
-        """Make pages zero and return their memory to the system."""
-        try:
-            self._mapping.madvise(mmap.MADV_REMOVE, first * PAGE_BYTES, count * PAGE_BYTES)
-        except OSError:
-            primitives.fill(self.base + first * PAGE_BYTES, 0, count * PAGE_BYTES)
+        with self.lock:
+            if self._closed:
+                return
+            if self.shared is not None and len(runs) == 1 and self.shared.owns(runs[0][0]):
+                self.shared.free(*runs[0])
+                return
+            ends = [first + count for first, count in runs]
+            apart = all(end < first for end, (first, _) in zip(ends, runs[1:], strict=False))
+            if not apart or not all(self._free.is_taken(first, count) for first, count in runs):
+                raise OSError(errno.EINVAL, "frames that are not allocated, or named twice, cannot be freed")
+            for first, count in runs:
+                self._mapping.clear(first, count)
+                self._free.give(first, count)
 
     def view(self, first_frame: int, pages: int) -> memoryview:
-        """The bytes of consecutive allocated frames; EINVAL where they are not allocated."""
+        """The bytes of consecutive allocated frames, mapped anew; EINVAL where they are not allocated."""
         if not self._free.is_taken(first_frame, pages):
             raise OSError(errno.EINVAL, f"frames from {first_frame} are not all allocated")
-        start = first_frame * PAGE_BYTES
-        return memoryview(self._mapping)[start:start + pages * PAGE_BYTES]
+        return memoryview(mmap.mmap(self.fd, pages * PAGE_BYTES, offset=first_frame * PAGE_BYTES))
 
     def attach_buffer(self, buffer: Any, writable: bool = True) -> tuple[int, int]:
         """Give a contiguous buffer-protocol object frames: ``(first frame, offset of its first byte in that
@@ -170,45 +185,51 @@ class HostMemory:
         """Take slots for the pages that a range of this process touches."""
         offset = address % PAGE_BYTES
         pages = -(-(offset + length) // PAGE_BYTES)
-        slot = self._slots.take(-(-pages // SLOT_PAGES))
-        if slot < 0:
-            raise OSError(errno.ENOMEM, f"no free slots for {length} bytes")
-        self.address_map.attach(slot, pages, address - offset)
-        self._attached[slot] = (pages, address - offset, holder)
+        with self.lock:
+            self._check_open()
+            slot = self._slots.take(-(-pages // SLOT_PAGES))
+            if slot < 0:
+                raise OSError(errno.ENOMEM, f"no free slots for {length} bytes")
+            self.address_map.attach(slot, pages, address - offset)
+            self._attached[slot] = (pages, address - offset, holder)
         return slot * SLOT_PAGES, offset
 
     def attached(self, first_frame: int) -> tuple[int, int, int]:
         """``(slot, pages, address)`` of an attached buffer, as another process's address map needs them."""
         slot = first_frame // SLOT_PAGES
-        if first_frame % SLOT_PAGES or slot not in self._attached:
+        found = None if first_frame % SLOT_PAGES else self._attached.get(slot)
+        if found is None:
             raise OSError(errno.EINVAL, f"frame {first_frame} begins no attached buffer")
-        pages, address, _ = self._attached[slot]
-        return slot, pages, address
+        return slot, found[0], found[1]
 
     def detach(self, first_frame: int) -> None:
         """Let a buffer go.  EINVAL where ``first_frame`` begins no attached buffer."""
+        with self.lock:
+            if not self._closed:  # else all have been let go
+                self._detach(first_frame)
+
+    def _detach(self, first_frame: int) -> None:
         slot, pages, _ = self.attached(first_frame)
         self.address_map.detach(slot, pages)
         self._slots.give(slot, -(-pages // SLOT_PAGES))
         del self._attached[slot]
 
     def close(self) -> None:
-        """Let every buffer go and close the descriptor; addresses that were given out stay mapped while in
-        use."""
-        if self._closed:
-            return
-        self._closed = True
-        for slot in list(self._attached):
-            self.detach(slot * SLOT_PAGES)
-        self.address_map.detach(0, self.capacity_pages)
-        os.close(self.fd)
-        if self.shared is not None:
-            self.address_map.detach(
-                self.shared.first_frame // SLOT_PAGES, self.shared.size_bytes // PAGE_BYTES
-            )
-            self.shared.close()
-        with contextlib.suppress(BufferError):
-            self._mapping.close()
+        """Let every buffer go, give the memory back and close the descriptor; may be called again.
+
+        Nothing is given out any more.  Addresses that were stay mapped for threads that come late, with
+        nothing behind them, until the object goes.
+        """
+        with self.lock:  # each step may be repeated, should the one before be cut short
+            self._closed = True
+            for slot in list(self._attached):
+                self._detach(slot * SLOT_PAGES)
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
+            if self.shared is not None:
+                self.shared.close()
+            self._mapping.retire(self._used)
 
 
 class SharedHostMemory:

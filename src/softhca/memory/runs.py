@@ -1,10 +1,11 @@
 """Free runs of consecutive numbers: the one allocator behind page frames, slots and table entries.
 
 A run is ``(first, count)``.  Runs are kept sorted and merged, so that what was given back is found again
-whole.
+whole.  Every change is one assignment to a part of one list: an exception that strikes in between (a key
+pressed, a signal) finds the runs as they were before or after it.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
 
 Run = tuple[int, int]
@@ -41,86 +42,77 @@ class FreeRuns:
     def __init__(self, first: int, count: int) -> None:
         self.first = first
         self.count = count
-        self.free_count = count
-        self._starts: list[int] = [first] if count else []
-        self._counts: dict[int, int] = {first: count} if count else {}
+        self._runs: list[Run] = [(first, count)] if count else []
+
+    @property
+    def free_count(self) -> int:
+        """How many numbers are free."""
+        return sum(count for _, count in self._runs)
 
     def take(self, count: int) -> int:
         """First number of ``count`` consecutive ones, or −1 where no run is long enough (lowest run
         first)."""
-        for position, start in enumerate(self._starts):
-            if self._counts[start] >= count:
-                self._cut(position, count)
-                return start
+        for position, (first, free) in enumerate(self._runs):
+            if free >= count:
+                self._runs[position : position + 1] = _run(first + count, free - count)
+                return first
         return -1
 
     def take_at(self, first: int, count: int) -> bool:
         """Take just these ``count`` numbers from ``first`` on; False, and nothing taken, where not all are
         free.
         """
-        position = bisect_right(self._starts, first) - 1
+        position = self._following(first) - 1
         if position < 0 or count <= 0:
             return False
-        start = self._starts[position]
-        before = first - start
-        if before + count > self._counts[start]:
+        start, free = self._runs[position]
+        before, after = first - start, start + free - first - count
+        if after < 0:
             return False
-        self._cut(position, before + count)
-        if before:
-            self._starts.insert(position, start)
-            self._counts[start] = before
-            self.free_count += before
+        self._runs[position : position + 1] = _run(start, before) + _run(first + count, after)
         return True
 
     def take_scattered(self, count: int) -> list[Run]:
         """Runs of together ``count`` numbers, lowest first; empty, and nothing taken, where there are too
         few."""
-        if count > self.free_count:
-            return []
         taken: list[Run] = []
-        while count:
-            start = self._starts[0]
-            piece = min(count, self._counts[start])
-            self._cut(0, piece)
-            taken.append((start, piece))
-            count -= piece
-        return taken
+        for position, (first, free) in enumerate(self._runs if count > 0 else ()):
+            if free >= count:
+                taken.append((first, count))
+                self._runs[: position + 1] = _run(first + count, free - count)
+                return taken
+            taken.append((first, free))
+            count -= free
+        return []
 
     def give(self, first: int, count: int) -> None:
         """Give a run back.  Raises ValueError, and changes nothing, where any of it is free already or
         foreign."""
         if not self.is_taken(first, count):
             raise ValueError(f"numbers {first} … {first + count - 1} are not all in use")
-        position = bisect_left(self._starts, first)
-        self.free_count += count
-        if position < len(self._starts) and self._starts[position] == first + count:
-            count += self._counts.pop(self._starts[position])
-            del self._starts[position]
-        if position and self._starts[position - 1] + self._counts[self._starts[position - 1]] == first:
-            self._counts[self._starts[position - 1]] += count
-            return
-        self._starts.insert(position, first)
-        self._counts[first] = count
+        begin = end = self._following(first)
+        if end < len(self._runs) and self._runs[end][0] == first + count:
+            count += self._runs[end][1]
+            end += 1
+        if begin and sum(self._runs[begin - 1]) == first:
+            begin -= 1
+            first, count = self._runs[begin][0], self._runs[begin][1] + count
+        self._runs[begin:end] = [(first, count)]
 
     def is_taken(self, first: int, count: int) -> bool:
         """Whether every number of the run is in range and in use."""
         if count <= 0 or first < self.first or first + count > self.first + self.count:
             return False
-        position = bisect_left(self._starts, first)
-        if position < len(self._starts) and self._starts[position] < first + count:
+        position = self._following(first)
+        if position < len(self._runs) and self._runs[position][0] < first + count:
             return False
-        if position:
-            before = self._starts[position - 1]
-            return before + self._counts[before] <= first
-        return True
+        return not position or sum(self._runs[position - 1]) <= first
 
-    def _cut(self, position: int, count: int) -> None:
-        """Take ``count`` numbers off the front of the run at ``position``."""
-        start = self._starts[position]
-        left = self._counts.pop(start) - count
-        self.free_count -= count
-        if left:
-            self._starts[position] = start + count
-            self._counts[start + count] = left
-        else:
-            del self._starts[position]
+    def _following(self, number: int) -> int:
+        """The position of the first run that begins behind ``number``."""
+        return bisect_right(self._runs, (number, self.first + self.count))
+
+
+def _run(first: int, count: int) -> list[Run]:
+    """A run, or nothing where it has no numbers."""
+    return [(first, count)] if count else []

@@ -165,7 +165,11 @@ class SharedArena:
             self._free.give(page, 1)
 
     def close(self) -> None:
-        """Close the descriptor; addresses that were given out stay mapped while in use."""
-        os.close(self.fd)
-        with contextlib.suppress(BufferError):
-            self._mapping.close()
+        """Close the descriptor and give the memory back; may be called again.  Addresses stay mapped for as
+        long as the object lives: a thread may be about to follow one.
+        """
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+        with contextlib.suppress(OSError):  # where pages are this process's own they go with the object
+            self._mapping.madvise(mmap.MADV_REMOVE)
