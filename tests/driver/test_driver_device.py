@@ -98,7 +98,7 @@ def test_a_queue_of_no_requests_takes_none(end):
 
 def test_a_closed_device_refuses_everything(end):
     qp = end.qp()
-    free = end.device.session.memory
+    memory = end.device.session.memory
     end.device.close()
     end.device.close()
     assert not end.device.alive
@@ -116,7 +116,7 @@ def test_a_closed_device_refuses_everything(end):
         lambda: end.device.wait_completion("channel", 0),
     ):
         assert code_of(call) == errno.EIO
-    assert free.fd >= 0
+    assert memory.fd < 0
 
 
 def test_a_forked_child_may_not_use_what_it_inherited(end):

@@ -62,6 +62,7 @@ def check_open():
     driver = registry.open_device("failing")
     assert driver.alloc_pd() > 0
     driver.close()
+    driver = None  # and what it has mapped goes
 
 
 def test_without_enough_descriptors(device):
@@ -79,6 +80,7 @@ def test_without_enough_descriptors(device):
             refused.append(error.errno)
         else:
             driver.close()
+            driver = None  # and what it has mapped goes
             break
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -105,7 +107,7 @@ class Failing:
         self.left -= 1
         if self.left < 0 and not self.failed:
             self.failed = True
-            raise self.error
+            raise type(self.error)(*self.error.args)  # one of its own, which keeps no call's variables
         return self.plain(*arguments, **options)
 
 
@@ -133,6 +135,7 @@ def test_when_a_step_fails(device, monkeypatch, step):
                 refused.append(refusal.errno)
             else:
                 driver.close()
+                driver = None  # and what it has mapped goes
         assert what_there_is() == before, number
         check_open()
         if not failing.failed:

@@ -411,7 +411,12 @@ class FakeDriver:
         self.log("next_event", timeout_s)
         return self.events.popleft() if self.events else None
 
-    def wait_completion(self, channel: Any, timeout_s: float | None = None) -> FakeCq | None:
+    def recall(self) -> None:
+        """Nobody waits here."""
+
+    def wait_completion(
+        self, channel: Any, timeout_s: float | None = None, ended: Any = None
+    ) -> FakeCq | None:
         self.log("wait_completion", channel, timeout_s)
         return self.fired.popleft() if self.fired else None
 

@@ -51,35 +51,39 @@ class CqHandle:
 
     def waiting(self) -> int:
         """How many completions `poll` would find now, without driving the engine."""
-        return int(self._poller.reader.pending())
+        return self._poller.waiting()
 
     def arm(self, solicited: bool = False) -> None:
         """Ask for one event at the next completion, or only at a solicited or failed one."""
         self._session.check()
-        self._poller.reader.arm(solicited)
+        self._poller.arm(solicited)
 
     def resize(self, entries: int) -> None:
         """Make room for ``entries`` completions; EINVAL when more are waiting to be polled."""
-        self._poller.acquire()
-        try:
+        with self._session.lock:
             frames, layout, ring = self._make_ring(entries)
+            adopted = None
+            self._poller.leave()
             try:
                 reply = self._session.call(control.RESIZE_CQ, cq=self.number, **ring)
+                adopted = layout
+                self._frames, frames = frames, self._frames
+                self.entries = reply["cqe"]
             except DriverError:
                 self._session.free(frames)
                 raise
-            self._poller.reader.move_to(layout)
-            self._frames, frames = frames, self._frames
-            self.entries = reply["cqe"]
-        finally:
-            self._poller.release()
+            finally:
+                self._poller.move_to(adopted)
         self._session.free(frames)
 
     def destroy(self) -> None:
         """EBUSY while queue pairs use it."""
-        self._session.call(control.DESTROY_CQ, cq=self.number)
+        with self._session.lock:
+            self._session.call(control.DESTROY_CQ, cq=self.number)
+            frames, self._frames = self._frames, ()
+        left = self._poller.end()
         self._driver.events.sort()
         self._driver.events.remove(self)
         self._driver.events.forget(frozenset({control.EVENT_CQ_ERR}), self.number)
-        self._session.free(self._frames)
-        self._frames = ()
+        if left:
+            self._session.free(frames)

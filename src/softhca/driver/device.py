@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
@@ -47,10 +47,11 @@ class DeviceDriver:
     def __init__(self, name: str, channel: HostChannel) -> None:
         self.name = name
         self.session = Session(channel)
-        self.events = EventRouter(channel, self.queue_pair_failed)
+        self._queue_pairs: dict[int, QpHandle] = {}
+        self.queue_pair_failed = _failing(self._queue_pairs)
+        self.events = EventRouter(channel, self.session, self.queue_pair_failed)
         self._channel = channel
         self._registrar = Registrar(self.session)
-        self._queue_pairs: dict[int, QpHandle] = {}
         self._device = self.session.call(control.QUERY_DEVICE)
         self.guid: int = self._device["node_guid"]
 
@@ -70,10 +71,22 @@ class DeviceDriver:
         self.session.closing()
 
     def close(self) -> None:
-        """Leave the adapter, which frees all that this device owned; a second call does nothing."""
+        """Leave the adapter, which frees all that this device owned; may be called again.
+
+        Threads that wait get EIO, as does every later call; one that is inside another call ends it as if it
+        had come first, or gets EIO.
+        """
         self.session.dead = self.session.dead or "the device is closed"
         if os.getpid() == self.session.pid:
+            self._channel.recall()
             self._channel.close()  # also when the adapter has died: its channel's descriptors are still here
+        # What is not known here any more goes, and host memory with it, when the program forgets it.
+        self._queue_pairs.clear()
+        self.events.clear()
+
+    def recall(self) -> None:
+        """Have threads that wait ask whether what they wait for has ended (`wait_completion`)."""
+        self._channel.recall()
 
     def inherited(self) -> None:
         """This is a forked child: every call is refused from now on.  The channel's owner abandons it."""
@@ -254,12 +267,6 @@ class DeviceDriver:
         self._queue_pairs[qp.number] = qp
         return qp
 
-    def queue_pair_failed(self, number: int) -> None:
-        """A completion or an event tells that a queue pair is in error."""
-        qp = self._queue_pairs.get(number)
-        if qp is not None:
-            qp.failed()
-
     def forget_queue_pair(self, qp: QpHandle) -> None:
         """A queue pair is destroyed."""
         self._queue_pairs.pop(qp.number, None)
@@ -310,10 +317,28 @@ class DeviceDriver:
                 raise
         return self.events.next_event(timeout_s)
 
-    def wait_completion(self, channel: Hashable, timeout_s: float | None = None) -> CqHandle | None:
-        """The completion queue of ``channel`` whose event comes next; None after ``timeout_s``."""
+    def wait_completion(
+        self,
+        channel: Hashable,
+        timeout_s: float | None = None,
+        ended: Callable[[], bool] = lambda: False,
+    ) -> CqHandle | None:
+        """The completion queue of ``channel`` whose event comes next; None after ``timeout_s``, or once
+        ``ended()`` is true, which is asked when `recall` is called.
+        """
         self.session.check()
-        return self.events.next_completion(channel, timeout_s)
+        return self.events.next_completion(channel, timeout_s, ended)
+
+
+def _failing(queue_pairs: Mapping[int, QpHandle]) -> Callable[[int], None]:
+    """What tells a queue pair, by its number, that a completion or an event has said it is in error."""
+
+    def failed(number: int) -> None:
+        qp = queue_pairs.get(number)
+        if qp is not None:
+            qp.failed()
+
+    return failed
 
 
 def _u8(value: int, name: str) -> int:

@@ -8,28 +8,35 @@ nothing is lost.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
-from softhca.driver.errors import DriverError
 from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, QP_ERROR_EVENTS
 
 if TYPE_CHECKING:
     from softhca.driver.cq import CqHandle
+    from softhca.driver.session import Session
 
 _Found = TypeVar("_Found")
+
+
+def _never() -> bool:
+    """Nobody ends the wait."""
+    return False
 
 
 class EventRouter:
     """Sorts the events of one attachment.  ``told_death``: that the adapter has died is among the events."""
 
-    def __init__(self, channel: HostChannel, queue_pair_failed: Callable[[int], None]) -> None:
+    def __init__(
+        self, channel: HostChannel, session: Session, queue_pair_failed: Callable[[int], None]
+    ) -> None:
         self._channel = channel
+        self._session = session
         self._queue_pair_failed = queue_pair_failed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the device while this is held
         self._queues: dict[int, CqHandle] = {}
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
@@ -51,6 +58,12 @@ class EventRouter:
                 if not fired:
                     del self._fired[cq.channel]
 
+    def clear(self) -> None:
+        """The device is closed: nothing of it has events any more."""
+        with self._lock:
+            self._queues.clear()
+            self._fired.clear()
+
     def silence(self, kind: int, element: int) -> None:
         """Let nobody be told of this event until it is forgotten: it is seen to without being told."""
         with self._lock:
@@ -67,8 +80,9 @@ class EventRouter:
     def sort(self) -> None:
         """Take everything out of the ring."""
         ring = self._channel.events
-        if not ring.count():
+        if ring.consumer.idle():
             return
+        fired: list[CqHandle] = []
         with self._lock:
             while (event := ring.take()) is not None:
                 if event.kind != EVENT_COMPLETION:
@@ -80,62 +94,93 @@ class EventRouter:
                 cq = self._queues.get(event.element)
                 if cq is None:
                     continue
+                fired.append(cq)
                 if cq.channel is not None:
                     self._fired.setdefault(cq.channel, {})[cq] = None
-                if cq.on_event is not None:
-                    cq.on_event()
+        for cq in fired:  # without the lock: who is called may close what it likes
+            if cq.on_event is not None:
+                cq.on_event()
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
         """The oldest asynchronous event; None when there is none within ``timeout_s``.
 
         The death of the adapter is one (``IBV_EVENT_DEVICE_FATAL``), told once; afterwards DriverError EIO.
         """
-        return self._wait(self._take_event, timeout_s)
+        return self._wait(self._take_event, self._put_event_back, timeout_s, _never)
 
-    def next_completion(self, channel: Hashable, timeout_s: float | None) -> CqHandle | None:
-        """The completion queue of ``channel`` that fired first; None when none does within ``timeout_s``."""
-        return self._wait(lambda: self._take_fired(channel), timeout_s)
+    def next_completion(
+        self, channel: Hashable, timeout_s: float | None, ended: Callable[[], bool] = _never
+    ) -> CqHandle | None:
+        """The completion queue of ``channel`` that fired first; None when none does within ``timeout_s``, or
+        once ``ended()`` says that nobody is to wait any more.
+        """
+        return self._wait(
+            lambda found: self._take_fired(channel, found),
+            lambda cq: self._put_fired_back(channel, cq),
+            timeout_s,
+            ended,
+        )
 
-    def _wait(self, take: Callable[[], _Found | None], timeout_s: float | None) -> _Found | None:
-        """What ``take`` gives, once it gives something.
+    def _wait(
+        self,
+        take: Callable[[list[_Found]], None],
+        put_back: Callable[[_Found], None],
+        timeout_s: float | None,
+        ended: Callable[[], bool],
+    ) -> _Found | None:
+        """What ``take`` adds to a list, once it does; None, or DriverError EIO, where the wait ends before.
 
-        The channel asks from whichever thread drives, so what is found is kept for this one.
+        The channel asks from whichever thread drives, so what is found is kept for this one.  Who is
+        interrupted when something has been found puts it back.
         """
         found: list[_Found] = []
 
         def ready() -> bool:
             if not found:
                 self.sort()
-                taken = take()
-                if taken is not None:
-                    found.append(taken)
-            return bool(found)
+                take(found)
+            return bool(found) or bool(self._session.dead) or not self._channel.alive or ended()
 
-        if ready() or self._channel.wait(ready, timeout_s):
+        try:
+            if not ready():
+                self._channel.wait(ready, timeout_s)
+            if not found and not self._channel.alive:
+                ready()  # what was told before the end
+        except BaseException:
+            for each in found:
+                put_back(each)
+            raise
+        if found:
             return found[0]
-        if not self._channel.alive and not ready():
-            raise DriverError(errno.EIO, "the adapter is gone")
-        return found[0] if found else None
+        self._session.check()
+        return None
 
-    def _take_event(self) -> tuple[int, int] | None:
+    def _put_event_back(self, event: tuple[int, int]) -> None:
         with self._lock:
-            if not self._channel.alive and not self.told_death:
+            self._events = {event: None, **self._events}
+
+    def _put_fired_back(self, channel: Hashable, cq: CqHandle) -> None:
+        with self._lock:
+            if cq.number in self._queues:
+                self._fired[channel] = {cq: None, **self._fired.get(channel, {})}
+
+    def _take_event(self, found: list[tuple[int, int]]) -> None:
+        with self._lock:
+            closed = bool(self._session.dead) and not self._session.gone
+            if not self._channel.alive and not closed and not self.told_death:
                 # Nobody is left to write it to the ring.
                 self.told_death = True
                 self._events[EVENT_DEVICE_FATAL, 0] = None
-            if not self._events:
-                return None
-            event = next(iter(self._events))
-            del self._events[event]
-            return event
+            if self._events:
+                found.append(next(iter(self._events)))
+                del self._events[found[0]]
 
-    def _take_fired(self, channel: Hashable) -> CqHandle | None:
+    def _take_fired(self, channel: Hashable, found: list[CqHandle]) -> None:
         with self._lock:
             fired = self._fired.get(channel)
             if not fired:
-                return None
-            cq = next(iter(fired))
-            del fired[cq]
+                return
+            found.append(next(iter(fired)))
+            del fired[found[0]]
             if not fired:
                 del self._fired[channel]
-            return cq

@@ -59,6 +59,7 @@ class AttachedMemory:
             raise refusal(error, "attaching pageable memory") from None
         self.length = self._mapping.length
         self._pid = os.getpid()
+        self._lock = threading.RLock()
         self._access: PagedAccess | None = None
 
     def used_by(self, device: DeviceDriver, handle: int) -> None:
@@ -97,18 +98,21 @@ class AttachedMemory:
         self._move(offset, address_of(data, writable=False), len(data), True)
 
     def _move(self, offset: int, local: int, length: int, writing: bool) -> None:
-        if self._fd < 0 or offset < 0 or offset + length > self.length:
-            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
-        access = self._entered()
-        try:
-            result = -errno.EAGAIN
-            if access.enter():
-                rights = self.rights
-                if writing and not rights & LOCAL_WRITE:
-                    raise DriverError(errno.EACCES, "the memory may not be written")
-                result = access.move(offset, local, length, writing)
-        finally:
-            access.leave()
+        with self._lock:
+            if self._fd < 0 or offset < 0 or offset + length > self.length:
+                raise DriverError(
+                    errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes"
+                )
+            access = self._entered()
+            try:
+                result = -errno.EAGAIN
+                if access.enter():
+                    rights = self.rights
+                    if writing and not rights & LOCAL_WRITE:
+                        raise DriverError(errno.EACCES, "the memory may not be written")
+                    result = access.move(offset, local, length, writing)
+            finally:
+                access.leave()
         if result:
             raise DriverError(-result, "the pages are not there" if result == -errno.EAGAIN else "a bad page")
 
@@ -123,12 +127,16 @@ class AttachedMemory:
 
     def close(self) -> None:
         """Leave; regions that stand on the memory stay."""
-        access, self._access = self._access, None
-        if access is not None and os.getpid() == self._pid:  # in a forked child it is the parent's
-            self._mapping.detach(access)
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if os.getpid() != self._pid:  # in a forked child the attachment is the parent's, as may be the lock
+            self._lock = threading.RLock()
+            self._access = None
+        with self._lock:
+            access, self._access = self._access, None
+            if access is not None:
+                self._mapping.detach(access)
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
 
     def __del__(self) -> None:
         if hasattr(self, "_access"):

@@ -1,22 +1,28 @@
-cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
+from softhca.driver.locked cimport Locked
 from softhca.driver.posting cimport swapped
 from softhca.driver.standing cimport Standing
 from softhca.driver.work_requests cimport Completion
 from softhca.queues.completion cimport CompletionReader
+from softhca.queues.ring cimport RingLayout
 
 
-cdef class CompletionPoller:
+cdef class CompletionPoller(Locked):
     cdef public CompletionReader reader
     cdef public Standing session
     cdef public object progress
     cdef public object failed
     cdef unsigned int taken
-    cdef cython.pymutex _mutex
+    cdef bint moving
+    cdef bint ended
+    cdef unsigned int asked
 
-    cpdef object acquire(self)
-    cpdef object release(self)
+    cpdef object leave(self)
+    cpdef object move_to(self, RingLayout layout)
+    cpdef bint end(self) except -1
+    cpdef object arm(self, bint solicited)
+    cpdef long long waiting(self)
     cpdef list poll(self, Py_ssize_t limit, object kind=*, bint network_order=*)
     cdef list _take(self, Py_ssize_t limit, object kind, bint network_order)
 

@@ -1,14 +1,18 @@
 """Polling: completions taken from their ring straight into the objects that the consumer sees."""
 
+import errno
+
 import cython
 
-from softhca.driver.errors import refusal
+from softhca.driver.errors import DriverError, refusal
+from softhca.driver.locked import Locked
 from softhca.driver.posting import swapped
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
 from softhca.queues.cqe import WC_WITH_IMM
 
+_EINVAL = cython.declare(cython.int, errno.EINVAL)
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 MANY = 64
 """After so many completions that were there already a poll drives the engine as well."""
@@ -17,12 +21,12 @@ _MANY = cython.declare(cython.uint, MANY)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
-class CompletionPoller:
+class CompletionPoller(Locked):
     """One completion queue as its consumer polls it, in a ring that ``reader`` reads.
 
     ``session`` says whether the adapter is there; ``progress`` drives the engine; ``failed`` is called with
     the queue pair's number for every completion in error.  `acquire` and `release` are the lock under which
-    the ring is looked at, and changed for another one.
+    the ring is read, left, taken up and ended.
     """
 
     def __init__(self, layout, session: Standing, progress, failed):
@@ -31,16 +35,60 @@ class CompletionPoller:
         self.progress = progress
         self.failed = failed
         self.taken = 0
-        if not cython.compiled:
-            self._mutex = cython.pymutex()
+        self.moving = False
+        self.ended = False
+        self.asked = 0
+        self._make_lock()
 
-    def acquire(self):
-        """Take the lock; others run while it is waited for."""
-        self._mutex.acquire()
+    def leave(self):
+        """Read nothing more from this ring, until `move_to` says in which one to go on."""
+        self.acquire()
+        self.moving = True
+        self.release()
 
-    def release(self):
-        """Give the lock back."""
-        self._mutex.release()
+    def move_to(self, layout):
+        """Read on, from the begin of another ring, or where this one was left (None)."""
+        self.acquire()
+        try:
+            if layout is not None:
+                self.reader.move_to(layout)
+            self.moving = False
+            if self.asked:
+                self.reader.arm(self.asked == 2)
+                self.asked = 0
+        finally:
+            self.release()
+
+    def arm(self, solicited):
+        """Ask for one event at the next completion, or only at a solicited or failed one; EINVAL once the
+        queue is destroyed."""
+        self.acquire()
+        try:
+            if self.ended:
+                raise DriverError(_EINVAL, "the completion queue is destroyed")
+            if not self.moving:
+                self.reader.arm(solicited)
+            elif self.asked != 1:
+                self.asked = 2 if solicited else 1
+        finally:
+            self.release()
+
+    def waiting(self):
+        """How many completions could be taken now."""
+        self.acquire()
+        try:
+            return 0 if self.moving or self.ended else self.reader.pending()
+        finally:
+            self.release()
+
+    def end(self):
+        """The queue is destroyed: polling is EINVAL from now on.  Whether nobody touches its ring any more:
+        False where this very thread is about to read it, further up in its calls.
+        """
+        outermost: cython.bint = self.acquire()
+        self.ended = True
+        self.release()
+        return outermost
 
     def poll(self, limit, kind=Completion, network_order=False):
         """Up to ``limit`` completions, oldest first, as objects of ``kind``, a `Completion`; drives the
@@ -58,6 +106,8 @@ class CompletionPoller:
             self.progress()
         if not found:
             found = self._take(limit, kind, network_order)
+            if self.ended and not found:
+                raise DriverError(_EINVAL, "the completion queue is destroyed")
         return found
 
     def _take(self, limit, kind, network_order):
@@ -68,6 +118,11 @@ class CompletionPoller:
         if self.reader.consumer.idle() or limit <= 0:
             return found
         self.acquire()
+        if self.moving or self.ended:
+            self.release()
+            if self.ended:
+                raise DriverError(_EINVAL, "the completion queue is destroyed")
+            return found
         try:
             while len(found) < limit and self.reader.take():
                 entry = _new(kind)

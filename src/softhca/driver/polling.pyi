@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import TypeVar, overload
 
+from softhca.driver.locked import Locked
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
@@ -10,7 +11,7 @@ MANY: int
 
 _Kind = TypeVar("_Kind", bound=Completion)
 
-class CompletionPoller:
+class CompletionPoller(Locked):
     reader: CompletionReader
 
     def __init__(
@@ -20,8 +21,11 @@ class CompletionPoller:
         progress: Callable[[], object],
         failed: Callable[[int], object],
     ) -> None: ...
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
+    def leave(self) -> None: ...
+    def move_to(self, layout: RingLayout | None) -> None: ...
+    def end(self) -> bool: ...
+    def arm(self, solicited: bool) -> None: ...
+    def waiting(self) -> int: ...
     @overload
     def poll(self, limit: int) -> list[Completion]: ...
     @overload

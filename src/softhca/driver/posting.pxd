@@ -1,5 +1,4 @@
-cimport cython
-
+from softhca.driver.locked cimport Locked
 from softhca.driver.standing cimport Standing
 from softhca.driver.work_requests cimport ReceiveRequest, SendRequest
 from softhca.machine.primitives cimport address_of, bytes_at
@@ -48,18 +47,15 @@ cdef class ReceivePoster:
     cpdef int post_chain(self, ReceiveRequest first) except -1
 
 
-cdef class PostingEnd:
+cdef class PostingEnd(Locked):
     cdef public int state
     cdef public Standing _session
     cdef public object _kick
     cdef public SendPoster _send
     cdef public DoorbellFifo _doorbells
     cdef public unsigned int _doorbell
-    cdef cython.pymutex _mutex
 
     cpdef object _open(self, Standing session, int state)
     cpdef object _reach(self, DoorbellFifo doorbells, unsigned int doorbell, object kick)
-    cpdef object _acquire(self)
-    cpdef object _release(self)
     cpdef object post_chain(self, object first)
     cpdef object _tell(self)

@@ -8,6 +8,7 @@ import errno
 import cython
 
 from softhca.driver.errors import DriverError, PostError
+from softhca.driver.locked import Locked
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
@@ -223,38 +224,29 @@ class ReceivePoster:
         return 0
 
 
-class PostingEnd:
+class PostingEnd(Locked):
     """What a queue pair's handle posts sends with; the handle stands on it, so that a chain goes from the
     program to the adapter in compiled code.
 
-    ``state`` is the queue pair's, as far as this side knows it.  `_acquire` and `_release` are the lock under
-    which the ring is written and the state changed.  ``_send`` is the `SendPoster`, None until
-    `_begin_sending`, with the lock held, makes it.
+    ``state`` is the queue pair's, as far as this side knows it.  `acquire` and `release` are the lock under
+    which state is looked at and the ring written, and let go in the end.  ``_send`` is the
+    `SendPoster`, None until `_begin_sending`, with the lock held, makes it, and None again at the end.
     """
 
-    __slots__ = ("_doorbell", "_doorbells", "_kick", "_mutex", "_send", "_session", "state")
+    __slots__ = ("_doorbell", "_doorbells", "_kick", "_send", "_session", "state")
 
     def _open(self, session: Standing, state):
         """Post for a ``session``, from ``state`` on."""
         self._session = session
         self.state = state
         self._send = None
-        if not cython.compiled:
-            self._mutex = cython.pymutex()
+        self._make_lock()
 
     def _reach(self, doorbells: DoorbellFifo, doorbell, kick):
         """Tell of new work by a doorbell, and then by ``kick``."""
         self._doorbells = doorbells
         self._doorbell = doorbell
         self._kick = kick
-
-    def _acquire(self):
-        """Take the lock; others run while it is waited for."""
-        self._mutex.acquire()
-
-    def _release(self):
-        """Give the lock back."""
-        self._mutex.release()
 
     def post_send(
         self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
@@ -269,10 +261,10 @@ class PostingEnd:
         code: cython.int
         if self._session.dead:
             self._session.check()
-        if not _MAY_SEND[self.state]:
-            raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
-        self._acquire()
+        self.acquire()
         try:
+            if not _MAY_SEND[self.state]:
+                raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
             if self._send is None:
                 self._begin_sending()
             poster = self._send
@@ -282,7 +274,7 @@ class PostingEnd:
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
         finally:
-            self._release()
+            self.release()
         if code:
             raise DriverError(code, poster.refused)
 
@@ -297,10 +289,10 @@ class PostingEnd:
         written: cython.bint = False
         if self._session.dead:
             self._session.check()
-        if not _MAY_SEND[self.state]:
-            raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
-        self._acquire()
+        self.acquire()
         try:
+            if not _MAY_SEND[self.state]:
+                raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
             if self._send is None:
                 self._begin_sending()
             poster = self._send
@@ -315,7 +307,7 @@ class PostingEnd:
             if code:
                 raise PostError(code, poster.refused, poster.request)
         finally:
-            self._release()
+            self.release()
             if written:
                 self._tell()
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from softhca.driver.locked import Locked
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.queues.doorbells import DoorbellFifo
@@ -53,7 +54,7 @@ class ReceivePoster:
     def post_chain(self, first: ReceiveRequest) -> int: ...
     def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...
 
-class PostingEnd:
+class PostingEnd(Locked):
     __slots__: tuple[str, ...]
     state: int
     _session: Any
@@ -64,8 +65,6 @@ class PostingEnd:
 
     def _open(self, session: Standing, state: int) -> None: ...
     def _reach(self, doorbells: DoorbellFifo, doorbell: int, kick: Callable[[], object]) -> None: ...
-    def _acquire(self) -> None: ...
-    def _release(self) -> None: ...
     def post_send(
         self,
         opcode: int,

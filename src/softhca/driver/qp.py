@@ -38,6 +38,7 @@ class QpHandle(PostingEnd):
     __slots__ = (
         "__weakref__",
         "_capabilities",
+        "_destroyed",
         "_driver",
         "_receive",
         "_receive_frames",
@@ -68,6 +69,7 @@ class QpHandle(PostingEnd):
         session = driver.session
         self._open(session, RESET)
         self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
+        self._destroyed = False
         self._receive: ReceivePoster | None = None
         self._send_frames: Sequence[int] = ()
         self._receive_frames: Sequence[int] = ()
@@ -91,15 +93,23 @@ class QpHandle(PostingEnd):
                 **rings,
             )
         except DriverError:
-            self._free()
+            self._end()
             raise
         self.number: int = reply["qp_num"]
         self._reach(session.channel.doorbells, reply["doorbell"], session.channel.kick)
 
-    def _free(self) -> None:
-        self._session.free(self._send_frames)
-        self._session.free(self._receive_frames)
+    def _end(self) -> None:
+        """Give the rings back, once nobody writes to them any more; not where this very thread is about to,
+        further up in its calls.
+        """
+        outermost = self.acquire()
+        rings = self._send_frames, self._receive_frames
+        self._send = self._receive = None
         self._send_frames = self._receive_frames = ()
+        self._destroyed = True
+        self.release()
+        for frames in rings if outermost else ():
+            self._session.free(frames)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -126,16 +136,19 @@ class QpHandle(PostingEnd):
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
 
-    def _begin_receiving(self) -> ReceivePoster | None:
-        """None with a shared receive queue.  Another thread may have been faster."""
-        self._acquire()
-        try:
-            if self._receive is None and self._receive_frames:
-                layout = self._session.layout_over(self._receive_frames, *self._receive_size())
-                _, max_wr, _, max_sge, _ = self._capabilities
-                self._receive = ReceivePoster(layout, max_wr, max_sge)
-        finally:
-            self._release()
+    def _receiver(self) -> ReceivePoster:
+        """What receives are posted with; with the lock held.  EINVAL where there is none, or no receive can
+        be posted now.
+        """
+        if self._receive is None:
+            if not self._receive_frames:
+                reason = "is destroyed" if self._destroyed else "receives from a shared receive queue"
+                raise DriverError(errno.EINVAL, f"the queue pair {reason}")
+            layout = self._session.layout_over(self._receive_frames, *self._receive_size())
+            _, max_wr, _, max_sge, _ = self._capabilities
+            self._receive = ReceivePoster(layout, max_wr, max_sge)
+        if not _MAY_RECEIVE[self.state]:
+            raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
         return self._receive
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
@@ -146,17 +159,28 @@ class QpHandle(PostingEnd):
             mask, fields = qp_attributes.pack(attributes)
         except OSError as error:
             raise refusal(error) from None
-        self._acquire()
-        try:
-            self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
-            self.state = attributes.get("qp_state", self.state)
-        finally:
-            self._release()
+        with self._session.lock:
+            former, state = self.state, attributes.get("qp_state", self.state)
+            if state == RESET:  # nothing may come into the rings behind what the adapter forgets
+                self._take_state(RESET)
+            try:
+                self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
+            except DriverError:
+                self.state = former
+                raise
+            self._take_state(state)
+
+    def _take_state(self, state: int) -> None:
+        """Change the state between two posts."""
+        self.acquire()
+        self.state = state
+        self.release()
 
     def query(self) -> dict[str, Any]:
         """All attributes by their ``ibv_qp_attr`` names, address vectors as dicts."""
-        attributes = qp_attributes.gather(self._session.call(control.QUERY_QP, qp_num=self.number))
-        self.state = attributes["qp_state"]
+        with self._session.lock:
+            attributes = qp_attributes.gather(self._session.call(control.QUERY_QP, qp_num=self.number))
+            self.state = attributes["qp_state"]
         return attributes
 
     def failed(self) -> None:
@@ -167,19 +191,20 @@ class QpHandle(PostingEnd):
         """Post a chain of receives.  PostError as `post_recv` at the first that is refused."""
         if self._session.dead:
             self._session.check()
-        poster, written = self._receive or self._begin_receiving(), 0
-        if poster is None:
-            raise PostError(errno.EINVAL, "the queue pair receives from a shared receive queue", first)
-        if not _MAY_RECEIVE[self.state]:
-            raise PostError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}", first)
-        self._acquire()
+        written = 0
+        self.acquire()
         try:
+            poster = self._receiver()
             try:
                 _post(poster, first)
             finally:
                 written = poster.written
+        except DriverError as error:
+            if isinstance(error, PostError):
+                raise
+            raise PostError(error.errno, error.message, first) from None
         finally:
-            self._release()
+            self.release()
             if written:
                 self._told_of_receives()
 
@@ -197,18 +222,14 @@ class QpHandle(PostingEnd):
         """
         if self._session.dead:
             self._session.check()
-        poster = self._receive or self._begin_receiving()
-        if poster is None:
-            raise DriverError(errno.EINVAL, "the queue pair receives from a shared receive queue")
-        if not _MAY_RECEIVE[self.state]:
-            raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
-        self._acquire()
+        self.acquire()
         try:
+            poster = self._receiver()
             code = poster.post(wr_id, sges)
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
         finally:
-            self._release()
+            self.release()
         if code:
             raise DriverError(code, poster.refused)
         self._told_of_receives()
@@ -222,10 +243,10 @@ class QpHandle(PostingEnd):
     def destroy(self) -> None:
         """No completion of it comes afterwards; those that are in the queues stay."""
         self._session.call(control.DESTROY_QP, qp_num=self.number)
+        self._end()
         self._driver.forget_queue_pair(self)
         self._driver.events.sort()
         self._driver.events.forget(control.QP_EVENTS, self.number)
-        self._free()
 
 
 def _post(poster: Any, first: WorkRequest) -> None:

@@ -29,6 +29,9 @@ class Session(Standing):
     """Commands over a channel, one at a time.  ``dead`` says why none is possible any more, ``gone`` that the
     adapter has died.
 
+    ``lock`` is held over a command, and by whoever wants no other one between two of its own.  A thread that
+    has it may take it again: a signal handler may close the device in the middle of a command.
+
     It belongs to the process that made it: after a fork the child's calls are refused (EIO), because the
     rings would have two writers.
     """
@@ -40,8 +43,9 @@ class Session(Standing):
         self.pid = os.getpid()
         self.gone = False
         self.limit_s = REPLY_LIMIT_S
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
         self._tags = itertools.count(1)
+        self._awaited: dict[int, Any] = {}
 
     def check(self) -> None:
         """As `Standing.check`, after a look at whose process this is and whether the adapter is there."""
@@ -61,15 +65,18 @@ class Session(Standing):
         answer.
         """
         self.check()  # before the lock: a forked child may have inherited it locked for ever
-        with self._lock:
+        with self.lock:
             self.check()
             tag = next(self._tags) & 0xFFFFFFFF
+            self._awaited[tag] = None
             try:
                 self.channel.commands.send(command, tag, fields)
                 self.channel.kick()
                 reply = self._reply(tag)
             except OSError as error:
                 raise refusal(error, COMMANDS[command][0]) from None
+            finally:
+                del self._awaited[tag]
         if reply.errno:
             raise DriverError(reply.errno, f"{COMMANDS[command][0]} was refused: {os.strerror(reply.errno)}")
         return dict(reply.fields)
@@ -81,17 +88,30 @@ class Session(Standing):
     def _reply(self, tag: int) -> Any:
         replies = self.channel.replies
         waited_s = 0.0
-        while True:
-            if not replies.count() and not self.channel.wait(lambda: replies.count() > 0, _SLICE_S):
+
+        def ready() -> bool:
+            return replies.count() > 0 or self._awaited[tag] is not None or bool(self.dead)
+
+        while self._awaited[tag] is None:
+            if not ready() and not self.channel.wait(ready, _SLICE_S):
                 waited_s += _SLICE_S
                 if self.channel.alive and waited_s < self.limit_s:
                     continue
-                self.gone = not self.channel.alive
-                self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
-                raise OSError(errno.EIO, self.dead)
+            if self._awaited[tag] is not None:  # one that came in between has taken it
+                break
             reply = replies.take()
-            if reply is not None and reply.tag == tag:
-                return reply
+            if reply is None:
+                self._fall_silent()
+            elif reply.tag in self._awaited:  # else nobody waits for it any more
+                self._awaited[reply.tag] = reply
+        return self._awaited[tag]
+
+    def _fall_silent(self) -> None:
+        """There is no reply: OSError EIO, and no further command."""
+        if not self.dead:
+            self.gone = not self.channel.alive
+            self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
+        raise OSError(errno.EIO, self.dead)
 
     # rings that the host gives to the adapter
 

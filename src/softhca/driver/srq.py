@@ -32,7 +32,8 @@ class SrqHandle:
         driver.check_limits(max_srq_wr=max_wr, max_srq_sge=max_sge)
         self._driver = driver
         self._session = driver.session
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the queue while this is held
+        self._inside = 0
         self._frames, layout, ring = self._session.make_ring(max_wr, max_wr * receive_bytes(max_sge))
         try:
             reply = self._session.call(
@@ -54,7 +55,14 @@ class SrqHandle:
             self._session.check()
         try:
             with self._lock:
-                code = self._poster.post(wr_id, sges)
+                if not self._frames:
+                    raise DriverError(errno.EINVAL, "the shared receive queue is destroyed")
+                outer = self._inside
+                try:
+                    self._inside = outer + 1
+                    code = self._poster.post(wr_id, sges)
+                finally:
+                    self._inside = outer
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
         if code:
@@ -76,7 +84,10 @@ class SrqHandle:
     def destroy(self) -> None:
         """EBUSY while queue pairs use it."""
         self._session.call(control.DESTROY_SRQ, srq=self.number)
+        with self._lock:
+            frames, self._frames = self._frames, ()
+            left = not self._inside  # else this very thread is about to write there, further up in its calls
         self._driver.events.sort()
         self._driver.events.forget(control.SRQ_EVENTS, self.number)
-        self._session.free(self._frames)
-        self._frames = ()
+        if left:
+            self._session.free(frames)

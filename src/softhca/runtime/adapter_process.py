@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class AdapterProcess:
         self.place = ""
         self._child: subprocess.Popen[bytes] | None = None
         self._users: set[socket.socket] = set()
+        self._coming_and_going = threading.RLock()
 
     @property
     def pid(self) -> int:
@@ -54,14 +56,15 @@ class AdapterProcess:
         OSError with the errno of what failed, there or here.
         """
         close_deferred()
-        if not self._is_well():
-            self._reap()  # it has died; whoever still has a socket to it learns that from the socket
-        if self.specification.kind == "unix":
-            control = connect_to(self.path, self.specification.name)
-        else:
-            control = self._connect_or_start()
-        self._users.add(control)
-        return control
+        with self._coming_and_going:
+            if not self._is_well():
+                self._reap()  # it has died; whoever still has a socket to it learns that from the socket
+            if self.specification.kind == "unix":
+                control = connect_to(self.path, self.specification.name)
+            else:
+                control = self._connect_or_start()
+            self._users.add(control)
+            return control
 
     def _is_well(self) -> bool:
         """Whether what was started here runs, as far as can be seen; also where nothing was."""
@@ -81,13 +84,14 @@ class AdapterProcess:
 
         ``others``: so many that are not ours are attached besides, so that it goes on.
         """
-        with contextlib.suppress(OSError):
-            control.shutdown(socket.SHUT_RDWR)  # a thread that polls it would keep it open
-        control.close()
-        if control in self._users:
-            self._users.remove(control)
-            if not self._users and not others:
-                self._reap()
+        with self._coming_and_going:
+            with contextlib.suppress(OSError):
+                control.shutdown(socket.SHUT_RDWR)  # a thread that polls it would keep it open
+            control.close()
+            if control in self._users:
+                self._users.remove(control)
+                if not self._users and not others:
+                    self._reap()
         close_deferred()
 
     def give_up(self, control: socket.socket, close: Callable[[], object]) -> None:
@@ -99,10 +103,11 @@ class AdapterProcess:
         with contextlib.suppress(OSError):
             control.shutdown(socket.SHUT_WR)
         _deferred.append((control, close))
-        self._users.discard(control)
-        if self._child is not None and not self._users:
-            self._child.kill()
-            self._reap()
+        with self._coming_and_going:
+            self._users.discard(control)
+            if self._child is not None and not self._users:
+                self._child.kill()
+                self._reap()
         close_deferred()
 
     def _start(self) -> socket.socket:
@@ -143,6 +148,7 @@ class AdapterProcess:
             self._child.returncode = 0  # not ours to wait for
             self._child = None
         self._users.clear()
+        self._coming_and_going = threading.RLock()  # another thread of the parent may have had it
 
 
 _deferred: list[tuple[socket.socket, Callable[[], object]]] = []

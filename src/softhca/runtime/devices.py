@@ -8,12 +8,14 @@ own.  A device of kind ``unix`` is always another process's.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import os
 import threading
 from dataclasses import replace
 
 from softhca.driver import registry
+from softhca.driver.channels import HostChannel
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
 from softhca.runtime import fork
@@ -56,22 +58,31 @@ class Device:
             except BaseException:
                 channel.close()
                 raise
-            self._channels = [other for other in self._channels if not other.closed] + [channel]
+            channel.left = self._forget
+            self._channels.append(channel)
             return driver
 
+    def _forget(self, channel: HostChannel) -> None:
+        """A channel is closed."""
+        with contextlib.suppress(ValueError):  # not known any more
+            self._channels.remove(channel)  # type: ignore[arg-type]
+
     def _attach_engine(self) -> EngineChannel:
-        fresh = self.engine is None or not self.engine.alive
-        if self.engine is None or fresh:
-            if self.engine is not None:
-                self.engine.close()  # one that has failed still has the address
-            self.engine = EmbeddedAdapter(self.specification)
-            self._keep_place(self.engine.link.address)
-        try:
-            return self.engine.attach()
-        except BaseException:
-            if fresh:
-                self.engine.close()
-            raise
+        while True:
+            fresh = self.engine is None or not self.engine.alive
+            if self.engine is None or fresh:
+                if self.engine is not None:
+                    self.engine.close()  # one that has failed, or is about to end, still has the address
+                self.engine = EmbeddedAdapter(self.specification)
+                self._keep_place(self.engine.link.address)
+            try:
+                channel = self.engine.attach()
+            except BaseException:
+                if fresh:
+                    self.engine.close()
+                raise
+            if channel is not None:
+                return channel
 
     def _attach_process(self) -> ProcessChannel:
         if self.process is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
@@ -36,7 +37,8 @@ class EmbeddedAdapter:
             if self.neighbours is not None:
                 self.loop.have(self.neighbours)
             self.channels: dict[int, EngineChannel] = {}
-            self._closed = False
+            self._coming_and_going = threading.RLock()
+            self._closed = self._ended = False
             fork.watch(self)
             undo.callback(fork.unwatch, self)
             self.progress.start(self.loop, f"softhca-{specification.name}")
@@ -47,52 +49,68 @@ class EmbeddedAdapter:
         """Whether the engine is still given turns."""
         return not self.loop.dead
 
-    def attach(self) -> EngineChannel:
-        """A new host of this adapter.  OSError when it serves too many, or there is no memory."""
+    def attach(self) -> EngineChannel | None:
+        """A new host of this adapter; None where the last one has left meanwhile, and the engine with it.
+        OSError when it serves too many, or there is no memory.
+        """
         memory = HostMemory()
         try:
-            channel = EngineChannel(self, memory)
-            with self.loop.lock:
-                channel.number = self.adapter.attach_host(channel)
-                try:
-                    if self.neighbours is not None:
-                        channel.arena = self.neighbours.add_memory(memory)
-                except BaseException:
-                    self.adapter.detach_host(channel.number)
-                    raise
+            with self._coming_and_going:
+                if self._closed:
+                    memory.close()
+                    return None
+                channel = EngineChannel(self, memory)
+                with self.loop.lock:
+                    channel.number = self.adapter.attach_host(channel)
+                    try:
+                        if self.neighbours is not None:
+                            channel.arena = self.neighbours.add_memory(memory)
+                    except BaseException:
+                        self.adapter.detach_host(channel.number)
+                        raise
+                self.channels[channel.number] = channel
         except BaseException:
             memory.close()
             raise
-        self.channels[channel.number] = channel
         return channel
 
     def detach(self, number: int) -> None:
-        """A host leaves; with the last one the engine ends."""
-        channel = self.channels.pop(number, None)
-        if not channel or self._closed:
-            return
-        with self.loop.lock:
-            if not self.loop.dead:  # an engine that has failed is not asked for anything any more
-                self.loop.answer(self.loop.clock())
-                self.adapter.detach_host(number)
-                if self.neighbours is not None:
-                    self.neighbours.remove_arena(channel.arena)
-        if not self.channels:
-            self.close()
+        """A host leaves; with the last one the engine ends.  May be called again."""
+        with self._coming_and_going:
+            channel = self.channels.get(number)
+            if channel is None:
+                return
+            with self.loop.lock:
+                if not self.loop.dead:  # an engine that has failed is not asked for anything any more
+                    self._free(channel)
+            self.channels.pop(number, None)
+            if not self.channels:
+                self.close()
+
+    def _free(self, channel: EngineChannel) -> None:
+        """Free all that a host owned, as far as that has not been done."""
+        if channel.number in self.adapter.hosts:
+            self.loop.answer(self.loop.clock())
+            self.adapter.detach_host(channel.number)
+        arena, channel.arena = channel.arena, 0
+        if self.neighbours is not None:
+            self.neighbours.remove_arena(arena)
 
     def close(self) -> None:
-        """Stop giving turns and close everything; may be called again."""
-        with self.loop.lock:
-            if self._closed:
+        """Stop giving turns and close everything; may be called again, and waits for a call under way."""
+        with self._coming_and_going:
+            if self._ended:
                 return
-            if not self.loop.dead:
-                self.loop.answer(self.loop.clock())
-            self._closed = self.loop.dead = True
-            if self.neighbours is not None:
-                self.neighbours.close()
-        fork.unwatch(self)
-        self.progress.close()
-        self.link.close()
+            with self.loop.lock:
+                if not self.loop.dead:
+                    self.loop.answer(self.loop.clock())
+                self._closed = self.loop.dead = True
+                if self.neighbours is not None:
+                    self.neighbours.close()
+            fork.unwatch(self)
+            self.progress.close()
+            self.link.close()
+            self._ended = True
 
     # fork.ForkAware
 
@@ -122,26 +140,35 @@ class EngineChannel(EmbeddedChannel):
     """A host's channel to an engine in this process."""
 
     def __init__(self, engine: EmbeddedAdapter, memory: HostMemory) -> None:
-        super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, self._leave,
-                         lambda: engine.alive and not self.closed)
+        super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, lambda: None)
         self.number = -1
         self.arena = 0
         self._engine = engine
         self.closed = False
 
     @property
+    def alive(self) -> bool:
+        """Whether the engine still serves this host."""
+        return self._engine.alive and not self.closed
+
+    @property
     def kick_receives(self) -> bool:
         """Where threads wait, the one in charge may sleep; who polls sees the doorbell by itself."""
         return self._engine.loop.waiters > 0
 
-    def _leave(self) -> None:
+    def recall(self) -> None:
+        """`HostChannel.recall`."""
+        self._engine.progress.recall()
+
+    def detach(self) -> None:
+        """Leave the adapter; may be called again."""
         self._engine.detach(self.number)
 
     def close(self) -> None:
-        """Leave the adapter and give the memory back; may be called again."""
-        if not self.closed:
-            self.closed = True
-            super().close()
+        """Leave the adapter and give the memory back; may be called again.  Who waits is sent home."""
+        self.closed = True
+        self.recall()
+        super().close()
 
     def abandon(self) -> None:
         """In a forked child: close the descriptor; what it mapped stays mapped, shared with the parent."""

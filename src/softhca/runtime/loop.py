@@ -339,6 +339,8 @@ class EngineLoop:
         if self.dead or not self._take_lock():
             return False
         try:
+            if self.dead:  # it was closed while the lock was waited for
+                return False
             self.polls += 1
             self.polled = True
             now: cython.ulonglong = self.now()

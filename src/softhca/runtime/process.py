@@ -23,6 +23,7 @@ from softhca.runtime import adapter_process, bells, fork, messages
 from softhca.runtime.application import PROBE_BYTES
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.processor import give_way
+from softhca.runtime.recall import Recall
 
 if TYPE_CHECKING:
     import socket
@@ -32,18 +33,23 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_POLLS = 256
 PATIENCE = 4
-LEAVE_LIMIT_S = 1.0
 DETACH_LIMIT_S = 5.0
 """How long a close waits for the adapter process to free what this host owned."""
 
 SPIN_NS = 30_000
+_WAITED_FOR = (select.POLLIN, select.POLLIN, select.POLLHUP)
 
 
 class ProcessChannel(HostChannel):
     """One attachment to ``process``.  OSError when it cannot be reached or refuses."""
 
     def __init__(self, process: AdapterProcess) -> None:
-        memory = HostMemory()
+        self._recall = Recall()
+        try:
+            memory = HostMemory()
+        except BaseException:
+            self._recall.close()
+            raise
         self._process = process
         self._alive = True
         self.closed = False
@@ -53,6 +59,9 @@ class ProcessChannel(HostChannel):
         self._seat = threading.Lock()
         self._asking = threading.Lock()
         self._news = threading.Condition()
+        self._tidings = 0
+        self._closing = threading.RLock()
+        self._leaving = False
         self._bell: Bell | None = None
         self._control: socket.socket | None = None
         try:
@@ -65,6 +74,7 @@ class ProcessChannel(HostChannel):
             control, self._control = self._control, None
             if control is not None:
                 process.release(control)
+            self._recall.close()
             memory.close()
             raise
         fork.watch(self)
@@ -109,8 +119,10 @@ class ProcessChannel(HostChannel):
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
         # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.
-        if atomic_cas64(self._flag_address, 1, 0) and self._bell is not None:
-            self._bell.ring()
+        if atomic_cas64(self._flag_address, 1, 0):
+            bell = self._bell
+            if bell is not None:
+                bell.ring()
 
     def progress(self) -> bool:
         """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
@@ -149,14 +161,19 @@ class ProcessChannel(HostChannel):
             if not self._alive:
                 return False
             left_s = None if until_ns is None else max(until_ns - now_ns(), 0) / NS_PER_S
+            known = self._tidings
             if self._seat.acquire(blocking=False):
                 self._lead(ready, left_s)
-            else:
-                with self._news:
-                    self._news.wait_for(lambda: ready() or not self._seat.locked(), left_s)
+            elif not ready():  # not under the lock of the news: who is asked may close the device
+                self._follow(known, left_s)
             if until_ns is not None and now_ns() >= until_ns:
                 return ready()
         return True
+
+    def _follow(self, known: int, left_s: float | None) -> None:
+        """Wait for other tidings than ``known``, or for the seat."""
+        with self._news:
+            self._news.wait_for(lambda: self._tidings != known or not self._seat.locked(), left_s)
 
     def _spin(self, ready: Ready) -> bool:
         """An adapter that is awake answers within microseconds."""
@@ -171,18 +188,33 @@ class ProcessChannel(HostChannel):
         try:
             # Only who has the seat empties the descriptor, so what was told before is seen by this look.
             control, bell = self._control, self._bell
-            if ready() or control is None or bell is None or control.fileno() < 0:
+            if ready() or control is None or bell is None:
+                return
+            descriptors = bell.fileno(), self._recall.fileno(), control.fileno()
+            if min(descriptors) < 0:
                 return
             poll = select.poll()
-            poll.register(bell.fileno(), select.POLLIN)
-            poll.register(control.fileno(), select.POLLHUP)
+            for descriptor, what in zip(descriptors, _WAITED_FOR, strict=True):
+                poll.register(descriptor, what)
             poll.poll(None if left_s is None else left_s * 1000)
+            self._recall.drain()
             if self.look():
                 bell.drain()
         finally:
             self._seat.release()
-            with self._news:
-                self._news.notify_all()
+            self._tell()
+            if self._leaving:
+                self._close_descriptors()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._tidings += 1
+            self._news.notify_all()
+
+    def recall(self) -> None:
+        """`HostChannel.recall`."""
+        self._recall.ring()
+        self._tell()
 
     def detach(self) -> None:
         """Leave: the adapter process frees all that this host owned."""
@@ -215,24 +247,31 @@ class ProcessChannel(HostChannel):
         return int(reply["others"])
 
     def _stop_waiting(self) -> None:
-        """Wake who waits, and wait for him to leave the descriptors alone."""
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.shut()
-        waiting = not self._seat.acquire(timeout=LEAVE_LIMIT_S)
-        if bell is not None:
-            bell.close()
-        if not waiting:
-            self._seat.release()
+        """Wake who waits; the last one who does closes the descriptors, here where nobody does."""
+        if self._bell is not None:
+            self._bell.shut()
+        self._leaving = True
+        self.recall()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        """Close what is polled, unless somebody does."""
+        if self._seat.acquire(blocking=False):
+            try:
+                if self._bell is not None:
+                    self._bell.close()
+                self._recall.close()
+            finally:
+                self._seat.release()
 
     def close(self) -> None:
-        """Leave the adapter and give the memory back; may be called again."""
-        if self.closed:
-            return
-        self.closed = True
-        self.detach()
-        if not self._given_up:
-            self.memory.close()
+        """Leave the adapter and give the memory back; may be called again.  Who waits is sent home."""
+        with self._closing:
+            self.closed = True
+            self.detach()
+            if not self._given_up:
+                self.memory.close()
+            self.forgotten()
 
     def abandon(self) -> None:
         """In a forked child: close the descriptors; what they mapped stays mapped, shared with the parent."""
@@ -242,7 +281,7 @@ class ProcessChannel(HostChannel):
         self._alive = False
         control, self._control = self._control, None
         bell, self._bell = self._bell, None
-        for party in (control, bell):
+        for party in (control, bell, self._recall):
             if party is not None:
                 party.close()
         messages.close_all((self.memory.fd,))

@@ -31,7 +31,6 @@ from softhca.runtime.processor import give_way
 
 FIRST_LOOK_NS = 1_000_000
 LAST_LOOK_NS = 8_000_000
-LEAVE_LIMIT_S = 1.0
 POLLS_OF_A_POLLER = 8
 """As many polls between two looks are a program that polls; fewer are one that happens to look."""
 
@@ -63,7 +62,11 @@ class Progress:
         self._parked = False
         self._thread_look_ns = 0
         self._stopping = False
+        self._tidings = 0
         self._thread: threading.Thread | None = None
+        self._thread_ended = threading.Lock()  # held until the thread touches nothing any more
+        self._ending = threading.RLock()
+        self._forgotten = False
 
     def _poller(self, wake: int) -> select.epoll:
         epoll = select.epoll()
@@ -77,14 +80,18 @@ class Progress:
         """
         self.loop = loop
         thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread_ended.acquire()
         try:
             thread.start()
         except RuntimeError as error:
+            self._thread_ended.release()
             raise OSError(errno.EAGAIN, str(error)) from None
         self._thread = thread
 
     def wake(self) -> None:
         """Wake whoever is in charge."""
+        if self._forgotten:
+            return
         os.eventfd_write(self._leader_wake if self._leading else self._thread_wake, 1)
 
     # The background thread
@@ -98,6 +105,9 @@ class Progress:
             with loop.lock:
                 loop.fail(error)
         self._tell_followers()
+        self._thread_ended.release()
+        if self._stopping:
+            self._end()
 
     def _serve(self, loop: EngineLoop) -> None:
         """Until the end of the adapter."""
@@ -120,7 +130,7 @@ class Progress:
         if loop.tarries or loop.gathers:
             with loop.lock:
                 now = loop.clock()
-                if loop.left(now):
+                if not loop.dead and loop.left(now):
                     loop.answer(now)
 
     def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
@@ -232,33 +242,67 @@ class Progress:
             self._leading = False
             self._seat.release()
             self._tell_followers()
+            if self._stopping:
+                self._end()
 
     def _follow(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
         """Wait for news from the thread that leads, or for its seat."""
         timeout_s = None if until_ns >= NEVER else max(until_ns - loop.clock(), 0) / NS_PER_S
+        known = self._tidings
+        if ready():  # not under the lock of the news: who is asked may close the adapter
+            return
         with self._news:
-            self._news.wait_for(lambda: ready() or not self._leading or loop.dead, timeout_s)
+            self._news.wait_for(
+                lambda: self._tidings != known or not self._leading or loop.dead, timeout_s
+            )
 
     def _tell_followers(self) -> None:
         with self._news:
+            self._tidings += 1
             self._news.notify_all()
+
+    def recall(self) -> None:
+        """Have every thread that waits ask again whether it is done."""
+        with self._ending:
+            # One that is about to lead without being marked so yet asks once more before it sleeps.
+            if self._leading and not self._forgotten:
+                os.eventfd_write(self._leader_wake, 1)
+        self._tell_followers()
 
     # The end
 
     def close(self) -> None:
-        """Stop the thread, wake those who wait, close the descriptors.  The loop is marked dead before."""
+        """Stop the thread and wake those who wait.  The loop is marked dead before.
+
+        The descriptors are closed here, or by the last thread that may still use them: one that waits, or,
+        where this very call was made in the middle of a round or a wait, the caller further up.
+        """
         self._stopping = True
-        for wake in (self._thread_wake, self._leader_wake):
-            os.eventfd_write(wake, 1)
+        with self._ending:
+            if not self._forgotten:
+                for wake in (self._thread_wake, self._leader_wake):
+                    os.eventfd_write(wake, 1)
         self._tell_followers()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        inside = self.loop is not None and self.loop.lock.mine()
+        if self._thread is not None and self._thread is not threading.current_thread() and not inside:
             self._thread.join()
-        # Who waits has been woken and leaves its seat, unless this very call was made from its wait.
-        self._seat.acquire(timeout=LEAVE_LIMIT_S)
-        self.forget()
+        self._end()
+
+    def _end(self) -> None:
+        """Close the descriptors if nobody uses them any more; whoever stops using them calls this."""
+        with self._ending:
+            if self._forgotten or not self._thread_ended.acquire(blocking=False):
+                return
+            if self._seat.acquire(blocking=False):  # and keep both: nobody begins again
+                self.forget()
+            else:
+                self._thread_ended.release()
 
     def forget(self) -> None:
         """Close the descriptors without a word to anybody: the thread is gone (after a fork) or has ended."""
+        if self._forgotten:
+            return
+        self._forgotten = True
         self._thread_poll.close()
         self._leader_poll.close()
         os.close(self._thread_wake)

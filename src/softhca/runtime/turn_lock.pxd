@@ -11,3 +11,4 @@ cdef class TurnLock:
     cpdef bint take(self) except -1
     cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
     cpdef object release(self)
+    cpdef bint mine(self) except -1

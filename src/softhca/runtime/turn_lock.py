@@ -63,6 +63,12 @@ class TurnLock:
         if self.depth == 0 and self.waiting and self.gate.locked():
             self.gate.release()
 
+    def mine(self):
+        """Whether this thread has it."""
+        if not cython.compiled:
+            return self.gate._is_owned()
+        return self.depth != 0 and self.owner == thread_ident()  # noqa: F821 - the pxd's
+
     def __enter__(self):
         self.acquire()
         return self

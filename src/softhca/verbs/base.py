@@ -9,12 +9,20 @@ the last reference closes.
 Garbage collection.  The collector may start at any allocation, also in the middle of a driver call.  A
 resource that it finds (as part of a reference cycle) is therefore not closed there: it is put aside and
 closed at the next call that controls something or polls.
+
+Threads.  Any thread may call any method of any object.  Of several that close one object, one does, and the
+others wait until it is closed; a thread waits only for what stands below all that it is closing itself, so
+none waits for another in a ring.
 """
 
+import contextlib
 import ctypes
 import gc
 import itertools
 import logging
+import os
+import sys
+import threading
 import weakref
 from collections import deque
 from types import TracebackType
@@ -114,9 +122,10 @@ class Resource(PyverbsCM):
 
     def _adopt(self, child: "Resource") -> None:
         """``child`` stands on this object, and is closed before it."""
-        if self._children is None:
-            self._children = weakref.WeakValueDictionary()
-        self._children[child._order] = child
+        children = self._children
+        if children is None:  # of threads that come at once, one makes it
+            children = vars(self).setdefault("_children", weakref.WeakValueDictionary())
+        children[child._order] = child
 
     def _let_go(self, child: "Resource") -> None:
         """``child`` stands on it no more."""
@@ -136,10 +145,19 @@ class Resource(PyverbsCM):
             return
         if put_aside:
             reap()
-            if not self._open:
-                return
+        if not _begin_closing(self):
+            return
+        try:
+            self._close()
+        finally:
+            _end_closing(self)
+
+    def _close(self) -> None:
+        """`close`, for the one thread that does."""
         if self._children:
-            for child in sorted(self._children.values(), key=_closing_order, reverse=True):
+            # A list made in one step: other threads go on making children.
+            children = [child for each in self._children.valuerefs() if (child := each()) is not None]
+            for child in sorted(children, key=_closing_order, reverse=True):
                 child.close()
         if self._driver.alive:  # a closed or dead device has already released everything
             try:
@@ -183,6 +201,41 @@ _collector = _Collector()
 gc.callbacks.append(_collector)
 
 
+class _Closing:
+    """Who is closing what: the thread by the object's identity."""
+
+    def __init__(self) -> None:
+        self.threads: dict[int, int] = {}
+        self.news = threading.Condition()
+
+
+_closing = _Closing()
+os.register_at_fork(after_in_child=_closing.__init__)  # type: ignore[misc]  # threads that close are the parent's
+
+
+def _begin_closing(resource: Resource) -> bool:
+    """Whether this thread is to close ``resource``; False once another one has, or where this one is about
+    to, further up in its calls.
+    """
+    me, key = threading.get_ident(), id(resource)
+    with _closing.news:
+        while resource._open and key in _closing.threads:
+            # At the end of the interpreter other threads stand still for ever.
+            if _closing.threads[key] == me or sys.is_finalizing():
+                return False
+            _closing.news.wait()
+        if resource._open:
+            _closing.threads[key] = me
+        return resource._open
+
+
+def _end_closing(resource: Resource) -> None:
+    """It is closed, or stays open."""
+    with _closing.news:
+        _closing.threads.pop(id(resource), None)
+        _closing.news.notify_all()
+
+
 def _closing_order(resource: Resource) -> tuple[bool, int]:
     return resource._goes_first, resource._order
 
@@ -197,8 +250,9 @@ def _close_unreferenced(resource: Resource) -> None:
 def reap() -> None:
     """Close what the collector has put aside, youngest first (a QP before its PD)."""
     waiting: list[Resource] = []
-    while put_aside:
-        waiting.append(put_aside.popleft())
+    with contextlib.suppress(IndexError):  # other threads reap too
+        while put_aside:
+            waiting.append(put_aside.popleft())
     for resource in sorted(waiting, key=_closing_order, reverse=True):
         _close_unreferenced(resource)
 

@@ -1,6 +1,7 @@
 """Completion queues, plain and extended, and the channels that wait for them."""
 
 import errno
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +16,7 @@ from softhca.verbs.queue_enums import (
     ibv_create_cq_wc_flags,
     ibv_wc_flags,
 )
+from softhca.verbs.turns import Turn
 from softhca.verbs.utils import htonl, lines
 from softhca.verbs.wc import (
     WC,
@@ -64,20 +66,26 @@ class CompChannel(Resource):
 
         The event disarms the CQ: poll it, arm it again with `CQ.req_notify`, and poll once more before
         waiting. Without ``timeout_s`` the call waits for ever; with it, `PyverbsRDMAError` (``ETIMEDOUT``)
-        ends the wait.
+        ends the wait.  It ends too when another thread closes the channel (``EBADF``) or the context
+        (``EIO``).
         """
         self._require_open()
         require(expected_cq, _CompletionQueue, "expected_cq")
         with translated("Failed to get CQ event"):
-            fired = self._driver.wait_completion(self.token, timeout_s)
+            fired = self._driver.wait_completion(self.token, timeout_s, lambda: not self._open)
         if fired is None:
+            if not self._open:
+                raise PyverbsRDMAError("The completion channel was closed", errno.EBADF)
             raise PyverbsRDMAError("No completion event", errno.ETIMEDOUT)
-        if fired is not expected_cq.handle:
+        if fired is not expected_cq._handle:
             raise PyverbsRDMAError("Received event on an unexpected CQ", errno.EINVAL)
-        expected_cq.num_events += 1
+        expected_cq._count_events(1)
 
     def _destroy(self) -> None:
         """The driver keeps nothing for a channel."""
+
+    def _released(self) -> None:
+        self._driver.recall()
 
 
 class _CompletionQueue(Resource):
@@ -145,9 +153,19 @@ class _CompletionQueue(Resource):
 
     def ack_events(self, num_events: int) -> None:
         """Acknowledge ``num_events`` events that `CompChannel.get_cq_event` returned."""
-        if not 0 <= num_events <= self.num_events:
-            raise PyverbsUserError(f"{num_events} events acknowledged, {self.num_events} outstanding")
-        self.num_events -= num_events
+        if num_events < 0:
+            raise PyverbsUserError(f"{num_events} events cannot be acknowledged")
+        self._count_events(-num_events)
+
+    def _count_events(self, change: int) -> None:
+        """Events have come, or are acknowledged; no more than there are."""
+        with _counting:
+            if self.num_events + change < 0:
+                raise PyverbsUserError(f"{-change} events acknowledged, {self.num_events} outstanding")
+            self.num_events += change
+
+
+_counting = threading.RLock()
 
 
 def _closed_poll(*arguments: object) -> NoReturn:
@@ -232,6 +250,8 @@ class CQEX(_CompletionQueue):
     `start_poll`, then the ``read_*`` methods, `status` and `wr_id` for the current completion, `poll_next`
     for the next one, `end_poll`.  Reading without a current completion, or a field that was not asked for at
     creation, raises `PyverbsUserError`.
+
+    A round of polling is one thread's: another one that begins meanwhile waits for its end.
     """
 
     def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
@@ -253,31 +273,41 @@ class CQEX(_CompletionQueue):
             )
         self._wc_flags = int(attr.wc_flags)
         self._current: Completion | None = None
-        self._polling = False
+        self._round = Turn()
         self._create(context, attr.cqe, attr.comp_channel, attr.comp_vector)
 
     def start_poll(self, attr: PollCqAttr | None = None) -> int:
         """Begin a round of polling: 0 when there is a completion, ``ENOENT`` when not (the round has not
         begun).
         """
-        if self._polling:
+        if self._round.mine:
             raise PyverbsUserError("start_poll inside a round of polling: end_poll is missing")
         if attr is not None and attr.comp_mask:
             return errno.EINVAL
-        result = self._advance()
-        self._polling = result == 0
+        self._round.begin(lambda: self._open)
+        result = errno.ENOENT
+        try:
+            result = self._advance()
+        finally:
+            if result:
+                self.end_poll()
         return result
 
     def poll_next(self) -> int:
         """The next completion: 0, or ``ENOENT`` when there is none (the last one stays current)."""
-        if not self._polling:
+        if not self._round.mine:
             raise PyverbsUserError("poll_next outside a round of polling")
         return self._advance()
 
     def end_poll(self) -> None:
         """End the round; without one this does nothing."""
-        self._polling = False
-        self._current = None
+        if self._round.mine:
+            self._current = None
+            self._round.end()
+
+    def _released(self) -> None:
+        super()._released()
+        self._round.call_off()
 
     def _advance(self) -> int:
         if put_aside:
@@ -292,11 +322,12 @@ class CQEX(_CompletionQueue):
         return 0
 
     def _read(self, field: int = 0) -> "Completion":
-        if self._current is None:
+        current = self._current
+        if current is None or not self._round.mine:
             raise PyverbsUserError("There is no current completion")
         if field & ~self._wc_flags:
             raise PyverbsUserError(f"The CQ was made without {create_wc_flags_to_str(field).strip()}")
-        return self._current
+        return current
 
     @property
     def status(self) -> int:

@@ -16,6 +16,7 @@ from softhca.verbs.qp_attributes import QPAttr, QPInitAttr, QPInitAttrEx
 from softhca.verbs.queue_enums import ibv_qp_create_send_ops_flags as ops
 from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_wr_opcode
 from softhca.verbs.queue_pair import INLINE, KNOWN_FLAGS, QP
+from softhca.verbs.turns import Turn
 from softhca.verbs.wr import MISFITS, SGE
 
 _SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
@@ -78,6 +79,8 @@ class QPEx(QP):
     `wr_rdma_write` …), then what belongs to it (`wr_set_ud_addr`, `wr_set_sge` …).  `wr_complete` posts the
     batch, `wr_abort` drops it.  Calls out of this order, and operations that were not in ``send_ops_flags``,
     raise `PyverbsUserError`.
+
+    A batch is one thread's: another one that begins meanwhile waits for its end.
     """
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
@@ -91,6 +94,7 @@ class QPEx(QP):
         self.wr_id = 0
         self.wr_flags = 0
         self._batch: list[_Operation] | None = None
+        self._turn = Turn()
         super().__init__(creator, init_attr, qp_attr)
 
     def wr_start(self) -> None:
@@ -98,13 +102,21 @@ class QPEx(QP):
         self._require_open()
         if not self._send_ops:
             raise PyverbsUserError("The QP was made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")
-        if self._batch is not None:
+        if self._turn.mine:
             raise PyverbsUserError("wr_start inside a batch: wr_complete or wr_abort is missing")
+        self._turn.begin(lambda: self._open)
+        self._require_open()
         self._batch = []
 
     def wr_abort(self) -> None:
         """Drop the batch."""
-        self._batch = None
+        if self._turn.mine:
+            self._batch = None
+            self._turn.end()
+
+    def _released(self) -> None:
+        super()._released()
+        self._turn.call_off()
 
     def wr_complete(self) -> None:
         """Post the batch and ring the doorbell once.
@@ -113,7 +125,6 @@ class QPEx(QP):
         ones after it are not.
         """
         batch = self._require_batch()
-        self._batch = None
         posted = 0
         try:
             for each in batch:
@@ -140,13 +151,15 @@ class QPEx(QP):
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to complete the batch: {error}") from error
         finally:
+            self.wr_abort()
             if posted:
                 self._ring()
 
     def _require_batch(self) -> list[_Operation]:
-        if self._batch is None:
+        batch = self._batch
+        if batch is None or not self._turn.mine:
             raise PyverbsUserError("There is no batch: wr_start is missing")
-        return self._batch
+        return batch
 
     def _begin(self, opcode: ibv_wr_opcode, rkey: int = 0, remote_addr: int = 0) -> _Operation:
         batch = self._require_batch()
