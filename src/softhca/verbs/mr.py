@@ -1,13 +1,14 @@
 """Memory regions and memory windows."""
 
 import errno
+import threading
 from typing import TYPE_CHECKING, Any
 
 from softhca.machine import primitives
 from softhca.verbs.base import PyverbsCM, Resource, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
-from softhca.verbs.memory_access import Bytes, read_bytes, write_bytes
+from softhca.verbs.memory_access import Bytes, Stretch
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags
@@ -69,10 +70,12 @@ class MR(Resource):
             with translated(f"Failed to register a MR. length: {length}, access flags: {access}"):
                 self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
         except BaseException:
-            self._free_memory()
+            _let_go(self._host, self._view)
             raise
-        self._address = base
-        self._length = length
+        host, view = self._host, self._view
+        self._stretch = Stretch(base, length, lambda: _let_go(host, view))
+        self._host = None
+        self._changing = threading.RLock()
         self.pd = creator
         self._opened(creator)
 
@@ -102,19 +105,12 @@ class MR(Resource):
         self._view = view
         return primitives.address_of(view, not view.readonly), length or view.nbytes
 
-    def _free_memory(self) -> None:
-        host, self._host = self._host, None
-        view, self._view = self._view, None
-        if host is not None:
-            host.free()
-        if view is not None:
-            view.release()
-
     def _destroy(self) -> None:
         self._driver.dereg_mr(self._key.handle)
 
     def _released(self) -> None:
-        self._free_memory()
+        self._view = None
+        self._stretch.end()
 
     def read(self, length: int, offset: int) -> bytes:
         """A copy of ``length`` bytes from ``offset``; drives the device first, so that a loop sees remote
@@ -123,21 +119,24 @@ class MR(Resource):
         self._check_range(length, offset)
         with translated("Failed to drive the device"):
             self._driver.progress()
-        return read_bytes(self._address + offset, length)
+        found = self._stretch.read(length, offset)
+        while found is None:  # ended: with the region, or a reregistration has given it another one
+            self._check_range(length, offset)
+            found = self._stretch.read(length, offset)
+        return found
 
     def write(self, data: Bytes, length: int, offset: int = 0) -> None:
         """Copy the first ``length`` bytes of ``data`` to ``offset``; text is written as UTF-8."""
         self._check_range(length, offset)
-        if self._view is not None and self._view.readonly:
+        view = self._view
+        if view is not None and view.readonly:
             raise PyverbsUserError("The region's buffer is read-only")
-        write_bytes(self._address + offset, data, length)
+        while not self._stretch.write(data, length, offset):
+            self._check_range(length, offset)
 
     def _check_range(self, length: int, offset: int) -> None:
         self._require_open()
-        if offset < 0 or length < 0 or offset + length > self._length:
-            raise PyverbsUserError(
-                f"{length} bytes at offset {offset} are outside the region's {self._length}"
-            )
+        self._stretch.check(length, offset)
 
     def rereg(
         self, flags: int, pd: PD | None = None, addr: int = 0, length: int = 0, access: int = 0
@@ -157,23 +156,25 @@ class MR(Resource):
         target = pd if flags & _PD and pd is not None else self.pd
         if target.ctx is not self.pd.ctx:
             raise PyverbsUserError("The new domain belongs to another context")
-        with translated("Failed to rereg MR"):
-            self._key = self._driver.rereg_mr(
-                self._key.handle, int(flags), target.number, addr, length, int(access) & ~_HINTS
-            )
-        if flags & _TRANSLATION:
-            self._free_memory()
-            self._address, self._length = addr, length
-        if target is not self.pd:
-            self.pd._let_go(self)
-            target._adopt(self)
-            self.pd = target
+        with self._changing:
+            with translated("Failed to rereg MR"):
+                self._key = self._driver.rereg_mr(
+                    self._key.handle, int(flags), target.number, addr, length, int(access) & ~_HINTS
+                )
+            if flags & _TRANSLATION:
+                former, self._stretch = self._stretch, Stretch(addr, length, _nothing)
+                self._view = None
+                former.end()
+            if target is not self.pd:
+                self.pd._let_go(self)
+                target._adopt(self)
+                self.pd = target
 
     @property
     def buf(self) -> int:
         """Address of the first byte in this process."""
         self._require_open()
-        return self._address
+        return self._stretch.address
 
     @property
     def lkey(self) -> int:
@@ -191,7 +192,7 @@ class MR(Resource):
     def length(self) -> int:
         """Bytes of the region."""
         self._require_open()
-        return self._length
+        return self._stretch.length
 
     @property
     def handle(self) -> int:
@@ -209,6 +210,18 @@ class MR(Resource):
                 "handle": self.handle,
             }
         )
+
+
+def _let_go(host: "HostBuffer | None", view: memoryview | None) -> None:
+    """Give a region's memory back, or let the buffer that it lies in go."""
+    if host is not None:
+        host.free()
+    if view is not None:
+        view.release()
+
+
+def _nothing() -> None:
+    """The memory is the caller's."""
 
 
 class MWBindInfo(PyverbsCM):
