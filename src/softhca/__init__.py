@@ -4,5 +4,13 @@ What it has to say goes to the logger ``softhca`` and its children, silent until
 """
 
 import logging
+import sys
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    # Compiled modules take their locks, and look at rings, between two points at which it may change hands.
+    raise ImportError(
+        "softhca needs the interpreter lock, which this interpreter runs without: start it with PYTHON_GIL=1 "
+        "in the environment (or -X gil=1)"
+    )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
