@@ -66,6 +66,12 @@ campaign: $(VENV)/.installed
 	$(VENV)/bin/python tests/driver/paging_walk.py --steps $(WALK_STEPS)
 	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
 
+# 64 threads, all verbs, objects that any of them may close.  STRESS="--seeds 1..1000", "--seconds 3600" …
+.PHONY: stress
+STRESS ?= --seeds 1..20
+stress: $(VENV)/.installed
+	$(VENV)/bin/python tests/verbs/thread_stress.py $(STRESS)
+
 # The matrix against Linux's SoftRoCE in guests.  INTEROP="--kernel 6.1 WORD" …; status 2: no guest can be had here.
 interop: $(VENV)/.installed test-tools
 	$(VENV)/bin/python tests/interop/run_interop.py $(INTEROP)

@@ -1,0 +1,41 @@
+"""All verbs under 64 threads, and programs that end with threads inside: each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SEEDS = {"embedded": (1, 2), "process": (3,)}
+
+
+def run(program: str, *arguments: str) -> tuple[int, str]:
+    """Exit status, and all that was written."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SOFTHCA_DEVICES")}
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, str(HERE / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=900, check=False, env={**inherited, "PYTHONPATH": path},
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize(("mode", "seed"), [(mode, seed) for mode, seeds in SEEDS.items() for seed in seeds])
+def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
+    status, text = run("thread_stress.py", "--here", "--seeds", f"{seed}..{seed}", "--modes", mode)
+    assert status == 0, text
+    assert "9600 calls" in text
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+@pytest.mark.parametrize("end", ["exit", "close"])
+@pytest.mark.parametrize("calls", ["poll", "wait", "all"])
+def test_a_program_ends_with_threads_inside_its_calls(mode: str, end: str, calls: str) -> None:
+    for _ in range(2):
+        assert run("exit_threads.py", mode, end, calls) == (0, "")
