@@ -20,6 +20,7 @@ from collections import deque
 
 from softhca.machine import primitives
 from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES
+from softhca.memory.mapping import Mapping
 from softhca.memory.runs import FreeRuns, runs_of
 from softhca.memory.shared_layout import make_sealed
 
@@ -44,7 +45,7 @@ class SharedArena:
                     raise
             else:
                 try:
-                    self._mapping = mmap.mmap(self.fd, size_bytes)
+                    self._mapping = Mapping(self.fd, size_bytes)
                     break
                 except OSError:
                     os.close(self.fd)
@@ -52,9 +53,10 @@ class SharedArena:
                         raise
             size_bytes = size_bytes // 2 // SLOT_BYTES * SLOT_BYTES
         self.size_bytes = size_bytes
-        self.base = primitives.address_of(self._mapping)
+        self.base = self._mapping.address
         self.first_frame = 0
         self._free = FreeRuns(0, size_bytes // PAGE_BYTES)
+        self._used = 0
         self._private: set[int] = set()
         self._held: dict[int, int] = {}
         self._settled: deque[int] = deque()
@@ -68,7 +70,10 @@ class SharedArena:
         """The first frame of ``pages`` consecutive, zero-filled pages; −1 where there are none."""
         self._collect()
         first = self._free.take(pages)
-        return -1 if first < 0 else self.first_frame + first
+        if first < 0:
+            return -1
+        self._used = max(self._used, first + pages)
+        return self.first_frame + first
 
     def owns(self, frame: int) -> bool:
         """Whether a frame is one of the arena's."""
@@ -89,16 +94,14 @@ class SharedArena:
             first = page + 1
         for page in apart:
             self._freed.add(page)
-            self._mapping.madvise(mmap.MADV_DONTNEED, page * PAGE_BYTES, PAGE_BYTES)
+            # What this process had written there goes; late writers still find the file's page elsewhere.
+            primitives.map_private(self.base + page * PAGE_BYTES, PAGE_BYTES, self.fd, page * PAGE_BYTES)
             if page not in self._held:
                 self._restore(page)
 
     def _clear(self, first: int, pages: int) -> None:
         """Make shared pages zero and return their memory to the system."""
-        try:
-            self._mapping.madvise(mmap.MADV_REMOVE, first * PAGE_BYTES, pages * PAGE_BYTES)
-        except OSError:
-            primitives.fill(self.base + first * PAGE_BYTES, 0, pages * PAGE_BYTES)
+        self._mapping.clear(first, pages)
 
     # Pages that a neighbour may still write to
 
@@ -171,5 +174,4 @@ class SharedArena:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-        with contextlib.suppress(OSError):  # where pages are this process's own they go with the object
-            self._mapping.madvise(mmap.MADV_REMOVE)
+        self._mapping.retire(self._used)
