@@ -10,6 +10,7 @@ keeps index checks in.
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from setuptools import setup
 
 SOURCE = Path("src")
 FLAGS = ["-O2", "-g0", "-Wno-unused-function", "-Wno-sign-compare"]
+SHARED = "softhca._cyutility"
 MODE = os.environ.get("SOFTHCA_EXT", "require")
 if MODE not in ("require", "skip"):
     sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")
@@ -43,9 +45,24 @@ def extensions() -> list:
     directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
     # setuptools takes relative paths only
-    return cythonize(modules, build_dir=os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")),
-                     nthreads=os.cpu_count() or 1, compiler_directives=directives,
-                     include_path=[str(SOURCE)], show_all_warnings=False)
+    build_dir = Path(os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")))
+    shared = Extension(SHARED, [str(shared_utilities(build_dir))], extra_compile_args=FLAGS)
+    return [shared, *cythonize(modules, build_dir=str(build_dir), nthreads=os.cpu_count() or 1,
+                               compiler_directives=directives, include_path=[str(SOURCE)],
+                               show_all_warnings=False, shared_utility_qualified_name=SHARED)]
+
+
+def shared_utilities(build_dir: Path) -> Path:
+    """Cython's own helpers (memoryviews and the like) as one module that all others import, so that they are
+    compiled once and not once a module: that halves the time of a build.  Made anew for another Cython."""
+    import Cython
+
+    source = build_dir / f"cython-{Cython.__version__}" / f"{SHARED.rpartition('.')[2]}.c"
+    if not source.exists():
+        source.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "cython", f"--module-name={SHARED}", f"--generate-shared={source}"]
+        subprocess.run(command, check=True)
+    return source
 
 
 setup(ext_modules=extensions())
