@@ -494,3 +494,24 @@ def test_an_engine_that_raises_is_given_up_and_everybody_is_sent_home(bench, cap
     assert bench.progress.wait(lambda: False) is False
     bench.progress._thread.join(BOUND_S)
     assert not bench.progress._thread.is_alive()
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt("in the middle of a turn")
+
+
+@pytest.mark.parametrize("who", ["poll", "kick", "kick for a command"])
+def test_a_turn_that_a_signal_handler_ends_leaves_no_half_changed_engine(bench, caplog, who):
+    """What the handler raises goes on its way, and nobody meets an engine that stopped between two steps."""
+    if who == "kick for a command":
+        bench.engine.kick = interrupted
+    else:
+        bench.engine.receive = bench.engine.expire = interrupted
+    bench.wire.put(b"x")
+    with pytest.raises(KeyboardInterrupt, match="in the middle of a turn"):
+        bench.loop.poll() if who == "poll" else bench.loop.kick()
+    assert bench.loop.dead
+    assert "given up" in caplog.text
+    assert bench.loop.lock.acquire(False), "the lock is free for whoever closes the device"
+    bench.loop.lock.release()
+    assert bench.loop.poll() is False

@@ -25,8 +25,9 @@ times in a row, a doorbell waits for the next ones: for ``GATHER_NS`` at most if
 them than one call sends, and until the next look.  A consumer that stays away instead is relieved by the
 background thread too, and then has to ring ``DISTRUST`` times before the same is tried again.
 
-An engine never raises; if one does all the same, its state is not to be trusted: :meth:`EngineLoop.fail` logs
-it and ends the service, and every host sees an adapter that is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
+An engine never raises; if one does all the same, or Ctrl-C ends a turn between two steps, its state is not to
+be trusted: :meth:`EngineLoop.fail` logs it and ends the service, and every host sees an adapter that is gone
+(EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
 import logging
@@ -182,6 +183,10 @@ class EngineLoop:
         except Exception as error:
             self.fail(error)
             return False
+        except BaseException as error:
+            # Ctrl-C between two steps of a command: nobody knows what was done and what was not
+            self.fail(error)
+            raise
 
     def _round(self, now):
         arrival: Arrival = self.arrival
@@ -397,6 +402,9 @@ class EngineLoop:
                     self.settle()
         except Exception as error:
             self.fail(error)
+        except BaseException as error:
+            self.fail(error)
+            raise
         finally:
             self.lock.release()
 
