@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from softhca.verbs.device import Context
 
 ROCE_PORT = 4791
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell that starts the tests in the background hands that on, to the programs that they start as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 DEFAULT_BUFFER_BYTES = 212_992
 """What Linux gives a process without privilege: the size that every rule about loss must bear."""
 
