@@ -24,7 +24,10 @@ PUSH = """        if not self.producer.push(self.entry.address, _CQE_BYTES):
 """
 ARM = "        arm = atomic_add64(self.producer.layout.control + _ARM, 0)\n"
 RAISE = "        for application in attached:\n            application.raise_flag()\n"
-TURN = "        now = now_ns()\n        if not self._turn(now):\n"
+TURN = (
+    "        now = now_ns()\n"
+    "        if not self._turn(now) and self._goes_on():  # that turn may have let the last application go\n"
+)
 
 JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("read-answered-from-other-memory", REPLIES, "            resource.region.generation != resource.generation\n            or not resource", "            not resource",
