@@ -35,11 +35,11 @@ check: $(VENV)/.installed
 
 test-compiled: $(VENV)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=compiled timeout -k 10 1800 $(VENV)/bin/python tests/run.py build/summary-compiled.txt
+	SOFTHCA_EXPECT=compiled timeout -k 10 2400 $(VENV)/bin/python tests/run.py build/summary-compiled.txt
 
 test-interpreted: $(PLAIN)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=interpreted timeout -k 10 1800 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
+	SOFTHCA_EXPECT=interpreted timeout -k 10 2400 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
 
 # Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
 TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog
