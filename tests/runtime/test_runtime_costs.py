@@ -279,7 +279,8 @@ def test_what_waits_for_the_window_leaves_in_bursts_of_many_queue_pairs(ends):
     assert mine.datagrams == 240 * 16
     # the others follow as there is room, up to four chains in a burst of 64 packets
     assert mine.calls <= at_once + (240 - at_once) // 2
-    assert theirs.datagrams == 240
+    # one for each chain, and one more where the full window cut a chain: who is cut off has asked
+    assert 240 <= theirs.datagrams <= 240 + 12
     assert theirs.calls <= 40
 
 
