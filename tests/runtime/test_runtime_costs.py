@@ -277,8 +277,8 @@ def test_what_waits_for_the_window_leaves_in_bursts_of_many_queue_pairs(ends):
     mine, theirs = cost(left, right, left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 16), queue_pairs)
     assert at_once < 120
     assert mine.datagrams == 240 * 16
-    # the others follow as there is room, up to four chains in a burst of 64 packets
-    assert mine.calls <= at_once + (240 - at_once) // 2
+    # the others follow as there is room, one to four chains in a burst of 64 packets
+    assert mine.calls <= at_once + (240 - at_once) * 2 // 3
     # one for each chain, and one more where the full window cut a chain: who is cut off has asked
     assert 240 <= theirs.datagrams <= 240 + 12
     assert theirs.calls <= 40
