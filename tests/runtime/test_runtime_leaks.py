@@ -28,12 +28,13 @@ def things():
     gc.collect()
     with open("/proc/self/maps") as lines:
         mapped = sum("/memfd:softhca" in line for line in lines)
-    files = sum(name.startswith("softhca") for name in os.listdir(tempfile.gettempdir()))
+    files = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("softhca")}
     return len(os.listdir("/proc/self/fd")), mapped, threading.active_count(), files
 
 
 def nothing_more_than(before):
-    """Whether of none of the `things` there are more now; what others had begun may have ended meanwhile."""
+    """Whether of none of the `things` there are more now, and no file is new; what others had begun may have
+    ended meanwhile."""
     return all(now <= then for now, then in zip(things(), before, strict=True))
 
 
