@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 ROCE_PORT = 4791
 
+# A shell (or nohup) that starts the tests in the background hands ignored signals on, to the programs that
+# they start as well.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell that starts the tests in the background hands that on, to the programs that they start as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+DESCRIPTORS_LEFT = 64  # of objects in circles, until the collector comes by
 DEFAULT_BUFFER_BYTES = 212_992
 """What Linux gives a process without privilege: the size that every rule about loss must bear."""
 
@@ -45,6 +49,15 @@ def loopback_address() -> Callable[[], str]:
     """A function that gives another free loopback address (port 4791) each time."""
     addresses = _loopback_addresses()
     return lambda: next(addresses)
+
+
+@pytest.fixture(autouse=True)
+def few_descriptors_are_left() -> Iterator[None]:
+    """A test that leaves many descriptors open fails itself, and not one that comes long after it."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    left = len(os.listdir("/proc/self/fd")) - before
+    assert left <= DESCRIPTORS_LEFT, f"{left} descriptors were left open"
 
 
 @dataclass

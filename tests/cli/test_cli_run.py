@@ -227,6 +227,13 @@ def test_program_that_is_not_there_is_one_line_and_status_1():
     assert process.stderr == "softhca run: cannot start /nowhere/program: No such file or directory\n"
 
 
+def count_marked(mark):
+    lives = keeper.marked(mark)
+    for life in lives:
+        os.close(life)
+    return len(lives)
+
+
 def mark_of(folder):
     return folder.name.removeprefix("softhca-run-")
 
@@ -289,9 +296,9 @@ def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, before):
     with running(tmp_path, before + "time.sleep(600)") as (process, notes, temporary):
         (folder,) = temporary.iterdir()
         mark = mark_of(folder)
-        wait_for(lambda: len(keeper.marked(mark)) >= (4 if before == HAS_CHILD else 2))
+        wait_for(lambda: count_marked(mark) >= (4 if before == HAS_CHILD else 2))
         process.kill()
-        wait_for(lambda: not keeper.marked(mark))
+        wait_for(lambda: not count_marked(mark))
         assert not any(map(is_alive, os.listdir(notes)))
         wait_for(lambda: os.listdir(temporary) == [])
 

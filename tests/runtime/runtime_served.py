@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,13 @@ def until(condition: Callable[[], object]) -> None:
             return
         pause.wait(0.002)
     raise AssertionError("nothing happened")
+
+
+def readable(descriptor: int) -> bool:
+    """Whether ``descriptor`` can be read now; of any number, which select() does not know."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """How an adapter process falls asleep: nothing that is rung meanwhile is lost."""
 
-import select
-
-from runtime_served import serving, until
+from runtime_served import readable, serving, until
 
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.process import ProcessChannel
@@ -28,7 +26,7 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
             if inside and not worked and not kicked:
                 application.bell.drain()  # an earlier one
                 channel.kick()
-                kicked.append(bool(select.select([descriptor], [], [], 0)[0]))
+                kicked.append(readable(descriptor))
                 waited.append("rung")
             return worked
 
@@ -36,7 +34,7 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
             if waited == ["rung"]:
                 waited.append("blocked")
                 attend(0)  # a kick ends the wait at once, and what was lost would never
-                waited.append(bool(select.select([descriptor], [], [], 0)[0]))
+                waited.append(readable(descriptor))
                 return
             attend(timeout_s)
 

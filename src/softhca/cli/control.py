@@ -50,7 +50,9 @@ class ControlConnection:
         """Whether the peer has said something, or has gone; waits for that up to ``timeout_s`` (None: for
         ever).
         """
-        return bool(select.select([self._socket], [], [], timeout_s)[0])
+        poll = select.poll()  # not select(): that knows no descriptor beyond 1023
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def part(self, timeout_s: float = STEP_TIMEOUT_S) -> None:
         """Say that this end is done, and wait until the other one is done, too, or has gone.

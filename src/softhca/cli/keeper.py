@@ -43,7 +43,7 @@ def end_marked(mark: str, grace_s: float = GRACE_S) -> None:
     _send(asked, signal.SIGTERM)
     until_s = time.monotonic() + grace_s
     for life in asked:
-        select.select([life], [], [], max(until_s - time.monotonic(), 0))
+        _await_end(life, max(until_s - time.monotonic(), 0))
         os.close(life)
     for _ in range(KILL_ROUNDS):
         left = marked(mark)
@@ -51,7 +51,7 @@ def end_marked(mark: str, grace_s: float = GRACE_S) -> None:
             return
         _send(left, signal.SIGKILL)
         for life in left:
-            select.select([life], [], [], _ROUND_S)
+            _await_end(life, _ROUND_S)
             os.close(life)
 
 
@@ -74,6 +74,12 @@ def marked(mark: str) -> list[int]:
             else:
                 os.close(life)
     return found
+
+
+def _await_end(life: int, timeout_s: float) -> None:
+    poll = select.poll()  # not select(): that knows no descriptor beyond 1023
+    poll.register(life, select.POLLIN)
+    poll.poll(timeout_s * 1000)
 
 
 def _send(lives: list[int], number: int) -> None:
