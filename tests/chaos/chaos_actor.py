@@ -292,6 +292,7 @@ def end_as_told(actor: Actor) -> None:
 def main() -> None:
     """As a program: the descriptors of channel and ledgers are given by number."""
     channel, number, seed, *pairs = map(int, sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     ledgers = {pairs[i]: Ledger(pairs[i + 1]) for i in range(0, len(pairs), 2)}
