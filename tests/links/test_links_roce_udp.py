@@ -8,6 +8,7 @@ import random
 import resource
 import select
 import socket
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -403,6 +404,8 @@ def senders_of(link: RoceUdpLink, port: int) -> list[int]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
             bound = socket.socket(fileno=os.dup(int(name)))
         except OSError:
             continue
