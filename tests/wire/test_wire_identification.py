@@ -80,7 +80,7 @@ def test_a_hint_bounds_what_is_taken_only_with_a_window() -> None:
     assert recover(route, value, 64, hint=-1, window=0) == 5
 
 
-@pytest.mark.parametrize("kind", set(FRAMINGS) - {"ipv4"})
+@pytest.mark.parametrize("kind", sorted(set(FRAMINGS) - {"ipv4"}))
 def test_other_framings_have_no_identification(kind: str) -> None:
     assert recover(sample_route(kind), 0, 64) == -1
 
