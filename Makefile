@@ -13,6 +13,9 @@ demo: $(VENV)/.installed
 test: test-tools check test-compiled test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
+# As many tests at once as there are processors, those of one file in one process.
+PARALLEL ?= -n auto --dist loadfile
+
 # Compiled modules in $(VENV); the same package without them in $(PLAIN).
 $(VENV)/.installed: $(SOURCES)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -35,11 +38,11 @@ check: $(VENV)/.installed
 
 test-compiled: $(VENV)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=compiled timeout -k 10 2400 $(VENV)/bin/python tests/run.py build/summary-compiled.txt
+	SOFTHCA_EXPECT=compiled timeout -k 10 2400 $(VENV)/bin/python tests/run.py build/summary-compiled.txt $(PARALLEL)
 
 test-interpreted: $(PLAIN)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=interpreted timeout -k 10 2400 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt
+	SOFTHCA_EXPECT=interpreted timeout -k 10 2400 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt $(PARALLEL)
 
 # Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
 TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog

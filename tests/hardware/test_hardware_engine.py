@@ -38,7 +38,7 @@ def modelled(halves, limit=LIMIT, values=NONE):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(halves=PROGRAMS, values=REGISTER_VALUES)
-@pytest.mark.timeout(0 if EXAMPLES > 60 else 120)
+@pytest.mark.timeout(0 if EXAMPLES > 60 else 900)
 def test_gates_do_in_every_clock_what_the_model_does(bench, halves, values):
     bench.blocks.model = PlainRegisters(values)
     run = bench.run(halves, LIMIT)

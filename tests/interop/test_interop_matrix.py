@@ -13,7 +13,7 @@ from interop_packages import Unavailable
 from interop_world import World
 
 SERIES = "6.1"
-pytestmark = pytest.mark.timeout(600)  # the first run of all builds the guest
+pytestmark = pytest.mark.timeout(1800)  # the first run of all builds the guest
 
 
 @pytest.fixture(scope="module")

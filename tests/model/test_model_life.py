@@ -396,7 +396,7 @@ def two_devices(loopback_address: Callable[[], str]) -> Iterator[None]:
         devices.remove(name)
 
 
-@pytest.mark.timeout(3600 if LONG else 120)
+@pytest.mark.timeout(3600 if LONG else 900)
 def test_every_call_gives_what_the_model_says_and_refusals_change_nothing(two_devices: None) -> None:
     run_state_machine_as_test(
         Life,

@@ -32,7 +32,7 @@ def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
     assert "9600 calls" in text
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["embedded", "process"])
 @pytest.mark.parametrize("end", ["exit", "close"])
 @pytest.mark.parametrize("calls", ["poll", "wait", "all"])
