@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from adapter_world import QKEY, RC, UC, UD, WRITE, WRITE_IMM, End, World, join, post
+from adapter_world import FETCH_ADD, QKEY, RC, READ, UC, UD, WRITE, WRITE_IMM, End, World, join, post
 
 from softhca.driver import services
 from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, MOST_PATIENCE_NS, PATIENCE_NS
@@ -74,3 +74,70 @@ def test_a_host_that_is_gone_is_not_flooded(world):
     assert len(moments) >= 5
     assert min(after - before for before, after in itertools.pairwise(moments)) >= PATIENCE_NS
     assert moments[-1] - moments[0] >= 5 * MOST_PATIENCE_NS
+
+
+TOLD_TIMEOUT = 13
+INTERVAL_NS = (4096 << TOLD_TIMEOUT) * 2
+"""A requester's timer: twice the standard's T."""
+
+
+def moments_of_ends(world: World, near: End, pairs: list, limit_ns: int) -> dict[int, int]:
+    """When each queue pair of ``pairs`` was told RETRY_EXC_ERR, in ns from now, by number."""
+    told: dict[int, int] = {}
+    begin = world.now
+
+    def all_told() -> bool:
+        for done in near.cq.poll(4096):
+            assert done.status in (12, 5)  # flushed behind the first
+            told.setdefault(done.qp_num, world.now - begin)
+        return len(told) == len(pairs)
+
+    world.run(all_told, limit_ns)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"), [(READ, 4096), (READ, 64), (WRITE, 4096), (WRITE, 64), (FETCH_ADD, 8)]
+)
+@pytest.mark.parametrize("count", [1, 96])
+@pytest.mark.parametrize("retries", [0, 7])
+def test_the_end_of_a_peer_with_many_connections_is_told_each_in_its_own_time(
+    world, kind, length, count, retries
+):
+    near, far = End(world.add(1), 1 << 17, 1024), End(world.add(2), 1 << 17, 1024)
+    pairs = []
+    for _ in range(count):
+        mine, theirs = near.qp(), far.qp()
+        join((near, mine), (far, theirs), timeout=TOLD_TIMEOUT, retry_cnt=retries)
+        pairs.append(mine)
+    world.tamper = lambda data: None
+    for mine in pairs:
+        for _ in range(4):
+            post(mine, kind, [near.sge(0, length)], va=far.va, rkey=far.key.rkey)
+    # as many intervals as there are tries, and one in which there was no room for the first
+    told = moments_of_ends(world, near, pairs, (retries + 8) * INTERVAL_NS)
+    assert len(told) == count
+    assert min(told.values()) >= (retries + 1) * INTERVAL_NS
+    assert max(told.values()) <= (retries + 2) * INTERVAL_NS + INTERVAL_NS // 64
+    (window,) = near.node.adapter.port.windows.values()
+    assert (window.in_flight_bytes, len(window.waiters), window.turn) == (0, 0, None)
+
+
+def test_who_waits_behind_many_that_nobody_answers_is_not_ended(world):
+    """The adapter lives, the queue pairs of one of its programs do not: others' go on."""
+    near, far = End(world.add(1), 1 << 17, 1024), End(world.add(2), 1 << 17, 1024)
+    gone = []
+    for _ in range(96):
+        mine, theirs = near.qp(), far.qp()
+        join((near, mine), (far, theirs), timeout=TOLD_TIMEOUT)
+        theirs.destroy()
+        gone.append(mine)
+    alive, theirs = near.qp(), far.qp()
+    join((near, alive), (far, theirs), timeout=1, retry_cnt=1)  # 16 us, twice
+    for mine in gone:
+        for _ in range(4):
+            post(mine, READ, [near.sge(0, 4096)], va=far.va, rkey=far.key.rkey)
+    post(alive, READ, [near.sge(0, 64)], wr_id=7, va=far.va, rkey=far.key.rkey)
+    done = near.poll(1)
+    assert [(one.qp_num, one.wr_id, one.status) for one in done] == [(alive.number, 7, 0)]
+    assert len(moments_of_ends(world, near, gone, 60 * INTERVAL_NS)) == len(gone)

@@ -9,6 +9,8 @@ from mutant_edits import mutant as m
 
 REPLIES = "transport/replies.py"
 RESPONDER = "transport/responder.py"
+ANSWERS = "transport/acknowledgement.py"
+WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
@@ -48,6 +50,12 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("slot-given-again", KEYS, "        self._next += 1\n", "", "a key that died is given to the next region"), "memory/test_memory_key_reuse.py"),
     (m("new-translation-keeps-its-slot", REGIONS, "        region.slot, region.key = self.take_slot()\n", "        slot, region.key = self.take_slot()\n        self.sequence.give(slot)\n        region.key = self.keys.index(region.slot) << 8 | region.key & 0xFF\n",
        "a region that gets another translation keeps its index"), "memory/test_memory_key_reuse.py"),
+    (m("who-waits-does-not-probe", ANSWERS, "                self.probe = quiet\n", "                pass\n",
+       "who waits for room learns of a peer's end only when all before it have"), "adapter/test_adapter_silence.py"),
+    (m("retry-waits-for-room", ANSWERS, "        self.rewound = False\n        self.probe = quiet\n", "        self.rewound = False\n",
+       "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
+    (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
+       "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -6,7 +6,7 @@ from transport_pair import Faults
 
 from softhca.queues import wqe
 from softhca.transport.requester import WINDOW
-from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, DestinationWindow
+from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, PATIENCE_NS, DestinationWindow
 from softhca.wire.psn import distance
 
 SIZE = 400_000
@@ -173,3 +173,35 @@ def test_a_window_that_grew_is_bounded_by_a_packet_for_each_queue_pair(pair):
         assert window.in_flight_bytes <= window.maximum_bytes + 8 * (1024 + 16 + 1_280)
 
     run(p, look)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_who_waits_while_others_are_answered_sends_nothing_and_otherwise_one_packet(pair, answered):
+    window = DestinationWindow()
+    p = pair(window=window, timeout=8)
+    window.charge(window.limit_bytes)  # another queue pair's
+    requester = p.left.qp.requester
+    target = p.right.region(100_000)
+    p.left.post(wqe.RDMA_WRITE, [p.left.region(100_000).sge()], remote=target)
+    period = PATIENCE_NS // 4
+
+    def others():
+        # something comes back, and as much goes out again
+        if answered:
+            window.credit(1, p.now)
+            window.charge(1)
+        else:
+            window.give_up(1)
+            window.charge(1)
+        p.after(period, others)
+
+    others()
+    begin = p.now
+    while p.now < begin + 3 * PATIENCE_NS and not p.log:
+        assert p.step()
+    if answered:
+        assert p.log == []
+        assert requester.retry.retries_left == requester.retry.retry_count
+    else:
+        assert len(p.log) == 1
+        assert PATIENCE_NS <= p.now - begin <= PATIENCE_NS + period

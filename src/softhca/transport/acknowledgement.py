@@ -39,7 +39,7 @@ from softhca.transport.observation import (
     WAIT_NS,
 )
 from softhca.transport.request import ATOMIC, LOCAL, READ, Request
-from softhca.transport.requester import ReliableSendQueue
+from softhca.transport.requester import WINDOW, ReliableSendQueue
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
@@ -77,6 +77,7 @@ _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _RNR_RETRY_EXCEEDED = cython.declare(cython.int, WC_RNR_RETRY_EXC_ERR)
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _CREDITS = cython.declare(tuple, CREDITS)
+_WINDOW = cython.declare(cython.int, WINDOW)
 
 
 class Requester(ReliableSendQueue):
@@ -373,11 +374,18 @@ class Requester(ReliableSendQueue):
         self.rearm()
 
     def overdue(self):
-        """The transport timer, or the delay of an RNR NAK, is over."""
+        """The transport timer, the persist timer, or the delay of an RNR NAK is over."""
         if self.retry.rnr_waiting:
             self.retry.stop()
             self.qp.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
+            return
+        quiet: cython.bint = self.qp.window.quiet(self.retry.interval_ns, self.now)
+        if self.retry.persisting:
+            self.retry.deadline_ns = 0
+            if self.blocked == _WINDOW:
+                self.probe = quiet
+                self.unblock()
             return
         if self.writer.held and distance(self.una_psn, self.asked_psn) <= 0:
             # nothing in flight asks for an answer, and the packet that would was held when it was last tried:
@@ -386,4 +394,5 @@ class Requester(ReliableSendQueue):
             return
         self.qp.count("timeouts")
         self.rewound = False
+        self.probe = quiet
         self.again(TIMEOUT)

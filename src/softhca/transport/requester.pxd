@@ -30,6 +30,7 @@ cdef class ReliableSendQueue(SendQueue):
     cdef unsigned int begun
     cdef bint pushed
     cdef bint beyond
+    cdef bint probe
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 
@@ -47,6 +48,8 @@ cdef class ReliableSendQueue(SendQueue):
     cdef bint must_wait(self, DestinationWindow window) except -1
     cdef int block(self, int reason) except? -1
     cdef int wait_memory(self) except? -1
+    cdef bint admitted(self, DestinationWindow window, unsigned long long cost_bytes) except -1
+    cdef object persist(self)
     cdef object sent(self, unsigned long long cost_bytes, bint joined)
     cdef bint must_ask(self, Request request, DestinationWindow window) except? -1
     cdef unsigned long long full_burst(self, DestinationWindow window) noexcept

@@ -12,10 +12,11 @@ answered in part ``una_psn`` lies inside it, so only the missing part is request
 What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  Who
 waits for room in the window has asked for an answer (`unasked`): a burst that fills it ends with AckReq,
 and a queue pair that others leave no room in the middle of a message sends one packet beyond it, which
-asks.  A long RDMA READ goes out in slices, each charged with the response that it asks for.  When something
-forbids the next packet the reason is in ``blocked`` and the event that removes it schedules the queue pair
-again.  Memory that is held (`Environment.hold`) is such a reason; what is in flight then has been asked for,
-as far as that could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
+asks; so does one whose time is over while nobody is answered (``probe``).  A long RDMA READ goes out in
+slices, each charged with the response that it asks for.  When something forbids the next packet the reason is
+in ``blocked`` and the event that removes it schedules the queue pair again.  Memory that is held
+(`Environment.hold`) is such a reason; what is in flight then has been asked for, as far as that could be
+foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
 import cython
@@ -106,6 +107,7 @@ class ReliableSendQueue(SendQueue):
         self.begun = 0
         self.pushed = False
         self.beyond = False
+        self.probe = False
 
     def begin(self, psn):
         self.start_psns(psn)
@@ -192,7 +194,7 @@ class ReliableSendQueue(SendQueue):
         self.pushed = False
         self.beyond = False
         self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
-        waits: cython.bint = self.must_wait(window)
+        waits: cython.bint = not self.probe and self.must_wait(window)
         if waits:
             self.block(_WINDOW)
         while not waits and (self.qp.executor is None or self.head != self.tail or self.run_here()):
@@ -209,12 +211,14 @@ class ReliableSendQueue(SendQueue):
         if written:
             if not self.beyond:
                 window.leave(self.qp)
-            if self.retry.deadline_ns == 0 and _TRANSMIT[self.qp.state]:
+            self.probe = False
+            if (self.retry.deadline_ns == 0 or self.retry.persisting) and _TRANSMIT[self.qp.state]:
                 self.retry.restart(now)
                 self.rearm()
             self.qp.count_sent(written, burst.length - length)
         if self.blocked == _WINDOW:
             window.wait(self.qp, now)
+            self.persist()
         # one that found no place behind others keeps its turn
         elif not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
             window.leave(self.qp)
@@ -362,8 +366,9 @@ class ReliableSendQueue(SendQueue):
         self.writer.budget_bytes = self.budget(window)
         asking = probing or self.must_ask(request, window)
         written = self.writer.message(request, self.cursor_packet, limit, asking)
-        if written == 0 and self.writer.burst.packets == 0 and self.unasked():
+        if written == 0 and self.writer.burst.packets == 0 and (self.probe or self.unasked()):
             self.beyond = asking = True
+            self.probe = False
             self.writer.budget_bytes = _UNLIMITED
             written = self.writer.message(request, self.cursor_packet, 1, True)
         if written == -_EAGAIN:
@@ -437,6 +442,15 @@ class ReliableSendQueue(SendQueue):
         """Whether something is in flight, but nothing whose answer was asked for and has not come."""
         return distance(self.una_psn, self.cursor_psn()) > 0 and distance(self.una_psn, self.asked_psn) <= 0
 
+    def admitted(self, window, cost_bytes):
+        """Whether a READ or atomic may go whose answer costs so much: there is room, or it is the probe."""
+        if window.admits(self.qp, cost_bytes):
+            return True
+        if not self.probe or self.writer.burst.packets != self.begun:
+            return False
+        self.beyond = True
+        return True
+
     def step_read(self, request, window):
         """RDMA READ: the request for one slice of the response."""
         index: cython.uint = self.cursor_packet
@@ -453,7 +467,7 @@ class ReliableSendQueue(SendQueue):
         if cost > (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes):
             cost = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
         cost += (end - index) * (16 + window.packet_overhead_bytes) + _BURST_OVERHEAD
-        if not window.admits(self.qp, cost):
+        if not self.admitted(window, cost):
             return self.block(_WINDOW)
         self.writer.budget_bytes = _UNLIMITED
         if not self.writer.read_request(request, index, end):
@@ -472,7 +486,7 @@ class ReliableSendQueue(SendQueue):
             return self.step(request, window)
         if self.rd_outstanding >= self.qp.max_rd_atomic:
             return self.block(_READS)
-        if not window.admits(self.qp, _ACK_COST + _BURST_OVERHEAD):
+        if not self.admitted(window, _ACK_COST + _BURST_OVERHEAD):
             return self.block(_WINDOW)
         self.writer.budget_bytes = _UNLIMITED
         if not self.writer.atomic_request(request):
@@ -518,12 +532,19 @@ class ReliableSendQueue(SendQueue):
     def unblock(self):
         """Something has changed: look again whether there is something to send; who waits for the window goes
         on waiting, unless what was asked for has come and more is in flight."""
-        if self.blocked == _WINDOW and self.qp.waiting and not self.unasked():
+        if self.blocked == _WINDOW and self.qp.waiting and not self.probe and not self.unasked():
+            self.persist()
             return
         self.silence_ns = 0
         self.blocked = _NOT_BLOCKED
         self.ready = True
         self.qp.environment.schedule(self.qp)
+
+    def persist(self):
+        """Room in the window is waited for: if nothing is in flight the timer runs for that."""
+        if self.retry.deadline_ns == 0:
+            self.retry.persist(self.now)
+            self.rearm()
 
     def fail_head(self, status):
         """The oldest request ends with ``status``, everything else flushed, and the queue pair is in

@@ -10,9 +10,11 @@ cdef class RetryState:
     cdef public bint rnr_waiting
     cdef public bint refused
     cdef public bint unplaced
+    cdef public bint persisting
 
     cpdef object configure(self, unsigned int timeout, unsigned int retry_count, unsigned int rnr_retry)
     cpdef object restart(self, unsigned long long now)
+    cpdef object persist(self, unsigned long long now)
     cpdef object progress(self)
     cpdef object stop(self)
     cpdef bint spend_retry(self) except? -1

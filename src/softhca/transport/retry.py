@@ -4,6 +4,9 @@
   4 T; here it is set to 2 T, restarted by every acknowledgement that brings progress.
 * ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after
   progress, and after an RNR NAK of the oldest packet, for then it has arrived; 7 is 7.
+* Who waits for room in the window with nothing in flight has a *persist timer*: after an interval, and
+  `window.PATIENCE_NS` at least, in which the window has heard nothing, one packet goes beyond it.  So does
+  one after a time-out; its retries are counted as always.
 * RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
 * One attempt to have the oldest packet answered costs one retry, of one kind, however many answers it gets.
   A responder says nothing to what follows a packet that it has refused with an RNR NAK (9.7.5.2.8); those
@@ -15,6 +18,7 @@ from array import array
 
 import cython
 
+from softhca.transport.window import PATIENCE_NS
 from softhca.wire.psn import distance
 
 TIMER_UNIT_NS = 4_096
@@ -30,6 +34,7 @@ _RNR_TIMER_US = (
 RNR_TIMER_NS: tuple[int, ...] = tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)
 FLIGHTS = 64
 
+_PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
 _FLIGHTS = cython.declare(cython.uint, FLIGHTS)
 _LAST_FLIGHT = cython.declare(cython.uint, FLIGHTS - 1)
 _COST_BITS = cython.declare(cython.int, 40)
@@ -46,6 +51,7 @@ class RetryState:
 
     ``rnr_waiting``: nothing may be sent, because of an RNR NAK or, with ``unplaced``, because an answer could
     not be placed.  ``refused``: the oldest packet has had an RNR NAK, and nothing new was answered since.
+    ``persisting``: the timer is the persist timer, nothing is in flight.
     """
 
     def __init__(self):
@@ -58,6 +64,7 @@ class RetryState:
         self.rnr_waiting = False
         self.refused = False
         self.unplaced = False
+        self.persisting = False
 
     def configure(self, timeout, retry_count, rnr_retry):
         """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew."""
@@ -68,7 +75,15 @@ class RetryState:
 
     def restart(self, now):
         """Something is awaited from ``now`` on."""
+        self.persisting = False
         self.deadline_ns = now + self.interval_ns if self.interval_ns else 0
+
+    def persist(self, now):
+        """Room in the window is awaited from ``now`` on, with nothing in flight."""
+        self.restart(now)
+        if self.deadline_ns:
+            self.persisting = True
+            self.deadline_ns = now + max(self.interval_ns, _PATIENCE_NS)
 
     def progress(self):
         """The responder has acknowledged something new: all retries are available again."""
@@ -81,6 +96,7 @@ class RetryState:
         self.deadline_ns = 0
         self.rnr_waiting = False
         self.unplaced = False
+        self.persisting = False
 
     def spend_retry(self):
         """True when one more retry was left."""

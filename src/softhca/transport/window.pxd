@@ -18,6 +18,7 @@ cdef class DestinationWindow:
     cdef public unsigned long long in_flight_bytes
     cdef public unsigned int epoch
     cdef public unsigned long long answers
+    cdef public unsigned long long heard_ns
     cdef public unsigned int sender
     cdef public unsigned long long patience_ns
     cdef public unsigned long long confirmed_bytes
@@ -42,6 +43,7 @@ cdef class DestinationWindow:
     cpdef object charge(self, unsigned long long cost_bytes)
     cpdef object depart(self, unsigned long long cost_bytes, unsigned long long now)
     cpdef object credit(self, unsigned long long cost_bytes, unsigned long long now)
+    cpdef bint quiet(self, unsigned long long interval_ns, unsigned long long now) noexcept
     cdef void grow(self, unsigned long long cost_bytes) noexcept
     cpdef object give_up(self, unsigned long long cost_bytes)
     cpdef object forgive(self)

@@ -34,6 +34,10 @@ Theory of operation
   only sleeps is not flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A
   reliable queue pair whose charges were given up sends nothing until it is answered, its timer runs out, or
   ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst by burst.
+* *Probes.*  Who waits with a timer of its own does not wait for ever beside those that nobody answers: where
+  nothing was confirmed for the interval of its timer, and for ``PATIENCE_NS`` at least (`quiet`), it sends
+  one packet beyond the limit, as TCP's persist timer does.  So each queue pair notices a peer that is gone
+  after its own retries, however many share the window; and one that lives answers.
 """
 
 from collections import deque
@@ -68,8 +72,9 @@ class DestinationWindow:
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
     has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
-    was; ``sender`` is the number of the queue pair that has sent last.  ``far_maximum_bytes`` is what it may
-    grow to on a long path; 0: this cannot be one.  ValueError when the limits contradict each other.
+    was, ``heard_ns`` is when something was last confirmed; ``sender`` is the number of the queue pair that
+    has sent last.  ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.
+    ValueError when the limits contradict each other.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class DestinationWindow:
         self.in_flight_bytes = 0
         self.epoch = 0
         self.answers = 0
+        self.heard_ns = 0
         self.sender = 0
         self.patience_ns = _PATIENCE_NS
         self.confirmed_bytes = 0
@@ -151,11 +157,16 @@ class DestinationWindow:
         assert cost_bytes <= self.in_flight_bytes, "credited more than was in flight"
         self.in_flight_bytes -= cost_bytes
         self.answers += 1
+        self.heard_ns = now
         self.patience_ns = _PATIENCE_NS
         self.trips.answer(cost_bytes, now)
         self.grow(cost_bytes)
         if self.waiters:
             self.pass_on()
+
+    def quiet(self, interval_ns, now):
+        """Whether nothing was confirmed for ``interval_ns``, and for ``PATIENCE_NS`` at least."""
+        return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)
 
     def grow(self, cost_bytes):
         """``cost_bytes`` were confirmed: raise the limit where that is evidence enough."""
