@@ -410,7 +410,7 @@ UNRELIABLE = (
     m("uc-window-leaks", UC, "        if window.epoch == epoch:\n            window.give_up(cost)\n", "", "what UC and UD sent stays charged"),
     m("uc-psn-stands-still", UC, "self.next_psn = (self.next_psn + written) & 0xFFFFFF", "self.next_psn = self.next_psn", "UC's PSN does not go on between bursts"),
     m("ud-grh-source-wrong", UD, "source=arrival.source[12:],", "source=arrival.destination[12:],", "the GRH names the receiver as the sender"),
-    m("ud-source-qp-wrong", UD, "o = put_deth(burst.data, o, qkey, self.qp.number)", "o = put_deth(burst.data, o, qkey, request.work.remote_qpn)",
+    m("ud-source-qp-wrong", UD, "self.writer.source_qp = self.qp.number", "self.writer.source_qp = request.work.remote_qpn",
       "DETH names the wrong source queue pair"),
     m("multicast-heard-by-its-sender", ENGINE, "if own and queue_pair.number == view.source_qp:", "if False:",
       "a sender gets a copy of its own datagram to its group"),

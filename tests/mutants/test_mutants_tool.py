@@ -221,8 +221,8 @@ def test_the_command_tries_a_change_from_outside_and_writes_what_it_found(tmp_pa
     output = tmp_path / "found.json"
     words = [
         "--source", PACKAGE, "--seeds", "1..2", "--json", output,
-        "--replace", "transport/datagram.py", "o = put_deth(burst.data, o, qkey, self.qp.number)",
-        "o = put_deth(burst.data, o, qkey, 0)",
+        "--replace", "transport/datagram.py", "self.writer.source_qp = self.qp.number",
+        "self.writer.source_qp = 0",
     ]  # fmt: skip
     ended = subprocess.run([sys.executable, RUN, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -3,7 +3,7 @@ from softhca.transport.environment cimport AddressHandle
 from softhca.transport.receiving cimport ReceiveQueue
 from softhca.transport.request cimport Request
 from softhca.transport.unreliable cimport UnreliableQueue
-from softhca.wire.build cimport put_bth, put_deth, put_immdt, put_pad
+from softhca.wire.build cimport put_immdt, put_pad
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 

@@ -16,7 +16,7 @@ from softhca.transport.request import Request
 from softhca.transport.services import WR_SEND_WITH_IMM
 from softhca.transport.unreliable import UnreliableQueue
 from softhca.wire import opcodes
-from softhca.wire.build import put_deth, put_immdt, put_pad
+from softhca.wire.build import put_immdt, put_pad
 from softhca.wire.ip import Ipv4, Ipv6
 from softhca.wire.route import NATIVE, ROCE_V4
 
@@ -93,20 +93,15 @@ class DatagramSender(UnreliableQueue):
         pad: cython.uint = (4 - (n & 3)) & 3
         immediate: cython.bint = request.work.opcode == _SEND_IMM
         qkey: cython.uint = request.work.remote_qkey
-        if not self.writer.fits(12 + 8 + (4 if immediate else 0) + n + pad + 4):
+        code: cython.uint = _ONLY_IMMEDIATE if immediate else _ONLY
+        if not self.writer.fits(self.writer.packet_bytes(code, n)):
             self.blocked = burst.packets == 0
             return False
-        if qkey & _OWN_QKEY:
-            qkey = self.qp.qkey
+        self.writer.qkey = self.qp.qkey if qkey & _OWN_QKEY else qkey
+        self.writer.source_qp = self.qp.number
         o = self.writer.open(
-            _ONLY_IMMEDIATE if immediate else _ONLY,
-            request.work.flags & _SOLICITED != 0,
-            pad,
-            False,
-            self.next_psn,
-            request.work.remote_qpn,
+            code, request.work.flags & _SOLICITED != 0, pad, False, self.next_psn, request.work.remote_qpn
         )
-        o = put_deth(burst.data, o, qkey, self.qp.number)
         if immediate:
             o = put_immdt(burst.data, o, request.work.imm_or_key)
         if n:

@@ -203,7 +203,7 @@ class ReplyingReceiver(MessageReceiver):
             code = _RESPONSE_ONLY if last else _RESPONSE_FIRST
         else:
             code = _RESPONSE_LAST if last else _RESPONSE_MIDDLE
-        if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4):
+        if not self.writer.fits(self.writer.packet_bytes(code, n)):
             return 0
         if resource.length_bytes and (
             resource.region.generation != resource.generation

@@ -37,6 +37,7 @@ from softhca.transport.window import (
     MOST_PATIENCE_NS,
     DestinationWindow,
 )
+from softhca.wire import opcodes
 from softhca.wire.psn import distance
 
 # why nothing more may be sent
@@ -71,7 +72,7 @@ _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in 
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _ACK_COST = cython.declare(cython.ulonglong, 64)
-_HEADER_BYTES = cython.declare(cython.ulonglong, 16)  # BTH and ICRC
+_SEND_MIDDLE = cython.declare(cython.uint, opcodes.RC_SEND_MIDDLE)
 _MOST_BYTES = cython.declare(cython.ulonglong, MAX_BURST_BYTES)
 _MOST_PACKETS = cython.declare(cython.ulonglong, MAX_BURST_PACKETS)
 
@@ -434,7 +435,9 @@ class ReliableSendQueue(SendQueue):
 
     def full_burst(self, window):
         """What as many packets of the path MTU as fit into one burst cost."""
-        size: cython.ulonglong = self.qp.path_mtu_bytes + _HEADER_BYTES + self.writer.frame_bytes
+        size: cython.ulonglong = (
+            self.writer.packet_bytes(_SEND_MIDDLE, self.qp.path_mtu_bytes) + self.writer.frame_bytes
+        )
         packets: cython.ulonglong = min(_MOST_BYTES // size, _MOST_PACKETS)
         return packets * (size + window.packet_overhead_bytes) + _BURST_OVERHEAD
 

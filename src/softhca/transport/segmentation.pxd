@@ -1,7 +1,7 @@
 from softhca.transport.context cimport QueuePair
 from softhca.transport.request cimport Request
 from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_icrc, put_ieth,
-                                 put_immdt, put_pad, put_reth, put_vcrc)
+                                 put_immdt, put_pad, put_rdeth, put_reth, put_vcrc, put_xrceth)
 from softhca.wire.burst cimport Burst
 from softhca.wire.icrc cimport compute
 from softhca.wire.route cimport Route
@@ -15,6 +15,11 @@ cdef class PacketWriter:
     cdef public unsigned long long budget_bytes
     cdef public unsigned int packet_overhead_bytes
     cdef bint acknowledged
+    cdef unsigned int service_code
+    cdef public unsigned int ee_context
+    cdef public unsigned int qkey
+    cdef public unsigned int source_qp
+    cdef public unsigned int xrc_srq
     cdef unsigned int start
     cdef unsigned int prefix_bytes
     cdef unsigned int frame_bytes
@@ -29,6 +34,7 @@ cdef class PacketWriter:
                          unsigned int psn, unsigned int dest_qp) noexcept
     cdef unsigned int close(self, Py_ssize_t o) except 0
     cdef object frame(self, unsigned int n)
+    cdef unsigned int packet_bytes(self, unsigned int opcode, unsigned int payload_bytes) noexcept
     cdef unsigned int opcode_of(self, Request request, unsigned int index)
     cdef unsigned int size_of(self, Request request, unsigned int index)
     cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1

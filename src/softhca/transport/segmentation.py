@@ -2,7 +2,8 @@
 lengths).
 
 A burst is a run of packets of one length for one destination, the last of which may be shorter: so it can
-leave in one system call.  Whatever does not fit this shape goes into the next burst.  Payload is copied
+leave in one system call.  Whatever does not fit this shape goes into the next burst.  Which headers stand
+between BTH and those of the operation (RDETH, DETH, XRCETH) follows from the opcode table.  Payload is copied
 once, from registered memory to its place in the burst; the ICRC follows at once, while the bytes are in
 the cache, and for a native packet its LRH, GRH and VCRC around it.
 """
@@ -28,12 +29,15 @@ from softhca.wire.build import (
     put_atomicacketh,
     put_atomiceth,
     put_bth,
+    put_deth,
     put_icrc,
     put_ieth,
     put_immdt,
     put_pad,
+    put_rdeth,
     put_reth,
     put_vcrc,
+    put_xrceth,
 )
 from softhca.wire.icrc import compute
 from softhca.wire.vcrc import compute as variant_crc
@@ -97,8 +101,19 @@ def _header_table():
     return bytes(12 + rows[code].extension_bytes if code in rows else 0 for code in range(256))
 
 
+def _front_table():
+    """By opcode, which headers stand between BTH and those of the operation (``HAS_…``)."""
+    rows = opcodes.OPCODES
+    return bytes(rows[code].header_bits & _FRONT_BITS if code in rows else 0 for code in range(256))
+
+
+_FRONT_BITS = opcodes.HAS_RDETH | opcodes.HAS_DETH | opcodes.HAS_XRCETH
 _POSITIONS = cython.declare(bytes, _packed_positions())
 _HEADERS = cython.declare(bytes, _header_table())
+_FRONTS = cython.declare(bytes, _front_table())
+_RDETH = cython.declare(cython.uint, opcodes.HAS_RDETH)
+_DETH = cython.declare(cython.uint, opcodes.HAS_DETH)
+_XRCETH = cython.declare(cython.uint, opcodes.HAS_XRCETH)
 _ACK = cython.declare(cython.uint, opcodes.RC_ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, opcodes.RC_ATOMIC_ACKNOWLEDGE)
 _READ_REQUEST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_REQUEST)
@@ -108,11 +123,20 @@ _ADD_REQUEST = cython.declare(cython.uint, opcodes.RC_FETCH_ADD)
 
 class PacketWriter:
     """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may
-    cost.  ``held``: the burst ends because the memory that the next packet comes from is held."""
+    cost.  ``held``: the burst ends because the memory that the next packet comes from is held.
+
+    What the headers between BTH and those of the operation say, where the service has them: ``ee_context``
+    (RDETH), ``qkey`` and ``source_qp`` (DETH), ``xrc_srq`` (XRCETH).
+    """
 
     def __init__(self, qp):
         self.qp = qp
         self.acknowledged = SERVICES[qp.service].acknowledged
+        self.service_code = (qp.service & 7) << 5
+        self.ee_context = 0
+        self.qkey = 0
+        self.source_qp = 0
+        self.xrc_srq = 0
         self.burst = None
         self.route = None
         self.budget_bytes = 0
@@ -176,12 +200,15 @@ class PacketWriter:
         )
 
     def open(self, opcode, solicited, pad, ack_request, psn, dest_qp):
-        """Write a BTH at the end of the burst; the offset behind it."""
+        """Write a BTH at the end of the burst, and what the service has in front of the operation's headers;
+        the offset behind it."""
+        o: cython.Py_ssize_t
+        front: cython.uint = _FRONTS[self.service_code | opcode]
         self.start = self.burst.length + self.prefix_bytes
-        return put_bth(
+        o = put_bth(
             self.burst.data,
             self.start,
-            self.qp.service << 5 | opcode,
+            self.service_code | opcode,
             solicited,
             pad,
             self.qp.pkey,
@@ -189,6 +216,13 @@ class PacketWriter:
             ack_request,
             psn,
         )
+        if front & _RDETH:
+            o = put_rdeth(self.burst.data, o, self.ee_context)
+        if front & _DETH:
+            o = put_deth(self.burst.data, o, self.qkey, self.source_qp)
+        if front & _XRCETH:
+            o = put_xrceth(self.burst.data, o, self.xrc_srq)
+        return o
 
     def close(self, o):
         """The packet ends at ``o``: append its ICRC and count it; its length in bytes, as a segment."""
@@ -215,6 +249,10 @@ class PacketWriter:
         self.route.put_front(self.burst.address + begin, n - self.prefix_bytes)
         put_vcrc(self.burst.data, begin + n, variant_crc(self.burst.data, begin, n))
 
+    def packet_bytes(self, opcode, payload_bytes):
+        """Length in bytes, BTH … ICRC, of a packet with an opcode (its low five bits) and so much payload."""
+        return _HEADERS[self.service_code | opcode] + ((payload_bytes + 3) & ~3) + _ICRC_BYTES
+
     def opcode_of(self, request, index):
         """Low five bits of the opcode of the packet ``index`` of a SEND or RDMA WRITE."""
         position: cython.uint
@@ -232,7 +270,7 @@ class PacketWriter:
         n: cython.ulonglong = request.length_bytes - index * pmtu
         if n > pmtu:
             n = pmtu
-        return _HEADERS[self.opcode_of(request, index)] + ((n + 3) & ~3) + _ICRC_BYTES
+        return self.packet_bytes(self.opcode_of(request, index), n)
 
     def message(self, request, index, limit, ack_at_end):
         """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −errno when
@@ -313,7 +351,7 @@ class PacketWriter:
         offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
         n: cython.ulonglong = request.length_bytes - offset
         most: cython.ulonglong = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
-        if not self.fits(32):
+        if not self.fits(self.packet_bytes(_READ_REQUEST, 0)):
             return False
         o = self.open(_READ_REQUEST, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
         o = put_reth(
@@ -330,11 +368,10 @@ class PacketWriter:
         """Write the request of a compare-and-swap or fetch-and-add; False: it does not fit."""
         o: cython.Py_ssize_t
         swapping: cython.bint = request.work.opcode == _COMPARE_SWAP
-        if not self.fits(44):
+        code: cython.uint = _SWAP_REQUEST if swapping else _ADD_REQUEST
+        if not self.fits(self.packet_bytes(code, 0)):
             return False
-        o = self.open(
-            _SWAP_REQUEST if swapping else _ADD_REQUEST, False, 0, True, request.first_psn, self.qp.dest_qp
-        )
+        o = self.open(code, False, 0, True, request.first_psn, self.qp.dest_qp)
         if swapping:
             o = put_atomiceth(
                 self.burst.data,
@@ -353,7 +390,7 @@ class PacketWriter:
 
     def acknowledge(self, psn, syndrome, msn):
         """Write an ACK or NAK; False: it does not fit."""
-        if not self.fits(20):
+        if not self.fits(self.packet_bytes(_ACK, 0)):
             return False
         self.close(
             put_aeth(self.burst.data, self.open(_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn)
@@ -363,7 +400,7 @@ class PacketWriter:
     def atomic_response(self, psn, syndrome, msn, original):
         """Write an atomic acknowledgement; False: it does not fit."""
         o: cython.Py_ssize_t
-        if not self.fits(28):
+        if not self.fits(self.packet_bytes(_ATOMIC_ACK, 0)):
             return False
         o = put_aeth(
             self.burst.data, self.open(_ATOMIC_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn
