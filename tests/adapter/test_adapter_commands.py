@@ -4,7 +4,6 @@ import errno
 from types import SimpleNamespace
 
 import pytest
-from adapter_world import ALL_RIGHTS, MEMORY_BYTES, RC, UD, WRITE, End, World, gid, pair, post
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +20,16 @@ from softhca.queues import control_fields as control
 from softhca.queues.control import EVENT_ENTRIES
 from softhca.queues.control_fields import COMMANDS
 from softhca.queues.ring import HEAD_OFFSET, plan
+from softhca.testing.addressing import gid
+from softhca.testing.ends import ALL_RIGHTS, RC, UD, WRITE, End, pair, post
+from softhca.testing.network import Network
+from softhca.testing.node import HOST_MEMORY_BYTES
 
 
 @pytest.fixture
 def end():
     """One end on a small adapter."""
-    world = World()
+    world = Network()
     yield End(
         world.add(
             1,
@@ -343,7 +346,7 @@ class Side:
 
     def __init__(self, pid, foreign=True):
         self.foreign = foreign
-        self.memory = HostMemory(MEMORY_BYTES)
+        self.memory = HostMemory(HOST_MEMORY_BYTES)
         self.shared = SharedHostMemory(self.memory.fd)
         self.address_map = self.shared.address_map
         self.pid = pid
@@ -371,13 +374,13 @@ class Side:
     [(0, 500, 1), (errno.EBUSY, 0, 1), (errno.EINVAL, 1 << 20, 1), (errno.EINVAL, 90_000, 0)],
 )
 def test_a_buffer_of_another_process_takes_free_slots(code, slot, pages):
-    adapter = World().add(1).adapter
+    adapter = Network().add(1).adapter
     assert Side(pid=1).attach(adapter, slot=slot, pages=pages) == code
 
 
 @pytest.mark.parametrize("pid", [0, -1])
 def test_a_host_never_names_an_address_of_the_adapters_own_process(pid):
-    adapter = World().add(1).adapter
+    adapter = Network().add(1).adapter
     secret = bytearray(3 * 4096)
     address = address_of(secret) + 4095 & ~4095
     assert Side(pid).attach(adapter, address=address) == errno.EPERM
@@ -385,7 +388,7 @@ def test_a_host_never_names_an_address_of_the_adapters_own_process(pid):
 
 
 def test_a_host_without_foreign_access_has_only_the_shared_memory():
-    adapter = World().add(1).adapter
+    adapter = Network().add(1).adapter
     assert Side(pid=1, foreign=False).attach(adapter) == errno.EPERM
     side = Side(pid=0, foreign=False)
     assert side.attach(adapter, slot=0, address=side.address_map.address(0)) == errno.EPERM
@@ -546,7 +549,7 @@ def commands_of(draw, numbers, frames):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_command_with_any_fields_has_one_reply(data):
-    world = World()
+    world = Network()
     end = End(world.add(1, max_qp=4, max_cq=4, max_qp_wr=8, max_cqe=64, max_mr=4, max_ah=4))
     qp = end.qp(send=4, receive=4)
     qp.modify(INIT)
@@ -607,7 +610,7 @@ def test_no_command_whatever_raises_in_the_engine(data):
         channel.commands.send(number, 1, values)
     else:
         channel.commands._push(raw)
-    end.node.adapter.kick(end.world.now)
+    end.node.adapter.kick(end.network.now)
     assert replies.take() is not None
     assert replies.take() is None
 
@@ -615,7 +618,7 @@ def test_no_command_whatever_raises_in_the_engine(data):
 @pytest.fixture(autouse=True, scope="module")
 def _command_world():
     global COMMAND_END
-    world = World()
+    world = Network()
     COMMAND_END = End(world.add(1))
     yield
     world.close()
@@ -626,7 +629,7 @@ def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(en
     layout = end.device.session.channel.commands._producer.layout
     store64(layout.control, 1 << 40)
     qp = other.qp()
-    end.node.adapter.kick(end.world.now)
+    end.node.adapter.kick(end.network.now)
     host = end.node.adapter.hosts[1]
     assert host.commands.broken
     assert_is_out(end, host)
@@ -641,7 +644,7 @@ def test_a_host_that_breaks_its_reply_ring_has_no_command_carried_out_without_a_
     domains = adapter.resources.count(Kind.PD)
     store64(channel.replies.consumer.layout.control + HEAD_OFFSET, 0xC1C1C1C1C1C1C1C1)
     channel.commands.send(control.ALLOC_PD, 1, {})
-    assert not adapter.kick(end.world.now)
+    assert not adapter.kick(end.network.now)
     assert host.replies.broken
     assert adapter.resources.count(Kind.PD) == domains
     assert_is_out(end, host)
@@ -653,14 +656,14 @@ def assert_is_out(end, host):
     channel, adapter, rung = end.device.session.channel, end.node.adapter, []
     assert host.failed
     adapter.take_notifications()
-    adapter.kick(end.world.now)
+    adapter.kick(end.network.now)
     assert adapter.take_notifications() == []
     assert [channel.events.take(), channel.events.take()] == [(control.EVENT_DEVICE_FATAL, 0, 0), None]
     host.queue_pairs.append(SimpleNamespace(doorbell=rung.append))
     channel.doorbells.ring(len(host.queue_pairs) - 1)
     channel.commands.send(control.ALLOC_PD, 1, {})
-    adapter.kick(end.world.now)
-    adapter.expire(end.world.now)
+    adapter.kick(end.network.now)
+    adapter.expire(end.network.now)
     assert channel.replies.take() is None
     assert rung == []
 
@@ -670,7 +673,7 @@ def test_a_host_that_breaks_its_doorbells_is_served_no_more(end, serve):
     adapter, host = end.node.adapter, end.node.adapter.hosts[1]
     store64(end.device.session.channel.doorbells.control, 1 << 40)
     assert not host.failed
-    getattr(adapter, serve)(end.world.now)
+    getattr(adapter, serve)(end.network.now)
     assert_is_out(end, host)
 
 
@@ -679,6 +682,6 @@ def test_a_host_that_breaks_its_event_ring_is_served_no_more(end):
     store64(host.events._producer.layout.control + 64, 1 << 40)
     for _ in range(EVENT_ENTRIES + 1):
         host.tell(control.EVENT_PORT_ACTIVE, 1)
-    adapter.kick(end.world.now)
+    adapter.kick(end.network.now)
     assert host.failed
     assert host.events.waiting() == 0

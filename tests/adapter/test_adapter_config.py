@@ -3,7 +3,6 @@
 import errno
 
 import pytest
-from adapter_world import End, World, gid, join
 
 from softhca.adapter import attributes, paths, qp_attributes
 from softhca.adapter.config import AdapterConfig
@@ -11,6 +10,9 @@ from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable
 from softhca.queues.control import encode_fields
 from softhca.queues.control_fields import DEVICE_ATTRIBUTES, PORT_ATTRIBUTES, QP_ATTRIBUTES
+from softhca.testing.addressing import gid
+from softhca.testing.ends import End, connect
+from softhca.testing.network import Network
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 GID = gid(1)
@@ -343,12 +345,12 @@ def test_busy_windows_are_never_forgotten_though_all_are_busy():
 
 
 def test_connections_have_flows_of_their_own_and_both_ends_the_same():
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     ports = []
     for _ in range(64):
         ends = (left, left.qp()), (right, right.qp())
-        join(*ends)
+        connect(*ends)
         routes = [end.node.adapter.queue_pairs[qp.number].route for end, qp in ends]
         assert routes[0].source_port == routes[1].source_port
         ports.append(routes[0].source_port)

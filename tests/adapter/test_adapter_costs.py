@@ -3,10 +3,11 @@
 import errno
 
 import pytest
-from adapter_world import UD, World
 
 from softhca.driver.errors import DriverError
 from softhca.queues.completion import pages_for
+from softhca.testing.ends import UD
+from softhca.testing.network import Network
 
 ENTRIES = 1024
 QUEUE_BYTES = 4 * ENTRIES + 8 * pages_for(ENTRIES)
@@ -14,7 +15,7 @@ QUEUE_BYTES = 4 * ENTRIES + 8 * pages_for(ENTRIES)
 
 @pytest.fixture
 def node():
-    return World().add(1, max_host_bytes=3 * QUEUE_BYTES)
+    return Network().add(1, max_host_bytes=3 * QUEUE_BYTES)
 
 
 def costs(node):
@@ -74,6 +75,6 @@ def test_work_queues_cost_too_and_a_host_that_leaves_costs_nothing(node):
 
 
 def test_queues_of_the_largest_size_stop_at_a_quarter_of_a_gigabyte():
-    adapter = World().add(1).adapter
+    adapter = Network().add(1).adapter
     largest = adapter.config.max_cqe
     assert 4 * largest * 16 == adapter.config.max_host_bytes

@@ -3,11 +3,13 @@
 import gc
 
 import pytest
-from adapter_world import QKEY, RC, UC, UD, WRITE, End, World, gid, join, pair, post
 from test_adapter_engine import PORT, drops, send_identified, signed, write_packet
 
 from softhca.adapter.sources import IDENTIFICATION_WINDOW
 from softhca.driver import services
+from softhca.testing.addressing import gid
+from softhca.testing.ends import QKEY, RC, UC, UD, WRITE, End, connect, pair, post
+from softhca.testing.network import Network
 from softhca.wire.route import Route
 
 FLOWS = 300
@@ -26,16 +28,16 @@ def work_of(end):
 def flood(world, end, data, source=STRANGER, destination=None):
     """``data`` comes from as many UDP ports."""
     for port in range(FLOWS):
-        world.inject(end.node, data, source, port=PORT + port, destination=destination)
+        world.inject(end.node, data, source, source_port=PORT + port, destination=destination)
 
 
 @pytest.fixture
 def target():
     """A connected queue pair that expects PSN 100 from 192.0.2.1."""
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2, max_sources=LIMIT))
     left_qp, qp = left.qp(), right.qp()
-    join((left, left_qp), (right, qp))
+    connect((left, left_qp), (right, qp))
     yield world, left, right, qp
     world.close()
 
@@ -59,7 +61,7 @@ def test_packets_of_strangers_for_a_connected_queue_pair_cost_no_more_than_a_loo
 
 @pytest.mark.parametrize("state", ["RESET", "INIT", "ERR"])
 def test_packets_for_a_queue_pair_that_does_not_receive_cost_no_more_than_a_look(state):
-    world = World()
+    world = Network()
     end = End(world.add(1))
     qp = end.qp()
     if state != "RESET":
@@ -100,7 +102,7 @@ def test_damage_of_the_peers_own_packets_is_counted_as_such(target):
 
 
 def test_datagrams_of_strangers_are_remembered_only_when_they_are_sound():
-    world = World()
+    world = Network()
     end = End(world.add(1, max_sources=LIMIT))
     qp = end.qp(UD)
     services.start_datagrams(qp, QKEY)
@@ -110,7 +112,8 @@ def test_datagrams_of_strangers_are_remembered_only_when_they_are_sound():
     assert work_of(end) == (checked + FLOWS, *kept)
     for port in range(FLOWS):
         source = gid(2 + port % 200)
-        world.inject(end.node, signed(datagram, source, end.node.gid, PORT + port), source, port=PORT + port)
+        data = signed(datagram, source, end.node.gid, PORT + port)
+        world.inject(end.node, data, source, source_port=PORT + port)
     _, routes, strangers, connected, senders = work_of(end)
     assert (routes, strangers, connected) == (kept[0], LIMIT, 0)
     assert senders <= LIMIT + 1
@@ -126,7 +129,7 @@ def test_strangers_do_not_push_out_what_is_known_of_a_peer(target):
     for port in range(FLOWS):
         for sender in (STRANGER, gid(100 + port % 50), left.node.gid):
             data = signed(write_packet(right, datagrams, opcode=0x64), sender, right.node.gid, 0x8000 + port)
-            world.inject(right.node, data, sender, port=0x8000 + port)
+            world.inject(right.node, data, sender, source_port=0x8000 + port)
     sources = right.node.adapter.port.sources
     assert len(sources.strangers) == LIMIT
     assert right.node.adapter.queue_pairs[qp.number].source is source
@@ -138,11 +141,11 @@ def test_strangers_do_not_push_out_what_is_known_of_a_peer(target):
 
 
 def test_a_flow_of_several_connections_is_known_once_and_as_long_as_one_of_them():
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     pairs = [(left.qp(), right.qp()) for _ in range(3)]
     for number, (left_qp, right_qp) in enumerate(pairs):
-        join((left, left_qp), (right, right_qp))
+        connect((left, left_qp), (right, right_qp))
         assert send_identified(world, left, right, right_qp, 100, 5000 + number)
     sources = right.node.adapter.port.sources
     assert len(sources.connected) == len(sources.senders) == 1
@@ -167,10 +170,10 @@ def test_a_peer_that_goes_on_from_another_port_is_understood(target):
 
 
 def strict_pair(kind=RC):
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2, strict_source_port=True))
     left_qp, qp = left.qp(kind), right.qp(kind)
-    join((left, left_qp), (right, qp), kind)
+    connect((left, left_qp), (right, qp), kind)
     return world, left, left_qp, right, qp
 
 
@@ -188,7 +191,7 @@ def test_a_strict_queue_pair_hears_its_peer_from_one_port(kind):
     checked = right.node.adapter.port.sources.checked
     for port in (began + 1, 4791, 0, 1):
         forged = signed(write_packet(right, qp, psn=101, opcode=opcode), left.node.gid, right.node.gid, port)
-        world.inject(right.node, forged, left.node.gid, port=port)
+        world.inject(right.node, forged, left.node.gid, source_port=port)
     assert drops(right) == {"source": 4}
     assert right.node.adapter.port.sources.checked == checked
     assert right.memory[:5] == b"hello"
@@ -199,7 +202,7 @@ def test_a_strict_queue_pair_is_not_taken_by_who_comes_first_but_by_what_fits():
     world, left, left_qp, right, qp = strict_pair()
     engine = right.node.adapter.queue_pairs[qp.number]
     forged = signed(write_packet(right, qp, psn=777), left.node.gid, right.node.gid, 9)
-    world.inject(right.node, forged, left.node.gid, port=9)
+    world.inject(right.node, forged, left.node.gid, source_port=9)
     assert engine.source_port == 0
     post(left_qp, WRITE, [left.sge(0, 5)], va=right.va, rkey=right.key.rkey)
     assert [c.status for c in left.poll(1)] == [0]
@@ -221,18 +224,18 @@ def test_a_strict_queue_pair_that_is_reset_begins_anew():
     engine = right.node.adapter.queue_pairs[qp.number]
     for port in (PORT + 5, PORT + 6):
         data = signed(write_packet(right, qp), left.node.gid, right.node.gid, port)
-        world.inject(right.node, data, left.node.gid, port=port)
+        world.inject(right.node, data, left.node.gid, source_port=port)
         assert (engine.source_port, right.memory[:12]) == (port, b"overwritten!")
         right.memory[:12] = bytes(12)
         for end in (left_qp, qp):
             end.modify({"qp_state": 0})
         assert engine.source_port == 0
-        join((left, left_qp), (right, qp))
+        connect((left, left_qp), (right, qp))
     world.close()
 
 
 def test_a_strict_adapter_hears_datagrams_from_any_port():
-    world = World()
+    world = Network()
     end = End(world.add(1, strict_source_port=True))
     qp = end.qp(UD)
     services.start_datagrams(qp, QKEY)
@@ -241,7 +244,7 @@ def test_a_strict_adapter_hears_datagrams_from_any_port():
         qp.post_recv(number, [end.sge(0, 100)])
         bth = bytes([0x64, 0x40, 0xFF, 0xFF, 0]) + qp.number.to_bytes(3, "big") + bytes(4)
         data = signed(bth + deth + b"four", STRANGER, end.node.gid, port)
-        world.inject(end.node, data, STRANGER, port=port)
+        world.inject(end.node, data, STRANGER, source_port=port)
     assert sorted(c.wr_id for c in end.poll(2)) == [0, 1]
     world.close()
 
@@ -252,6 +255,6 @@ def test_a_queue_pair_that_is_not_strict_hears_its_peer_from_every_port():
         data = signed(
             write_packet(right, qp, psn=100 + number), left.node.gid, right.node.gid, PORT + number
         )
-        world.inject(right.node, data, left.node.gid, port=PORT + number)
+        world.inject(right.node, data, left.node.gid, source_port=PORT + number)
     assert drops(right) == {}
     world.close()

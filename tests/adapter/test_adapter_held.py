@@ -1,16 +1,16 @@
 """The data-access mode bit of an adapter, and its list of queue pairs that wait for memory."""
 
-import adapter_world
-import native_world
+import native_network
 import pytest
-from adapter_world import FETCH_ADD, READ, SEND, UC, UD, WRITE, End, join, post
-from raw_world import RawWorld, handle, raw_end, send_raw
+from raw_network import RawNetwork, handle, raw_end, send_raw
 
 from softhca.adapter.engine import NEVER
 from softhca.adapter.held import HeldQueuePairs
 from softhca.driver import services
 from softhca.driver.device import DriverError
 from softhca.queues.cqe import WC_RETRY_EXC_ERR
+from softhca.testing.ends import FETCH_ADD, READ, SEND, UC, UD, WRITE, End, connect, pair, post
+from softhca.testing.network import Network
 from softhca.transport.environment import HELD_RETRY_NS
 from softhca.transport.states import ERR, RESET, RTS, SQD
 
@@ -48,7 +48,7 @@ def test_queue_pairs_are_due_in_their_order_and_each_at_its_time():
 
 @pytest.fixture
 def two():
-    world, left, left_qp, right, right_qp = adapter_world.pair()
+    world, left, left_qp, right, right_qp = pair()
     yield world, left, left_qp, right, right_qp
     world.close()
 
@@ -56,6 +56,7 @@ def two():
 def test_the_engine_wants_to_be_called_when_memory_is_tried_again(two):
     world, left, qp, right, _ = two
     adapter = left.node.adapter
+    seen = world.record()
     adapter.set_data_access(False)
     post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
     world.step()
@@ -69,7 +70,7 @@ def test_the_engine_wants_to_be_called_when_memory_is_tried_again(two):
     world.now += HELD_RETRY_NS
     world.step()
     assert len(adapter.held) == 1  # tried, and held again
-    assert world.sent == []
+    assert seen == []
 
 
 @pytest.mark.parametrize("opcode", [WRITE, SEND, READ, FETCH_ADD])
@@ -137,6 +138,7 @@ def test_everything_but_data_goes_on_while_data_access_is_stopped(two):
 def test_a_queue_pair_that_goes_leaves_nothing_on_the_list(two, how):
     world, left, qp, right, _ = two
     adapter = left.node.adapter
+    seen = world.record()
     adapter.set_data_access(False)
     post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
     world.step()
@@ -153,7 +155,7 @@ def test_a_queue_pair_that_goes_leaves_nothing_on_the_list(two, how):
     world.run(limit_ns=10 * HELD_RETRY_NS)
     assert len(adapter.held) == 0
     assert adapter.next_deadline() == NEVER
-    assert world.sent == []
+    assert seen == []
     assert not any(right.memory)
 
 
@@ -162,7 +164,7 @@ def test_many_held_queue_pairs_stand_on_the_list_once_each_and_all_go_on(two):
     pairs = []
     for _ in range(20):
         mine, theirs = left.qp(), right.qp()
-        join((left, mine), (right, theirs))
+        connect((left, mine), (right, theirs))
         pairs.append(mine)
     adapter = left.node.adapter
     adapter.set_data_access(False)
@@ -195,10 +197,10 @@ def test_a_read_answered_too_late_for_the_requester_fails_there_alone(two):
 
 
 def test_unreliable_services_wait_to_send_and_drop_what_they_receive():
-    world = adapter_world.World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     qp, peer = left.qp(UC), right.qp(UC)
-    join((left, qp), (right, peer), UC)
+    connect((left, qp), (right, peer), UC)
     for wr_id in range(2):
         peer.post_recv(wr_id, [right.sge(0, 100)])
     right.node.adapter.set_data_access(False)
@@ -220,7 +222,7 @@ def test_unreliable_services_wait_to_send_and_drop_what_they_receive():
 
 
 def test_a_raw_datagram_waits_to_be_sent_and_is_dropped_where_it_meets_held_memory():
-    world = RawWorld()
+    world = RawNetwork()
     left, qp = raw_end(world, 1, ETHERTYPE)
     right, peer = raw_end(world, 2, ETHERTYPE)
     ah = handle(left)
@@ -243,7 +245,7 @@ def test_a_raw_datagram_waits_to_be_sent_and_is_dropped_where_it_meets_held_memo
 
 
 def test_a_native_packet_in_front_of_held_memory_asks_for_an_answer_with_right_crcs():
-    world = native_world.NativeWorld()
+    world = native_network.NativeNetwork()
     left, right = End(world.add(1)), End(world.add(2))
     qp, peer = left.qp(), right.qp()
     for mine, there, theirs in ((qp, right, peer), (peer, left, qp)):

@@ -1,54 +1,21 @@
 """Multicast of datagrams (IBTA vol. 1, 10.5): copies for every queue pair of a group, on several adapters."""
 
-import adapter_world
-import native_world
 import pytest
-from adapter_world import QKEY, SEND, UD, End, post
+from native_network import NativeNetwork
 
-from softhca.adapter.engine import PORT_NUMBER
-from softhca.adapter.paths import is_multicast
 from softhca.driver import services
 from softhca.driver.errors import DriverError
+from softhca.testing.addressing import gid
+from softhca.testing.ends import QKEY, SEND, UD, End, post
+from softhca.testing.network import Network
 from softhca.transport.states import INIT
-from softhca.wire import framing
 from softhca.wire.ip import Ipv4, Ipv6
 
-V4_GROUP = adapter_world.gid(1)[:12] + b"\xe0\x01\x02\x03"
+V4_GROUP = gid(1)[:12] + b"\xe0\x01\x02\x03"
 V6_GROUP = bytes.fromhex("ff0e0000000000000000000000000042")
 NATIVE_GROUP = bytes.fromhex("ff12401bffff000000000000deadbeef")
 MLID = 0xC007
 ALL = 0xFFFFFF
-
-
-class GroupWorld(adapter_world.World):
-    """A subnet that brings what is sent to a group to every other adapter."""
-
-    def __init__(self, is_v6):
-        super().__init__()
-        self.is_v6 = is_v6
-
-    def add(self, number, **config):
-        if not self.is_v6:
-            return super().add(number, **config)
-        gid = bytes.fromhex("20010db8") + bytes(11) + bytes([number])
-        node = adapter_world.Node(self, number, gids=(gid,), **config)
-        node.gid = gid
-        self.nodes[gid] = node
-        return node
-
-    def _deliver(self, source, destination, port, traffic_class, data):
-        for gid, node in self.nodes.items():
-            if gid == destination or (is_multicast(destination) and gid != source):
-                self.arrive(node, data, source, destination, port, traffic_class)
-
-    def arrive(self, node, data, source, destination, port, traffic_class):
-        arrival = self.arrival
-        arrival.buffer[: len(data)] = data
-        arrival.length = arrival.stride = len(data)
-        arrival.framing = framing.ROCE_V6 if self.is_v6 else framing.ROCE_V4
-        arrival.source, arrival.destination = source, destination
-        arrival.source_port, arrival.traffic_class = port, traffic_class
-        node.adapter.receive(PORT_NUMBER, arrival, self.now)
 
 
 class Subnet:
@@ -58,11 +25,11 @@ class Subnet:
         self.kind = kind
         self.lid = 0
         if kind == "native":
-            self.world, self.group, self.lid = native_world.NativeWorld(), NATIVE_GROUP, MLID
+            self.network, self.group, self.lid = NativeNetwork(), NATIVE_GROUP, MLID
         else:
-            self.world = GroupWorld(kind == "v6")
+            self.network = Network(link="ipv6" if kind == "v6" else "ipv4")
             self.group = V6_GROUP if kind == "v6" else V4_GROUP
-        self.ends = [End(self.world.add(number, seed=number % 2)) for number in (1, 2, 3)]
+        self.ends = [End(self.network.add(number, seed=number % 2)) for number in (1, 2, 3)]
         self.vector = {"dgid": self.group, "is_global": 1, "port_num": 1, "hop_limit": 1, "dlid": self.lid}
 
     def queue_pair(self, end, qkey=QKEY, attach=True):
@@ -85,7 +52,7 @@ class Subnet:
 def subnet(request):
     made = Subnet(request.param)
     yield made
-    made.world.close()
+    made.network.close()
 
 
 def test_every_queue_pair_of_the_group_gets_its_copy_on_every_adapter(subnet):

@@ -3,7 +3,18 @@
 import warnings
 
 import pytest
-from adapter_world import (
+from native_network import (
+    GUID,
+    NativeNetwork,
+    gid,
+    grh_of,
+    lid,
+    lrh_of,
+    native_pair,
+)
+
+from softhca.adapter.counters import PortCounters
+from softhca.testing.ends import (
     COMPARE_SWAP,
     FETCH_ADD,
     RC,
@@ -14,20 +25,9 @@ from adapter_world import (
     WRITE,
     WRITE_IMM,
     End,
+    connect,
     post,
 )
-from native_world import (
-    GUID,
-    NativeWorld,
-    connect,
-    gid,
-    grh_of,
-    lid,
-    lrh_of,
-    native_pair,
-)
-
-from softhca.adapter.counters import PortCounters
 from softhca.wire.drops import COUNT, DROP_RAW
 from softhca.wire.opcodes import OPCODES
 
@@ -100,12 +100,12 @@ def test_losses_are_made_good(grh):
     left.memory[: len(PAYLOAD)] = PAYLOAD
     count = 0
 
-    def lossy(data):
+    def lossy(sent):
         nonlocal count
         count += 1
-        return None if count % 5 == 0 else data
+        return None if count % 5 == 0 else sent.data
 
-    world.alter = lossy
+    world.tamper = lossy
     post(qp, WRITE, [left.sge(0, 20_000)], va=right.va, rkey=right.key.rkey)
     post(qp, READ, [left.sge(0x8000, 20_000)], va=right.va, rkey=right.key.rkey)
     assert [c.status for c in left.poll(2)] == [0, 0]
@@ -162,11 +162,12 @@ def test_path_bits_beyond_the_lmc_are_ignored():
 @GRH
 @pytest.mark.parametrize("bits", [0, 1])
 def test_traffic_to_an_own_lid_needs_no_link(grh, bits):
-    world = NativeWorld()
+    world = NativeNetwork()
     end = End(world.add(1, lmc=1))
     one, other = end.qp(), end.qp()
     details = {"dlid": lid(1, 1) + bits, "src_path_bits": bits}
-    connect((end, one), (end, other), RC, grh, details, details)
+    details = {"grh": grh, **details}
+    connect((end, one), (end, other), RC, there=details, back=details)
     end.memory[:4] = b"here"
     post(one, WRITE, [end.sge(0, 4)], va=end.va + 100, rkey=end.key.rkey)
     assert end.poll(1)[0].status == 0
@@ -177,10 +178,11 @@ def test_traffic_to_an_own_lid_needs_no_link(grh, bits):
 
 
 def test_an_own_gid_stands_for_the_own_lid():
-    world = NativeWorld()
+    world = NativeNetwork()
     end = End(world.add(1))
     one, other = end.qp(), end.qp()
-    connect((end, one), (end, other), RC, True, {"dlid": 0}, {"dlid": 0})
+    details = {"grh": True, "dlid": 0}
+    connect((end, one), (end, other), RC, there=details, back=details)
     post(one, WRITE, [end.sge(0, 4)], va=end.va + 100, rkey=end.key.rkey)
     assert end.poll(1)[0].status == 0
     assert one.query()["ah_attr"]["dlid"] == 0
@@ -188,11 +190,11 @@ def test_an_own_gid_stands_for_the_own_lid():
 
 
 def test_windows_are_one_a_peer_by_gid_or_lid():
-    world = NativeWorld()
+    world = NativeNetwork()
     left, right = End(world.add(1)), End(world.add(2))
     for grh in (False, False, True, True):
         qps = left.qp(), right.qp()
-        connect((left, qps[0]), (right, qps[1]), RC, grh)
+        connect((left, qps[0]), (right, qps[1]), RC, there={"grh": grh}, back={"grh": grh})
     windows = left.node.adapter.port.windows
     assert set(windows) == {lid(2).to_bytes(2, "big"), gid(2)}
     assert {qp.window for qp in left.node.adapter.queue_pairs.values()} == set(windows.values())
@@ -200,7 +202,7 @@ def test_windows_are_one_a_peer_by_gid_or_lid():
 
 
 def test_a_native_port_says_what_it_is():
-    world = NativeWorld()
+    world = NativeNetwork()
     end = End(world.add(1, lmc=3, active_mtu=4))
     port = end.device.query_port(1)
     assert {name: port[name] for name in ("link_layer", "lid", "lmc", "sm_lid", "state", "active_mtu")} == {

@@ -1,14 +1,15 @@
 """What a native port drops, and why: one wrong field at a time, each with right CRCs unless they are it."""
 
 import pytest
-from adapter_world import RC, UC, WRITE, End, post
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_world import NativeWorld, changed, gid, lid, native_pair, path_to, resealed
+from native_network import NativeNetwork, changed, gid, lid, native_pair, path_to, resealed
 
 from softhca.adapter.config import native_gid
 from softhca.adapter.engine import PORT_NUMBER
 from softhca.driver import services
+from softhca.testing.ends import RC, UC, WRITE, End, post
+from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
 
 BYTES = b"do not write this, whatever the packet that carries it looks like"[:61]
@@ -28,7 +29,7 @@ def captured(kind, grh, **options):
     world, left, qp, right, right_qp = native_pair(kind, grh, **options)
     left.memory[: len(BYTES)] = BYTES
     taken = []
-    world.alter = taken.append
+    world.tamper = lambda sent: taken.append(sent.data)
     post(qp, WRITE, [left.sge(0, len(BYTES))], va=right.va, rkey=right.key.rkey)
     world.run(lambda: bool(taken))
     return world, right, right_qp, taken[0]
@@ -120,7 +121,7 @@ HOSTILE = {
 @pytest.mark.parametrize("grh", [False, True], ids=["local", "global"])
 def test_the_packet_that_was_taken_is_good_as_it_is(kind, grh):
     world, right, _, packet = captured(kind, grh)
-    world.arrive(right.node, packet)
+    world.inject(right.node, packet)
     assert right.memory[: len(BYTES)] == BYTES
     assert drops(right) == {}
     world.close()
@@ -135,10 +136,10 @@ CASES = [
 def test_one_wrong_field_is_dropped_for_its_reason_and_writes_nothing(name, grh):
     world, right, _, packet = captured(RC, grh)
     reason, _, damage = HOSTILE[name]
-    world.arrive(right.node, damage(packet))
+    world.inject(right.node, damage(packet))
     assert drops(right) == {reason: 1}
     assert not any(right.memory)
-    world.arrive(right.node, packet)
+    world.inject(right.node, packet)
     assert right.memory[: len(BYTES)] == BYTES
     world.close()
 
@@ -159,7 +160,7 @@ def test_one_wrong_field_is_dropped_for_its_reason_and_writes_nothing(name, grh)
 )
 def test_what_the_icrc_leaves_out_may_change_on_the_way(offset, bit, grh):
     world, right, _, packet = captured(RC, grh)
-    world.arrive(right.node, flipped(offset, bit)(packet))
+    world.inject(right.node, flipped(offset, bit)(packet))
     assert right.memory[: len(BYTES)] == BYTES
     world.close()
 
@@ -170,7 +171,7 @@ def test_a_connection_takes_packets_with_a_grh_exactly_when_its_path_has_one(kin
     world, right, _, _packet = captured(kind, grh)
     other = captured(kind, not grh)
     # the same queue pair numbers and keys, for both worlds have the same seeds
-    world.arrive(right.node, other[3])
+    world.inject(right.node, other[3])
     assert drops(right) == {"source": 1}
     assert not any(right.memory)
     for each in (world, other[0]):
@@ -179,13 +180,13 @@ def test_a_connection_takes_packets_with_a_grh_exactly_when_its_path_has_one(kin
 
 def test_the_default_prefix_is_as_good_as_the_subnets():
     prefix = 0xFEC0_0000_0000_0007
-    world = NativeWorld()
+    world = NativeNetwork()
     left, right = (End(world.add(n, gids=(native_gid(0x1000 + n, prefix),))) for n in (1, 2))
     qp, right_qp = left.qp(), right.qp()
     for (end, mine), (peer, other) in (((left, qp), (right, right_qp)), ((right, right_qp), (left, qp))):
         services.connect(mine, path_to(end, peer, True), other.number, 7, 7, 15, services.Reliability())
     taken = []
-    world.alter = taken.append
+    world.tamper = lambda sent: taken.append(sent.data)
     post(qp, WRITE, [left.sge(0, 4)], va=right.va, rkey=right.key.rkey)
     world.run(lambda: bool(taken))
     for packet in (
@@ -193,23 +194,23 @@ def test_the_default_prefix_is_as_good_as_the_subnets():
         changed(taken[0], grh_dgid=native_gid(0x1002), bth_psn=8),
         changed(taken[0], bth_psn=9),
     ):
-        world.arrive(right.node, packet)
+        world.inject(right.node, packet)
     assert drops(right) == {}
     assert right.device.query_counters()["packets_received"] == 3
     world.close()
 
 
 def test_another_own_gid_is_not_the_connections_end():
-    world = NativeWorld()
+    world = NativeNetwork()
     left, right = End(world.add(1)), End(world.add(2, gids=(gid(2), gid(77))))
     qp, right_qp = left.qp(), right.qp()
     for (end, mine), (peer, other) in (((left, qp), (right, right_qp)), ((right, right_qp), (left, qp))):
         services.connect(mine, path_to(end, peer, True), other.number, 7, 7, 15, services.Reliability())
     taken = []
-    world.alter = taken.append
+    world.tamper = lambda sent: taken.append(sent.data)
     post(qp, WRITE, [left.sge(0, 4)], va=right.va, rkey=right.key.rkey)
     world.run(lambda: bool(taken))
-    world.arrive(right.node, changed(taken[0], grh_dgid=gid(77)))
+    world.inject(right.node, changed(taken[0], grh_dgid=gid(77)))
     assert drops(right) == {"source": 1}
     world.close()
 
@@ -219,10 +220,10 @@ def test_all_lids_of_the_lmc_are_the_ports_and_no_other(lmc):
     world, right, _, packet = captured(UC, False, lmc=lmc)
     base = lid(2, lmc)
     for dlid in (base, base + (1 << lmc) - 1):
-        world.arrive(right.node, changed(packet, lrh_dlid=dlid))
+        world.inject(right.node, changed(packet, lrh_dlid=dlid))
     assert drops(right) == {}
     for dlid in (base - 1, base + (1 << lmc)):
-        world.arrive(right.node, changed(packet, lrh_dlid=dlid))
+        world.inject(right.node, changed(packet, lrh_dlid=dlid))
     assert drops(right) == {"destination": 2}
     world.close()
 
@@ -234,7 +235,7 @@ def test_a_packet_beyond_the_mtu_and_its_headers_is_dropped(mtu):
         data = bytearray(packet[:-6] + bytes(length - len(packet) + 6))
         data[4:6] = (length // 4).to_bytes(2, "big")
         before = drops(right).get("length", 0)
-        world.arrive(right.node, resealed(bytes(data)))
+        world.inject(right.node, resealed(bytes(data)))
         assert drops(right).get("length", 0) - before == (reason is not None)
     world.close()
 
@@ -242,7 +243,7 @@ def test_a_packet_beyond_the_mtu_and_its_headers_is_dropped(mtu):
 def test_every_segment_of_a_run_is_judged_by_itself():
     world, right, _, packet = captured(RC, True)
     second, third = changed(packet, bth_psn=101), changed(packet, bth_psn=102)
-    world.arrive(right.node, packet + flipped(-3)(second) + second + third[:-1], stride=len(packet))
+    world.inject(right.node, packet + flipped(-3)(second) + second + third[:-1], stride=len(packet))
     assert drops(right) == {"icrc": 1, "vcrc": 1}
     assert right.device.query_counters()["packets_received"] == 2
     world.close()
@@ -250,8 +251,9 @@ def test_every_segment_of_a_run_is_judged_by_itself():
 
 def test_a_native_port_hears_no_roce_and_a_roce_port_nothing_native():
     world, right, _, packet = captured(RC, False)
-    world.arrive(right.node, packet)
-    arrival = world.arrival
+    arrival = Arrival()
+    arrival.buffer[: len(packet)] = packet
+    arrival.length = arrival.stride = len(packet)
     arrival.framing = ROCE_V4
     arrival.source, arrival.destination = gid(1), gid(2)
     right.node.adapter.receive(PORT_NUMBER, arrival, world.now)
@@ -271,7 +273,7 @@ def test_no_bytes_whatever_raise_or_write(data):
     if whole[:] == packet[:-2] or data.draw(st.booleans()):
         whole = bytearray(data.draw(st.binary(min_size=1, max_size=300)))
     sealed = resealed(bytes(whole)) if data.draw(st.booleans()) else bytes(whole)
-    world.arrive(right.node, sealed, stride=data.draw(st.integers(0, 400)))
+    world.inject(right.node, sealed, stride=data.draw(st.integers(0, 400)))
     world.step()
     assert bytes(right.memory) == before
 

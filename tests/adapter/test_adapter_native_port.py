@@ -3,8 +3,7 @@
 import errno
 
 import pytest
-from adapter_world import QKEY, RC, SEND, UD, WRITE, End, post
-from native_world import GUID, NativeWorld, connect, gid, grh_of, lid, lrh_of, native_pair
+from native_network import GUID, NativeNetwork, gid, grh_of, lid, lrh_of, native_pair
 
 from softhca.adapter import paths
 from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
@@ -12,6 +11,7 @@ from softhca.adapter.port import PORT_ACTIVE, PORT_ARMED, PORT_DOWN, PORT_INIT, 
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues import control_fields as events
+from softhca.testing.ends import QKEY, RC, SEND, UD, WRITE, End, connect, post
 from softhca.wire.framing import NATIVE as NATIVE_FRAMING
 from softhca.wire.route import Route
 
@@ -25,7 +25,7 @@ def config(**changes):
 
 
 def test_native_gids_are_prefix_and_guid():
-    assert native_gid(GUID).hex() == "fe80000000000000" + "0002c90300001000"
+    assert native_gid(GUID).hex() == "fe80000000000000" + "02005efffe005300"
     assert native_gid(5, OTHER_PREFIX).hex() == "fec0000000000007" + "0000000000000005"
 
 
@@ -131,7 +131,7 @@ def test_a_vector_gives_its_route():
 
 
 def test_refusals_reach_the_driver():
-    world = NativeWorld()
+    world = NativeNetwork()
     end = End(world.add(1))
     with pytest.raises(DriverError) as refused:
         end.device.create_ah(end.pd, {"dlid": 0, "is_global": 0})
@@ -200,7 +200,7 @@ def told(device):
 
 
 def test_a_port_without_a_lid_sends_nothing_until_it_gets_one():
-    world = NativeWorld()
+    world = NativeNetwork()
     left, right = End(world.add(1, lid=0)), End(world.add(2))
     qp, right_qp = left.qp(), right.qp()
     connect((left, qp), (right, right_qp), back={"dlid": lid(1)})
@@ -233,7 +233,7 @@ def test_connections_leave_from_the_new_lid_and_gid(grh):
     assert left.device.query_gid(1, 0) == native_gid(GUID + 1, OTHER_PREFIX)
     assert told(left.device) == [(events.EVENT_LID_CHANGE, 1), (events.EVENT_GID_CHANGE, 1)]
     taken = []
-    world.alter = taken.append
+    world.tamper = lambda sent: taken.append(sent.data)
     post(qp, WRITE, [left.sge(0, 4)], va=right.va, rkey=right.key.rkey)
     world.run(lambda: bool(taken))
     packet = world.decoded[0]
@@ -244,7 +244,7 @@ def test_connections_leave_from_the_new_lid_and_gid(grh):
 
 
 def test_address_handles_too():
-    world = NativeWorld()
+    world = NativeNetwork()
     left = End(world.add(1))
     qp = left.qp(UD)
     services.start_datagrams(qp, QKEY)
@@ -257,7 +257,7 @@ def test_address_handles_too():
 
 
 def test_a_wrong_setting_changes_and_tells_nothing():
-    world = NativeWorld()
+    world = NativeNetwork()
     left = End(world.add(1))
     with pytest.raises(ValueError, match="LID"):
         left.node.adapter.set_port_info(1, lid=0xC000)

@@ -1,10 +1,10 @@
 """Datagrams on native ports: the GRH in front of the payload or not, what completions tell, groups."""
 
 import pytest
-from adapter_world import QKEY, SEND, SEND_IMM, UD, End, post
-from native_world import NativeWorld, changed, gid, grh_of, lid, lrh_of
+from native_network import NativeNetwork, changed, gid, grh_of, lid, lrh_of
 
 from softhca.driver import services
+from softhca.testing.ends import QKEY, SEND, SEND_IMM, UD, End, post
 
 WC_GRH = 1
 WC_WITH_IMM = 2
@@ -23,7 +23,7 @@ def datagram_end(world, number, **config):
 
 @pytest.fixture
 def two():
-    world = NativeWorld()
+    world = NativeNetwork()
     yield (world, *datagram_end(world, 1, lmc=2), *datagram_end(world, 2, lmc=3))
     world.close()
 
@@ -115,7 +115,7 @@ def test_the_reply_to_a_datagram_needs_no_gid(two):
 
 
 def test_a_group_hears_through_its_multicast_lid():
-    world = NativeWorld()
+    world = NativeNetwork()
     left, qp = datagram_end(world, 1)
     right, receiver = datagram_end(world, 2)
     near = left.qp(UD)
@@ -140,14 +140,14 @@ def test_a_group_hears_through_its_multicast_lid():
         ({"grh_dgid": GROUP[:-1] + b"\0"}, "unknown_qp"),
     ):
         before = right.device.query_counters()[f"drops_{reason}"]
-        world.arrive(right.node, changed(packet, **wrong))
+        world.inject(right.node, changed(packet, **wrong))
         assert right.device.query_counters()[f"drops_{reason}"] == before + 1, wrong
     world.close()
 
 
 @pytest.mark.parametrize("grh", [False, True])
 def test_a_datagram_to_the_own_lid_comes_back_with_its_addresses(grh):
-    world = NativeWorld()
+    world = NativeNetwork()
     end, qp = datagram_end(world, 1, lmc=1)
     qp.post_recv(3, [end.sge(0, 100)])
     changes = {"dlid": lid(1, 1) + 1, "src_path_bits": 0, "sl": 2} | ({"dgid": gid(1)} if grh else {})

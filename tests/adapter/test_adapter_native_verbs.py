@@ -3,13 +3,11 @@
 import sys
 
 import pytest
-from native_world import GUID, NativeWorld, gid, lid, lrh_of
+from native_network import GUID, NativeNetwork, gid, lid, lrh_of
 
-from softhca.driver import registry
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ
-from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.qp import QP, QPAttr, QPInitAttr
@@ -21,22 +19,14 @@ GRH = 40
 
 
 @pytest.fixture
-def contexts(monkeypatch):
-    monkeypatch.setattr(registry, "_openers", {})
-    monkeypatch.setattr(registry, "_discovered", True)
-    world = NativeWorld()
-    opened = []
-    for number in (1, 2):
-        registry.register(f"native{number}", world.add(number, lmc=1).open)
-        opened.append(Context(name=f"native{number}"))
-    yield world, *opened
-    for context in opened:
-        context.close()
+def contexts():
+    with NativeNetwork() as world:
+        yield world, *(world.add(lmc=1).context() for _ in range(2))
 
 
 class Side:
     def __init__(self, world, context, kind):
-        self.world = world
+        self.network = world
         self.pd, self.cq = PD(context), CQ(context, 16)
         self.mr = MR(self.pd, 4096, RIGHTS)
         self.qp = QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq))
@@ -51,7 +41,7 @@ class Side:
             found.extend(self.cq.poll(1)[1])
             return bool(found)
 
-        assert self.world.run(polled)
+        assert self.network.run(polled)
         return found[0]
 
 

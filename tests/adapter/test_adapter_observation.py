@@ -1,8 +1,10 @@
 """What an adapter tells its observer: packets that it drops itself, and events that it tells a host."""
 
 import pytest
-from adapter_world import SEND, End, World, join, pair, post
 
+from softhca.testing import SENT
+from softhca.testing.ends import SEND, End, connect, pair, post
+from softhca.testing.network import Network
 from softhca.transport.states import ERR
 
 
@@ -22,10 +24,11 @@ def ends():
 def test_a_damaged_packet_is_told_with_what_it_says_of_itself(ends):
     world, left, left_qp, right, right_qp = ends
     rows = watch(right.node)
-    world.tamper = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+    world.tamper = lambda sent: sent.data[:-1] + bytes([sent.data[-1] ^ 1])
+    sent = world.record(SENT)
     post(left_qp, SEND, [left.sge(0, 8)])
     world.run(lambda: bool(rows))
-    psn = int.from_bytes(world.sent[0][1][9:12], "big")
+    psn = int.from_bytes(sent[0].data[9:12], "big")
     assert rows == [("packet_dropped", right_qp.number, psn, "", "icrc")]
 
 
@@ -50,11 +53,11 @@ def test_each_segment_of_a_burst_is_told_for_itself(ends):
 
 
 def test_events_of_queue_pairs_and_of_other_elements_are_told_but_not_notifications():
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     srq = right.device.create_srq(right.pd, 4, 1)
     left_qp, right_qp = left.qp(), right.qp(srq=srq)
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     for _ in range(2):
         srq.post(1, [right.sge(0, 64)])
     srq.modify(limit=2)

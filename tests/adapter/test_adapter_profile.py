@@ -3,7 +3,13 @@
 import errno
 
 import pytest
-from adapter_world import (
+
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.profile import OPTIONS, Profile
+from softhca.driver import services
+from softhca.driver.errors import DriverError
+from softhca.testing.addressing import gid
+from softhca.testing.ends import (
     ALL_RIGHTS,
     COMPARE_SWAP,
     FETCH_ADD,
@@ -20,15 +26,9 @@ from adapter_world import (
     WRITE,
     WRITE_IMM,
     End,
-    World,
-    gid,
     post,
 )
-
-from softhca.adapter.config import AdapterConfig
-from softhca.adapter.profile import OPTIONS, Profile
-from softhca.driver import services
-from softhca.driver.errors import DriverError
+from softhca.testing.network import Network
 from softhca.transport import states
 
 LOC_QP_OP_ERR, REM_INV_REQ_ERR = 2, 9
@@ -88,7 +88,7 @@ def test_an_adapter_is_an_hca_unless_told():
 
 
 def end_of(text, world=None):
-    return End((world or World()).add(1, profile=Profile.of(text)))
+    return End((world or Network()).add(1, profile=Profile.of(text)))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_rights_to_operations_that_are_not_there_cannot_be_given(right):
 
 def two(text, kind, rights):
     """A target's adapter and a host's, connected."""
-    world = World()
+    world = Network()
     tca, hca = End(world.add(1, profile=Profile.of(text))), End(world.add(2))
     mine, theirs = tca.qp(kind), hca.qp(kind)
     for end, qp, peer, peer_qp in ((tca, mine, hca, theirs), (hca, theirs, tca, mine)):
@@ -158,10 +158,11 @@ def two(text, kind, rights):
 )
 def test_work_requests_that_are_not_there_end_as_operation_errors(text, kind, rights, opcode):
     world, tca, qp, hca, _ = two(text, kind, rights)
+    seen = world.record()
     post(qp, opcode, [tca.sge(0, 8)], va=hca.va, rkey=hca.key.rkey)
     assert [c.status for c in tca.poll(1)] == [LOC_QP_OP_ERR]
     assert qp.query()["qp_state"] == (states.SQE if kind == UC else states.ERR)
-    assert world.sent == []
+    assert seen == []
 
 
 def test_a_peers_rdma_write_over_uc_is_dropped_as_an_operation_that_is_not_supported():
@@ -197,7 +198,7 @@ def test_a_target_with_everything_does_as_a_host():
 
 
 def test_datagrams_are_everybodys():
-    world = World()
+    world = Network()
     tca, hca = End(world.add(1, profile=Profile.of("tca"))), End(world.add(2))
     mine, theirs = tca.qp(UD), hca.qp(UD)
     for qp in (mine, theirs):

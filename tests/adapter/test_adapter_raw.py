@@ -3,16 +3,15 @@
 import errno
 
 import pytest
-from adapter_world import RC, SEND, SEND_IMM, UD, WRITE, End, World, post
-from native_world import gid, lid
-from raw_world import (
+from native_network import gid, lid
+from raw_network import (
     ETHERTYPE,
     IPV6_TYPE,
     LONGEST_ETHERTYPE,
     LONGEST_IPV6,
     RAW,
     UNTOUCHED,
-    RawWorld,
+    RawNetwork,
     handle,
     ipv6,
     raw_end,
@@ -21,6 +20,8 @@ from raw_world import (
 )
 
 from softhca.driver.errors import DriverError
+from softhca.testing.ends import RC, SEND, SEND_IMM, UD, WRITE, End, post
+from softhca.testing.network import Network
 from softhca.wire.lrh import LNH_IPV6, LNH_RAW
 from softhca.wire.raw import ALL_RAW, RAW_IPV6
 
@@ -31,7 +32,7 @@ SQE = 5
 @pytest.fixture
 def two():
     """Two ends; the second one receives all raw datagrams."""
-    world = RawWorld()
+    world = RawNetwork()
     yield (world, *raw_end(world, 1), *raw_end(world, 2, ALL_RAW))
     world.close()
 
@@ -91,7 +92,7 @@ def test_ipv6_travels_in_either_encoding(two, length, service):
 @pytest.mark.parametrize("mtu", [1, 3, 5])
 @pytest.mark.parametrize(("service", "headers"), [(RAW_IPV6, 116), (ETHERTYPE, 112), (IPV6_TYPE, 112)])
 def test_a_payload_may_exceed_the_mtu_up_to_the_longest_packet_o9_148(mtu, service, headers):
-    world = RawWorld()
+    world = RawNetwork()
     (left, qp), (right, receiver) = (raw_end(world, n, ALL_RAW, active_mtu=mtu) for n in (1, 2))
     longest = (128 << mtu) + headers
     receiver.post_recv(1, [right.sge(0, 8000)])
@@ -136,7 +137,7 @@ def test_the_bytes_of_a_packet_are_literally_these(two):
 
 
 def test_a_completion_tells_where_a_datagram_came_from():
-    world = RawWorld()
+    world = RawNetwork()
     left, qp = raw_end(world, 1, lmc=2)
     right, receiver = raw_end(world, 2, ALL_RAW, lmc=3)
     for turn in range(4):
@@ -151,7 +152,7 @@ def test_a_completion_tells_where_a_datagram_came_from():
 
 
 def test_a_datagram_to_the_own_lid_needs_no_link():
-    world = RawWorld()
+    world = RawNetwork()
     end, qp = raw_end(world, 1, ETHERTYPE)
     qp.post_recv(3, [end.sge(1000, 100)])
     send_raw(end, qp, handle(end, 1, sl=2), b"to myself", ETHERTYPE, wr_id=1)
@@ -181,7 +182,7 @@ def test_gathered_and_inline_data(two):
 
 
 def test_each_service_has_its_queue_pair_and_the_rest_another_o9_146_o9_147():
-    world = RawWorld()
+    world = RawNetwork()
     left, qp = raw_end(world, 1)
     right, rest = raw_end(world, 2, ALL_RAW)
     by_service = {
@@ -218,7 +219,7 @@ def test_without_a_receiver_a_raw_datagram_is_dropped_and_counted(two):
 
 
 def test_a_service_has_one_queue_pair():
-    world = RawWorld()
+    world = RawNetwork()
     end, qp = raw_end(world, 1, ETHERTYPE, RAW_IPV6)
     other = raw_qp(end)
     attach, detach = end.device.attach_raw, end.device.detach_raw
@@ -239,7 +240,7 @@ def test_a_service_has_one_queue_pair():
 
 
 def test_a_host_that_goes_takes_its_services_along():
-    world = RawWorld()
+    world = RawNetwork()
     node = world.add(1)
     first, second = End(node), End(node)
     raw_qp(first, ALL_RAW, ETHERTYPE)
@@ -378,7 +379,7 @@ def test_a_region_that_is_gone_ends_the_request(two):
 
 
 def test_a_roce_port_has_no_raw_queue_pairs():
-    world = World()
+    world = Network()
     end = End(world.add(1))
     with pytest.raises(DriverError, match="RoCEv2") as refused:
         end.qp(RAW)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_world import lid
-from raw_world import ETHERTYPE, IPV6_TYPE, MTU, UNTOUCHED, RawWorld, ipv6, raw_end, sealed
+from native_network import lid
+from raw_network import ETHERTYPE, IPV6_TYPE, MTU, UNTOUCHED, RawNetwork, ipv6, raw_end, sealed
 
 from softhca.adapter.config import NATIVE
 from softhca.adapter.engine import PORT_NUMBER
+from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.raw import ALL_RAW, RAW_IPV6
 from softhca.wire.raw_packet import assemble_raw
@@ -86,7 +87,7 @@ def drops(end):
 @pytest.fixture
 def end():
     """An end with room for one raw datagram of any kind."""
-    world = RawWorld()
+    world = RawNetwork()
     end, qp = raw_end(world, 2, ALL_RAW)
     qp.post_recv(1, [end.sge(0, 2000)])
     yield end
@@ -96,11 +97,11 @@ def end():
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_one_wrong_field_is_dropped_for_its_reason_and_the_receive_stays(end, name, kind):
     reason, _, make = HOSTILE[name]
-    end.world.arrive(end.node, make(SERVICES[kind]))
+    end.network.inject(end.node, make(SERVICES[kind]))
     assert drops(end) == {reason: 1}
     assert end.cq.poll(1) == []
     assert end.memory == UNTOUCHED * len(end.memory)
-    end.world.arrive(end.node, packet(SERVICES[kind]))
+    end.network.inject(end.node, packet(SERVICES[kind]))
     assert [(c.status, c.byte_len, c.src_qp) for c in end.cq.poll(2)] == [(0, 52, SERVICES[kind])]
     assert end.memory[:52] == ipv6(12)
     assert drops(end) == {reason: 1}
@@ -120,29 +121,29 @@ def test_one_wrong_field_is_dropped_for_its_reason_and_the_receive_stays(end, na
 )
 @pytest.mark.parametrize("kind", SERVICES)
 def test_other_fields_are_no_reason_to_drop(end, kind, make):
-    end.world.arrive(end.node, make(SERVICES[kind]))
+    end.network.inject(end.node, make(SERVICES[kind]))
     assert [c.status for c in end.cq.poll(1)] == [0]
     assert drops(end) == {}
 
 
 def test_the_reserved_bits_of_an_rwh_are_not_looked_at(end):
     data = packet(ETHERTYPE)
-    end.world.arrive(end.node, sealed(data[:8] + b"\xff\xff" + data[10:-2]))
+    end.network.inject(end.node, sealed(data[:8] + b"\xff\xff" + data[10:-2]))
     assert [c.src_qp for c in end.cq.poll(1)] == [ETHERTYPE]
 
 
 def test_a_run_of_packets_is_taken_apart(end):
     one, other = packet(ETHERTYPE, b"a" * 20), packet(ETHERTYPE, b"b" * 12)
-    end.world.arrive(end.node, one + other, stride=len(one))
+    end.network.inject(end.node, one + other, stride=len(one))
     assert [(c.status, c.byte_len) for c in end.cq.poll(2)] == [(0, 20)]
     assert drops(end) == {}
     assert end.device.query_counters()["packets_received"] == 2
 
 
 def test_a_roce_port_takes_no_native_packet():
-    world = RawWorld()
+    world = RawNetwork()
     end, _ = raw_end(world, 2, ALL_RAW)
-    arrival = world.arrival
+    arrival = Arrival()
     data = packet(RAW_IPV6)
     arrival.buffer[: len(data)] = data
     arrival.length = arrival.stride = len(data)
@@ -157,9 +158,9 @@ def test_a_roce_port_takes_no_native_packet():
 def test_the_observer_hears_of_a_drop_without_a_queue_pair(end):
     heard = []
     end.node.adapter.observer = lambda *told: heard.append(told)
-    end.world.arrive(end.node, packet(RAW_IPV6, dlid=lid(3)))
-    end.world.arrive(end.node, packet(ETHERTYPE, bytes(1000)))
-    end.world.arrive(end.node, packet(ETHERTYPE, b"no receive is left"))
+    end.network.inject(end.node, packet(RAW_IPV6, dlid=lid(3)))
+    end.network.inject(end.node, packet(ETHERTYPE, bytes(1000)))
+    end.network.inject(end.node, packet(ETHERTYPE, b"no receive is left"))
     assert [(event, psn, reason) for event, _, psn, _, reason in heard] == [
         ("packet_dropped", -1, "destination"),
         ("message_dropped", -1, "no_receive"),
@@ -170,7 +171,7 @@ def test_the_observer_hears_of_a_drop_without_a_queue_pair(end):
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_bytes_make_the_engine_raise_or_write_outside_a_receive(data):
-    world = RawWorld()
+    world = RawNetwork()
     end, qp = raw_end(world, 2, ALL_RAW)
     qp.post_recv(1, [end.sge(100, 60)])
     raw = bytearray(packet(data.draw(st.sampled_from(list(SERVICES.values())))))[:-2]
@@ -179,7 +180,7 @@ def test_no_bytes_make_the_engine_raise_or_write_outside_a_receive(data):
     raw = raw[: data.draw(st.integers(0, len(raw)))]
     if data.draw(st.booleans()) and len(raw) >= 8:
         raw[4:6] = (len(raw) // 4).to_bytes(2, "big")
-    world.arrive(end.node, sealed(bytes(raw)))
+    world.inject(end.node, sealed(bytes(raw)))
     done = end.cq.poll(1)
     figures = end.device.query_counters()
     assert figures["packets_received"] + sum(drops(end).values()) - drops(end).get("no_receive", 0) == 1

@@ -3,15 +3,13 @@
 import errno
 
 import pytest
-from adapter_world import World
-from native_world import lid
-from raw_world import RawWorld, ipv6
+from native_network import lid
+from raw_network import RawNetwork, ipv6
 
-from softhca.driver import registry
+from softhca.testing.network import Network
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, AHAttr
 from softhca.verbs.cq import CQ
-from softhca.verbs.device import Context
 from softhca.verbs.extensions import SOFTHCA_RAW_ALL, SOFTHCA_RAW_IPV6
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
@@ -22,27 +20,9 @@ from softhca.verbs.wr import SGE, RecvWR, SendWR
 PTP, ETHERTYPE_IPV6 = 0x88F7, 0x86DD
 
 
-@pytest.fixture
-def opened(monkeypatch):
-    """Opens a device on a node."""
-    monkeypatch.setattr(registry, "_openers", {})
-    monkeypatch.setattr(registry, "_discovered", True)
-    contexts = []
-
-    def opening(node):
-        name = f"softhca{len(contexts)}"
-        registry.register(name, node.open)
-        contexts.append(Context(name=name))
-        return contexts[-1]
-
-    yield opening
-    for context in contexts:
-        context.close()
-
-
 class Side:
     def __init__(self, world, context):
-        self.world = world
+        self.network = world
         self.pd, self.cq = PD(context), CQ(context, 16)
         self.mr = MR(self.pd, 8192, e.IBV_ACCESS_LOCAL_WRITE)
 
@@ -67,15 +47,15 @@ class Side:
             found.extend(self.cq.poll(1)[1])
             return bool(found)
 
-        assert self.world.run(polled)
+        assert self.network.run(polled)
         return found[0]
 
 
 @pytest.fixture
-def sides(opened):
+def sides():
     """Two sides on native links."""
-    world = RawWorld()
-    return [Side(world, opened(world.add(number, lmc=1))) for number in (1, 2)]
+    with RawNetwork() as world:
+        yield [Side(world, world.add(number, lmc=1).context()) for number in (1, 2)]
 
 
 def test_a_program_sends_and_receives_raw_datagrams(sides):
@@ -101,7 +81,7 @@ def test_a_program_sends_and_receives_raw_datagrams(sides):
         assert (done.src_qp, done.byte_len, done.wc_flags) == (service, len(data), 0)
         assert (done.slid, done.sl, done.dlid_path_bits) == (lid(1, 1) + 1, 3, 1)
         assert other.mr.read(len(data), 4096) == data
-    assert [raw.service for raw in one.world.raws] == [SOFTHCA_RAW_IPV6, ETHERTYPE_IPV6, PTP]
+    assert [raw.service for raw in one.network.raws] == [SOFTHCA_RAW_IPV6, ETHERTYPE_IPV6, PTP]
 
 
 def test_without_a_service_a_request_is_raw_ipv6(sides):
@@ -141,9 +121,9 @@ def test_only_raw_qps_have_services(sides):
     assert caught.value.error_code == errno.EINVAL
 
 
-def test_a_roce_device_says_that_it_has_no_raw_datagrams(opened):
-    world = World()
-    side = Side(world, opened(world.add(1)))
+def test_a_roce_device_says_that_it_has_no_raw_datagrams():
+    world = Network()
+    side = Side(world, world.add(1).context())
     with pytest.raises(PyverbsRDMAError, match="RoCEv2") as caught:
         side.qp()
     assert caught.value.error_code == errno.EOPNOTSUPP

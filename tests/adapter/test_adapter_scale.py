@@ -5,12 +5,13 @@ import sys
 import tracemalloc
 
 import pytest
-from adapter_world import ALL_RIGHTS, RC, WRITE, End, World, join, post
 
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.hosts import DOORBELL_SLOTS
 from softhca.adapter.timers import TICK_NS, Timers
 from softhca.machine.primitives import BODY
+from softhca.testing.ends import ALL_RIGHTS, RC, WRITE, End, connect, post
+from softhca.testing.network import Network
 
 FEW, MANY = 8, 400
 TIMEOUT = 14
@@ -23,8 +24,8 @@ class Crowd:
     was set, if ``busy``."""
 
     def __init__(self, count, busy=True):
-        self.world = World()
-        self.left, self.right = End(self.world.add(1)), End(self.world.add(2))
+        self.network = Network()
+        self.left, self.right = End(self.network.add(1)), End(self.network.add(2))
         self.pairs = []
         for _ in range(count):
             self.add()
@@ -34,7 +35,7 @@ class Crowd:
 
     def add(self):
         pair = self.left.qp(receive=1), self.right.qp(receive=1)
-        join((self.left, pair[0]), (self.right, pair[1]), timeout=TIMEOUT)
+        connect((self.left, pair[0]), (self.right, pair[1]), timeout=TIMEOUT)
         self.pairs.append(pair)
 
     def write(self, pair):
@@ -43,7 +44,7 @@ class Crowd:
         assert completion.status == 0
 
     def close(self):
-        self.world.close()
+        self.network.close()
 
 
 def calls(work):
@@ -89,7 +90,7 @@ def test_a_queue_pair_takes_no_more_calls_to_connect_among_many(crowds):
 
 
 def test_looking_whether_there_is_work_takes_no_more_calls_among_many(crowds):
-    few, many = (calls(crowd.world.step) for crowd in crowds)
+    few, many = (calls(crowd.network.step) for crowd in crowds)
     assert 0 < many == few
 
 
@@ -182,7 +183,7 @@ def test_receives_of_a_queue_pair_that_waits_are_dropped_by_reset():
     left, right = crowd.pairs[0]
     left.post_recv(77, [crowd.left.sge(0, 8)])
     left.modify({"qp_state": 0})
-    join((crowd.left, left), (crowd.right, crowd.right.qp(receive=1)), RC, access=ALL_RIGHTS)
+    connect((crowd.left, left), (crowd.right, crowd.right.qp(receive=1)), RC, access=ALL_RIGHTS)
     left.post_recv(78, [crowd.left.sge(0, 8)])
     left.modify({"qp_state": 6})
     assert [completion.wr_id for completion in crowd.left.poll(1)] == [78]

@@ -1,9 +1,10 @@
 """The scheduler: round robin within a service level, strict priority between levels, no starvation."""
 
 import pytest
-from adapter_world import End, World
 
 from softhca.adapter.scheduler import HIGH_LIMIT_BYTES, Scheduler
+from softhca.testing.ends import End
+from softhca.testing.network import Network
 
 BURST = 1 << 16
 
@@ -11,7 +12,7 @@ BURST = 1 << 16
 @pytest.fixture(scope="module")
 def pool():
     """Real queue pairs to put into schedulers."""
-    world = World()
+    world = Network()
     end = End(world.add(1))
     pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(12)]
     yield pairs

@@ -1,12 +1,10 @@
 """Bursts that several reliable connections share: whose packets, in which order, and who may not."""
 
 import pytest
-from adapter_world import RC, READ, SEND, UC, WRITE, End, World, join, post
 
-from softhca.machine.primitives import address_of
-from softhca.wire.bth import Bth
-from softhca.wire.icrc import syndrome
-from softhca.wire.opcodes import OPCODES
+from softhca.testing import SENT
+from softhca.testing.ends import RC, READ, SEND, UC, WRITE, End, connect, post
+from softhca.testing.network import Network
 
 
 class Crowd:
@@ -15,34 +13,32 @@ class Crowd:
     destination QP, PSN and operation."""
 
     def __init__(self, count, apart=False, levels=(), kind=RC):
-        self.world = World()
-        self.left, self.right = End(self.world.add(1)), End(self.world.add(2))
+        self.network = Network()
+        self.left, self.right = End(self.network.add(1)), End(self.network.add(2))
         ports = iter(range(0xC000, 0xD000))
         for end in (self.left, self.right):
             end.node.adapter.source_port_for = lambda *_: next(ports) if apart else 0xC000
         self.pairs = []
         for index in range(count):
             pair = self.left.qp(kind), self.right.qp(kind)
-            join((self.left, pair[0]), (self.right, pair[1]), kind, sl=levels[index] if levels else 0)
+            connect((self.left, pair[0]), (self.right, pair[1]), kind, sl=levels[index] if levels else 0)
             self.pairs.append(pair)
-        self.bursts = {self.left: [], self.right: []}
-        self.world._send = self.see(self.world._send)
+        self.sent = self.network.record(SENT)
+        self.network.observers.append(self.check)
 
-    def see(self, send):
-        def seen():
-            burst = self.world.burst
-            packets = []
-            for offset in range(0, burst.length, burst.stride):
-                data = bytes(burst.buffer[offset : min(offset + burst.stride, burst.length)])
-                assert syndrome(burst.route, address_of(data, False), len(data)) == 0
-                bth = Bth.decode(data)
-                packets.append((bth.dest_qp, bth.psn, OPCODES[bth.opcode].name))
-            assert len(packets) == burst.packets
-            end = self.left if burst.route.source == self.left.node.gid else self.right
-            self.bursts[end].append(packets)
-            send()
+    @property
+    def bursts(self):
+        """The packets that were sent, by end and burst: of each its destination QP, PSN and operation."""
+        found = {self.left: {}, self.right: {}}
+        for sent in self.sent:
+            end = self.left if sent.source is self.left.node else self.right
+            packet = sent.bth.dest_qp, sent.bth.psn, sent.opcode
+            found[end].setdefault(sent.burst, []).append(packet)
+        return {end: list(bursts.values()) for end, bursts in found.items()}
 
-        return seen
+    def check(self, datagram):
+        if datagram.event == SENT:
+            assert datagram.packet.icrc_ok
 
     def write(self, index, size=8, opcode=WRITE):
         post(
@@ -71,7 +67,7 @@ def test_packets_and_acknowledgements_of_many_queue_pairs_leave_in_one_burst():
     expected = [(qpn, psn) for qpn in numbers(crowd, 1) for psn in (100, 101)]
     assert [(qpn, psn) for qpn, psn, _ in data] == expected
     assert [(qpn, psn) for qpn, psn, _ in answers] == [(qpn, 101) for qpn in numbers(crowd, 0)]
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_counters_tell_of_each_queue_pair_what_it_sent():
@@ -84,7 +80,7 @@ def test_counters_tell_of_each_queue_pair_what_it_sent():
     assert [(each.packets_sent, each.bytes_sent) for each in sent] == [(1, 40), (2, 80), (3, 120)]
     assert adapter.port.counters.packets_sent == adapter.counters.packets_sent == 6
     assert adapter.port.counters.bursts_sent == 1
-    crowd.world.close()
+    crowd.network.close()
 
 
 @pytest.mark.parametrize("how", [{"apart": True}, {"levels": (1, 2, 3)}, {"kind": UC}])
@@ -94,7 +90,7 @@ def test_other_routes_levels_and_services_do_not_share(how):
         crowd.write(index)
     crowd.finish(3)
     assert sorted(len(burst) for burst in crowd.bursts[crowd.left]) == [1, 1, 1]
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_what_is_longer_than_the_burst_allows_has_the_next_turn():
@@ -109,7 +105,7 @@ def test_what_is_longer_than_the_burst_allows_has_the_next_turn():
     assert [[qpn for qpn, _, _ in burst] for burst in crowd.bursts[crowd.left]] == [
         [qpns[0]], [qpns[1], qpns[2]], [qpns[3]],
     ]  # fmt: skip
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_who_has_more_than_fits_does_not_keep_the_others_waiting():
@@ -123,18 +119,18 @@ def test_who_has_more_than_fits_does_not_keep_the_others_waiting():
     # a turn is one burst, 63 of its packets
     assert all(order.index(qpn) <= 65 for qpn in others)
     assert order[-1] == first
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_a_destroyed_queue_pair_leaves_its_place_to_the_next():
     crowd = Crowd(3)
     for index in range(3):
         crowd.write(index)
-    crowd.left.node.adapter.kick(crowd.world.now)
+    crowd.left.node.adapter.kick(crowd.network.now)
     crowd.pairs[1][0].destroy()
     assert sorted(crowd.finish(2)) == [0, 2]
     assert numbers(crowd, 1)[1] not in {qpn for burst in crowd.bursts[crowd.left] for qpn, _, _ in burst}
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_a_lost_burst_is_sent_again_by_each_of_its_queue_pairs():
@@ -143,10 +139,10 @@ def test_a_lost_burst_is_sent_again_by_each_of_its_queue_pairs():
         crowd.write(index)
         crowd.write(index)
     swallowed = []
-    crowd.world.tamper = lambda data: swallowed.append(data) if len(swallowed) < 6 else data
+    crowd.network.tamper = lambda sent: swallowed.append(sent) if len(swallowed) < 6 else sent.data
     assert sorted(crowd.finish(6)) == [0, 0, 1, 1, 2, 2]
     assert len(swallowed) == 6
-    crowd.world.close()
+    crowd.network.close()
 
 
 @pytest.mark.parametrize("opcode", [READ, SEND])
@@ -157,15 +153,14 @@ def test_reads_and_sends_share_as_well(opcode):
         crowd.write(index, 64, opcode)
     assert sorted(crowd.finish(4)) == [0, 1, 2, 3]
     assert [len(crowd.bursts[end]) for end in (crowd.left, crowd.right)] == [1, 1]
-    crowd.world.close()
+    crowd.network.close()
 
 
 def test_the_window_is_kept_by_all_together_and_nobody_loses_its_place():
     crowd = Crowd(8)
     window = crowd.left.node.adapter.queue_pairs[crowd.pairs[0][0].number].window
     most = []
-    depart = crowd.world._send
-    crowd.world._send = lambda: (most.append(window.in_flight_bytes <= window.maximum_bytes), depart())
+    crowd.network.observers.append(lambda _: most.append(window.in_flight_bytes <= window.maximum_bytes))
     for _ in range(2):
         for index in range(8):
             crowd.write(index, 60_000)
@@ -176,4 +171,4 @@ def test_the_window_is_kept_by_all_together_and_nobody_loses_its_place():
     assert window.in_flight_bytes == 0
     assert not window.waiters
     assert window.turn is None
-    crowd.world.close()
+    crowd.network.close()

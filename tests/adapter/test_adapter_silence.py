@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from adapter_world import FETCH_ADD, QKEY, RC, READ, UC, UD, WRITE, WRITE_IMM, End, World, join, post
 
 from softhca.driver import services
+from softhca.testing import SENT
+from softhca.testing.ends import FETCH_ADD, QKEY, RC, READ, UC, UD, WRITE, WRITE_IMM, End, connect, post
+from softhca.testing.network import Network
 from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, MOST_PATIENCE_NS, PATIENCE_NS
 
 LONG = 1 << 19
@@ -16,19 +18,20 @@ NEVER_TIMES_OUT = 0
 
 @pytest.fixture
 def world():
-    world = World()
+    world = Network()
     yield world
     world.close()
 
 
-def fill(world: World, near: End, far: End) -> None:
+def fill(world: Network, near: End, far: End) -> None:
     """A queue pair without time-out that writes much to one that is gone: the window is full, for ever."""
     lost, gone = near.qp(), far.qp()
-    join((near, lost), (far, gone), timeout=NEVER_TIMES_OUT)
+    connect((near, lost), (far, gone), timeout=NEVER_TIMES_OUT)
     gone.destroy()
     post(lost, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
+    packets = world.record(SENT)
     world.run(limit_ns=PATIENCE_NS // 2)
-    assert sum(len(data) for _, data in world.sent) >= DEFAULT_MAXIMUM_BYTES // 2
+    assert sum(len(sent.data) for sent in packets) >= DEFAULT_MAXIMUM_BYTES // 2
 
 
 @pytest.mark.parametrize("kind", [RC, UC])
@@ -37,7 +40,7 @@ def test_others_go_on_beside_a_queue_pair_whose_peer_is_gone(world, kind):
     fill(world, near, far)
     begin = world.now
     mine, theirs = near.qp(kind), far.qp(kind)
-    join((near, mine), (far, theirs), kind, **({"timeout": 20} if kind == RC else {}))
+    connect((near, mine), (far, theirs), kind, **({"timeout": 20} if kind == RC else {}))
     near.memory[:LONG] = bytes(range(256)) * (LONG // 256)
     theirs.post_recv(9, [])
     post(mine, WRITE_IMM, [near.sge(0, LONG)], wr_id=7, va=far.va + LONG, rkey=far.key.rkey)
@@ -65,9 +68,9 @@ def test_a_host_that_is_gone_is_not_flooded(world):
     near, far = End(world.add(1), 2 * LONG), End(world.add(2), 2 * LONG)
     fill(world, near, far)
     mine, theirs = near.qp(), far.qp()
-    join((near, mine), (far, theirs), timeout=NEVER_TIMES_OUT)
+    connect((near, mine), (far, theirs), timeout=NEVER_TIMES_OUT)
     sent: list[int] = []
-    world.tamper = lambda data: sent.append(world.now)
+    world.tamper = lambda _: sent.append(world.now)
     post(mine, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
     world.run(limit_ns=100 * MOST_PATIENCE_NS)
     moments = sorted(set(sent))
@@ -81,7 +84,7 @@ INTERVAL_NS = (4096 << TOLD_TIMEOUT) * 2
 """A requester's timer: twice the standard's T."""
 
 
-def moments_of_ends(world: World, near: End, pairs: list, limit_ns: int) -> dict[int, int]:
+def moments_of_ends(world: Network, near: End, pairs: list, limit_ns: int) -> dict[int, int]:
     """When each queue pair of ``pairs`` was told RETRY_EXC_ERR, in ns from now, by number."""
     told: dict[int, int] = {}
     begin = world.now
@@ -108,9 +111,9 @@ def test_the_end_of_a_peer_with_many_connections_is_told_each_in_its_own_time(
     pairs = []
     for _ in range(count):
         mine, theirs = near.qp(), far.qp()
-        join((near, mine), (far, theirs), timeout=TOLD_TIMEOUT, retry_cnt=retries)
+        connect((near, mine), (far, theirs), timeout=TOLD_TIMEOUT, retry_cnt=retries)
         pairs.append(mine)
-    world.tamper = lambda data: None
+    world.tamper = lambda _: None
     for mine in pairs:
         for _ in range(4):
             post(mine, kind, [near.sge(0, length)], va=far.va, rkey=far.key.rkey)
@@ -129,11 +132,11 @@ def test_who_waits_behind_many_that_nobody_answers_is_not_ended(world):
     gone = []
     for _ in range(96):
         mine, theirs = near.qp(), far.qp()
-        join((near, mine), (far, theirs), timeout=TOLD_TIMEOUT)
+        connect((near, mine), (far, theirs), timeout=TOLD_TIMEOUT)
         theirs.destroy()
         gone.append(mine)
     alive, theirs = near.qp(), far.qp()
-    join((near, alive), (far, theirs), timeout=1, retry_cnt=1)  # 16 us, twice
+    connect((near, alive), (far, theirs), timeout=1, retry_cnt=1)  # 16 us, twice
     for mine in gone:
         for _ in range(4):
             post(mine, READ, [near.sge(0, 4096)], va=far.va, rkey=far.key.rkey)

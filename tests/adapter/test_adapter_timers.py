@@ -3,11 +3,12 @@
 import random
 
 import pytest
-from adapter_world import End, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.timers import NEVER, TICK_NS, Timers
+from softhca.testing.ends import End
+from softhca.testing.network import Network
 
 DISTANCES_NS = st.one_of(
     st.integers(1, 10 * TICK_NS), st.integers(1, 10**7), st.integers(1, 10**10), st.integers(1, 2**61)
@@ -17,7 +18,7 @@ DISTANCES_NS = st.one_of(
 @pytest.fixture(scope="module")
 def queue_pairs():
     """A few real queue pairs, which the wheel's typed slots want."""
-    world = World()
+    world = Network()
     end = End(world.add(1))
     pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(8)]
     yield pairs

@@ -5,17 +5,19 @@ from __future__ import annotations
 import struct
 
 import pytest
-from adapter_world import SEND, WRITE, World, gid, join, post
-from adapter_world import End as WorldEnd
 
 from softhca.machine.primitives import address_of
+from softhca.testing.addressing import gid
+from softhca.testing.ends import SEND, WRITE, connect, post
+from softhca.testing.ends import End as NetworkEnd
+from softhca.testing.network import Network
 from softhca.transport.states import RTS
 from softhca.wire import icrc
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.route import Route
 
 FIRST_PSN = 100
-"""What `join` lets the left end begin with."""
+"""What `connect` lets the left end begin with."""
 
 ACKNOWLEDGE, SEND_ONLY, WRITE_ONLY = 0x11, 0x04, 0x0A
 NAK_SEQUENCE, NAK_ACCESS = 0x60, 0x62
@@ -27,10 +29,10 @@ PATIENT = {"timeout": 14, "retry_cnt": 7}
 @pytest.fixture
 def two():
     """Two ends whose connection has carried one WRITE: the next PSN towards the right one is 101."""
-    world = World()
-    left, right = WorldEnd(world.add(1)), WorldEnd(world.add(2))
+    world = Network()
+    left, right = NetworkEnd(world.add(1)), NetworkEnd(world.add(2))
     mine, theirs = left.qp(), right.qp()
-    join((left, mine), (right, theirs), **PATIENT)
+    connect((left, mine), (right, theirs), **PATIENT)
     left.memory[:8] = b"original"
     post(mine, WRITE, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey)
     assert [done.status for done in left.poll(1)] == [0]
@@ -54,7 +56,7 @@ def forge(two, source: bytes, port: int, qpn_off: int = 0, psn_off: int = 0) -> 
     reth = struct.pack(">QII", right.va, right.key.rkey, 8)
     data = packet(source, right.node.gid, port, WRITE_ONLY, theirs.number + qpn_off, FIRST_PSN + 1 + psn_off,
                   reth + FORGED)
-    world.inject(right.node, data, source, port)
+    world.inject(right.node, data, source, source_port=port)
     world.run(limit_ns=1_000_000)
     return bytes(right.memory[:8])
 
@@ -100,7 +102,7 @@ def test_an_answer_to_what_is_not_outstanding_ends_nothing(two, syndrome, off):
     world, left, mine, right, _ = two
     data = packet(right.node.gid, left.node.gid, OTHER_PORT, ACKNOWLEDGE, mine.number, FIRST_PSN + off,
                   struct.pack(">I", syndrome << 24))
-    world.inject(left.node, data, right.node.gid, OTHER_PORT)
+    world.inject(left.node, data, right.node.gid, source_port=OTHER_PORT)
     world.run(limit_ns=1_000_000)
     assert mine.query()["qp_state"] == RTS
     assert goes_on(two)

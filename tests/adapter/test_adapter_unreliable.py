@@ -2,14 +2,14 @@
 
 import errno
 
-import adapter_world
-import native_world
+import native_network
 import pytest
-from adapter_world import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End, post
 
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, EVENT_MESSAGES_LOST
+from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End, post
+from softhca.testing.network import Network
 from softhca.transport.states import ERR, RESET, RTS, SQE
 from softhca.wire import framing
 
@@ -17,7 +17,7 @@ LOC_LEN_ERR, LOC_PROT_ERR, FLUSHED = 1, 4, 5
 
 
 def world_of(kind):
-    return native_world.NativeWorld() if kind == framing.NATIVE else adapter_world.World()
+    return native_network.NativeNetwork() if kind == framing.NATIVE else Network()
 
 
 def path_to(end, peer, kind):
@@ -104,10 +104,10 @@ def lose(world, end, numbers):
     """Swallow the packets of ``end`` with these numbers, counted from 0."""
     seen = iter(range(1 << 20))
 
-    def tamper(data):
-        return None if next(seen) in numbers else data
+    def tamper(sent):
+        return None if next(seen) in numbers else sent.data
 
-    world.tamper = world.alter = tamper
+    world.tamper = tamper
 
 
 def test_o9_131_a_uc_queue_pair_made_so_tells_of_messages_lost(ends):

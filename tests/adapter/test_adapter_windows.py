@@ -3,18 +3,6 @@
 import errno
 
 import pytest
-from adapter_world import (
-    ALL_RIGHTS,
-    LOCAL_WRITE,
-    REMOTE_READ,
-    REMOTE_WRITE,
-    WRITE,
-    End,
-    World,
-    join,
-    pair,
-    post,
-)
 
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.resources import Kind
@@ -22,6 +10,18 @@ from softhca.driver.errors import DriverError
 from softhca.memory.regions import MW_BIND
 from softhca.queues import wqe
 from softhca.queues.cqe import WC_MW_BIND_ERR, WC_REM_ACCESS_ERR, WC_WR_FLUSH_ERR
+from softhca.testing.ends import (
+    ALL_RIGHTS,
+    LOCAL_WRITE,
+    REMOTE_READ,
+    REMOTE_WRITE,
+    WRITE,
+    End,
+    connect,
+    pair,
+    post,
+)
+from softhca.testing.network import Network
 
 RIGHTS = REMOTE_WRITE | REMOTE_READ
 VA = 0x70000
@@ -117,7 +117,7 @@ def test_a_region_is_busy_from_bind_to_the_end_of_the_binding(way):
 def test_a_window_of_type_1_outlives_the_queue_pair_that_bound_it():
     world, left, left_qp, right, _ = pair()
     other_left, other_right = left.qp(), right.qp()
-    join((left, other_left), (right, other_right))
+    connect((left, other_left), (right, other_right))
     bound = Bound(right, other_right, 1)
     other_right.destroy()
     assert not bound.may_go()
@@ -138,7 +138,7 @@ def test_a_queue_pair_in_error_or_reset_keeps_its_windows_bound():
 
 
 def test_a_domain_stays_while_it_has_windows():
-    world = World()
+    world = Network()
     end = End(world.add(1))
     pd = end.device.alloc_pd()
     window, _ = end.device.alloc_mw(pd, 1)
@@ -178,7 +178,7 @@ def test_windows_of_another_host_or_another_kind_are_none():
     fast, _ = right.device.alloc_fast_mr(right.pd, 3)
     other = End(right.node)
     other_qp = other.qp()
-    join((other, other_qp), (other, other.qp()))
+    connect((other, other_qp), (other, other.qp()))
     for device, call, number in (
         (other.device, "dealloc_mw", bound.number), (other.device, "dereg_fast_mr", fast),
         (right.device, "dealloc_mw", fast), (right.device, "dereg_fast_mr", bound.number),
@@ -210,7 +210,7 @@ def test_a_second_invalidation_is_refused_and_the_rest_flushed():
 
 
 def test_limits_and_what_the_device_says():
-    world = World()
+    world = Network()
     end = End(world.add(1, max_mw=2, max_mr=2, max_fast_pages=4))
     attributes = end.device.query_device()
     assert attributes["max_mw"] == 2

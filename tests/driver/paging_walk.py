@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
 from errno import EBUSY, EINVAL, EOPNOTSUPP
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "adapter"))
-
-from adapter_world import ALL_RIGHTS, FETCH_ADD, READ, WRITE, End, World, join, post
 from window_walk import Window, WindowSteps
 
 from softhca.driver.errors import DriverError
@@ -26,6 +21,8 @@ from softhca.driver.paging import PageableMemory
 from softhca.machine.primitives import load64
 from softhca.memory import paged_layout as layout
 from softhca.memory.arenas import PAGE_BYTES
+from softhca.testing.ends import ALL_RIGHTS, FETCH_ADD, READ, WRITE, End, connect, post
+from softhca.testing.network import Network
 
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ON_DEMAND = 1, 2, 4, 8, 16, 64
 NEEDS = {WRITE: REMOTE_WRITE, READ: REMOTE_READ, FETCH_ADD: REMOTE_ATOMIC}
@@ -84,8 +81,8 @@ class Walk(WindowSteps):
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.world = World()
-        self.client, self.target = End(self.world.add(1)), End(self.world.add(2))
+        self.network = Network()
+        self.client, self.target = End(self.network.add(1)), End(self.network.add(2))
         self.device = self.target.device
         self.pds = [self.target.pd]
         self.regions: list[Region] = []
@@ -206,7 +203,7 @@ class Walk(WindowSteps):
         taken = {pair.place for pair in self.pairs}
         place = next(each for each in range(0, 1 << 16, 1 << 14) if each not in taken)
         pair = Pair(left, right, pd, place)
-        join((self.client, left), (self.target, right), min_rnr_timer=12, timeout=20)
+        connect((self.client, left), (self.target, right), min_rnr_timer=12, timeout=20)
         self.pairs.append(pair)
 
     def end_pair(self, pair: Pair) -> None:
@@ -407,7 +404,7 @@ class Walk(WindowSteps):
             pair.pending = region, opcode, offset, length
             if self.stopped or (region.memory is not None and region.memory.state != RUNNING):
                 self.count("held")
-                self.world.run(lambda: self.client.cq.waiting() > 0, MEANWHILE_NS)
+                self.network.run(lambda: self.client.cq.waiting() > 0, MEANWHILE_NS)
                 assert self.client.cq.waiting() == 0, "a request went on although its memory is held"
                 return
         self.finish(pair, status)
@@ -429,7 +426,7 @@ class Walk(WindowSteps):
             self.take()
             return number in self.ended
 
-        assert self.world.run(ended), "a request does not end"
+        assert self.network.run(ended), "a request does not end"
         found = self.ended.pop(number)
         assert found == status, (found, status)
         self.count(f"request {status}")
@@ -492,7 +489,7 @@ class Walk(WindowSteps):
     def close(self) -> None:
         for memory in self.memories:
             memory.real.close()
-        self.world.close()
+        self.network.close()
 
 
 def walk(seed: int, steps: int, every: int = 20) -> dict[str, int]:

@@ -4,16 +4,18 @@ import errno
 import os
 
 import pytest
-from adapter_world import READ, SEND, End, World, gid, join, pair, post
 
 from softhca.driver import abstraction, registry, services
 from softhca.driver.errors import DriverError
+from softhca.testing.addressing import gid
+from softhca.testing.ends import READ, SEND, End, connect, pair, post
+from softhca.testing.network import Network
 
 
 @pytest.fixture
 def end():
     """One end with one adapter."""
-    world = World()
+    world = Network()
     yield End(world.add(1))
     world.close()
 
@@ -72,7 +74,7 @@ def test_a_work_request_that_cannot_be_is_refused_and_not_posted():
 def test_flags_are_those_of_ibv_send_flags():
     world, left, _, right, _ = pair()
     left_qp, right_qp = left.qp(signal_all=False), right.qp()
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     target = {"va": right.va, "rkey": right.key.rkey}
     post(left_qp, READ, [left.sge(0, 8)], wr_id=1, flags=0, **target)
     post(left_qp, READ, [left.sge(0, 8)], wr_id=2, flags=1, **target)  # FENCE

@@ -9,7 +9,17 @@ import subprocess
 import sys
 
 import pytest
-from adapter_world import (
+
+from softhca.driver import paging, services
+from softhca.driver.errors import DriverError
+from softhca.driver.paging import AttachedMemory, PageableMemory
+from softhca.machine.primitives import address_of, load64
+from softhca.memory import paged_layout as layout
+from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.regions import LOCAL_WRITE, MW_BIND, ON_DEMAND, REMOTE_READ, REMOTE_WRITE
+from softhca.queues import control_fields as control
+from softhca.testing import RECEIVED
+from softhca.testing.ends import (
     ALL_RIGHTS,
     COMPARE_SWAP,
     FETCH_ADD,
@@ -20,19 +30,10 @@ from adapter_world import (
     UD,
     WRITE,
     End,
-    World,
-    join,
+    connect,
     post,
 )
-
-from softhca.driver import paging, services
-from softhca.driver.errors import DriverError
-from softhca.driver.paging import AttachedMemory, PageableMemory
-from softhca.machine.primitives import address_of, load64
-from softhca.memory import paged_layout as layout
-from softhca.memory.arenas import PAGE_BYTES
-from softhca.memory.regions import LOCAL_WRITE, MW_BIND, ON_DEMAND, REMOTE_READ, REMOTE_WRITE
-from softhca.queues import control_fields as control
+from softhca.testing.network import Network
 
 LENGTH = 8 * PAGE_BYTES
 PATTERN = bytes(i * 7 % 251 for i in range(LENGTH))
@@ -51,14 +52,14 @@ class Pair:
     """Two ends; the right one's peer memory is pageable, and registered with its adapter."""
 
     def __init__(self, kind=2, rights=ALL_RIGHTS):
-        self.world = World()
-        self.left, self.right = End(self.world.add(1)), End(self.world.add(2))
+        self.network = Network()
+        self.left, self.right = End(self.network.add(1)), End(self.network.add(2))
         self.qps = self.left.qp(kind), self.right.qp(kind)
         if kind == UD:
             for qp in self.qps:
                 services.start_datagrams(qp, QKEY)
         else:
-            join((self.left, self.qps[0]), (self.right, self.qps[1]), kind, **(RNR if kind == 2 else {}))
+            connect((self.left, self.qps[0]), (self.right, self.qps[1]), kind, **(RNR if kind == 2 else {}))
         self.left.memory[:LENGTH] = PATTERN
         self.memory = PageableMemory(LENGTH, rights, pager=False)
         self.key = self.register(self.right)
@@ -81,10 +82,10 @@ class Pair:
 
     def some_rounds(self, ns=3_000_000):
         """Let time pass, whatever happens."""
-        self.world.run(lambda: False, ns)
+        self.network.run(lambda: False, ns)
 
     def close(self):
-        self.world.close()
+        self.network.close()
         self.memory.close()
 
 
@@ -137,7 +138,7 @@ def test_a_registration_that_cannot_be_changes_nothing(pair, access, code):
 
 
 def test_fast_regions_take_the_room_of_pageable_ones():
-    world = World()
+    world = Network()
     end = End(world.add(1, max_mr=2))
     memory = PageableMemory(LENGTH, ALL_RIGHTS, pager=False)
     fast, _ = end.device.alloc_fast_mr(end.pd, 1)
@@ -313,8 +314,8 @@ def steps_under_traffic(pair, step, count=12):
         pair.left.memory[:LENGTH] = data
         pair.write()
         for _ in range(number):
-            if not pair.world.step():
-                pair.world.advance(1_000_000)
+            if not pair.network.step():
+                pair.network.advance(1_000_000)
         step(number)
         assert pair.statuses() == [0]
         assert pair.memory.read(0, LENGTH) == data
@@ -396,23 +397,22 @@ def test_both_adapters_keep_a_change_of_rights_when_it_is_reported(pair):
     pair.write(1000)
     assert pair.statuses() == [10]
     qps = pair.right.qp(), pair.left.qp()
-    join((pair.right, qps[0]), (pair.left, qps[1]))
+    connect((pair.right, qps[0]), (pair.left, qps[1]))
     post(qps[0], WRITE, [pair.right.sge(0, 100)], va=VA, rkey=other.rkey)
     assert [c.status for c in pair.right.poll(1)] == [10]
     assert pair.memory.read(0, 1000) == bytes(1000)
 
 
-def test_a_message_under_way_ends_with_an_access_error(pair, monkeypatch):
-    inject, seen = pair.world.inject, []
+def test_a_message_under_way_ends_with_an_access_error(pair):
+    seen = []
 
-    def in_the_middle(node, data, *arguments):
-        if node is pair.right.node and len(seen) < 4:
+    def in_the_middle(datagram):
+        if datagram.event == RECEIVED and datagram.target is pair.right.node and len(seen) < 4:
             seen.append(pair.memory.read(0, LENGTH))
             if len(seen) == 4:
                 pair.memory.set_rights(LOCAL_WRITE)
-        inject(node, data, *arguments)
 
-    monkeypatch.setattr(pair.world, "inject", in_the_middle)
+    pair.network.observers.append(in_the_middle)
     pair.write()
     assert pair.statuses() == [10]
     assert seen[3] == PATTERN[: 3 * 1024] + bytes(LENGTH - 3 * 1024)
@@ -448,7 +448,7 @@ def test_absent_pages_are_told_to_the_host_and_come_with_the_owner_s_service(laz
         lazy.memory.service()
         return lazy.left.cq.waiting() > 0
 
-    assert lazy.world.run(served)
+    assert lazy.network.run(served)
     assert lazy.statuses() == [0]
     assert lazy.memory.read(0, LENGTH) == PATTERN
 
@@ -472,7 +472,7 @@ def test_every_operation_brings_its_pages(lazy):
     post(qp, READ, [left.sge(40_000, 5000)], va=VA, rkey=key)
     post(qp, FETCH_ADD, [left.sge(50_000, 8)], va=VA + 4 * PAGE_BYTES, rkey=key, compare=9)
     post(qp, SEND, [left.sge(0, 100)])
-    assert lazy.world.run(lambda: lazy.memory.service() < 0 or left.cq.waiting() >= 3)
+    assert lazy.network.run(lambda: lazy.memory.service() < 0 or left.cq.waiting() >= 3)
     assert [c.status for c in left.poll(3)] == [0, 0, 0]
     assert lazy.memory.read(4 * PAGE_BYTES, 8) == (9).to_bytes(8, "little")
     assert lazy.memory.read(6 * PAGE_BYTES, 100) == PATTERN[:100]
@@ -488,9 +488,9 @@ def test_parts_swapped_out_under_traffic_come_back(lazy):
         data = bytes((number + i) & 0xFF for i in range(LENGTH))
         lazy.left.memory[:LENGTH] = data
         lazy.write()
-        lazy.world.step()
+        lazy.network.step()
         step(number)
-        assert lazy.world.run(lambda: lazy.memory.service() < 0 or lazy.left.cq.waiting() > 0)
+        assert lazy.network.run(lambda: lazy.memory.service() < 0 or lazy.left.cq.waiting() > 0)
         assert lazy.statuses() == [0]
         assert lazy.memory.read(0, LENGTH) == data
 
@@ -506,8 +506,8 @@ def test_the_pager_brings_pages_by_itself():
     while not done:
         while load64(memory._memory.mapping.line(0) + layout.WANTED):
             os.sched_yield()
-        if not pair.world.step():
-            pair.world.advance()
+        if not pair.network.step():
+            pair.network.advance()
         done = pair.left.cq.poll(1)
     assert done[0].status == 0
     assert memory.read(0, LENGTH) == PATTERN

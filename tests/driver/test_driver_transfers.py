@@ -5,7 +5,12 @@ event.
 import errno
 
 import pytest
-from adapter_world import (
+
+from softhca.driver import services
+from softhca.driver.errors import DriverError
+from softhca.machine.primitives import address_of
+from softhca.queues import control_fields as control
+from softhca.testing.ends import (
     ALL_RIGHTS,
     COMPARE_SWAP,
     FETCH_ADD,
@@ -20,16 +25,11 @@ from adapter_world import (
     WRITE,
     WRITE_IMM,
     End,
-    World,
-    join,
+    connect,
     pair,
     post,
 )
-
-from softhca.driver import services
-from softhca.driver.errors import DriverError
-from softhca.machine.primitives import address_of
-from softhca.queues import control_fields as control
+from softhca.testing.network import Network
 
 PATTERN = bytes(i * 7 % 251 for i in range(20_000))
 
@@ -120,7 +120,7 @@ def test_inline_data_is_taken_when_it_is_posted(connected):
 def test_unsignaled_work_completes_without_a_word(connected):
     _, left, _, right, _ = connected
     left_qp, right_qp = left.qp(signal_all=False), right.qp()
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     for wr_id in range(4):
         post(
             left_qp,
@@ -137,7 +137,7 @@ def test_unsignaled_work_completes_without_a_word(connected):
 def test_a_queue_takes_as_many_requests_as_were_asked_for_and_goes_on_after_completions(connected):
     _world, left, _, right, _ = connected
     left_qp, right_qp = left.qp(send=3), right.qp()
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     for _ in range(5):
         for wr_id in range(3):
             post(left_qp, WRITE, [left.sge(0, 4)], wr_id=wr_id, va=right.va, rkey=right.key.rkey, ring=False)
@@ -187,10 +187,10 @@ def test_every_loss_is_made_good(connected):
     world, left, left_qp, right, right_qp = connected
     count = 0
 
-    def lose(data):
+    def lose(sent):
         nonlocal count
         count += 1
-        return None if count % 5 == 3 else data
+        return None if count % 5 == 3 else sent.data
 
     world.tamper = lose
     for wr_id in range(4):
@@ -206,7 +206,8 @@ def test_damage_on_the_way_is_made_good(connected):
     world, left, left_qp, right, _ = connected
     damaged = []
 
-    def damage(data):
+    def damage(sent):
+        data = sent.data
         if len(damaged) < 2 and len(data) > 100:
             damaged.append(data)
             return data[:40] + bytes([data[40] ^ 4]) + data[41:]
@@ -230,7 +231,7 @@ def test_uc_delivers_and_forgets():
     assert [c.status for c in left.poll(1)] == [0]
     assert [(c.wr_id, c.byte_len) for c in right.poll(1)] == [(1, 5000)]
     assert right.memory[:5000] == PATTERN[:5000]
-    world.tamper = lambda data: None
+    world.tamper = lambda sent: None
     post(left_qp, WRITE, [left.sge(0, 4)], va=right.va + 9000, rkey=right.key.rkey)
     assert [c.status for c in left.poll(1)] == [0]
     with pytest.raises(DriverError) as refused:
@@ -242,7 +243,7 @@ def test_uc_delivers_and_forgets():
 @pytest.fixture
 def datagrams():
     """Two UD queue pairs in RTS and an address handle from left to right."""
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     pairs = []
     for end in (left, right):
@@ -293,13 +294,13 @@ def test_ud_beyond_the_mtu_or_without_a_handle_fails_alone(datagrams):
 
 
 def test_a_shared_receive_queue_serves_several_and_tells_of_its_limit_once():
-    world = World()
+    world = Network()
     left, right = End(world.add(1)), End(world.add(2))
     srq = right.device.create_srq(right.pd, 8, 1)
     pairs = []
     for _ in range(2):
         left_qp, right_qp = left.qp(), right.qp(srq=srq)
-        join((left, left_qp), (right, right_qp))
+        connect((left, left_qp), (right, right_qp))
         pairs.append((left_qp, right_qp))
     for wr_id in range(4):
         srq.post(wr_id, [right.sge(wr_id * 100, 100)])
@@ -320,7 +321,7 @@ def test_a_shared_receive_queue_serves_several_and_tells_of_its_limit_once():
 
 
 def test_a_shared_receive_queue_can_be_full():
-    world = World()
+    world = Network()
     end = End(world.add(1))
     srq = end.device.create_srq(end.pd, 2, 1)
     srq.post(1, [])
@@ -376,7 +377,7 @@ def test_events_of_several_channels_reach_their_own(connected):
     other = left.device.create_cq(8, "other")
     qp = left.qp(cq=other)
     peer = right.qp()
-    join((left, qp), (right, peer))
+    connect((left, qp), (right, peer))
     other.arm()
     left.cq.arm()
     for each in (left_qp, qp):
@@ -389,7 +390,7 @@ def test_an_overrun_completion_queue_is_an_event_and_never_silent(connected):
     world, left, _, right, _ = connected
     small = left.device.create_cq(2)
     left_qp, right_qp = left.qp(cq=small), right.qp()
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     for wr_id in range(4):
         post(left_qp, WRITE, [left.sge(0, 8)], wr_id=wr_id, va=right.va, rkey=right.key.rkey)
     world.run(limit_ns=10**9)
@@ -405,10 +406,10 @@ def test_a_resized_queue_keeps_what_waits_in_it(connected):
     _, left, left_qp, right, _ = connected
     small = left.device.create_cq(4)
     left_qp, right_qp = left.qp(cq=small), right.qp()
-    join((left, left_qp), (right, right_qp))
+    connect((left, left_qp), (right, right_qp))
     for wr_id in range(3):
         post(left_qp, WRITE, [left.sge(0, 8)], wr_id=wr_id, va=right.va, rkey=right.key.rkey)
-    left.world.run(limit_ns=10**8)
+    left.network.run(limit_ns=10**8)
     with pytest.raises(DriverError) as refused:
         small.resize(2)
     assert refused.value.errno == errno.EINVAL

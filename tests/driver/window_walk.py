@@ -5,9 +5,8 @@ from __future__ import annotations
 from errno import EINVAL
 from typing import Any
 
-from adapter_world import post
-
 from softhca.queues import wqe
+from softhca.testing.ends import post
 
 LOCAL_WRITE, CHANGES, MW_BIND = 1, 2 | 8, 16
 MOST_WINDOWS = 4

@@ -44,9 +44,8 @@ OneInput = Callable[[bytes], None]
 
 def load(name: str) -> ModuleType:
     """The module of a target."""
-    for folder in (HERE, HERE.parent / "adapter"):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
+    if str(HERE) not in sys.path:
+        sys.path.append(str(HERE))
     return importlib.import_module(f"target_{name}")
 
 

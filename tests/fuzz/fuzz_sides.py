@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Callable
 
-from adapter_world import ALL_RIGHTS, LOCAL_WRITE, RC, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, UC, UD, gid
-
-from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
-from softhca.adapter.engine import PORT_NUMBER, Adapter
+from softhca.adapter.config import native_gid
+from softhca.adapter.engine import PORT_NUMBER
 from softhca.adapter.resources import Kind
-from softhca.driver.channels import EmbeddedChannel
-from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.qp import QpHandle
 from softhca.machine.primitives import address_of
-from softhca.memory.host import HostMemory
+from softhca.testing import Network
+from softhca.testing.addressing import gid
+from softhca.testing.ends import ALL_RIGHTS, LOCAL_WRITE, RC, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, UC, UD
 from softhca.transport.states import ERR, INIT, RESET, RTR, RTS, SQD
 from softhca.wire import icrc, vcrc
-from softhca.wire.burst import Arrival, Burst
+from softhca.wire.burst import Burst
 from softhca.wire.framing import NATIVE as NATIVE_FRAMING
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.opcodes import READ_RESPONSE
@@ -66,6 +65,16 @@ def clean(data: bytes) -> bytes:
     return data.replace(bytes([SECRET]), b"\0")
 
 
+class PlayedNetwork(Network):
+    """The input plays the links and the time: no poll drives an adapter."""
+
+    def poll(self) -> bool:
+        return False
+
+    def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+        return ready()
+
+
 class Side:
     """One adapter, its open device, its memory, and a queue pair of each of ``NAMES``."""
 
@@ -75,30 +84,35 @@ class Side:
         name = native_gid if self.native else gid
         self.gid, self.peer_gid, self.stranger = name(number), name(3 - number), name(77)
         self.group = NATIVE_GROUP if self.native else GROUP
-        options = {"framing": NATIVE, "lid": self.lid} if self.native else {}
-        config = AdapterConfig(
-            gids=(self.gid,), active_mtu=MTU, max_sources=MAX_SOURCES, max_windows=4, **options
-        )
-        self.now = 1_000_000
+        options = {"lid": self.lid} if self.native else {}
+        self.network = PlayedNetwork(link="native" if self.native else "ipv4")
         # one side's packets are so dear that few of them fill the window towards the other
         overhead_bytes = 30_000 * (number - 1)
-        self.adapter = Adapter(config, seed=seed, now=self.now, overhead_for=lambda to: overhead_bytes)
-        channel = EmbeddedChannel(
-            HostMemory(64 << 20), lambda: self.adapter.kick(self.now), lambda: False,
-            lambda ready, timeout_s: ready(), lambda: self.adapter.detach_host(self.host),
+        self.node = self.network.add(
+            number, seed=seed, overhead_for=lambda to: overhead_bytes, gids=(self.gid,), active_mtu=MTU,
+            max_sources=MAX_SOURCES, max_windows=4, **options,
         )  # fmt: skip
-        self.host = self.adapter.attach_host(channel)
-        self.device = DeviceDriver("fuzz", channel)
-        self.events = channel.events
+        self.adapter = self.node.adapter
+        self.device = self.node.open()
+        self.events = self.device.session.channel.events
         self.map = mmap.mmap(-1, MAP_BYTES)
         self.image = self._image()
         self._register()
         self._queues()
-        self.view, self.burst, self.arrival = PacketView(), Burst(), Arrival()
+        self.view, self.burst = PacketView(), Burst()
         self.route = self._route(self.gid, self.peer_gid, self.lid, self.peer_lid)
         self.route_here = self._route(self.peer_gid, self.gid, self.peer_lid, self.lid)
         self.fed = 0
         self.counted = self._counted()
+
+    @property
+    def now(self) -> int:
+        """The time on this side."""
+        return self.network.now
+
+    @now.setter
+    def now(self, time_ns: int) -> None:
+        self.network.now = time_ns
 
     def _route(
         self,
@@ -239,7 +253,7 @@ class Side:
 
     def close(self) -> None:
         """Close the device: no resource may be left."""
-        self.device.close()
+        self.network.close()
         left = {kind: count for kind in Kind if (count := self.adapter.resources.count(kind))}
         assert not left, left
         assert not len(self.adapter.regions)
@@ -344,19 +358,12 @@ class Side:
         n = len(data)
         if not n:
             return
-        arrival = self.arrival
-        arrival.buffer[:n] = data
-        arrival.length, arrival.stride = n, stride
-        if self.native:
-            arrival.framing = NATIVE_FRAMING
-        else:
-            arrival.framing, arrival.source, arrival.source_port = ROCE_V4, source, port
-            arrival.destination, arrival.traffic_class = self.group if group else self.gid, 0
         for window, key in self.key_bytes.items():
             if key in data:
                 self.named.add(window)
         self.fed += 1 if stride == 0 or stride > n else -(-n // stride)
-        self.adapter.receive(PORT_NUMBER, arrival, self.now)
+        to = self.group if group else self.gid
+        self.network.inject(self.node, data, source, source_port=port, stride=stride, destination=to)
 
     def transmit(self, flight: list[bytes], bursts: int) -> int:
         """Up to ``bursts`` bursts; what they hold is checked and joins ``flight``.  How many there were."""

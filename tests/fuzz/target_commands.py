@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from adapter_world import gid
 from fuzz_choices import Choices
 
 from softhca.adapter.config import AdapterConfig
@@ -25,6 +24,7 @@ from softhca.queues import control_fields as control
 from softhca.queues import wqe
 from softhca.queues.cqe import CQE_BYTES
 from softhca.queues.ring import plan
+from softhca.testing.addressing import gid
 from softhca.wire.burst import Burst
 
 STEPS = 24

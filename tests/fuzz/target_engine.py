@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from adapter_world import ALL_RIGHTS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from fuzz_choices import Choices
 from fuzz_sides import (
     COUNTERS,
@@ -32,6 +31,7 @@ from fuzz_sides import (
     make_pair,
 )
 
+from softhca.testing.ends import ALL_RIGHTS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.transport.states import ERR, RTS, SQD
 from softhca.wire.opcodes import OPCODES
 

@@ -5,7 +5,6 @@ import pytest
 
 pytest.importorskip("amaranth")
 
-from adapter_world import End, World
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -18,6 +17,8 @@ from softhca.hardware import work_scheduler
 from softhca.hardware.context_memory import CountUpdate
 from softhca.hardware.doorbell_manager import DoorbellManager, DoorbellRing, EngineDoorbells
 from softhca.hardware.work_scheduler import EngineScheduler, LevelWrite, WorkScheduler
+from softhca.testing.ends import End
+from softhca.testing.network import Network
 
 VIS = 16
 PRESENT = 1 << 31
@@ -27,7 +28,7 @@ SCHEDULING = Bench(WorkScheduler(VIS))
 @pytest.fixture(scope="module")
 def pool():
     """Real queue pairs: what the software adapter's scheduler takes."""
-    world = World()
+    world = Network()
     end = End(world.add(1))
     pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(VIS)]
     yield pairs

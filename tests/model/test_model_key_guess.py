@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from adapter_world import ALL_RIGHTS, QKEY, RC, UC, UD, End, World, gid
 from hostile_packets import Attacker, Range, Victim
 from traffic import End as VerbsEnd
 from traffic import connect, connected, poll
 
 from softhca.driver import services
 from softhca.machine.primitives import address_of
+from softhca.testing import SENT
+from softhca.testing.addressing import gid
+from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, UC, UD, End
+from softhca.testing.network import Network
 from softhca.transport.execution import NOTHING
 from softhca.transport.states import ERR, RESET
 from softhca.verbs import enums as e
@@ -102,8 +105,9 @@ class Prey:
     """
 
     def __init__(self) -> None:
-        self.world = World()
-        self.node = self.world.add(1, active_mtu=MTU)
+        self.network = Network()
+        self.node = self.network.add(1, active_mtu=MTU)
+        self.sent = self.network.record(SENT)
         self.end = End(self.node, entries=4096)
         self.device = self.end.device
         self.map = mmap.mmap(-1, MAP_BYTES)
@@ -199,14 +203,14 @@ class Prey:
     def answers(self) -> Counter[int]:
         """Opcodes of what was sent since it was last asked; none of it shows a secret or goes elsewhere."""
         opcodes: Counter[int] = Counter()
-        for destination, data in self.world.sent:
-            assert destination == PEER
+        for sent in self.sent:
+            assert sent.route.destination == PEER
+            data = sent.data
             opcodes[data[0]] += 1
             if 0x0D <= data[0] <= 0x10:
                 payload = data[12:-4] if data[0] == 0x0E else data[16:-4]
                 assert SECRET not in payload
-        self.world.sent.clear()
-        self.world.flying.clear()
+        self.sent.clear()
         return opcodes
 
 
@@ -217,7 +221,7 @@ def prey() -> Iterator[Prey]:
     for _, key in prey.keys.items():
         if key is not prey.keys[DEAD]:
             prey.device.dereg_mr(key.handle)
-    prey.world.close()
+    prey.network.close()
     assert not len(prey.node.adapter.regions)
 
 
@@ -239,10 +243,10 @@ def test_forged_packets_neither_change_nor_learn_what_was_not_granted(prey: Prey
         if fed % 16 == 0:  # a run, cut in the right places or not
             copies = generator.randint(2, 5)
             stride = generator.choice((stride, stride, 0, 17, stride + 4, 3 * stride))
-        prey.world.inject(prey.node, data * copies, source, stride=stride)
+        prey.network.inject(prey.node, data * copies, source, stride=stride)
         n = len(data) * copies
         fed += 1 if stride == 0 or stride > n else -(-n // stride)
-        prey.world.step()
+        prey.network.step()
         if generator.random() < 0.05:
             prey.tend()
             opcodes += prey.answers()
@@ -287,16 +291,16 @@ def test_a_right_packet_after_the_flood_is_executed_and_answered(prey: Prey) -> 
     attacker = Attacker(9, PEER, prey.node.gid, prey.range(GRANTED), prey.range(COUNTERS), closed)
     generator = random.Random(10)
     for _ in range(500):
-        prey.world.inject(prey.node, attacker.packet(prey.victim(generator.randrange(len(prey.qps)))), PEER)
-        prey.world.step()
+        prey.network.inject(prey.node, attacker.packet(prey.victim(generator.randrange(len(prey.qps)))), PEER)
+        prey.network.step()
     prey.connect(0)
     prey.answers()
     attacker.random = Meek()
     victim = prey.victim(0)
     packet = attacker.packet(victim)
     va, _, length = struct.unpack(">QII", packet[12:28])
-    prey.world.inject(prey.node, packet, PEER)
-    prey.world.step()
+    prey.network.inject(prey.node, packet, PEER)
+    prey.network.step()
     assert prey.answers() == {0x11: 1}
     start = va - prey.base
     assert prey.map[start : start + length] == packet[28 : 28 + length]

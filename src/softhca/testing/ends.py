@@ -59,7 +59,7 @@ class End:
         self.network = node.network
         self.device = node.open()
         self.pd = self.device.alloc_pd()
-        self.cq = self.device.create_cq(entries, "completions")
+        self.cq = self.device.create_cq(entries, "channel")
         self.memory = bytearray([fill]) * memory_bytes
         self.key = self.region(0, memory_bytes)
         self.va = self.key.va
@@ -138,6 +138,7 @@ def connect(
     kind: int = RC,
     *,
     access: int = ALL_RIGHTS,
+    sl: int = 0,
     psns: tuple[int, int] = (LEFT_PSN, RIGHT_PSN),
     there: dict[str, Any] | None = None,
     back: dict[str, Any] | None = None,
@@ -153,9 +154,8 @@ def connect(
         (left, right, psns, there),
         (right, left, psns[::-1], back),
     ):
-        path = end.network.addressing.path(
-            peer.node, **{"mtu": end.node.adapter.config.active_mtu, **(details or {})}
-        )
+        own = {"sl": sl, "mtu": end.node.adapter.config.active_mtu}
+        path = end.network.addressing.path(peer.node, **{**own, **(details or {})})
         services.connect(qp, path, peer_qp.number, peer_psn, psn, access, how)
 
 

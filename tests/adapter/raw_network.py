@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from adapter_world import SEND, End, post
-from native_world import NativeWorld, lid
+from native_network import lid
 
 from softhca.driver.device import QpHandle
+from softhca.testing import SENT, Datagram, Network
+from softhca.testing.ends import RAW, SEND, End, post
 from softhca.wire import vcrc
-from softhca.wire.framing import NATIVE
 from softhca.wire.raw import RAW_IPV6
 from softhca.wire.raw_packet import RawPacket, decode_raw
 
-RAW = 8
 ETHERTYPE = 0x88B5
 IPV6_TYPE = 0x86DD
 MTU = 1024
@@ -28,27 +27,24 @@ def ipv6(length: int = 0, next_header: int = 59, version: int = 6) -> bytes:
     return front + addresses + bytes(7 * n & 0xFF for n in range(length))
 
 
-class RawWorld(NativeWorld):
-    """Keeps the raw packets that were sent, each checked, in ``raws``; others may not appear."""
+class RawNetwork(Network):
+    """``packets`` are those that were sent, ``raws`` the same, each checked; others may not appear."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(link="native")
+        self.packets: list[bytes] = []
         self.raws: list[RawPacket] = []
+        self.observers.append(self._check)
 
-    def _send(self) -> None:
-        burst = self.burst
-        assert burst.route.framing == NATIVE
-        for offset in range(0, burst.length, burst.stride):
-            data = bytes(burst.buffer[offset : min(offset + burst.stride, burst.length)])
-            packet = decode_raw(data)
-            assert packet is not None
-            assert packet.vcrc_ok
-            assert packet.encode() == data
-            self.packets.append(data)
-            self.raws.append(packet)
-            changed = self.alter(data)
-            if changed is not None:
-                self.flying.append((self.now + self.latency_ns, b"", b"", 0, 0, changed))
+    def _check(self, datagram: Datagram) -> None:
+        if datagram.event != SENT:
+            return
+        packet = decode_raw(datagram.data)
+        assert packet is not None
+        assert packet.vcrc_ok
+        assert packet.encode() == datagram.data
+        self.packets.append(datagram.data)
+        self.raws.append(packet)
 
 
 def raw_qp(end: End, *services: int, **options: int) -> QpHandle:
@@ -61,9 +57,9 @@ def raw_qp(end: End, *services: int, **options: int) -> QpHandle:
     return qp
 
 
-def raw_end(world: NativeWorld, number: int, *services: int, **config: object) -> tuple[End, QpHandle]:
+def raw_end(network: Network, number: int, *services: int, **config: object) -> tuple[End, QpHandle]:
     """A node with a raw queue pair; its memory is filled with `UNTOUCHED`."""
-    end = End(world.add(number, **config))
+    end = End(network.add(number, **config))
     end.memory[:] = UNTOUCHED * len(end.memory)
     return end, raw_qp(end, *services)
 
