@@ -168,7 +168,7 @@ class Endpoint:
         """Take queue pair ``index`` to RTS, towards ``peer``."""
         needs, link = self.needs, self.links[index]
         route = GlobalRoute(
-            dgid=GID(ipaddress.IPv6Address(peer.gid).exploded),
+            dgid=GID.from_bytes(peer.gid),
             sgid_index=needs.gid_index,
             hop_limit=HOP_LIMIT,
         )

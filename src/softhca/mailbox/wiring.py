@@ -97,7 +97,7 @@ class Wiring:
     def connect(self, peer: Offer) -> None:
         """Take the queue pair to RTS, towards ``peer``.  OfferError when it cannot be reached from here."""
         route = GlobalRoute(
-            dgid=GID(ipaddress.IPv6Address(peer.gid).exploded),
+            dgid=GID.from_bytes(peer.gid),
             sgid_index=self._gid_index,
             hop_limit=_HOP_LIMIT,
         )

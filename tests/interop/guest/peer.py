@@ -53,7 +53,7 @@ def gid_text(gid: Any) -> str:
 def handle_of(spec: dict[str, Any]) -> AHAttr:
     """The address vector of ``{"gid", "gid_index"}`` and, where they are given, the fields of its GRH."""
     route = GlobalRoute(
-        dgid=GID(ipaddress.IPv6Address(spec["gid"]).exploded),
+        dgid=GID(ipaddress.IPv6Address(spec["gid"]).packed.hex(":", 2)),
         sgid_index=spec["gid_index"],
         hop_limit=spec.get("hop_limit", 64),
         flow_label=spec.get("flow_label", 0),
