@@ -31,7 +31,8 @@ from typing import Any
 from softhca.links.fault_counters import FaultCounters, counters_of
 from softhca.links.faults import FOREVER_NS, Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
-from softhca.links.roce_udp import AGAIN, SENT
+from softhca.links.link import AGAIN, NEVER, SENT
+from softhca.links.wrapped import WrappedLink
 from softhca.wire.burst import Burst
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
@@ -44,7 +45,6 @@ SIMULATED_ONLY = ("stall", "skew", "crash", "cq", "poll", "receives")
 NO_FAULTS = Faults(delay_ns=0)
 """A real link has a delay of its own; a simulated one must be given one."""
 
-NEVER = (1 << 63) - 1
 RETRY_NS = 200_000
 """When the wrapped link had no room, it is tried again so much later."""
 
@@ -59,8 +59,8 @@ def parse_faults(text: str) -> Faults:
     return Faults.parse(text, NO_FAULTS, SIMULATED_ONLY)
 
 
-class FaultyLink:
-    """Has the interface of the link that it wraps, and of one that holds packets back.
+class FaultyLink(WrappedLink):
+    """The link that it wraps, which holds packets back.
 
     ``number_of`` gives the number of the adapter with a GID, ``clock`` nanoseconds of the same origin as the
     ``now`` of `expire`.  The times of ``partition`` count from the making of this link.
@@ -74,7 +74,7 @@ class FaultyLink:
         clock: Callable[[], int],
         counters: FaultCounters | None = None,
     ) -> None:
-        self._link = link
+        super().__init__(link)
         link.counts = False  # packets leave here in any order, so they must not be made for places in bursts
         self._clock = clock
         self._number_of = number_of
@@ -92,14 +92,11 @@ class FaultyLink:
         self._kept: Any = None
         self._process = os.getpid()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)
-
     def counters(self) -> dict[str, int]:
         """The link's counters, and what its faults did, under ``faults_``…"""
-        return {**self._link.counters(), **self.fault_figures()}
+        return {**self._link.counters(), **self.shown_counters()}
 
-    def fault_figures(self) -> dict[str, int]:
+    def shown_counters(self) -> dict[str, int]:
         """What the faults did, under ``faults_``…"""
         return {f"faults_{name}": number for name, number in self.fault_counters.as_dict().items()}
 

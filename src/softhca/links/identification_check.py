@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from softhca.links.wrapped import WrappedLink
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.icrc import syndrome
 from softhca.wire.identification import recover
@@ -131,8 +132,8 @@ class RawIdentificationCheck:
         self.close()
 
 
-class CheckedLink:
-    """Has the interface of the link that it wraps, which was opened with ``gro=False`` on an IPv4 address.
+class CheckedLink(WrappedLink):
+    """The link that it wraps, which was opened with ``gro=False`` on an IPv4 address.
 
     Of every datagram received, the identification that its ICRC covers is compared with the one that its
     IPv4 header bore.  `counters` tells the results beside the link's own: ``identifications_checked``,
@@ -141,15 +142,12 @@ class CheckedLink:
     """
 
     def __init__(self, link: Any) -> None:
-        self._link = link
+        super().__init__(link)
         self._check = RawIdentificationCheck(link.address, link.port)
         self._routes: dict[tuple[bytes, int], Route] = {}
         self.identifications_checked = 0
         self.identification_mismatches = 0
         self.identifications_missed = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)
 
     def counters(self) -> dict[str, int]:
         """The link's counters, and what the check found."""
@@ -160,9 +158,9 @@ class CheckedLink:
             "identifications_missed": self.identifications_missed,
         }
 
-    def receive(self, arrival: Any) -> int:
+    def receive(self, arrival: Any) -> bool:
         """As the link's."""
-        result: int = self._link.receive(arrival)
+        result = bool(self._link.receive(arrival))
         if result:
             self._compare(arrival)
         return result

@@ -1,3 +1,4 @@
+from softhca.links.link cimport Link
 from softhca.machine.primitives cimport ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
@@ -16,10 +17,9 @@ cdef class Path:
     cpdef object leave_label_out(self)
 
 
-cdef class RoceUdpLink:
+cdef class RoceUdpLink(Link):
     cdef readonly str address
     cdef readonly unsigned int port
-    cdef readonly int framing
     cdef readonly bytes gid
     cdef readonly str interface
     cdef readonly unsigned int interface_mtu_bytes
@@ -60,11 +60,15 @@ cdef class RoceUdpLink:
     cdef Burst _partial
     cdef unsigned int _partial_offset
 
-    cpdef bint receive(self, Arrival arrival)
-    cpdef int send(self, Burst burst)
+    cpdef int send(self, Burst burst) except? -1
+    cpdef bint receive(self, Arrival arrival) except? -1
+    cpdef object abandon(self, Burst burst)
+    cpdef int fileno(self) except? -1
+    cpdef bint preserves_bursts(self, bytes destination) except? -1
+    cpdef dict counters(self)
+    cpdef object close(self)
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
                        Path path, Route route)
-    cdef bint _is_near(self, bytes destination) except -1
     cdef Path _path(self, Route route)
     cdef bint _aim(self, Route route) except -1
     cdef bint _goes_whole(self, Burst burst, Path path)

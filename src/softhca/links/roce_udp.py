@@ -14,6 +14,7 @@ import ipaddress
 import cython
 
 from softhca.links import interfaces, paths, sockets
+from softhca.links.link import AGAIN, SENT, Link
 from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
@@ -21,13 +22,8 @@ from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
 
-SENT = 1
-"""The burst is out; its buffer may be used again."""
-AGAIN = 0
-"""The kernel has no room now: give the same burst, unchanged, again when ``blocked_fileno`` is writable."""
-
-_SENT = cython.declare(cython.int, 1)
-_AGAIN = cython.declare(cython.int, 0)
+_SENT = cython.declare(cython.int, SENT)
+_AGAIN = cython.declare(cython.int, AGAIN)
 _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _EBADF = cython.declare(cython.int, errno.EBADF)
@@ -76,7 +72,7 @@ class Path:
         self._aim(bytes(plain))
 
 
-class RoceUdpLink:
+class RoceUdpLink(Link):
     """The link of one port.  ``address`` is text (``10.0.0.1``, ``fe80::1%eth0``) and must be this machine's.
 
     Attributes: ``gid`` (16 bytes, IPv4-mapped for IPv4), ``framing``, ``interface`` (its name),
@@ -94,7 +90,7 @@ class RoceUdpLink:
                  send_buffer_bytes=sockets.BUFFER_BYTES, gro=True):
         packed, scope = interfaces.parse_address(address)
         self.address = str(ipaddress.ip_address(packed))
-        self.framing = ROCE_V4 if len(packed) == 4 else ROCE_V6
+        super().__init__(ROCE_V4 if len(packed) == 4 else ROCE_V6)
         self.gid = V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed
         self.interface = interfaces.interface_of_address(address)
         self.interface_mtu_bytes = interfaces.mtu_of_interface(self.interface)
@@ -144,14 +140,15 @@ class RoceUdpLink:
         """
         if self._fd < 0:
             raise OSError(errno.EBADF, "the link is closed")
-        if destination is not None and self._is_near(bytes(destination)):
+        if destination is not None and self.preserves_bursts(bytes(destination)):
             entropy = int.from_bytes(destination[12:], "big")
         port, fd = self._senders.choose(entropy)
         self._fds[port] = fd
         return port
 
-    def _is_near(self, destination):
-        """Whether a GID is reached without leaving this machine; what has been found is remembered."""
+    def preserves_bursts(self, destination):
+        """Whether a GID is reached without a cut, which also means without a network: on this machine, or
+        straight behind a veth; what has been found is remembered."""
         near = self._near.get(destination)
         if near is None:
             if len(self._near) >= _MAX_PATHS:
@@ -220,8 +217,9 @@ class RoceUdpLink:
     def send(self, burst):
         """Send a burst to its route: ``SENT``, ``AGAIN``, or −errno (the rest is dropped, and counted).
 
-        After ``AGAIN`` the link remembers how far it came; the next ``send`` of the same burst goes on
-        there. Before that burst is given up or filled anew, ``abandon`` it.
+        After ``AGAIN`` (``blocked_fileno`` tells when the kernel has room) the link remembers how far it
+        came; the next ``send`` of the same burst goes on there. Before that burst is given up or filled anew,
+        ``abandon`` it.
         """
         length: cython.uint = burst.length
         stride: cython.uint = burst.stride if burst.stride != 0 else length

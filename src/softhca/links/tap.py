@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from softhca.links.wrapped import WrappedLink
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.pcapng import PcapngWriter
 from softhca.wire.route import Route
@@ -90,23 +91,20 @@ class CaptureFile:
             self._close()
 
 
-class TapLink:
-    """Has the interface of the link that it wraps; what passes is written to the two captures as well.
+class TapLink(WrappedLink):
+    """The link that it wraps; what passes is written to the two captures as well.
 
     Captures that are ``owned`` are closed with the link.
     """
 
     def __init__(self, link: Any, sent: CaptureFile, received: CaptureFile, owned: bool = False) -> None:
-        self._link = link
+        super().__init__(link)
         self._owned = owned
         self._sent = sent
         self._received = received
         self._sent_interface = sent.add_interface(f"{link.address} sent")
         self._received_interface = received.add_interface(f"{link.address} received")
         self._routes: dict[tuple[bytes, int, int], Route] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)
 
     def send(self, burst: Any) -> int:
         """As the link's; a burst is written when it has gone out whole."""
@@ -116,10 +114,10 @@ class TapLink:
             self._sent.add(self._sent_interface, packets, time.time_ns())
         return result
 
-    def receive(self, arrival: Any) -> int:
+    def receive(self, arrival: Any) -> bool:
         """As the link's."""
-        result: int = self._link.receive(arrival)
-        if result > 0:
+        result = bool(self._link.receive(arrival))
+        if result:
             packets = packets_of(arrival, self._route_of(arrival))
             self._received.add(self._received_interface, packets, time.time_ns())
         return result

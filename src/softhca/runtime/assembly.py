@@ -13,9 +13,9 @@ from softhca.adapter.engine import Adapter
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
 from softhca.links.faults import FaultsError
-from softhca.links.faulty import VARIABLE, FaultyLink, impaired
+from softhca.links.faulty import VARIABLE, impaired
 from softhca.links.identification_check import CheckedLink
-from softhca.links.paths import leaves_bursts_uncut
+from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.tap import tapped
@@ -90,9 +90,8 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
                                window_bytes=specification.window_bytes,
                                strict_source_port=specification.strict_source_port)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
-                          overhead_for=lambda gid: _overhead_bytes(link.gid, gid), now=now_ns())
-        if isinstance(link, FaultyLink):
-            adapter.link_counters = link.fault_figures
+                          overhead_for=lambda gid: _overhead_bytes(link, gid), now=now_ns())
+        adapter.link_counters = link.shown_counters
     except BaseException:
         link.close()
         raise
@@ -109,7 +108,7 @@ def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: An
         return None
     unasked = specification.same_host is None
     reason = why_not_unasked() if unasked else why_not()
-    if type(link) is not RoceUdpLink:
+    if link.sees_packets:
         reason = "its packets are to be seen"
     if not reason:
         try:
@@ -139,11 +138,9 @@ def _impaired(link: Any) -> Any:
         raise DeviceSpecificationError(f"{VARIABLE}: {error}") from None
 
 
-def _overhead_bytes(source: bytes, destination: bytes) -> int:
+def _overhead_bytes(link: Link, destination: bytes) -> int:
     """Cost of a datagram to a destination beyond its bytes: nothing of its own where bursts stay whole."""
-    if source.startswith(V4_MAPPED_PREFIX):
-        source, destination = source[12:], destination[12:]
-    return 0 if leaves_bursts_uncut(source, destination) else DATAGRAM_OVERHEAD_BYTES
+    return 0 if link.preserves_bursts(destination) else DATAGRAM_OVERHEAD_BYTES
 
 
 def counts(adapter: Adapter) -> dict[str, int]:

@@ -1,0 +1,67 @@
+"""What a link is: the way of bursts between an adapter and the ports of others.
+
+A link moves bytes and what its framing shows of them; it reads no packet.  Nothing here blocks.  Links stand
+beside each other (UDP, the ring of a neighbour on the same host), and on top of each other
+(`wrapped.WrappedLink`): faults, a capture, a check.
+"""
+
+__all__ = ["AGAIN", "NEVER", "SENT", "Link"]
+
+SENT = 1
+"""``send`` has taken the whole burst."""
+AGAIN = 0
+"""``send`` has no room now: give it the same burst again."""
+
+NEVER = (1 << 63) - 1
+"""The deadline of a link that holds nothing back."""
+
+
+class Link:
+    """Base of all links: one that receives nothing, holds nothing back, and has nothing to count.
+
+    ``framing`` is the one of all packets that it carries (`wire.framing`).  ``sees_packets``: it was put
+    there to see or to change packets, so none may go another way.
+    """
+
+    def __init__(self, framing=0, sees_packets=False):
+        self.framing = framing
+        self.sees_packets = sees_packets
+
+    def send(self, burst):
+        """Send ``burst`` to its route: ``SENT``, ``AGAIN`` (the same burst is given again, or abandoned,
+        before another one), or −errno: what is left of it is dropped, and counted."""
+        raise NotImplementedError
+
+    def receive(self, arrival):
+        """Take one burst into ``arrival``; False when nothing is there."""
+        return False
+
+    def abandon(self, burst):
+        """A burst that met ``AGAIN`` is not given again: its buffer will be used for something else."""
+
+    def fileno(self):
+        """A descriptor that is readable when there may be something to receive; −1: there is none."""
+        return -1
+
+    def next_deadline(self):
+        """When ``expire`` is to be called for packets that are held back; ``NEVER`` when none are."""
+        return NEVER
+
+    def expire(self, now):
+        """Send what is due at ``now``, a bounded number of packets; whether any left."""
+        return False
+
+    def preserves_bursts(self, destination):
+        """Whether bursts reach the port with the GID ``destination`` in one piece."""
+        return False
+
+    def counters(self):
+        """All counters by name, since the link was made."""
+        return {}
+
+    def shown_counters(self):
+        """Those of `counters` that are shown with the port's."""
+        return {}
+
+    def close(self):
+        """Close all descriptors; may be called again."""
