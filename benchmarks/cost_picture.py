@@ -10,6 +10,8 @@ import sys
 from time import perf_counter_ns
 from types import SimpleNamespace
 
+from bench.timed_link import TimedLink
+
 from softhca.machine.primitives import BODY, address_of, copy, crc32
 from softhca.runtime import devices
 from softhca.verbs import enums as e
@@ -51,18 +53,13 @@ class End:
         self.qp = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=caps, sq_sig_all=0))
         self.sending_ns = self.receiving_ns = 0
         loop = devices.find(name).engine.loop
-        loop.direct = None
-        loop.give = self._timed(loop.give, "sending_ns")
-        loop.take = self._timed(loop.take, "receiving_ns")
+        loop.link = loop.transmitter.link = TimedLink(loop.link, self._took)
 
-    def _timed(self, call, place):
-        def timed(argument):
-            begin = perf_counter_ns()
-            result = call(argument)
-            setattr(self, place, getattr(self, place) + perf_counter_ns() - begin)
-            return result
-
-        return timed
+    def _took(self, kind, ns):
+        if kind == "send":
+            self.sending_ns += ns
+        else:
+            self.receiving_ns += ns
 
     def spent(self):
         """Time in the link since the last call: sending, receiving."""

@@ -8,6 +8,7 @@ the least of many rounds: what it costs when nothing else is in the way.
 import argparse
 from time import perf_counter_ns
 
+from bench.timed_link import TimedLink
 from cost_picture import RIGHTS, floor, join
 
 from softhca.machine.primitives import BODY
@@ -46,23 +47,15 @@ class End:
         self.receive = RecvWR(0, 1, [element])
         self.links = {"send": [0, 0], "receive": [0, 0]}
         self.loop = loop = devices.find(name).engine.loop
-        loop.give, loop.take = self._timed(loop.give, "send"), self._timed(loop.take, "receive")
+        self.link, self.timed = loop.link, TimedLink(loop.link, self._took)
 
-    def _timed(self, call, kind):
-        spent = self.links[kind]
-
-        def timed(argument):
-            begin = perf_counter_ns()
-            result = call(argument)
-            spent[0] += perf_counter_ns() - begin
-            spent[1] += 1
-            return result
-
-        return timed
+    def _took(self, kind, ns):
+        self.links[kind][0] += ns
+        self.links[kind][1] += 1
 
     def watch(self, links):
         """Time the link's calls, or leave them as they are."""
-        self.loop.direct = None if links else self.loop.link
+        self.loop.link = self.loop.transmitter.link = self.timed if links else self.link
 
     def join(self, peer):
         join(self, peer)

@@ -15,7 +15,7 @@ from softhca.machine import primitives
 from softhca.machine.primitives import BODY
 from softhca.runtime import devices
 from softhca.runtime.clock import now_ns
-from softhca.runtime.loop import PROMPT, PROMPT_NS
+from softhca.runtime.delayed_acknowledgement import QUICK_NS, QUICK_REPLIES
 from softhca.verbs import enums as e
 from softhca.verbs.addr import GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ
@@ -30,7 +30,7 @@ MIB = 1 << 20
 PMTU = 4096
 BURST_PACKETS = 15
 DEPTH = 128
-LEARNED = PROMPT + 2  # rounds: a queue pair also wakes up
+LEARNED = QUICK_REPLIES + 2  # rounds: a queue pair also wakes up
 
 
 class End:
@@ -204,7 +204,7 @@ def test_an_answer_given_at_once_takes_the_acknowledgement_along(talking):
         now = end.counted()
         assert (now.calls - earlier.calls, now.datagrams - earlier.datagrams) == (4, 8)
         assert now.bytes - earlier.bytes == 4 * (24 + 20)
-    assert sum(left.cq.poll(64)[0] for _ in range(4)) >= PROMPT, "all but the last are acknowledged"
+    assert sum(left.cq.poll(64)[0] for _ in range(4)) >= QUICK_REPLIES, "all but the last are acknowledged"
 
 
 def test_who_looks_again_instead_of_answering_acknowledges_first(talking):
@@ -237,7 +237,7 @@ def test_an_answer_that_takes_long_is_not_waited_for(talking):
     late = now_ns() + 10**9
     for _ in range(2 * LEARNED):
         say(left, right)
-        late += PROMPT_NS + 1
+        late += QUICK_NS + 1
         loop.clock = lambda: late  # noqa: B023 - the value at that moment
         say(right, left)
     before = right.counted()

@@ -9,6 +9,7 @@ import pytest
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.links.faulty import FaultyLink
+from softhca.links.link import Link
 from softhca.runtime import server
 from softhca.runtime.assembly import assemble
 from softhca.runtime.clock import now_ns
@@ -31,10 +32,11 @@ class QuietEngine(Adapter):
         return self.deadline_ns
 
 
-class HoldingLink:
+class HoldingLink(Link):
     """Holds one packet until ``due_ns``; sets ``sent`` when it has left."""
 
     def __init__(self, due_ns=NEVER):
+        super().__init__()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.due_ns = due_ns
         self.expired = []
@@ -64,7 +66,7 @@ class HoldingLink:
         os.close(self.fd)
 
 
-class PlainLink:
+class PlainLink(Link):
     def receive(self, arrival):
         return False
 
@@ -90,7 +92,7 @@ def test_the_earlier_deadline_counts_that_of_the_engine_or_that_of_the_link(link
     assert loop.deadline() == 40
 
 
-def test_a_link_that_holds_nothing_back_is_not_asked():
+def test_a_link_that_holds_nothing_back_has_no_deadline():
     loop = EngineLoop(QuietEngine(), PlainLink(), lambda: None)
     assert loop.deadline() == NEVER
     assert loop.progress(5) is False
@@ -184,7 +186,7 @@ def test_an_adapter_process_that_keeps_others_from_running_sleeps_all_the_same(m
     link = HoldingLink(1_100_000)
     monkeypatch.setattr(server, "now_ns", lambda: 1_000_000)
     served = AdapterServer(QuietEngine(), link, stay=True)
-    served._contended_until_ns = 2_000_000
+    served.back_off.contended_until_ns = 2_000_000
     slept = []
 
     def attend(timeout_s):

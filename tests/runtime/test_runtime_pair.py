@@ -117,7 +117,7 @@ def sleeps(name):
     """Whether whoever serves a device is asleep, with nothing to wake it up soon."""
     device = devices.find(name)
     if device.mode == "embedded":
-        return device.engine.loop.look_ns > now_ns() + NS_PER_S
+        return device.engine.loop.sleeper.wakeup_ns > now_ns() + NS_PER_S
     return all(ctypes.c_uint64.from_address(channel._flag_address).value for channel in device._channels)
 
 
@@ -134,7 +134,7 @@ def test_a_receive_that_is_posted_after_an_error_nobody_told_of_is_flushed(verbs
         waiter.start()
         try:
             if verbs_pair.mode == "embedded":
-                until(lambda: devices.find("pair1").engine.loop.waiters)
+                until(lambda: devices.find("pair1").engine.loop.sleeper.waiters)
             until(lambda: sleeps("pair1"))
             link.server.qp.state = RTS  # as if nothing had told this side
             link.post_receive(9, 8)

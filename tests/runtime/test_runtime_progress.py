@@ -4,16 +4,20 @@ import fcntl
 import os
 import resource
 import threading
-from types import SimpleNamespace
 
 import pytest
 from wooden_engine import Bench
 
+from softhca.links.link import Link
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
+from softhca.runtime.delayed_acknowledgement import QUICK_REPLIES
+from softhca.runtime.doorbell_batching import LEFT_NS
 from softhca.runtime.loop import KICK_NS, NEVER, EngineLoop
 from softhca.runtime.progress_thread import Progress
+from softhca.runtime.sleeper import Sleeper
 from softhca.runtime.turn_lock import TurnLock
+from softhca.transport.context import QueuePair
 
 BOUND_S = 20
 
@@ -36,7 +40,7 @@ def until(condition):
 
 def asleep(bench):
     """Until the background thread has nothing to do and has gone to sleep for good."""
-    until(lambda: bench.loop.look_ns == NEVER)
+    until(lambda: bench.loop.sleeper.wakeup_ns == NEVER)
 
 
 def test_a_round_takes_what_arrived_and_sends_what_is_due(bench):
@@ -49,16 +53,16 @@ def test_a_round_takes_what_arrived_and_sends_what_is_due(bench):
     assert bench.loop.poll() is False
 
 
-class Order:
+class Order(Link):
     """Notes in which order a link and an engine are asked; every arrival, ``length`` bytes in packets of
     ``stride``, asks for an answer."""
 
     def __init__(self, bench, length, stride):
+        super().__init__()
         self.bench, self.length, self.stride, self.noted = bench, length, stride, []
         self.take, self.give = bench.wire.receive, bench.wire.send
         loop, engine = bench.loop, bench.engine
-        link = SimpleNamespace(receive=self.receive, send=self.send)
-        bench.loop = bench.progress.loop = EngineLoop(engine, link, loop.wake)
+        bench.loop = bench.progress.loop = EngineLoop(engine, self, loop.sleeper.wake)
 
     def receive(self, arrival):
         arrival.length, arrival.stride = self.length, self.stride
@@ -137,10 +141,17 @@ def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(bench):
 def test_what_a_poller_has_left_to_be_sent_is_sent_by_the_background_thread(bench):
     bench.engine.outgoing.append(20)
     bench.progress._relieve(bench.loop)
-    assert bench.wire.sent == [], "nothing tarries"
-    bench.loop.tarries = True
+    assert bench.wire.sent == [], "nothing is held back"
+    moments = [5_000_000 + LEFT_NS]
+    bench.loop.clock = lambda: moments[0]
+    pair = QueuePair.__new__(QueuePair)
+    pair.prompt = QUICK_REPLIES
+    assert bench.loop.acknowledgement.received(pair, 5_000_000)
     bench.progress._relieve(bench.loop)
-    assert (bench.wire.sent, bench.loop.tarries) == ([20], False)
+    assert bench.wire.sent == [], "its consumer may still answer"
+    moments[0] += 1
+    bench.progress._relieve(bench.loop)
+    assert (bench.wire.sent, bench.loop.acknowledgement.waits) == ([20], False)
 
 
 def test_refused_keys_are_told_at_most_once_a_second_with_their_count(bench, caplog):
@@ -176,12 +187,12 @@ def test_a_burst_without_room_is_kept_and_sent_first(bench):
     bench.wire.refusals = 2
     bench.loop.poll()
     bench.loop.poll()
-    assert bench.loop.kept
+    assert bench.loop.transmitter.pending
     assert bench.wire.sent == []
     assert list(bench.engine.outgoing) == [20]
     bench.loop.poll()
     assert bench.wire.sent == [10, 20]
-    assert not bench.loop.kept
+    assert not bench.loop.transmitter.pending
 
 
 def test_a_poller_does_not_wait_for_a_round_of_another_thread(bench):
@@ -270,12 +281,12 @@ def test_a_deadline_that_a_kick_leaves_behind_wakes_a_sleeper(bench):
 
 def test_a_deadline_that_the_sleeper_keeps_anyway_wakes_nobody(bench):
     woken = []
-    bench.loop.wake = lambda: woken.append(True)
+    bench.loop.sleeper.wake = lambda: woken.append(True)
     bench.engine.deadline_ns = now_ns() + 10_000_000_000
-    bench.loop.look_ns = bench.engine.deadline_ns
+    bench.loop.sleeper.wakeup_ns = bench.engine.deadline_ns
     bench.loop.kick()
     assert woken == []
-    bench.loop.look_ns = NEVER
+    bench.loop.sleeper.wakeup_ns = NEVER
     bench.loop.kick()
     assert woken == [True]
 
@@ -316,11 +327,11 @@ def test_one_that_waits_is_told_what_arrives(bench):
     feeder.start()
     assert bench.progress.wait(lambda: bool(bench.engine.received), BOUND_S)
     feeder.join()
-    assert bench.loop.waiters == 0
+    assert bench.loop.sleeper.waiters == 0
 
 
 def asleep_or_led(bench):
-    until(lambda: bench.loop.waiters == 1)
+    until(lambda: bench.loop.sleeper.waiters == 1)
 
 
 def test_waiting_ends_with_its_time_out(bench):
@@ -345,7 +356,7 @@ def test_news_of_another_threads_poll_reach_one_that_waits(bench):
     waiter = threading.Thread(
         target=lambda: result.append(bench.progress.wait(lambda: bool(bench.engine.received), BOUND_S)))
     waiter.start()
-    until(lambda: bench.loop.look_ns >= NEVER - 1 or bench.loop.look_ns > now_ns())
+    until(lambda: bench.loop.sleeper.wakeup_ns >= NEVER - 1 or bench.loop.sleeper.wakeup_ns > now_ns())
     bench.wire.arrivals.append(b"unseen by epoll")
     bench.loop.poll()
     waiter.join(BOUND_S)
@@ -362,7 +373,7 @@ def test_all_that_wait_are_served_whoever_leads(bench):
     waiters = [threading.Thread(target=wait_for, args=(number,)) for number in (1, 2, 3, 4)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: bench.loop.waiters == 4)
+    until(lambda: bench.loop.sleeper.waiters == 4)
     for _ in range(4):
         count = len(bench.engine.received)
         bench.wire.put(b"x")
@@ -377,10 +388,10 @@ def test_a_thread_that_stays_waiting_lets_the_background_thread_sleep_for_good(b
     release = []
     waiter = threading.Thread(target=lambda: bench.progress.wait(lambda: bool(release), BOUND_S))
     waiter.start()
-    until(lambda: bench.loop.waiters == 1)
+    until(lambda: bench.loop.sleeper.waiters == 1)
     bench.wire.put(b"may wake both")
     until(lambda: bench.engine.received)
-    until(lambda: bench.progress._parked or bench.progress._thread_look_ns == NEVER)
+    until(lambda: bench.loop.sleeper.parked or bench.loop.sleeper.background_ns == NEVER)
     threading.Event().wait(0.02)
     before = bench.progress.wakeups
     threading.Event().wait(0.2)
@@ -400,13 +411,14 @@ def test_nobody_can_leave_while_it_is_decided_to_sleep_for_good(bench):
 
     class Loop:
         lock = threading.RLock()
-        look_ns = 0
         clock = staticmethod(now_ns)
+        real = Sleeper(lambda: None)
 
         @property
-        def waiters(self):
+        def sleeper(self):
+            self.real.waiters = 1
             held.append(self.lock._is_owned())
-            return 1
+            return self.real
 
     bench.progress.wake()
     bench.progress._keep_off(Loop(), 2 * progress_thread.LAST_LOOK_NS)
@@ -419,7 +431,7 @@ def test_closing_ends_thread_and_waiters(bench):
     result = []
     waiter = threading.Thread(target=lambda: result.append(bench.progress.wait(lambda: False)))
     waiter.start()
-    until(lambda: bench.loop.waiters == 1)
+    until(lambda: bench.loop.sleeper.waiters == 1)
     with bench.loop.lock:
         bench.loop.dead = True
     bench.progress.wake()
@@ -478,7 +490,7 @@ def test_an_engine_that_raises_is_given_up_and_everybody_is_sent_home(bench, cap
     waiter = threading.Thread(target=lambda: results.append(bench.progress.wait(lambda: False)))
     if who != "background":
         waiter.start()
-        until(lambda: bench.loop.waiters == 1 and bench.loop.look_ns == NEVER)
+        until(lambda: bench.loop.sleeper.waiters == 1 and bench.loop.sleeper.wakeup_ns == NEVER)
     bench.engine.receive = bench.engine.kick = broken
     with bench.loop.lock:
         bench.wire.put(b"x")

@@ -9,14 +9,16 @@ import threading
 
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import Adapter
+from softhca.links.link import Link
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.progress_thread import Progress
 
 
-class Wire:
+class Wire(Link):
     """A link whose arrivals a test puts in; it refuses to send as often as ``refusals`` says."""
 
     def __init__(self):
+        super().__init__()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.arrivals = collections.deque()
         self.sent = []
@@ -69,8 +71,10 @@ class WoodenEngine(Adapter):
 
     def kick(self, now):
         self.kicks += 1
-        if self.ringing:
-            self.rung, self.ringing = self.ringing, 0
+        if not self.ringing:
+            return False
+        self.rung, self.ringing = self.ringing, 0
+        return True
 
     def transmit(self, port_number, burst, now):
         if not self.outgoing:

@@ -90,7 +90,7 @@ class EmbeddedAdapter:
     def _free(self, channel: EngineChannel) -> None:
         """Free all that a host owned, as far as that has not been done."""
         if channel.number in self.adapter.hosts:
-            self.loop.answer(self.loop.clock())
+            self.loop.flush(self.loop.clock())
             self.adapter.detach_host(channel.number)
         arena, channel.arena = channel.arena, 0
         if self.neighbours is not None:
@@ -103,7 +103,7 @@ class EmbeddedAdapter:
                 return
             with self.loop.lock:
                 if not self.loop.dead:
-                    self.loop.answer(self.loop.clock())
+                    self.loop.flush(self.loop.clock())
                 self._closed = self.loop.dead = True
                 if self.neighbours is not None:
                     self.neighbours.close()
@@ -154,7 +154,7 @@ class EngineChannel(EmbeddedChannel):
     @property
     def kick_receives(self) -> bool:
         """Where threads wait, the one in charge may sleep; who polls sees the doorbell by itself."""
-        return self._engine.loop.waiters > 0
+        return self._engine.loop.sleeper.waiters > 0
 
     def recall(self) -> None:
         """`HostChannel.recall`."""

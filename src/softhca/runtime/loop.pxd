@@ -1,11 +1,16 @@
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from softhca.adapter.engine cimport Adapter
-from softhca.links.roce_udp cimport RoceUdpLink
-from softhca.runtime.same_host_ring cimport PacketReceiver, PacketSender
+from softhca.links.link cimport Link
+from softhca.runtime.delayed_acknowledgement cimport DelayedAcknowledgement
+from softhca.runtime.doorbell_batching cimport DoorbellBatching
+from softhca.runtime.poll_back_off cimport PollBackOff
+from softhca.runtime.refusals cimport RefusalReport
+from softhca.runtime.same_host_ring cimport PacketReceiver
+from softhca.runtime.sleeper cimport Sleeper
+from softhca.runtime.transmitter cimport Transmitter
 from softhca.runtime.turn_lock cimport TurnLock
-from softhca.transport.context cimport QueuePair
-from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.burst cimport Arrival
 
 
 cdef inline unsigned long long monotonic_ns() noexcept:
@@ -16,65 +21,45 @@ cdef inline unsigned long long monotonic_ns() noexcept:
 
 cdef class EngineLoop:
     cdef public Adapter adapter
-    cdef public object link
-    cdef public TurnLock lock
+    cdef public Link link
     cdef public object clock
-    cdef public object wake
-    cdef public Burst burst
-    cdef public Arrival arrival
-    cdef public bint kept
-    cdef public bint holds
-    cdef public bint dead
+    cdef public bint sees_polls
+    cdef public TurnLock lock
+    cdef public Sleeper sleeper
+    cdef public Transmitter transmitter
+    cdef public DelayedAcknowledgement acknowledgement
+    cdef public DoorbellBatching batching
+    cdef public PollBackOff back_off
+    cdef public RefusalReport refusals
     cdef public object give_way
-    cdef public unsigned int idle
-    cdef public unsigned int missed
+    cdef public Arrival arrival
+    cdef bint polled
     cdef public unsigned long long polls
     cdef public unsigned long long rounds
     cdef public unsigned long long round_ns
-    cdef public unsigned long long notices
-    cdef public unsigned long long told
-    cdef public unsigned long long look_ns
-    cdef public int waiters
-    cdef public unsigned long long refusals
-    cdef public unsigned long long tell_ns
-    cdef bint polled
-    cdef public QueuePair lone
-    cdef unsigned long long lone_ns
-    cdef public bint tarries
-    cdef public long long rung
-    cdef public unsigned long long rung_ns
-    cdef public int steady
-    cdef public unsigned int alike
-    cdef public bint gathers
-    cdef public int gathered
-    cdef public unsigned long long sent_ns
+    cdef public bint dead
     cdef public object neighbours
     cdef public unsigned long long neighbours_ns
-    cdef public object take
-    cdef public object give
-    cdef dict senders
     cdef list receivers
-    cdef public RoceUdpLink direct
 
     cpdef object have(self, object neighbours)
-    cdef bint may_tarry(self, unsigned long long now)
-    cpdef object answer(self, unsigned long long now)
-    cpdef bint left(self, unsigned long long now)
-    cdef bint gather(self, unsigned long long now)
-    cdef object looked(self, unsigned long long now)
-    cdef object posted(self, unsigned long long now)
-    cdef bint receive_near(self, unsigned long long now)
-    cdef bint send_near(self, Burst burst)
-    cpdef bint progress(self, unsigned long long now)
-    cdef bint _round(self, unsigned long long now)
-    cpdef object tell_refusals(self, unsigned long long now)
-    cpdef object fail(self, object error)
-    cpdef bint transmit(self, unsigned long long now)
-    cpdef bint poll(self)
-    cdef bint _take_lock(self) except -1
+    cpdef bint turn(self, unsigned long long now) except -1
+    cpdef bint serve(self, unsigned long long now) except -1
+    cpdef bint progress(self, unsigned long long now) except -1
+    cdef bint _round(self, unsigned long long now) except -1
+    cdef bint _sends(self, bint lone, bint worked, unsigned long long now) except -1
+    cdef bint receive_near(self, unsigned long long now) except -1
+    cpdef bint transmit(self, unsigned long long now) except -1
+    cpdef object flush(self, unsigned long long now)
+    cpdef bint overdue(self, unsigned long long now) noexcept
+    cpdef bint poll(self) except -1
     cpdef object kick(self)
     cdef unsigned long long now(self) except? 0
-    cpdef object notice(self)
+    cpdef object fail(self, object error)
     cpdef object settle(self)
-    cpdef unsigned long long deadline(self)
-    cpdef bint soon(self, unsigned long long now)
+    cpdef unsigned long long deadline(self) except? 0
+    cdef unsigned long long _held_back_ns(self) noexcept
+    cpdef bint soon(self, unsigned long long now) except -1
+
+
+cdef bint is_lone(Arrival arrival) noexcept

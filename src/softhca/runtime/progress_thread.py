@@ -27,10 +27,12 @@ from collections.abc import Callable, Iterable
 
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
+from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
+from softhca.runtime.sleeper import LATE_NS, timeout_s
 
 FIRST_LOOK_NS = 1_000_000
-LAST_LOOK_NS = 8_000_000
+LAST_LOOK_NS = LATE_NS
 POLLS_OF_A_POLLER = 8
 """As many polls between two looks are a program that polls; fewer are one that happens to look."""
 
@@ -59,8 +61,6 @@ class Progress:
         self._seat = threading.Lock()
         self._news = threading.Condition()
         self._leading = False
-        self._parked = False
-        self._thread_look_ns = 0
         self._stopping = False
         self._tidings = 0
         self._thread: threading.Thread | None = None
@@ -115,61 +115,57 @@ class Progress:
         while not (self._stopping or loop.dead):
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
-            if loop.waiters or driven:
+            if loop.sleeper.waiters or driven:
                 self._relieve(loop)
                 self._keep_off(loop, pause_ns)
                 pause_ns = min(2 * pause_ns, 2 * LAST_LOOK_NS)
                 continue
             pause_ns = FIRST_LOOK_NS
-            self._drive(loop, lambda: bool(loop.waiters) or self._stopping, leading=False)
-            if not loop.waiters and not self._stopping:
+            self._drive(loop, lambda: bool(loop.sleeper.waiters) or self._stopping, leading=False)
+            if not loop.sleeper.waiters and not self._stopping:
                 self._block(loop, NEVER, leading=False)
 
     def _relieve(self, loop: EngineLoop) -> None:
         """Send what a poller that has stopped has left to be sent."""
-        if loop.tarries or loop.gathers:
+        if loop.acknowledgement.waits or loop.batching.waits:
             with loop.lock:
                 now = loop.clock()
-                if not loop.dead and loop.left(now):
-                    loop.answer(now)
+                if not loop.dead and loop.overdue(now):
+                    loop.flush(now)
 
     def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
         """Sleep while others drive; for good when one of them stays waiting."""
         with loop.lock:  # or the last that waits leaves in between, and nobody wakes this thread
-            self._parked = bool(loop.waiters) and pause_ns > LAST_LOOK_NS
-        if self._parked:
-            timeout_ms = None
-        else:
-            pause_ns = min(pause_ns, LAST_LOOK_NS)
-            self._thread_look_ns = loop.clock() + pause_ns
-            if not loop.waiters:
-                loop.look_ns = self._thread_look_ns
-            timeout_ms = pause_ns / NS_PER_MS
+            if loop.sleeper.waiters and pause_ns > LAST_LOOK_NS:
+                timeout_ms = None
+                loop.sleeper.keeps_off(NEVER)
+            else:
+                timeout_ms = min(pause_ns, LAST_LOOK_NS) / NS_PER_MS
+                loop.sleeper.keeps_off(loop.clock() + min(pause_ns, LAST_LOOK_NS))
         self._thread_wake_poll.poll(timeout_ms)
         self.wakeups += 1
-        self._parked = False
+        loop.sleeper.parked = False
         _drain(self._thread_wake)
 
     # For the background thread and for one that waits
 
     def _drive(self, loop: EngineLoop, enough: Callable[[], bool], leading: bool) -> None:
         """Rounds until ``enough()`` or until nothing has come for the length of a spin."""
-        quiet_from_ns = 0
-        loop.look_ns = 0
+        back_off = PollBackOff(limit_ns=SPIN_NS)
+        loop.sleeper.wakeup_ns = 0
         while not enough():
             with loop.lock:
                 if loop.dead:
                     return
                 now = loop.clock()
                 worked = loop.progress(now)
-            if loop.notices != loop.told:
-                loop.told = loop.notices
+            if loop.sleeper.deliver():
                 if self._leading and not leading:
                     os.eventfd_write(self._leader_wake, 1)
                 self._tell_followers()
             if worked:
-                quiet_from_ns = now
-            elif now - quiet_from_ns >= SPIN_NS and not _is_soon(loop, now):
+                back_off.worked(now)
+            elif back_off.missed(now) == SLEEP and not _is_soon(loop, now):
                 return
             else:
                 # Where processors are scarce, the peer may be waiting for this one.
@@ -181,14 +177,12 @@ class Progress:
             if loop.dead:
                 return
             now = loop.clock()
-            look_ns = min(until_ns, loop.deadline())
+            deadline_ns = loop.deadline()
             if loop.neighbours is not None and not loop.neighbours.rest():
                 return
-            loop.look_ns = look_ns
-            if not leading:
-                self._thread_look_ns = look_ns
+            wakeup_ns = loop.sleeper.lies_down(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
-        epoll.poll(None if look_ns >= NEVER else max(look_ns - now, 0) / NS_PER_S, 8)
+        epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
         if loop.neighbours is not None:
             with loop.lock:
@@ -197,16 +191,16 @@ class Progress:
 
     # Application threads
 
-    def wait(self, ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Block, driving the engine, until ``ready()`` is true; False when ``timeout_s`` has passed first.
+    def wait(self, ready: Callable[[], bool], limit_s: float | None = None) -> bool:
+        """Block, driving the engine, until ``ready()`` is true; False when ``limit_s`` has passed first.
 
         ``ready`` is asked after everything that the engine told the host.  A closed adapter gives False.
         """
         loop = self.loop
         assert loop is not None
-        until_ns = NEVER if timeout_s is None else loop.clock() + int(timeout_s * NS_PER_S)
+        until_ns = NEVER if limit_s is None else loop.clock() + int(limit_s * NS_PER_S)
         with loop.lock:
-            loop.waiters += 1
+            loop.sleeper.waiters += 1
         try:
             while not ready():
                 if loop.dead:
@@ -224,11 +218,7 @@ class Progress:
     def _leave(self, loop: EngineLoop) -> None:
         """The last one that waits gives the charge back to the background thread."""
         with loop.lock:
-            loop.waiters -= 1
-            if loop.waiters or loop.dead:
-                return
-            loop.look_ns = self._thread_look_ns
-            if self._parked or loop.deadline() + LAST_LOOK_NS < self._thread_look_ns:
+            if loop.sleeper.leaves(NEVER if loop.dead else loop.deadline()) and not loop.dead:
                 os.eventfd_write(self._thread_wake, 1)
 
     def _lead(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
@@ -247,13 +237,13 @@ class Progress:
 
     def _follow(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
         """Wait for news from the thread that leads, or for its seat."""
-        timeout_s = None if until_ns >= NEVER else max(until_ns - loop.clock(), 0) / NS_PER_S
+        patience_s = timeout_s(until_ns, loop.clock())
         known = self._tidings
         if ready():  # not under the lock of the news: who is asked may close the adapter
             return
         with self._news:
             self._news.wait_for(
-                lambda: self._tidings != known or not self._leading or loop.dead, timeout_s
+                lambda: self._tidings != known or not self._leading or loop.dead, patience_s
             )
 
     def _tell_followers(self) -> None:

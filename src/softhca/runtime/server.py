@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from softhca.adapter.engine import Adapter
 from softhca.adapter.hosts import HostFrames
-from softhca.links.roce_udp import RoceUdpLink
+from softhca.links.link import Link
 from softhca.runtime import bells, messages
 from softhca.runtime.application import (
     Application,
@@ -40,14 +40,14 @@ from softhca.runtime.application import (
 )
 from softhca.runtime.assembly import counts
 from softhca.runtime.bells import Bell
-from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.clock import now_ns
 from softhca.runtime.entrance import Entrance, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.messages import Message
+from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
+from softhca.runtime.sleeper import timeout_s
 
-CONTENDED_NS = 50_000
-CONTENTION_MEMORY_NS = 20_000_000
 CONTROL_EVERY_TURNS = 32
 MAX_APPLICATIONS = 64
 MAX_PASSED = 16
@@ -62,16 +62,16 @@ class AdapterServer:
     ``stay``: go on when the last application has gone, until ``stop`` is called.
     """
 
-    def __init__(self, adapter: Adapter, link: RoceUdpLink, first: socket.socket | None = None,
+    def __init__(self, adapter: Adapter, link: Link, first: socket.socket | None = None,
                  path: str = "", stay: bool = False) -> None:
         self.adapter = adapter
         self.link = link
-        self.loop = EngineLoop(adapter, link, lambda: None)
+        self.loop = EngineLoop(adapter, link, lambda: None, sees_polls=False)
+        self.back_off = self.loop.back_off = PollBackOff(limit_ns=SPIN_NS)
         self.stay = stay
         self.path = path
         self.sleeps = 0
         self._stopping = False
-        self._contended_until_ns = 0
         self._applications: dict[int, Application] = {}
         self._bells: dict[int, Application] = {}
         self._hosts: dict[int, Bell] = {}
@@ -137,17 +137,18 @@ class AdapterServer:
         failed, which is logged; ``loop.dead`` tells.
         """
         turns = 0
-        busy_ns = now_ns()
+        self.back_off.worked(now_ns())
         try:
             while self._goes_on():
                 now = now_ns()
                 if self._turn(now):
-                    busy_ns = now
-                elif now < self._contended_until_ns or (now - busy_ns > SPIN_NS and not self.loop.soon(now)):
+                    self.back_off.worked(now)
+                elif self.back_off.missed(now) == SLEEP and self._may_sleep(now):
                     self._sleep()
-                    busy_ns = now_ns()
+                    self.back_off.worked(now_ns())
                 else:
-                    self._give_way(now)
+                    give_way()
+                    self.back_off.gave_way(now, now_ns())
                 turns += 1
                 if turns % CONTROL_EVERY_TURNS == 0:
                     self._attend(0)
@@ -170,11 +171,8 @@ class AdapterServer:
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
         self._bury()
-        worked = bool(self.adapter.kick(now))
-        if self.loop.progress(now):
-            worked = True
-        if self.loop.notices != self.loop.told:
-            self.loop.told = self.loop.notices
+        worked = bool(self.loop.turn(now))
+        if self.loop.sleeper.deliver():
             for number in self.adapter.take_notifications():
                 self._hosts[number].ring()
         return worked
@@ -186,11 +184,9 @@ class AdapterServer:
                 if application.life == life:
                     self._dismiss(application)
 
-    def _give_way(self, now: int) -> None:
-        """Let others run; if there are any, spinning only keeps them from what this one waits for."""
-        give_way()
-        if now_ns() - now > CONTENDED_NS:
-            self._contended_until_ns = now + CONTENTION_MEMORY_NS
+    def _may_sleep(self, now: int) -> bool:
+        """Whether a sleep is not too coarse for what is held back; where others want to run it may be."""
+        return now < self.back_off.contended_until_ns or not self.loop.soon(now)
 
     def _sleep(self) -> None:
         """Block until there is something to do."""
@@ -199,13 +195,9 @@ class AdapterServer:
             application.raise_flag()
         now = now_ns()
         if not self._turn(now) and self._goes_on():  # that turn may have let the last application go
-            deadline_ns = self.loop.deadline()
-            if self.loop.kept:
-                deadline_ns = now
-            if self._entrance_shut_ns:
-                deadline_ns = min(deadline_ns, self._entrance_shut_ns)
+            until_ns = self._entrance_shut_ns or NEVER
             self.sleeps += 1
-            self._attend(None if deadline_ns >= NEVER else max(deadline_ns - now, 0) / NS_PER_S)
+            self._attend(timeout_s(self.loop.sleeper.lies_down(self.loop.deadline(), until_ns, False), now))
         for application in attached:
             if application.memory is not None:
                 application.lower_flag()

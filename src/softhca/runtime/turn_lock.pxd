@@ -6,9 +6,11 @@ cdef class TurnLock:
     cdef unsigned long owner
     cdef unsigned int depth
     cdef unsigned int waiting
+    cdef unsigned int missed
     cdef object gate
 
     cpdef bint take(self) except -1
+    cpdef bint take_soon(self) except -1
     cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
     cpdef object release(self)
     cpdef bint mine(self) except -1

@@ -12,6 +12,9 @@ import cython
 
 __all__ = ["TurnLock"]
 
+MISSES = cython.declare(cython.uint, 16)
+WAIT_S = 0.001
+
 
 class TurnLock:
     """Like `threading.RLock`: the thread that has it may take it again, and gives it back as often."""
@@ -20,6 +23,7 @@ class TurnLock:
         self.owner = 0
         self.depth = 0
         self.waiting = 0
+        self.missed = 0
         self.gate = threading.Lock() if cython.compiled else threading.RLock()
         if cython.compiled:
             self.gate.acquire()
@@ -33,6 +37,21 @@ class TurnLock:
             return False
         self.owner = me
         self.depth += 1
+        return True
+
+    def take_soon(self):
+        """Take the lock if nobody else has it, for one who comes again and again; whether it is taken.
+
+        After some looks in vain it is waited for a moment: the thread that has it may itself be waiting for
+        the interpreter lock, which a poller gives away too rarely.
+        """
+        if self.take():
+            self.missed = 0
+            return True
+        self.missed += 1
+        if self.missed <= MISSES or not self.acquire(True, WAIT_S):
+            return False
+        self.missed = 0
         return True
 
     def acquire(self, blocking=True, timeout=-1):

@@ -1,0 +1,31 @@
+"""Peers that name keys which give them no right are told of in the log, at most once a second, with their
+number."""
+
+import logging
+
+import cython
+
+__all__ = ["REPORT_NS", "RefusalReport"]
+
+REPORT_NS = 1_000_000_000
+"""How far apart two warnings are at least."""
+
+_REPORT_NS = cython.declare(cython.ulonglong, REPORT_NS)
+
+_log = logging.getLogger("softhca.runtime")
+
+
+class RefusalReport:
+    """``reported``: so many have been told of."""
+
+    def __init__(self):
+        self.reported = 0
+        self.next_ns = 0
+
+    def report(self, count, now):
+        """There have been ``count`` refusals, more than were told of."""
+        if now < self.next_ns:
+            return
+        _log.warning("an adapter has refused %d requests of peers for their keys", count - self.reported)
+        self.reported = count
+        self.next_ns = now + _REPORT_NS
