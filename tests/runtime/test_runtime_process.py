@@ -257,14 +257,14 @@ def test_a_served_adapter_stays_until_its_input_ends(loopback_address):
 
 
 class Replaced:
-    """An adapter of which some methods are others."""
+    """An object of which some methods are others."""
 
-    def __init__(self, adapter, **methods):
-        self._adapter = adapter
+    def __init__(self, plain, **methods):
+        self._plain = plain
         vars(self).update(methods)
 
     def __getattr__(self, name):
-        return getattr(self._adapter, name)
+        return getattr(self._plain, name)
 
 
 @pytest.fixture
@@ -312,17 +312,17 @@ def test_an_application_whose_process_has_ended_is_let_go_before_the_engine_work
     monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (child.pid, os.getuid()))
     channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
     until(lambda: len(server.adapter.hosts) == 1)
-    plain, dead, hosts = server.adapter, [], []
+    plain, dead, hosts = server.loop, [], []
 
-    def kick(now):
+    def turn(now):
         if dead:
-            hosts.append(len(plain.hosts))
-        return plain.kick(now)
+            hosts.append(len(plain.adapter.hosts))
+        return plain.turn(now)
 
     child.kill()
     child.wait()
     dead.append(True)
-    monkeypatch.setattr(server, "adapter", Replaced(plain, kick=kick))
+    monkeypatch.setattr(server, "loop", Replaced(plain, turn=turn))
     channel.kick()  # its socket is open as before
     until(lambda: hosts)
     assert hosts[0] == 0
@@ -348,7 +348,7 @@ def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told
 
     devices.add(f"failing=unix:{server.path}")
     driver = registry.open_device("failing")
-    monkeypatch.setattr(server, "adapter", Replaced(server.adapter, kick=broken))
+    monkeypatch.setattr(server, "loop", Replaced(server.loop, turn=broken))
     with pytest.raises(DriverError, match="adapter") as caught:
         driver.alloc_pd()
     assert caught.value.errno == errno.EIO
