@@ -1,13 +1,15 @@
 """Packets through the ring of a lane: what goes in comes out, what cannot be ends the ring, and nobody sleeps
 through it."""
 
+import errno
 import mmap
 
 import pytest
 from runtime_pair import lets_others_run
 
+from softhca.links.link import AGAIN, SENT
 from softhca.machine.primitives import address_of, load64, store64
-from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_STORE_BYTES
+from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_CLOSED, RING_STORE_BYTES
 from softhca.queues.ring import RingProducer
 from softhca.runtime.same_host import SameHost, why_not
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender, layout_at
@@ -37,7 +39,7 @@ class Ring:
         self.burst.buffer[: len(data)] = data
         self.burst.length, self.burst.stride = len(data), stride or len(data)
         self.burst.route = route or Route(ROCE_V4, HERE, THERE, 0xC123, traffic_class=0x68)
-        return self.sender.send(self.burst)
+        return self.sender.send(self.burst) == SENT
 
     def receive(self):
         if not self.receiver.receive(self.arrival):
@@ -77,6 +79,23 @@ def test_a_full_ring_takes_nothing_and_loses_nothing(ring):
     assert ring.receive() is None
     assert ring.send(b"again")
     assert ring.receive() == b"again"
+
+
+def test_a_full_ring_of_which_a_burst_was_given_up_keeps_nobody_waiting_until_there_is_room(ring):
+    while ring.send(bytes(60_000)):
+        pass
+    assert ring.sender.send(ring.burst) == AGAIN
+    ring.sender.abandon(ring.burst)
+    assert ring.sender.send(ring.burst) == -errno.ENOBUFS
+    ring.receive()
+    assert ring.send(bytes(60_000))
+    assert ring.sender.send(ring.burst) == AGAIN, "it has moved since"
+
+
+def test_a_closed_ring_says_so(ring):
+    store64(ring.address + RING_CLOSED, 1)
+    ring.send(b"x")
+    assert ring.sender.send(ring.burst) == -errno.EPIPE
 
 
 def test_who_sleeps_is_woken_once_and_who_is_awake_is_not(ring):

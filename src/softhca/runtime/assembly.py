@@ -98,9 +98,12 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
     return adapter, link
 
 
-def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: Any) -> SameHost | None:
+def neighbours_of(
+    specification: DeviceSpecification, adapter: Adapter, link: Any, packets_alone: bool = False
+) -> SameHost | None:
     """The same-host paths of a new adapter, where they are allowed and can be; None: all goes by packets.
 
+    ``packets_alone``: no memory of this adapter's hosts is given to neighbours, and none of theirs used.
     A link that is tapped, has faults or checks identifications wants to see packets.  Who asked for the paths
     is told why there are none; who did not ask is not.
     """
@@ -121,7 +124,8 @@ def neighbours_of(specification: DeviceSpecification, adapter: Adapter, link: An
         level = logging.DEBUG if unasked else logging.WARNING
         _log.log(level, "%s uses packets on this host too: %s", specification.name, reason)
         return None
-    adapter.same_host = adapter.regions.sharing = neighbours.sharing
+    if not packets_alone:
+        adapter.same_host = adapter.regions.sharing = neighbours.sharing
     return neighbours
 
 

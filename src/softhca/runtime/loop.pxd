@@ -49,6 +49,7 @@ cdef class EngineLoop:
     cdef bint _round(self, unsigned long long now) except -1
     cdef bint _sends(self, bint lone, bint worked, unsigned long long now) except -1
     cdef bint receive_near(self, unsigned long long now) except -1
+    cdef object drain(self, unsigned long long now)
     cpdef bint transmit(self, unsigned long long now) except -1
     cpdef object flush(self, unsigned long long now)
     cpdef bint overdue(self, unsigned long long now) noexcept

@@ -73,6 +73,8 @@ window is a few of them, goes on meanwhile."""
 
 RECEIVE_BURSTS = cython.declare(cython.int, 8)
 
+DRAINED_BURSTS = cython.declare(cython.int, 1024)
+
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _PORT = cython.declare(cython.int, PORT)
@@ -112,8 +114,10 @@ class EngineLoop:
     def have(self, neighbours):
         """Drive the paths to ``neighbours`` on this host as well."""
         self.neighbours = neighbours
-        self.transmitter.rings = neighbours.senders
         self.receivers = neighbours.receivers
+        self.transmitter.shorter = neighbours.link_of
+        self.transmitter.links_changed()
+        neighbours.changed = self.transmitter.links_changed
 
     # one turn, under the lock
 
@@ -210,12 +214,26 @@ class EngineLoop:
         worked: cython.bint = False
         _turn: cython.int
         for receiver in self.receivers:
+            if receiver.fresh:
+                if not receiver.waiting():
+                    continue
+                # what this neighbour has sent before stands in the port's own link
+                receiver.fresh = False
+                self.drain(now)
             for _turn in range(RECEIVE_BURSTS):
                 if not receiver.receive(arrival):
                     break
                 worked = True
                 self.adapter.receive(_PORT, arrival, now)
         return worked
+
+    def drain(self, now):
+        """Take what stands in the link now; no more than fits there, however much follows."""
+        _turn: cython.int
+        for _turn in range(DRAINED_BURSTS):
+            if not self.link.receive(self.arrival):
+                break
+            self.adapter.receive(_PORT, self.arrival, now)
 
     def transmit(self, now):
         """Send what is due, a bounded number of bursts; whether anything was sent."""

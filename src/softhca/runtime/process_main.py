@@ -16,7 +16,7 @@ import sys
 import threading
 
 from softhca.runtime import messages
-from softhca.runtime.assembly import assemble
+from softhca.runtime.assembly import assemble, neighbours_of
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
 
@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         specification = parse_one(options.device)
         adapter, link = assemble(specification)
-        server = AdapterServer(adapter, link, first, options.listen, options.stay)
+        neighbours = neighbours_of(specification, adapter, link, packets_alone=True)
+        server = AdapterServer(adapter, link, first, options.listen, options.stay, neighbours)
     except (OSError, DeviceSpecificationError) as error:
         if first is None:
             print(f"softhca: {error}", file=sys.stderr)

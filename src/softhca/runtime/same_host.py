@@ -54,8 +54,11 @@ from softhca.runtime.processor import Readable, give_way
 from softhca.runtime.same_host_process import PeerProcess
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 from softhca.transport.same_host_sharing import Sharing
+from softhca.wire.route import NATIVE, Route
 
 VERSION = 2
+MULTICAST = 0xFF
+"""The first byte of a multicast GID."""
 MAX_NEIGHBOURS = 1024
 MESSAGES_A_LOOK = 8
 PROBE_BYTES = 16
@@ -268,10 +271,11 @@ class Guest:
 class SameHost:
     """The neighbours of the adapter that has ``gid``.  Everything under the engine's lock.
 
-    ``senders`` (by GID) and ``receivers`` are the rings of packets to and from neighbours.  ``in_flight``
-    tells how much is under way to a GID by other ways.  ``unasked``: it is there by itself, so it keeps to
-    neighbours in the same PID namespace and leaves the program half of its descriptors.  OSError when the
-    name is taken, or where there is no memory or no descriptor for it.
+    ``senders`` (by GID) and ``receivers`` are the rings of packets to and from neighbours; ``changed`` is
+    called when `link_of` may give another answer than before.  ``in_flight`` tells how much is under way to a
+    GID by other ways.  ``unasked``: it is there by itself, so it keeps to neighbours in the same PID
+    namespace and leaves the program half of its descriptors.  OSError when the name is taken, or where there
+    is no memory or no descriptor for it.
     """
 
     def __init__(
@@ -284,6 +288,7 @@ class SameHost:
         self.gid = gid
         self.unasked = unasked
         self.senders: dict[bytes, PacketSender] = {}
+        self.changed: Callable[[], object] = lambda: None
         self.receivers: list[PacketReceiver] = []
         self._in_flight = in_flight
         self._changing: list[Neighbour] = []
@@ -375,6 +380,16 @@ class SameHost:
         self._neighbours[gid] = neighbour
         return neighbour.path
 
+    def link_of(self, route: Route) -> PacketSender | None:
+        """The ring to a route's destination; where there is no path yet, knock.  None: there is no ring."""
+        gid = route.destination
+        if route.framing == NATIVE or gid[0] == MULTICAST:
+            return None
+        sender = self.senders.get(gid)
+        if sender is None:
+            self.reach(gid)
+        return sender
+
     def _knock(self, gid: bytes) -> Neighbour | None:
         """Ask for the memory of the adapter with ``gid``; None where nobody is, or one that is not wanted."""
         with contextlib.ExitStack() as undone, contextlib.suppress(OSError):
@@ -454,6 +469,7 @@ class SameHost:
                 self._changing.remove(neighbour)
                 if neighbour.sender is not None:
                     self.senders[gid] = neighbour.sender
+                    self.changed()
 
     def _woken(self) -> None:
         """A neighbour has called.  If it called a thread that still sleeps, that one is to be called
@@ -562,6 +578,8 @@ class SameHost:
         guest.lane = Lane(guest.is_alive, gid, guest.process.may_be_in_call)
         guest.receiver = PacketReceiver(guest.lane.address, gid, self.gid)
         self.receivers.append(guest.receiver)
+        self._knock_again_ns.pop(gid, None)
+        self.changed()  # who knocks here opens to a knock
         self._guard_sleepers()
         self.sharing.directory.lanes.add(guest.lane)
         probe = {"probe": address_of(self._probe), "probe_bytes": self._probe.hex()}
@@ -590,7 +608,8 @@ class SameHost:
             self._neighbours.pop(party.path.gid, None)
             if not party.path.alive:
                 self._leave_alone(party.path.gid)
-            self.senders.pop(party.path.gid, None)
+            if self.senders.pop(party.path.gid, None) is not None:
+                self.changed()
             if party in self._changing:
                 self._changing.remove(party)
             party.close()

@@ -1,10 +1,11 @@
+from softhca.links.link cimport Link
 from softhca.machine.primitives cimport atomic_cas64, load64, store64
 from softhca.queues.ring cimport RingConsumer, RingProducer
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
 
 
-cdef class PacketSender:
+cdef class PacketSender(Link):
     cdef unsigned long long asleep
     cdef unsigned long long closed
     cdef object wake
@@ -12,12 +13,15 @@ cdef class PacketSender:
     cdef object _words
     cdef unsigned long long[::1] words
     cdef unsigned long long words_address
+    cdef public bint stalled
     cdef public unsigned long long bursts
 
-    cpdef bint send(self, Burst burst) except -1
+    cpdef int send(self, Burst burst) except? -1
+    cpdef object abandon(self, Burst burst)
+    cpdef dict counters(self)
 
 
-cdef class PacketReceiver:
+cdef class PacketReceiver(Link):
     cdef unsigned long long asleep
     cdef unsigned long long closed
     cdef public bytes source
@@ -28,9 +32,12 @@ cdef class PacketReceiver:
     cdef unsigned long long words_address
     cdef bint described
     cdef public bint broken
+    cdef public bint fresh
     cdef public unsigned long long bursts
 
-    cpdef bint receive(self, Arrival arrival) except -1
+    cpdef bint receive(self, Arrival arrival) except? -1
+    cpdef bint waiting(self) noexcept
+    cpdef dict counters(self)
     cdef bint give_up(self) noexcept
     cpdef bint rest(self)
     cpdef object rise(self)

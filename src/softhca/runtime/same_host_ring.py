@@ -1,16 +1,18 @@
 """Packets between neighbours on one host, through a ring in the lane instead of the kernel.
 
 What a queue pair cannot have done by its executor goes as the packets that any link carries, whole and with
-their ICRC; only the way is shorter.  A burst is two entries of the ring: its description, 16 bytes, and its
-segments.  The ring may lose nothing: a burst that finds no room goes by the link.  Neither side believes what
-the other writes: who finds what cannot be closes the ring, in the lane, for both and for good.  All packets
-go by the link then, and so do the retransmissions of what the ring held.
+their ICRC; only the way is shorter.  The ring is a link in one direction: one end only sends, the other only
+receives.  A burst is two entries of the ring: its description, 16 bytes, and its segments.  Neither side
+believes what the other writes: who finds what cannot be closes the ring, in the lane, for both and for good.
+All packets go by the port's own link then, and so do the retransmissions of what the ring held.
 """
 
+import errno
 from array import array
 
 import cython
 
+from softhca.links.link import AGAIN, SENT, Link
 from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
 from softhca.memory.arenas import PAGE_BYTES
 from softhca.memory.shared_layout import (
@@ -26,6 +28,10 @@ from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 assert plan(RING_ENTRIES, RING_STORE_BYTES) == RING_PAGES
 
+_AGAIN = cython.declare(cython.int, AGAIN)
+_SENT = cython.declare(cython.int, SENT)
+_EPIPE = cython.declare(cython.int, errno.EPIPE)
+_ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _DESCRIPTION = cython.declare(cython.uint, 16)
 _ASLEEP = cython.declare(cython.uint, ASLEEP)
 _MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
@@ -40,11 +46,12 @@ def layout_at(lane):
     return RingLayout(RING_ENTRIES, RING_STORE_BYTES, pages[1:bodies], pages[bodies:], pages[0])
 
 
-class PacketSender:
+class PacketSender(Link):
     """Puts bursts into the ring of a neighbour's lane, mapped at ``lane``; ``wake`` is called when the
-    neighbour sleeps."""
+    neighbour sleeps.  ``bursts`` counts what it has taken."""
 
     def __init__(self, lane, wake):
+        super().__init__()
         self.asleep = lane + ASLEEP
         self.closed = lane + RING_CLOSED
         self.wake = wake
@@ -52,18 +59,22 @@ class PacketSender:
         self._words = array("Q", [0, 0])
         self.words = self._words
         self.words_address = address_of(self._words)
+        self.stalled = False
         self.bursts = 0
 
     def send(self, burst):
-        """Hand a burst over; False where the ring has no room for it, or is closed."""
+        """Hand a burst over: ``SENT``; ``AGAIN`` where there is no room; −EPIPE where the ring is closed, for
+        good; −ENOBUFS where there has been no room since a burst was given up."""
         n: cython.ulonglong = burst.length
         if load64(self.closed):
-            return False
-        if self.producer.space() < 2 or not self.producer.fits(n + _DESCRIPTION):
-            return False
+            return -_EPIPE
+        room: cython.bint = self.producer.space() >= 2 and self.producer.fits(n + _DESCRIPTION)
         if self.producer.broken:
             store64(self.closed, 1)
-            return False
+            return -_EPIPE
+        if not room:
+            return -_ENOBUFS if self.stalled else _AGAIN
+        self.stalled = False
         self.words[0] = n | cython.cast(cython.ulonglong, burst.stride) << 32
         self.words[1] = (
             burst.route.source_port | (burst.route.traffic_class & 0xFF) << 16 | burst.route.framing << 24
@@ -73,14 +84,24 @@ class PacketSender:
         self.bursts += 1
         if atomic_cas64(self.asleep, 1, 0):  # a full barrier: the neighbour sees the ring, or is woken
             self.wake()
-        return True
+        return _SENT
+
+    def abandon(self, burst):
+        """A burst has waited for room long enough: the next ones do not wait until there is some, so that a
+        neighbour that has stopped keeps the others waiting only once."""
+        self.stalled = True
+
+    def counters(self):
+        """By name."""
+        return {"bursts_sent": self.bursts}
 
 
-class PacketReceiver:
+class PacketReceiver(Link):
     """Takes bursts that the neighbour with the GID ``source`` has put into the ring of the lane at ``lane``;
-    this adapter's GID is ``destination``."""
+    this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far."""
 
     def __init__(self, lane, source, destination):
+        super().__init__()
         self.asleep = lane + ASLEEP
         self.closed = lane + RING_CLOSED
         self.source = source
@@ -91,6 +112,7 @@ class PacketReceiver:
         self.words_address = address_of(self._words)
         self.described = False
         self.broken = False
+        self.fresh = True
         self.bursts = 0
 
     def receive(self, arrival):
@@ -127,6 +149,14 @@ class PacketReceiver:
         arrival.traffic_class = (self.words[1] >> 16) & 0xFF
         self.bursts += 1
         return True
+
+    def waiting(self):
+        """Whether there is something to be looked at."""
+        return not self.broken and self.consumer.count() != 0
+
+    def counters(self):
+        """By name."""
+        return {"bursts_received": self.bursts}
 
     def give_up(self):
         """What stands in the ring cannot be: read it no more, and let the sender know; False."""

@@ -46,6 +46,7 @@ from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.messages import Message
 from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
+from softhca.runtime.same_host import SameHost
 from softhca.runtime.sleeper import timeout_s
 
 CONTROL_EVERY_TURNS = 32
@@ -59,14 +60,18 @@ class AdapterServer:
     """Serves ``adapter`` over ``link`` to the application behind ``first`` and to those that connect to
     ``path``.
 
-    ``stay``: go on when the last application has gone, until ``stop`` is called.
+    ``stay``: go on when the last application has gone, until ``stop`` is called.  ``neighbours``: adapters on
+    this host, packets to and from which need not go by the link.
     """
 
     def __init__(self, adapter: Adapter, link: Link, first: socket.socket | None = None,
-                 path: str = "", stay: bool = False) -> None:
+                 path: str = "", stay: bool = False, neighbours: SameHost | None = None) -> None:
         self.adapter = adapter
         self.link = link
         self.loop = EngineLoop(adapter, link, lambda: None, sees_polls=False)
+        self.neighbours = neighbours
+        if neighbours is not None:
+            self.loop.have(neighbours)
         self.back_off = self.loop.back_off = PollBackOff(limit_ns=SPIN_NS)
         self.stay = stay
         self.path = path
@@ -82,6 +87,8 @@ class AdapterServer:
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
         self._epoll.register(link.fileno(), select.EPOLLIN)
+        if neighbours is not None:
+            self._epoll.register(neighbours.fileno(), select.EPOLLIN)
         self._entrance: Entrance | None = None
         self._entrance_shut_ns = 0
         if path:
@@ -195,16 +202,26 @@ class AdapterServer:
             application.raise_flag()
         now = now_ns()
         if not self._turn(now) and self._goes_on():  # that turn may have let the last application go
-            until_ns = self._entrance_shut_ns or NEVER
-            self.sleeps += 1
-            self._attend(timeout_s(self.loop.sleeper.lies_down(self.loop.deadline(), until_ns, False), now))
+            self._block(now)
         for application in attached:
             if application.memory is not None:
                 application.lower_flag()
 
-    def _attend(self, timeout_s: float | None) -> None:
-        """Block up to ``timeout_s``; serve bells and control sockets."""
-        for descriptor, _ in self._epoll.poll(timeout_s):
+    def _block(self, now: int) -> None:
+        """Sleep until a deadline, a packet, a bell or a word comes; not where a neighbour was faster."""
+        if self.neighbours is not None and not self.neighbours.rest():
+            return
+        self.sleeps += 1
+        wakeup_ns = self.loop.sleeper.lies_down(self.loop.deadline(), self._entrance_shut_ns or NEVER, False)
+        try:
+            self._attend(timeout_s(wakeup_ns, now))
+        finally:
+            if self.neighbours is not None:
+                self.neighbours.rise()
+
+    def _attend(self, limit_s: float | None) -> None:
+        """Block up to ``limit_s``; serve bells and control sockets."""
+        for descriptor, _ in self._epoll.poll(limit_s):
             application = self._applications.get(descriptor)
             if application is not None:
                 self._answer(application)
@@ -346,6 +363,8 @@ class AdapterServer:
         with self._stop_lock:
             stop, self._stop = self._stop, -1
         os.close(stop)
+        if self.neighbours is not None:
+            self.neighbours.close()
         self.link.close()
         if self._entrance is not None:
             self._entrance.close()

@@ -1,7 +1,7 @@
 from softhca.adapter.engine cimport Adapter
 from softhca.links.link cimport Link
-from softhca.runtime.same_host_ring cimport PacketSender
 from softhca.wire.burst cimport Burst
+from softhca.wire.route cimport Route
 
 
 cdef class Transmitter:
@@ -9,9 +9,15 @@ cdef class Transmitter:
     cdef public Link link
     cdef public Burst burst
     cdef public bint pending
+    cdef public unsigned long long pending_ns
     cdef public unsigned long long tried_ns
-    cdef public dict rings
+    cdef public Link waits_for
+    cdef public unsigned long long dropped
+    cdef public object shorter
+    cdef public unsigned int epoch
 
+    cpdef object links_changed(self)
     cpdef bint transmit(self, unsigned long long now) except -1
-    cdef bint send_near(self, Burst burst) except -1
+    cpdef int carry(self, Burst burst, unsigned long long now) except? -1
+    cpdef Link link_of(self, Route route)
     cpdef unsigned long long deadline(self) noexcept

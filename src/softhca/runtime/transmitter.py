@@ -1,16 +1,23 @@
 """The way of bursts from an adapter to its links, with the one burst that a link had no room for.
 
-A burst that was filled counts as sent for the adapter, so it is not given up: while it is pending nothing
-else is taken from the adapter, and it is offered again, at the next turn or after ``RETRY_NS``.
+Which link carries a burst is a property of its route: the ring of a neighbour on the same host, or the port's
+own link.  It is looked for with a route's first burst, and again when the links have changed (``epoch``).
+
+A burst that was filled counts as sent for the adapter.  While it is pending nothing else is taken from the
+adapter, and it is offered again, at the next turn or after ``RETRY_NS``.  A ring without room keeps the
+others waiting too, so there it has an end: what is reliable goes by the port's own link at once (PSNs put it
+in order again), the rest is dropped after ``LIFETIME_NS``, as a switch drops the head of a queue that nobody
+takes.
 """
+
+import errno
 
 import cython
 
-from softhca.links.link import AGAIN
-from softhca.runtime.same_host_ring import PacketSender
+from softhca.links.link import AGAIN, SENT, Link
 from softhca.wire.burst import Burst
 
-__all__ = ["BURSTS", "NEVER", "PORT", "RETRY_NS", "Transmitter"]
+__all__ = ["BURSTS", "LIFETIME_NS", "NEVER", "PORT", "RETRY_NS", "Transmitter"]
 
 NEVER = (1 << 63) - 1
 
@@ -22,48 +29,89 @@ BURSTS = 8
 RETRY_NS = 200_000
 """A burst that the link had no room for is offered again so long after it was."""
 
+LIFETIME_NS = 1_000_000
+"""So long does a burst that is not reliable wait for room in a neighbour's ring."""
+
 _AGAIN = cython.declare(cython.int, AGAIN)
+_ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
+_EPIPE = cython.declare(cython.int, errno.EPIPE)
 _BURSTS = cython.declare(cython.int, BURSTS)
+_LIFETIME_NS = cython.declare(cython.ulonglong, LIFETIME_NS)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
+_SENT = cython.declare(cython.int, SENT)
 _PORT = cython.declare(cython.int, PORT)
 _RETRY_NS = cython.declare(cython.ulonglong, RETRY_NS)
 
 
 class Transmitter:
-    """Takes bursts from ``adapter`` and gives them to ``link``, or to the ring of the neighbour that they are
-    for (``rings``, by GID).  ``pending``: the burst is filled, and the link had no room for it."""
+    """Takes bursts from ``adapter`` and gives them to their links, ``link`` where there is no shorter one.
+
+    ``pending``: the burst is filled, and its link had no room for it when it was last tried, at ``tried_ns``,
+    nor since ``pending_ns``; ``waits_for`` is that link (None: the port's own).  ``dropped`` counts bursts
+    that found no room for too long.  ``shorter``, when set, gives a shorter link for a route, or None.
+    """
 
     def __init__(self, adapter, link):
         self.adapter = adapter
         self.link = link
         self.burst = Burst()
         self.pending = False
+        self.pending_ns = 0
         self.tried_ns = 0
-        self.rings = None
+        self.waits_for = None
+        self.dropped = 0
+        self.shorter = None
+        self.epoch = 0
+
+    def links_changed(self):
+        """Another link may be there for a route, or one may be there no more."""
+        self.epoch += 1
 
     def transmit(self, now):
         """Send what is due, a bounded number of bursts; whether anything was sent."""
-        burst: Burst = self.burst
         worked: cython.bint = False
+        result: cython.int
         _turn: cython.int
         for _turn in range(_BURSTS):
-            if not self.pending:
-                if not self.adapter.transmit(_PORT, burst, now):
-                    break
-                if self.rings is not None and self.send_near(burst):
-                    worked = True
-                    continue
-            self.pending = self.link.send(burst) == _AGAIN
-            if self.pending:
+            if not self.pending and not self.adapter.transmit(_PORT, self.burst, now):
+                break
+            result = self.carry(self.burst, now) if self.epoch else self.link.send(self.burst)
+            if result == _AGAIN:
+                if not self.pending:
+                    self.pending = True
+                    self.pending_ns = now
                 self.tried_ns = now
                 break
+            self.pending = False
             worked = True
         return worked
 
-    def send_near(self, burst):
-        """Hand a burst of a reliable connection to a neighbour on this host; False: the link is its way."""
-        ring: PacketSender = self.rings.get(burst.route.destination)
-        return ring is not None and burst.data[0] >> 5 == 0 and ring.send(burst)
+    def carry(self, burst, now):
+        """Give a burst to the link of its route; that link's answer."""
+        link: Link = self.waits_for if self.pending else self.link_of(burst.route)
+        result: cython.int
+        self.waits_for = link
+        if link is None:
+            return self.link.send(burst)
+        result = link.send(burst)
+        if result == _SENT:
+            return result
+        if result == -_EPIPE or burst.reliable():
+            # what the ring still holds may be overtaken, or lost: PSNs put it right
+            self.waits_for = None
+            return self.link.send(burst)
+        if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):
+            return result
+        link.abandon(burst)
+        self.dropped += 1
+        return -_ENOBUFS
+
+    def link_of(self, route):
+        """The link that carries a route; None: the port's own."""
+        if route.link_epoch != self.epoch:
+            route.link = self.shorter(route)
+            route.link_epoch = self.epoch
+        return route.link
 
     def deadline(self):
         """When a burst that is pending is to be offered again; ``NEVER`` when none is."""

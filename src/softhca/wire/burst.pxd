@@ -16,6 +16,7 @@ cdef class Burst(SegmentBuffer):
     cdef public bint counted
     cdef public bint closed
 
+    cpdef bint reliable(self)
     cpdef void reset(self) noexcept
 
 

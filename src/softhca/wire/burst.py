@@ -4,9 +4,13 @@ For native framing a segment is LRH â€¦ VCRC, for RoCE it is a UDP payload BTH â
 nobody keeps an offset into one beyond the call that handed it over.
 """
 
+import cython
+
 from softhca.machine.primitives import address_of
 
 CAPACITY = 65_536
+
+_RELIABLE = cython.declare(cython.uint, 1 << 0 | 1 << 2 | 1 << 5)
 
 
 class SegmentBuffer:
@@ -39,6 +43,10 @@ class Burst(SegmentBuffer):
         self.route = None
         self.counted = False
         self.closed = False
+
+    def reliable(self):
+        """Whether the first of its packets is of a service that sends again what is lost (RC, RD, XRC)."""
+        return _RELIABLE >> (self.data[self.route.prefix_bytes] >> 5) & 1 != 0
 
     def reset(self):
         """Empty it, for the next run."""

@@ -12,6 +12,8 @@ cdef class Route:
     cdef public unsigned int hop_limit
     cdef public unsigned int identification
     cdef public bint counted
+    cdef public object link
+    cdef public unsigned int link_epoch
     cdef readonly unsigned int slid
     cdef readonly unsigned int dlid
     cdef readonly unsigned int sl

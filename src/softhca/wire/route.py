@@ -36,6 +36,9 @@ class Route:
     A segment in a burst has ``prefix_bytes`` in front of its BTH and ``suffix_bytes`` behind its ICRC: LRH,
     GRH and VCRC of native framing; none of RoCE, whose IP and UDP headers are the link's to write.
     ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH tells the GID.
+
+    ``link`` is kept for who sends: the link that carries it, None for the port's own, as it was found in the
+    ``link_epoch``-th state of the links.
     """
 
     def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0,
@@ -55,6 +58,8 @@ class Route:
         self.hop_limit = hop_limit
         self.identification = identification
         self.counted = False
+        self.link = None
+        self.link_epoch = 0
         self.slid = slid
         self.dlid = dlid
         self.sl = sl
