@@ -16,6 +16,7 @@ GENERATED = {
     "headers": 40_000,
     "identification": 5_000,
     "link": 6_000,
+    "mads": 6_000,
     "mailbox": 20_000,
     "messages": 15_000,
     "packet": 20_000,

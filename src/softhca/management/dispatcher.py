@@ -1,0 +1,288 @@
+"""Who gets the management datagrams of one queue pair of a port, and how several clients share it.
+
+*Requests* go to who is registered for their class, version and method: an `Agent`, which answers at once, or
+a `Client`, a host that answers when it likes.  What nobody is registered for is answered with a status where
+a response is due, and dropped otherwise; `VERDICTS` has every case.
+
+*Responses* go to who asked.  Clients choose their transaction IDs themselves, and may choose the same; so
+the upper 32 bits of a request's ID are the client's number while it is under way, and the response gets the
+client's own ones back.  A response is taken from the port and in the class that the request went to, and
+once.
+
+Everything is bounded: registrations, requests whose response has not come (the oldest gives way), and what
+waits to be sent.  All that is dropped is counted by reason.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from softhca.management import directed_route
+from softhca.management.agents import Agent
+from softhca.management.constants import (
+    ANSWERED_METHODS,
+    BASE_VERSION,
+    CLASS_SUBN_DIRECTED,
+    MAD_BYTES,
+    RESPONSE,
+    STATUS_BAD_METHOD,
+    STATUS_BAD_VERSION,
+    SUBNET_CLASSES,
+    SUBNET_QPN,
+    UNANSWERED_METHODS,
+)
+from softhca.management.mad import Address, Mad
+
+MAX_CLIENTS = 64
+MAX_OUTSTANDING = 1024
+LOW_BITS = 32
+_LOW_MASK = (1 << LOW_BITS) - 1
+
+COUNTERS = (
+    "received",
+    "answered",
+    "delivered",
+    "sent",
+    "drops_length",
+    "drops_qkey",
+    "drops_version",
+    "drops_class",
+    "drops_method",
+    "drops_unmatched",
+    "drops_route",
+    "drops_client_full",
+    "drops_queue_full",
+)
+"""What a dispatcher counts.  ``answered`` are responses of agents and refusals, ``delivered`` datagrams for
+clients; a request that is refused with a status is counted as a drop too."""
+
+# what becomes of a request
+DISPATCH = "dispatch"
+REFUSE = "refuse"
+DROP = "drop"
+
+VERDICTS: dict[tuple[bool, bool, bool, bool], tuple[str, int, str]] = {
+    # (version known, class known, method known, answered): (what becomes of it, status, counter)
+    (False, False, False, False): (DROP, 0, "drops_version"),
+    (False, False, False, True): (REFUSE, STATUS_BAD_VERSION, "drops_version"),
+    (False, False, True, False): (DROP, 0, "drops_version"),
+    (False, False, True, True): (REFUSE, STATUS_BAD_VERSION, "drops_version"),
+    (False, True, False, False): (DROP, 0, "drops_version"),
+    (False, True, False, True): (REFUSE, STATUS_BAD_VERSION, "drops_version"),
+    (False, True, True, False): (DROP, 0, "drops_version"),
+    (False, True, True, True): (REFUSE, STATUS_BAD_VERSION, "drops_version"),
+    (True, False, False, False): (DROP, 0, "drops_class"),
+    (True, False, False, True): (REFUSE, STATUS_BAD_VERSION, "drops_class"),
+    (True, False, True, False): (DROP, 0, "drops_class"),
+    (True, False, True, True): (REFUSE, STATUS_BAD_VERSION, "drops_class"),
+    (True, True, False, False): (DROP, 0, "drops_method"),
+    (True, True, False, True): (REFUSE, STATUS_BAD_METHOD, "drops_method"),
+    (True, True, True, False): (DISPATCH, 0, ""),
+    (True, True, True, True): (DISPATCH, 0, ""),
+}
+"""Requests by what is known of them: the base version and, of the class, its version; anybody registered for
+the class; the method; and whether a refusal of this method is answered (13.4.5, 13.4.7)."""
+
+
+class Client:
+    """A program on a host that sends requests and, for the ``methods`` that it is registered for, gets them.
+
+    ``deliver(data, address) -> bool`` gives it a datagram; False: it has no room.  ``number`` is the
+    dispatcher's.
+    """
+
+    def __init__(
+        self,
+        management_class: int,
+        class_version: int,
+        methods: Iterable[int],
+        deliver: Callable[[bytes, Address], bool],
+    ) -> None:
+        self.management_class = management_class
+        self.class_version = class_version
+        self.methods = frozenset(methods)
+        self.deliver = deliver
+        self.number = 0
+
+
+class Dispatcher:
+    """Of queue pair ``qpn`` of port ``port_number``.  ``transmit(data, address) -> bool`` takes a datagram
+    to be sent; False: too many wait.
+    """
+
+    def __init__(self, port_number: int, qpn: int, transmit: Callable[[bytes, Address], bool]) -> None:
+        self.port_number = port_number
+        self.qpn = qpn
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self._transmit = transmit
+        self._takers: dict[tuple[int, int, int], Agent | Client] = {}
+        self._clients: dict[int, Client] = {}
+        self._outstanding: OrderedDict[tuple[int, int, int], tuple[int, Address]] = OrderedDict()
+        self._next_number = 1
+
+    # who is registered
+
+    def register(self, taker: Agent | Client) -> None:
+        """Let an agent or a client have what its class, version and methods say.
+
+        OSError EINVAL for a class that is another queue pair's, or for methods with the R bit; EBUSY where
+        another one has one of them; ENOMEM where there are too many clients.
+        """
+        if (taker.management_class in SUBNET_CLASSES) != (self.qpn == SUBNET_QPN):
+            raise OSError(errno.EINVAL, f"class {taker.management_class:#x} is not queue pair {self.qpn}'s")
+        if any(not 0 < method < RESPONSE for method in taker.methods):
+            raise OSError(errno.EINVAL, "methods are 1…0x7f: a response goes to who has asked")
+        keys = [(taker.management_class, taker.class_version, method) for method in taker.methods]
+        taken = [key for key in keys if key in self._takers]
+        if taken:
+            raise OSError(
+                errno.EBUSY, f"class {taken[0][0]:#x}, method {taken[0][2]:#x} has an agent at this port"
+            )
+        if isinstance(taker, Client):
+            if len(self._clients) >= MAX_CLIENTS:
+                raise OSError(errno.ENOMEM, f"queue pair {self.qpn} has {MAX_CLIENTS} clients at most")
+            taker.number = self._next_number
+            self._next_number = self._next_number % _LOW_MASK + 1  # so far on that none lives that long
+            self._clients[taker.number] = taker
+        self._takers.update(dict.fromkeys(keys, taker))
+
+    def unregister(self, taker: Agent | Client) -> None:
+        """It gets nothing any more, no response to what it has asked either."""
+        self._takers = {key: each for key, each in self._takers.items() if each is not taker}
+        if isinstance(taker, Client):
+            self._clients.pop(taker.number, None)
+            for key in [key for key in self._outstanding if key[0] == taker.number]:
+                del self._outstanding[key]
+
+    def outstanding(self) -> int:
+        """How many requests of clients have had no response."""
+        return len(self._outstanding)
+
+    # what arrives
+
+    def receive(self, data: bytes, source: Address) -> None:
+        """A datagram has come for this queue pair.  Raises nothing, whatever it holds."""
+        self.counters["received"] += 1
+        if len(data) != MAD_BYTES:
+            self.counters["drops_length"] += 1
+            return
+        mad = Mad.decode(data)
+        if mad.header.management_class == CLASS_SUBN_DIRECTED:
+            arrived = directed_route.arrive(mad, self.port_number)
+            if arrived is None:
+                self.counters["drops_route"] += 1
+                return
+            mad = arrived
+        if mad.header.method & RESPONSE:
+            self._respond(mad, source)
+        else:
+            self._request(mad, source)
+
+    def _request(self, mad: Mad, source: Address) -> None:
+        header = mad.header
+        key = header.management_class, header.class_version, header.method
+        taker = self._takers.get(key)
+        known = {each[:2] for each in self._takers if each[0] == header.management_class}
+        verdict, status, counter = VERDICTS[
+            header.base_version == BASE_VERSION and (not known or key[:2] in known),
+            bool(known),
+            taker is not None,
+            header.method in ANSWERED_METHODS,
+        ]
+        if counter:
+            self.counters[counter] += 1
+        if verdict == REFUSE:
+            self._answer(mad.response(status), source)
+        elif verdict == DISPATCH and isinstance(taker, Client):
+            self._deliver(taker, mad, source)
+        elif verdict == DISPATCH and isinstance(taker, Agent):
+            response = taker.answer(mad, source)
+            if response is not None:
+                self._answer(response, source)
+
+    def _answer(self, response: Mad, source: Address) -> None:
+        self.counters["answered"] += 1
+        self._send(response, source)
+
+    def _respond(self, mad: Mad, source: Address) -> None:
+        """A response: to the client that asked, if one did."""
+        number, low = mad.header.transaction_id >> LOW_BITS, mad.header.transaction_id & _LOW_MASK
+        key = number, low, mad.header.management_class
+        asked = self._outstanding.get(key)
+        client = self._clients.get(number)
+        if asked is None or client is None or not _comes_from(source, asked[1]):
+            self.counters["drops_unmatched"] += 1
+            return
+        del self._outstanding[key]
+        header = replace(mad.header, transaction_id=asked[0] << LOW_BITS | low)
+        self._deliver(client, replace(mad, header=header), source)
+
+    def _deliver(self, client: Client, mad: Mad, source: Address) -> None:
+        if client.deliver(mad.encode(), source):
+            self.counters["delivered"] += 1
+        else:
+            self.counters["drops_client_full"] += 1
+
+    # what is sent
+
+    def send(self, client: Client, data: bytes, destination: Address) -> None:
+        """A client sends a datagram.
+
+        OSError EINVAL for another length, base version or class than the client's (a subnet manager sends
+        both of its classes), or for a directed route that does not begin at this port; ENOBUFS: too many
+        wait.
+        """
+        if len(data) != MAD_BYTES:
+            raise OSError(errno.EINVAL, f"a MAD has {MAD_BYTES} bytes, not {len(data)}")
+        mad = Mad.decode(data)
+        header = mad.header
+        if header.base_version != BASE_VERSION:
+            raise OSError(errno.EINVAL, f"base version {header.base_version}: expected {BASE_VERSION}")
+        if header.management_class != client.management_class and not (
+            {header.management_class, client.management_class} <= SUBNET_CLASSES
+        ):
+            raise OSError(errno.EINVAL, f"the client is none of class {header.management_class:#x}")
+        if not header.method & RESPONSE and header.method not in UNANSWERED_METHODS:
+            mad = self._ask(client, mad, destination)
+        if not self._send(mad, destination):
+            raise OSError(errno.ENOBUFS, "too many datagrams wait to be sent, or the route leads nowhere")
+
+    def _ask(self, client: Client, mad: Mad, destination: Address) -> Mad:
+        """Remember who asks; the request with the client's number in its transaction ID."""
+        high, low = mad.header.transaction_id >> LOW_BITS, mad.header.transaction_id & _LOW_MASK
+        if len(self._outstanding) >= MAX_OUTSTANDING:
+            self._outstanding.popitem(last=False)
+        key = client.number, low, mad.header.management_class
+        self._outstanding[key] = high, destination
+        self._outstanding.move_to_end(key)
+        return replace(mad, header=replace(mad.header, transaction_id=client.number << LOW_BITS | low))
+
+    def _send(self, mad: Mad, destination: Address) -> bool:
+        """Give a datagram to the queue pair, or to this port itself; whether it had a way and room."""
+        if mad.header.management_class == CLASS_SUBN_DIRECTED:
+            if directed_route.stays(mad):
+                self.counters["sent"] += 1
+                self.receive(mad.encode(), destination)
+                return True
+            leaving = directed_route.leave(mad, self.port_number)
+            if leaving is None:
+                self.counters["drops_route"] += 1
+                return False
+            mad = leaving
+        if not self._transmit(mad.encode(), destination):
+            self.counters["drops_queue_full"] += 1
+            return False
+        self.counters["sent"] += 1
+        return True
+
+
+def _comes_from(source: Address, asked: Address) -> bool:
+    """Whether a response comes from where the request went: by GID if both have one, else by LID; a directed
+    route says itself whence it comes.
+    """
+    if asked.gid is not None and source.gid is not None:
+        return asked.gid == source.gid
+    return asked.lid == 0xFFFF or asked.lid == source.lid

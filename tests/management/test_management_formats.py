@@ -1,0 +1,204 @@
+"""Datagrams and attributes: layouts, round trips, truncation, and where the standard has each field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softhca.management import constants as c
+from softhca.management.attributes import (
+    NODE_DESCRIPTION_BYTES,
+    ClassPortInfo,
+    NodeInfo,
+    PortInfo,
+    node_description,
+)
+from softhca.management.directed_route import DirectedRoute
+from softhca.management.mad import Mad, MadHeader
+from softhca.wire.errors import WireError
+from softhca.wire.layout import Header
+
+ALL = (MadHeader, DirectedRoute, NodeInfo, PortInfo, ClassPortInfo)
+every_layout = pytest.mark.parametrize("layout", ALL, ids=lambda cls: cls.__name__)
+
+# (layout, field, first bit, width), bits counted from the attribute's first: IBTA vol. 1, 13.4.3, 13.4.8.1,
+# 14.2.5.3, 14.2.5.6
+PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
+    (MadHeader, "management_class", 8, 8),
+    (MadHeader, "method", 24, 8),
+    (MadHeader, "status", 32, 16),
+    (MadHeader, "class_specific", 48, 16),
+    (MadHeader, "transaction_id", 64, 64),
+    (MadHeader, "attribute_id", 128, 16),
+    (MadHeader, "attribute_modifier", 160, 32),
+    (DirectedRoute, "dr_slid", 64, 16),
+    (DirectedRoute, "dr_dlid", 80, 16),
+    (NodeInfo, "node_type", 16, 8),
+    (NodeInfo, "num_ports", 24, 8),
+    (NodeInfo, "system_image_guid", 32, 64),
+    (NodeInfo, "node_guid", 96, 64),
+    (NodeInfo, "port_guid", 160, 64),
+    (NodeInfo, "partition_cap", 224, 16),
+    (NodeInfo, "device_id", 240, 16),
+    (NodeInfo, "revision", 256, 32),
+    (NodeInfo, "local_port_num", 288, 8),
+    (NodeInfo, "vendor_id", 296, 24),
+    (PortInfo, "gid_prefix", 64, 64),
+    (PortInfo, "lid", 128, 16),
+    (PortInfo, "sm_lid", 144, 16),
+    (PortInfo, "capability_mask", 160, 32),
+    (PortInfo, "local_port_num", 224, 8),
+    (PortInfo, "link_width_active", 248, 8),
+    (PortInfo, "link_speed_supported", 256, 4),
+    (PortInfo, "state", 260, 4),
+    (PortInfo, "phys_state", 264, 4),
+    (PortInfo, "lmc", 277, 3),
+    (PortInfo, "link_speed_active", 280, 4),
+    (PortInfo, "neighbor_mtu", 288, 4),
+    (PortInfo, "sm_sl", 292, 4),
+    (PortInfo, "vl_cap", 296, 4),
+    (PortInfo, "mtu_cap", 332, 4),
+    (PortInfo, "operational_vls", 344, 4),
+    (PortInfo, "p_key_violations", 368, 16),
+    (PortInfo, "q_key_violations", 384, 16),
+    (PortInfo, "guid_cap", 400, 8),
+    (PortInfo, "client_reregister", 408, 1),
+    (PortInfo, "subnet_timeout", 411, 5),
+    (PortInfo, "resp_time_value", 419, 5),
+    (PortInfo, "link_speed_ext_active", 496, 4),
+    (ClassPortInfo, "capability_mask", 16, 16),
+    (ClassPortInfo, "resp_time_value", 59, 5),
+    (ClassPortInfo, "redirect_gid", 64, 128),
+    (ClassPortInfo, "redirect_lid", 224, 16),
+    (ClassPortInfo, "redirect_qpn", 264, 24),
+    (ClassPortInfo, "trap_gid", 320, 128),
+    (ClassPortInfo, "trap_lid", 480, 16),
+    (ClassPortInfo, "trap_qkey", 544, 32),
+)
+
+
+@every_layout
+def test_the_fields_of_a_layout_fill_its_length(layout: type[Header]) -> None:
+    assert sum(field.bits for field in layout.LAYOUT) == 8 * layout.LENGTH_BYTES
+
+
+@pytest.mark.parametrize(("layout", "name", "first", "width"), PLACES)
+def test_a_field_stands_where_the_standard_has_it(
+    layout: type[Header], name: str, first: int, width: int
+) -> None:
+    data = ((1 << width) - 1) << (8 * layout.LENGTH_BYTES - first - width)
+    decoded = layout.decode(data.to_bytes(layout.LENGTH_BYTES, "big"))
+    for field in layout.LAYOUT:
+        full: int | bytes = (1 << field.bits) - 1
+        if field.as_bytes:
+            full = b"\xff" * (field.bits // 8)
+        nothing = bytes(field.bits // 8) if field.as_bytes else 0
+        assert getattr(decoded, field.name) == (full if field.name == name else nothing)
+
+
+@every_layout
+@given(data=st.data())
+def test_every_bit_survives(layout: type[Header], data: st.DataObject) -> None:
+    raw = data.draw(st.binary(min_size=layout.LENGTH_BYTES, max_size=layout.LENGTH_BYTES))
+    assert layout.decode(raw).encode() == raw
+
+
+@every_layout
+def test_what_is_cut_short_is_refused(layout: type[Header]) -> None:
+    for length in range(layout.LENGTH_BYTES):
+        with pytest.raises(WireError, match="needs"):
+            layout.decode(bytes(length))
+
+
+@given(st.binary(min_size=c.MAD_BYTES, max_size=c.MAD_BYTES), st.integers(0, 9))
+def test_a_datagram_encodes_to_what_was_decoded(raw: bytes, offset: int) -> None:
+    assert Mad.decode(bytes(offset) + raw + b"more", offset).encode() == raw
+
+
+def test_a_short_datagram_is_refused() -> None:
+    for length in (0, 23, 255):
+        with pytest.raises(WireError, match="a MAD needs 256"):
+            Mad.decode(bytes(length))
+    with pytest.raises(WireError):
+        Mad.decode(bytes(256), 1)
+    with pytest.raises(WireError):
+        Mad.decode(bytes(300), -1)
+    with pytest.raises(WireError, match="has 256 bytes"):
+        Mad(MadHeader(), bytes(7)).encode()
+
+
+@pytest.mark.parametrize(
+    ("management_class", "offset"),
+    [
+        (c.CLASS_SUBN_LID, 64),
+        (c.CLASS_SUBN_DIRECTED, 64),
+        (c.CLASS_SUBN_ADM, 56),
+        (c.CLASS_PERF, 64),
+        (c.CLASS_COMM_MGT, 24),
+        (c.CLASS_DEV_MGT, 64),
+        (c.CLASS_CONGESTION, 64),
+        (0x09, 24),
+        (0x0F, 24),
+        (0x10, 64),
+        (0x30, 40),
+        (0x4F, 40),
+        (0x50, 64),
+    ],
+)
+def test_each_class_has_its_data_in_its_place(management_class: int, offset: int) -> None:
+    mad = Mad.make(MadHeader(management_class=management_class), b"data")
+    assert mad.encode()[offset : offset + 4] == b"data"
+    assert mad.data[:4] == b"data"
+    subnet = management_class in c.SUBNET_CLASSES
+    assert len(mad.data) == (64 if subnet else c.MAD_BYTES - offset)
+
+
+def test_data_that_do_not_fit_are_refused() -> None:
+    assert len(Mad.make(MadHeader(management_class=c.CLASS_PERF), bytes(192)).encode()) == 256
+    with pytest.raises(WireError, match="do not fit"):
+        Mad.make(MadHeader(management_class=c.CLASS_PERF), bytes(193))
+
+
+def test_a_response_is_the_request_with_status_and_attribute() -> None:
+    header = MadHeader(
+        management_class=c.CLASS_PERF,
+        method=c.METHOD_GET,
+        transaction_id=0x1122334455667788,
+        attribute_id=c.ATTRIBUTE_CLASS_PORT_INFO,
+        attribute_modifier=7,
+    )
+    request = Mad.make(header, b"what was asked")
+    response = request.response(c.STATUS_BAD_VALUE)
+    assert response.header == replace(header, method=0x81, status=c.STATUS_BAD_VALUE)
+    assert response.body == request.body
+    told = request.response(c.STATUS_OK, ClassPortInfo(capability_mask=5))
+    assert told.data[:72] == ClassPortInfo(capability_mask=5).encode()
+    assert not any(told.data[72:])
+    assert told.body[:40] == request.body[:40]
+
+
+def test_the_response_of_a_directed_route_turns_its_direction() -> None:
+    request = Mad.make(MadHeader(management_class=c.CLASS_SUBN_DIRECTED, method=c.METHOD_GET))
+    assert request.response(c.STATUS_BAD_ATTRIBUTE).header.status == 0x800C
+    assert request.response().header.status == 0x8000
+
+
+def test_the_paths_of_a_directed_route_are_no_data() -> None:
+    header = MadHeader(management_class=c.CLASS_SUBN_DIRECTED, method=c.METHOD_GET)
+    request = replace(Mad.make(header), body=bytes(range(232)))
+    response = request.response(c.STATUS_OK, PortInfo(lid=5))
+    assert response.data == PortInfo(lid=5).encode()
+    assert response.body[:40] == request.body[:40]
+    assert response.body[104:] == request.body[104:]
+    with pytest.raises(WireError, match="do not fit"):
+        Mad.make(header, bytes(65))
+
+
+def test_a_node_description_is_cut_between_characters() -> None:
+    assert node_description("softhca0") == b"softhca0" + bytes(56)
+    cut = node_description("x" * 63 + "é")
+    assert len(cut) == NODE_DESCRIPTION_BYTES
+    assert cut == b"x" * 63 + b"\0"
