@@ -7,8 +7,9 @@ import pytest
 from softhca.cli.main import main
 from softhca.conformance import registry, report
 from softhca.conformance.registry import Check, ConformanceError, ensure, expect
-from softhca.conformance.rig import HCA_SETTINGS, ON_NATIVE, ON_ROCE, SEND, UC, UNTOUCHED, altered
+from softhca.conformance.rig import HCA_SETTINGS, ON_NATIVE, ON_ROCE, UNTOUCHED, altered
 from softhca.conformance.statements import BY_ID, STATEMENTS
+from softhca.testing.ends import SEND, UC
 from softhca.wire import opcodes as op
 
 
@@ -185,7 +186,7 @@ def test_the_rig_carries_packets_and_makes_sound_ones(setting):
 
 def test_a_rigs_time_passes_as_told():
     with ON_ROCE.rig() as rig:
-        rig.add()
+        rig.station()
         begin = rig.now
         rig.elapse(12_345)
         assert rig.now == begin + 12_345

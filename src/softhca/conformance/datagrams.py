@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
-from softhca.conformance.rig import LEFT_PSN, PMTU_BYTES, QKEY, SEND, SEND_IMM, UD, UNTOUCHED, Pair, Setting
+from softhca.conformance.rig import LEFT_PSN, PMTU_BYTES, UNTOUCHED, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.cqe import (
@@ -13,6 +13,7 @@ from softhca.queues.cqe import (
     WC_SUCCESS,
     WC_WR_FLUSH_ERR,
 )
+from softhca.testing.ends import QKEY, SEND, SEND_IMM, UD
 from softhca.transport.states import ERR, INIT, RTR, RTS, SQE
 from softhca.wire import opcodes as op
 
@@ -131,7 +132,7 @@ def psns_count_up_from_what_was_set(setting: Setting) -> None:
                 pair.post(SEND, b"x")
             expect("PSNs", [s.bth.psn for s in pair.sent()], [(first + n) & 0xFFFFFF for n in range(5)])
     with setting.rig() as rig:
-        qp = rig.add().qp(UD)
+        qp = rig.station().qp(UD)
         try:
             services.start_datagrams(qp, QKEY, 1 << 24)
         except DriverError:

@@ -9,10 +9,11 @@ from softhca.adapter.config import NATIVE
 from softhca.adapter.profile import TCA, Profile
 from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
-from softhca.conformance.rig import ON_NATIVE, PMTU_BYTES, SEND, UNTOUCHED, Rig, Setting, Station
+from softhca.conformance.rig import ON_NATIVE, PMTU_BYTES, UNTOUCHED, Rig, Setting, Station
 from softhca.driver.device import QpHandle
 from softhca.driver.errors import DriverError
 from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS
+from softhca.testing.ends import SEND
 from softhca.transport.states import INIT, RTR, RTS
 from softhca.wire.grh import NEXT_HEADER_IBA
 from softhca.wire.ip import ETHERTYPE_IPV6
@@ -38,7 +39,7 @@ class _Ends:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.left, self.right = rig.add(), rig.add()
+        self.left, self.right = rig.station(), rig.station()
         self.sender, self.receiver = self.qp(self.left), self.qp(self.right)
         vector = {"dlid": self.right.lid, "is_global": 0, "port_num": 1}
         self.handle = self.left.device.create_ah(self.left.pd, vector)
@@ -79,7 +80,7 @@ class _Ends:
 
     def give(self, packet: RawPacket) -> None:
         """A packet made by hand, for the right station."""
-        self.rig.inject(self.right, packet.encode(), None)
+        self.rig.give(self.right, packet.encode(), None)
 
     def packet(self, service: int, payload: bytes) -> RawPacket:
         """One from the left station to the right one."""

@@ -13,15 +13,10 @@ from typing import Any
 
 from softhca.conformance.registry import expect, register
 from softhca.conformance.rig import (
-    ALL_RIGHTS,
     HCA_SETTINGS,
-    LOCAL_WRITE,
     ON_NATIVE,
     ON_ROCE,
     PMTU_BYTES,
-    REMOTE_READ,
-    UC,
-    UD,
     UNTOUCHED,
     Pair,
     Rig,
@@ -29,6 +24,7 @@ from softhca.conformance.rig import (
     altered,
     on_link,
 )
+from softhca.testing.ends import ALL_RIGHTS, LOCAL_WRITE, REMOTE_READ, UC, UD
 from softhca.transport.states import RTS
 from softhca.wire import opcodes as op
 from softhca.wire import vcrc
@@ -146,7 +142,7 @@ def _damaged(bench: Bench) -> None:
 
 def _stranger(bench: Bench) -> None:
     """From a port that is not the connection's other end."""
-    stranger = bench.rig.add()
+    stranger = bench.rig.station()
     bench.route = bench.rig.route(stranger, bench.right)
     bench.give(bench.only())
     bench.route = bench.rig.route(bench.left, bench.right)

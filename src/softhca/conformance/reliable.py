@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from softhca.conformance.registry import ensure, expect, holds
-from softhca.conformance.rig import LEFT_PSN, ON_ROCE, RC, SEND, UNTOUCHED, Pair, Sent, Setting
+from softhca.conformance.rig import LEFT_PSN, ON_ROCE, UNTOUCHED, Pair, Setting
 from softhca.driver import services
 from softhca.queues.cqe import WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR
+from softhca.testing import Datagram
+from softhca.testing.ends import RC, SEND
 from softhca.transport.states import ERR
 from softhca.wire import opcodes as op
 from softhca.wire.aeth import Aeth
@@ -21,16 +23,16 @@ MOST_BYTES = 1 << 31
 FULL = bytes(256)
 
 
-def _extensions(sent: Sent) -> tuple[Header, ...]:
+def _extensions(sent: Datagram) -> tuple[Header, ...]:
     """The extension headers of an answer."""
     return () if sent.packet is None else sent.packet.transport.extensions
 
 
-def _payload(sent: Sent) -> bytes:
+def _payload(sent: Datagram) -> bytes:
     return b"" if sent.packet is None else sent.packet.transport.payload
 
 
-def _syndrome(sent: Sent) -> int:
+def _syndrome(sent: Datagram) -> int:
     """The syndrome of an answer: an ACK's without its credits, a NAK's whole."""
     syndrome = Aeth.decode(_extensions(sent)[0].encode()).syndrome
     return syndrome if syndrome & 0x60 else ACK
@@ -207,7 +209,7 @@ def an_rnr_nak_delays_the_request(setting: Setting) -> None:
         expect("packets before the time is over", len(pair.sent()), 0)
         pair.rig.elapse(10 * RNR_20_NS)
         expect("PSNs sent again", [sent.bth.psn for sent in pair.sent()], [50])
-        waited_ns = pair.sent()[0].moment_ns - told_ns
+        waited_ns = pair.sent()[0].time_ns - told_ns
         ensure(waited_ns >= RNR_20_NS, f"sent again after {waited_ns} ns")
         expect("messages", [done.byte_len for done in pair.right.completions()], [4])
         expect("completions", [done.status for done in pair.left.completions()], [0])

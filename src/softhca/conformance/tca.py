@@ -19,12 +19,13 @@ from softhca.conformance import (  # their checks must be known before they are 
     validation_order,
 )
 from softhca.conformance.registry import Check, ensure, expect, holds, known, register
-from softhca.conformance.rig import HCA_SETTINGS, PMTU_BYTES, SEND, UC, UD, WRITE, Pair, Setting
+from softhca.conformance.rig import HCA_SETTINGS, PMTU_BYTES, Pair, Setting
 from softhca.conformance.statements import STATEMENTS
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, EVENT_MESSAGES_LOST
 from softhca.queues.cqe import WC_LOC_QP_OP_ERR
+from softhca.testing.ends import SEND, UC, UD, WRITE
 from softhca.transport.states import RTS, SQE
 from softhca.wire import opcodes as op
 

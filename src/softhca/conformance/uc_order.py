@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
-from softhca.conformance.rig import PMTU_BYTES, UC, Pair, Setting
+from softhca.conformance.rig import PMTU_BYTES, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.cqe import WC_RECV, WC_RECV_RDMA_WITH_IMM
+from softhca.testing.ends import UC
 from softhca.transport.states import ERR, INIT, RTR, RTS
 from softhca.wire import opcodes as op
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from softhca.conformance.registry import expect, holds
-from softhca.conformance.rig import PMTU_BYTES, UC, UNTOUCHED, Pair, Setting
+from softhca.conformance.rig import PMTU_BYTES, UNTOUCHED, Pair, Setting
 from softhca.queues.cqe import (
     WC_LOC_PROT_ERR,
     WC_RECV,
@@ -13,6 +13,7 @@ from softhca.queues.cqe import (
     WC_SUCCESS,
     WC_WR_FLUSH_ERR,
 )
+from softhca.testing.ends import UC
 from softhca.transport.states import ERR
 from softhca.wire import opcodes as op
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
-from softhca.conformance.rig import (
-    LEFT_PSN,
-    PMTU_BYTES,
-    READ,
-    SEND,
-    SEND_IMM,
-    UC,
-    WRITE,
-    WRITE_IMM,
-    Pair,
-    Sent,
-    Setting,
-)
+from softhca.conformance.rig import LEFT_PSN, PMTU_BYTES, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR
+from softhca.testing import Datagram
+from softhca.testing.ends import READ, SEND, SEND_IMM, UC, WRITE, WRITE_IMM
 from softhca.transport.states import INIT, RTR, RTS, SQE
 from softhca.wire.opcodes import FIRST, LAST, MIDDLE, OPCODES, SUCCESSORS
 from softhca.wire.opcodes import UC as UC_SERVICE
@@ -30,7 +20,7 @@ OPERATIONS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 SIZES = (0, 1, 255, 256, 257, 511, 512, 513, 1000)
 
 
-def _everything(pair: Pair) -> list[Sent]:
+def _everything(pair: Pair) -> list[Datagram]:
     """Messages of every operation and of sizes around the PMTU."""
     for opcode in OPERATIONS:
         for size in SIZES:
@@ -60,7 +50,7 @@ def the_first_packet_has_the_psn_that_was_set(setting: Setting) -> None:
             pair.post(SEND, b"x")
             expect("first PSN", [sent.bth.psn for sent in pair.sent()], [psn])
     with setting.rig() as rig:
-        left, right = rig.add(), rig.add()
+        left, right = rig.station(), rig.station()
         try:
             services.connect(left.qp(UC), rig.path(right), 0x100, 0, PSN_MASK + 1)
         except DriverError:
@@ -72,7 +62,7 @@ def the_first_packet_has_the_psn_that_was_set(setting: Setting) -> None:
 def the_psn_stands_still_until_the_queue_may_transmit(setting: Setting) -> None:
     """Doorbells in INIT and RTR, before the host may post, send nothing and use no PSN up."""
     with setting.rig() as rig:
-        left, right = rig.add(), rig.add()
+        left, right = rig.station(), rig.station()
         qp = left.qp(UC)
         ready = {"path_mtu": 1, "dest_qp_num": 0x123, "rq_psn": 9, "ah_attr": rig.path(right).vector()}
         steps = (
@@ -174,7 +164,7 @@ def a_last_packet_is_never_empty(setting: Setting) -> None:
         ensure(min(sizes) > 0 and max(sizes) <= PMTU_BYTES, f"last packets of {sorted(sizes)} bytes")
 
 
-def _sizes(packets: list[Sent], positions: tuple[int, ...]) -> set[int]:
+def _sizes(packets: list[Datagram], positions: tuple[int, ...]) -> set[int]:
     found = {sent.payload_bytes for sent in packets if OPCODES[sent.bth.opcode].position in positions}
     ensure(bool(found), "no such packet was sent")
     return found

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from softhca.conformance.refusals import FULL, PSN, Bench, add_row
-from softhca.conformance.rig import LOCAL_WRITE, UC, UD, altered
+from softhca.conformance.rig import altered
+from softhca.testing.ends import LOCAL_WRITE, UC, UD
 from softhca.wire import opcodes as op
 
 LONG = bytes(260)

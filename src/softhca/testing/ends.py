@@ -47,16 +47,23 @@ class Region(NamedTuple):
 
 
 class End:
-    """A device with a domain, a completion queue and registered ``memory``; queue pairs are made on demand.
+    """A device with a domain, a completion queue and registered ``memory``; queue pairs are made on demand,
+    with room for ``work_requests`` of each kind.
 
     ``key`` is the registration of all of it; ``va`` names memory[0] in work requests.
     """
 
     def __init__(
-        self, node: Node, memory_bytes: int = MEMORY_BYTES, entries: int = 64, fill: int = 0
+        self,
+        node: Node,
+        memory_bytes: int = MEMORY_BYTES,
+        entries: int = 64,
+        fill: int = 0,
+        work_requests: int = 16,
     ) -> None:
         self.node = node
         self.network = node.network
+        self.work_requests = work_requests
         self.device = node.open()
         self.pd = self.device.alloc_pd()
         self.cq = self.device.create_cq(entries, "channel")
@@ -83,14 +90,15 @@ class End:
         cq: CqHandle | None = None,
         srq: Any = None,
         signal_all: bool = True,
-        send: int = 16,
-        receive: int = 16,
+        send: int = 0,
+        receive: int = 0,
         sge: int = 2,
         inline: int = 64,
         pd: int = 0,
     ) -> QpHandle:
-        """A queue pair in RESET."""
+        """A queue pair in RESET; ``send`` and ``receive`` work requests, by default the end's."""
         cq = cq or self.cq
+        send, receive = send or self.work_requests, receive or self.work_requests
         return self.device.create_qp(
             pd or self.pd, kind, cq, cq, srq, send, receive, sge, sge, inline, signal_all
         )
