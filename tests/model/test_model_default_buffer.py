@@ -11,10 +11,11 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from traffic import ALL_ACCESS, connect, wait_until
-from traffic import End as TrafficEnd
+from traffic import wait_until
 
 from softhca.runtime import devices
+from softhca.testing.verbs import ALL_ACCESS, connect
+from softhca.testing.verbs import VerbsEnd as TrafficEnd
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ
 from softhca.verbs.device import Context

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from hostile_packets import Attacker, Range, Victim
-from traffic import End as VerbsEnd
-from traffic import connect, connected, poll
+from traffic import connected, poll
 
 from softhca.driver import services
 from softhca.machine.primitives import address_of
@@ -20,6 +19,7 @@ from softhca.testing import SENT
 from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, UC, UD, End
 from softhca.testing.network import Network
+from softhca.testing.verbs import VerbsEnd, connect
 from softhca.transport.execution import NOTHING
 from softhca.transport.states import ERR, RESET
 from softhca.verbs import enums as e

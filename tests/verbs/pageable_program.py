@@ -11,10 +11,9 @@ import select
 import socket
 import sys
 
-from traffic import ALL_ACCESS, attributes_of, make_end
-
 from softhca.driver import registry
 from softhca.runtime import devices
+from softhca.testing.verbs import ALL_ACCESS, attributes_of, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.device import Context
 from softhca.verbs.pageable import PageableMemory, PageableMR

@@ -102,10 +102,15 @@ def make_end(
     return VerbsEnd(context, pd, send_cq, recv_cq, mr, qp, shared)
 
 
-def vector_to(gid: GID, lid: int = 0) -> AHAttr:
+def _vector(gid: GID, lid: int) -> AHAttr:
     """The address vector to a port; ``lid`` counts on native links."""
     route = GlobalRoute(dgid=gid, sgid_index=0, hop_limit=64)
     return AHAttr(dlid=lid, is_global=1, port_num=1, gr=route)
+
+
+def vector_to(peer: VerbsEnd) -> AHAttr:
+    """The address vector to an end."""
+    return _vector(peer.context.query_gid(1, 0), peer.context.query_port(1).lid)
 
 
 def attributes_of(
@@ -117,7 +122,7 @@ def attributes_of(
     attr = QPAttr(port_num=1, path_mtu=context.query_port(1).active_mtu)
     attr.qkey = QKEY
     attr.qp_access_flags = ALL_ACCESS
-    attr.ah_attr = vector_to(GID(gid), lid)
+    attr.ah_attr = _vector(GID(gid), lid)
     attr.dest_qp_num, attr.sq_psn, attr.rq_psn = qpn, sq_psn, rq_psn
     attr.max_rd_atomic = attr.max_dest_rd_atomic = 4
     attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, 14, 7, 7
@@ -140,8 +145,7 @@ def connect(client: VerbsEnd, server: VerbsEnd, **changes: int) -> None:
 
 def handle_to(own: VerbsEnd, peer: VerbsEnd) -> AH:
     """An address handle from one end to another."""
-    lid = peer.context.query_port(1).lid
-    return AH(own.pd, attr=vector_to(peer.context.query_gid(1, 0), lid))
+    return AH(own.pd, attr=vector_to(peer))
 
 
 def connected(network: Network, kind: int = e.IBV_QPT_RC, **arguments: Any) -> tuple[VerbsEnd, VerbsEnd]:

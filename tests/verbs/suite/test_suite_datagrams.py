@@ -4,8 +4,9 @@ import errno
 import socket
 
 import pytest
-from traffic import QKEY, connect, connected, handle_to, make_end, pattern, poll, settle, wait_until
+from traffic import connected, pattern, poll, settle, wait_until
 
+from softhca.testing.verbs import QKEY, connect, handle_to, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.pyverbs_error import PyverbsRDMAError

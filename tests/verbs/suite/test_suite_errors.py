@@ -3,8 +3,9 @@
 import errno
 
 import pytest
-from traffic import BOUND_S, attributes, connect, connected, make_end, poll, settle, wait_until
+from traffic import BOUND_S, connected, poll, settle, wait_until
 
+from softhca.testing.verbs import attributes, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QPAttr

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from traffic import ALL_ACCESS, End, attributes_of, connect, make_end, pattern, poll, settle, wait_until
+from traffic import pattern, poll, settle, wait_until
 
+from softhca.testing.verbs import ALL_ACCESS, VerbsEnd, attributes_of, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.device import translate_event_type
 from softhca.verbs.extensions import SOFTHCA_EVENT_PAGE_FAULT
@@ -268,7 +269,7 @@ class Other:
             socket.send_fds(self.control, [b"{}"], [memory.fd])
         else:
             _, (self.fd,), _, _ = socket.recv_fds(self.control, 64, 1)
-        self.end: End = make_end(pair.client)
+        self.end: VerbsEnd = make_end(pair.client)
         self.there = self.ask("where")
         self.ask("join", gid=str(pair.client.query_gid(1, 0)), qpn=self.end.qp.qp_num)
         self.end.qp.to_rts(attributes_of(pair.client, self.there["gid"], self.there["qpn"], 1, 1))

@@ -3,19 +3,9 @@
 import errno
 
 import pytest
-from traffic import (
-    ALL_ACCESS,
-    BOUND_S,
-    CLIENT_PSN,
-    QKEY,
-    SERVER_PSN,
-    attributes,
-    connected,
-    make_end,
-    poll,
-    vector_to,
-)
+from traffic import BOUND_S, connected, poll
 
+from softhca.testing.verbs import ALL_ACCESS, CLIENT_PSN, QKEY, SERVER_PSN, attributes, make_end, vector_to
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ
 from softhca.verbs.mr import MR
@@ -67,7 +57,7 @@ def test_a_qp_has_what_it_was_connected_with(verbs_pair) -> None:
     assert (attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer) == (13, 5, 6, 3)
     assert (attr.max_rd_atomic, attr.max_dest_rd_atomic, attr.qp_access_flags) == (2, 3, ALL_ACCESS)
     assert (attr.port_num, attr.pkey_index) == (1, 0)
-    wanted = vector_to(server, verbs_pair.client)
+    wanted = vector_to(server)
     assert (attr.ah_attr.dgid, attr.ah_attr.sgid_index, attr.ah_attr.hop_limit) == (wanted.dgid, 0, 64)
     assert (init.qp_type, init.send_cq, init.recv_cq, init.srq) == (RC, client.send_cq, client.recv_cq, None)
     assert init.max_send_wr >= 64

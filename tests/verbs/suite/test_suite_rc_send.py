@@ -4,8 +4,9 @@ import errno
 import socket
 
 import pytest
-from traffic import BOUND_S, attributes, connect, connected, make_end, pattern, poll, settle, wait_until
+from traffic import BOUND_S, connected, pattern, poll, settle, wait_until
 
+from softhca.testing.verbs import attributes, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQEX, CompChannel, CqInitAttrEx
 from softhca.verbs.mr import MR

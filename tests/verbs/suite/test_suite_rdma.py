@@ -3,8 +3,9 @@
 import socket
 
 import pytest
-from traffic import ALL_ACCESS, connected, pattern, poll, settle, wait_until
+from traffic import connected, pattern, poll, settle, wait_until
 
+from softhca.testing.verbs import ALL_ACCESS
 from softhca.verbs import enums as e
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD

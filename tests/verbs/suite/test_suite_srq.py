@@ -3,8 +3,9 @@
 import errno
 
 import pytest
-from traffic import BOUND_S, CLIENT_PSN, SERVER_PSN, attributes, connect, make_end, pattern, poll
+from traffic import BOUND_S, pattern, poll
 
+from softhca.testing.verbs import CLIENT_PSN, SERVER_PSN, attributes, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError

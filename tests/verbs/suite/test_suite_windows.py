@@ -1,8 +1,9 @@
 """Memory windows, SEND with Invalidate and fast registration through the verbs, embedded and in a process."""
 
 import pytest
-from traffic import ALL_ACCESS, connected, pattern, poll
+from traffic import connected, pattern, poll
 
+from softhca.testing.verbs import ALL_ACCESS
 from softhca.verbs import enums as e
 from softhca.verbs.extensions import SOFTHCA_WC_REG_MR, SOFTHCA_WR_REG_MR
 from softhca.verbs.fast_registration import FastMR
