@@ -1,48 +1,21 @@
 """The engine with packets: what it drops and counts, loopback, multicast, deadlines, notifications."""
 
 import pytest
+from forged_writes import PORT, drops, send_identified, signed, write_packet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.engine import NEVER, PORT_NUMBER
 from softhca.adapter.timers import TICK_NS
 from softhca.driver import services
-from softhca.machine.primitives import address_of
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.testing import SENT
 from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End, connect, pair, post
 from softhca.testing.network import Network
 from softhca.transport.unreliable import HOLD_NS
-from softhca.wire import icrc
 from softhca.wire.burst import CAPACITY, Arrival, Burst
 from softhca.wire.framing import ROCE_V4
-from softhca.wire.route import Route
-
-PORT = 0xC000
-
-
-def signed(data, source, destination, port=PORT, identification=0):
-    """``data`` (BTH…pad) with its ICRC for one direction."""
-    route = Route(ROCE_V4, source, destination, port, identification=identification)
-    buffer = bytearray(data)
-    return bytes(buffer) + icrc.compute(route, address_of(buffer), len(buffer)).to_bytes(4, "little")
-
-
-def write_packet(
-    end, qp, psn=100, payload=b"overwritten!", opcode=0x0A, pkey=0xFFFF, qpn=None, rkey=None, version=0
-):
-    """An RDMA WRITE ONLY to the start of an end's memory."""
-    bth = bytes([opcode, 0x40 | version]) + pkey.to_bytes(2, "big") + bytes([0])
-    bth += (qp.number if qpn is None else qpn).to_bytes(3, "big") + bytes([0x80]) + psn.to_bytes(3, "big")
-    reth = end.va.to_bytes(8, "big") + (end.key.rkey if rkey is None else rkey).to_bytes(4, "big")
-    return bth + reth + len(payload).to_bytes(4, "big") + payload
-
-
-def drops(end):
-    """Counters of dropped packets that are not 0."""
-    counters = end.device.query_counters()
-    return {name[6:]: value for name, value in counters.items() if name.startswith("drops_") and value}
 
 
 @pytest.fixture
@@ -201,16 +174,6 @@ def test_every_segment_of_a_run_is_judged_by_itself(target):
 
 
 # IPv4 identification
-
-
-def send_identified(world, left, right, qp, psn, identification, damage=False, port=PORT):
-    packet = write_packet(right, qp, psn=psn)
-    data = signed(packet, left.node.gid, right.node.gid, port, identification)
-    if damage:
-        data = data[:30] + bytes([data[30] ^ 1]) + data[31:]
-    before = right.device.query_counters()["packets_received"]
-    world.inject(right.node, data, left.node.gid, source_port=port)
-    return right.device.query_counters()["packets_received"] - before == 1
 
 
 def test_a_peer_that_counts_identifications_is_understood(target):

@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from test_adapter_engine import PORT, drops, send_identified, signed, write_packet
+from forged_writes import PORT, drops, send_identified, signed, write_packet
 
 from softhca.adapter.sources import IDENTIFICATION_WINDOW
 from softhca.driver import services

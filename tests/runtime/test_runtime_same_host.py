@@ -11,6 +11,7 @@ import pytest
 import runtime_pair
 from runtime_pair import RemoteOperation, lets_others_run, take
 from runtime_programs import Program
+from same_host_pair import BOUND_S, got, has_path, packets_of, post, put, queue_pair_of, until
 from same_host_program import SIZE, make_end
 
 from softhca.driver import registry
@@ -19,39 +20,15 @@ from softhca.machine import primitives
 from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_HEADER_BYTES, RING_CLOSED, TAKEN_AWAY
 from softhca.queues.ring import HEAD_OFFSET, TAIL_OFFSET
 from softhca.runtime import devices, messages, same_host
-from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.clock import now_ns
 from softhca.transport.same_host import CHUNK_BYTES
 
-BOUND_S = 20
 ACCESS_ERROR, RETRY_EXCEEDED, FLUSHED, INVALID_REQUEST = 10, 12, 5, 9  # ibv_wc_status
 SEND = 2
 RTS, SQD, ERR = 3, 4, 6
 EVENT_QP_ACCESS_ERR, EVENT_COMM_EST = 3, 4
 
 pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
-
-
-def until(what, drivers):
-    """Drive the devices until ``what()`` is true."""
-    end_ns = now_ns() + BOUND_S * NS_PER_S
-    while not what():
-        for driver in drivers:
-            driver.progress()
-        assert now_ns() < end_ns, "it does not come"
-
-
-def queue_pair_of(end):
-    """The adapter's half of an end's queue pair."""
-    return devices.find(end.driver.name).engine.adapter.queue_pairs[end.qp.number]
-
-
-def has_path(end):
-    executor = queue_pair_of(end).executor
-    return executor is not None and executor.path.alive and bool(executor.path.arenas)
-
-
-def packets_of(end):
-    return queue_pair_of(end).counters.packets_sent
 
 
 @pytest.fixture
@@ -72,21 +49,6 @@ def two(loopback_address):
         driver.close()
     for name in names:
         devices.remove(name)
-
-
-def post(end, operation, to, length=64, wr_id=1, offset=0, rkey=None):
-    end.qp.post_send(int(operation), 2, 0, wr_id, to.address + offset, rkey or to.key.rkey, 10, 77, 0, 0, 0,
-                     end.element(length), None)
-    end.qp.ring()
-
-
-def put(end, data, offset=0):
-    held = bytearray(data)
-    primitives.copy(end.address + offset, primitives.address_of(held), len(held))
-
-
-def got(end, length, offset=0):
-    return primitives.bytes_at(end.address + offset, length)
 
 
 @pytest.mark.parametrize("kinds", [("arena", "arena"), ("own", "arena"), ("arena", "own")])

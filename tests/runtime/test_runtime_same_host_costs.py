@@ -5,7 +5,7 @@ Two devices of this process, both driven by this thread; nothing here is timed.
 """
 
 import pytest
-from test_runtime_costs import COPIES_ARE_CALLS, MIB, End, payload_copied, python_calls
+from runtime_costs import COPIES_ARE_CALLS, MIB, End, payload_copied, python_calls
 
 from softhca.machine.primitives import BODY, bytes_at
 from softhca.runtime import devices, same_host

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import runtime_pair
 from runtime_pair import RemoteOperation, take
+from same_host_pair import got, has_path, packets_of, post, put, queue_pair_of, until
 from same_host_program import make_end
-from test_runtime_same_host import got, has_path, packets_of, post, put, queue_pair_of, until
 
 from softhca.driver import registry
 from softhca.driver.errors import DriverError

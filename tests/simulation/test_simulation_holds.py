@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 
 import pytest
-from test_simulation_wire import ACK, FETCH_ADD, FIRST_PSN, NO_LIMIT, ONE, READ_ONLY, RNR, TWO, Wire
+from judged_wire import ACK, FETCH_ADD, FIRST_PSN, NO_LIMIT, ONE, READ_ONLY, RNR, TWO, Wire
 
 from softhca.memory.paged_memory import OUT
 from softhca.simulation.oracle import GUARD
