@@ -3,7 +3,7 @@
 ``python tests/fuzz/fuzz_run.py TARGET`` guides by coverage where atheris is installed and softhca runs
 interpreted; with ``--plain``, or without atheris, inputs are made from the corpus by a seeded generator.
 ``--all`` runs every target and prints a table; ``--replay`` runs files or the corpus; ``--corpus`` makes
-``tests/fuzz/corpus`` anew from seeds and what ``--work`` holds.
+``tests/fuzz/corpus`` anew from seeds and what ``--work`` holds; `fuzz_corpus` packs and unpacks it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fuzz_corpus import MAX_INPUT_BYTES, spread, store, stored
+
 HERE = Path(__file__).parent
-CORPUS = HERE / "corpus"
 WORK = HERE.parents[1] / "build" / "fuzz"
 TARGETS = tuple(sorted(path.stem.removeprefix("target_") for path in HERE.glob("target_*.py")))
-MAX_INPUT_BYTES = 2048
 TIMEOUT_S = 20
 MEMORY_MB = 2048
 MOST_KEPT = 400
@@ -44,8 +44,6 @@ OneInput = Callable[[bytes], None]
 
 def load(name: str) -> ModuleType:
     """The module of a target."""
-    if str(HERE) not in sys.path:
-        sys.path.append(str(HERE))
     return importlib.import_module(f"target_{name}")
 
 
@@ -69,11 +67,6 @@ class Quiet:
     def check(self) -> None:
         """AssertionError when there was one."""
         assert not self.found, self.found
-
-
-def stored(name: str) -> list[bytes]:
-    """The target's inputs in the repository."""
-    return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
 
 
 def generated(name: str, seed: int) -> Iterator[bytes]:
@@ -159,9 +152,9 @@ def guided(name: str, options: argparse.Namespace, work: Path) -> None:
         arguments.append(f"-runs={options.runs}")
     if options.seconds:
         arguments.append(f"-max_total_time={int(options.seconds)}")
-    arguments += [*options.libfuzzer, str(corpus)]
-    if (CORPUS / name).is_dir():
-        arguments.append(str(CORPUS / name))
+    known = work / "stored" / name
+    spread(name, known)
+    arguments += [*options.libfuzzer, str(corpus), str(known)]
     atheris.Setup(arguments, target.one_input)
     atheris.Fuzz()
 
@@ -184,9 +177,9 @@ def minimise(name: str, work: Path) -> None:
     shutil.rmtree(merged, ignore_errors=True)
     merged.mkdir(parents=True)
     corpus, _ = seeded(name, work)
-    directories = [str(merged), str(corpus)]
-    if (CORPUS / name).is_dir():
-        directories.append(str(CORPUS / name))
+    known = work / "stored" / name
+    spread(name, known)
+    directories = [str(merged), str(corpus), str(known)]
     script = work / f"merge-{name}"  # libFuzzer starts itself by its first argument
     words = f"{sys.executable} {Path(__file__).resolve()} {name} --work {work.resolve()} --merge"
     script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
@@ -194,14 +187,13 @@ def minimise(name: str, work: Path) -> None:
     command = [str(script.resolve()), "-merge=1", *directories]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     kept = sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name))
-    shutil.rmtree(CORPUS / name, ignore_errors=True)
-    (CORPUS / name).mkdir(parents=True)
-    total = 0
+    inputs, total = [], 0
     for path in kept[:MOST_KEPT]:
         total += path.stat().st_size
         if total > MOST_KEPT_BYTES:
             break
-        (CORPUS / name / path.name[:12]).write_bytes(path.read_bytes())
+        inputs.append(path.read_bytes())
+    store(name, inputs)
 
 
 def merge(name: str, arguments: list[str], work: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import fuzz_corpus
 import fuzz_run
 import pytest
 from fuzz_choices import Choices
@@ -87,3 +90,35 @@ def test_choices_are_read_from_front_to_back_and_end_in_zeros() -> None:
     assert not choices.once_in(1)
     assert Choices(b"\x03").once_in(4)
     assert Choices(b"\x01\x02").below(1000) == 0x0102
+
+
+def test_a_packed_corpus_is_unpacked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = [b"", b"one", b"\0" * fuzz_corpus.MAX_INPUT_BYTES, b"two", b"one"]
+    fuzz_corpus.store("packet", inputs, tmp_path)
+    assert sorted(fuzz_corpus.stored("packet", tmp_path)) == sorted(set(inputs))
+    folder, extra = tmp_path / "files", tmp_path / "extra"
+    extra.write_bytes(b"three")
+    place = ["--corpus", str(tmp_path)]
+    assert fuzz_corpus.main(["unpack", "packet", str(folder), *place]) == 0
+    assert sorted(path.read_bytes() for path in folder.iterdir()) == sorted(set(inputs))
+    assert fuzz_corpus.main(["add", "packet", str(extra), *place]) == 0
+    assert b"three" in fuzz_corpus.stored("packet", tmp_path)
+    assert fuzz_corpus.main(["pack", "packet", str(folder), *place]) == 0
+    assert b"three" not in fuzz_corpus.stored("packet", tmp_path)
+    assert capsys.readouterr().out.splitlines() == [f"packet: {count} inputs" for count in (4, 5, 4)]
+    with pytest.raises(ValueError, match="at most"):
+        fuzz_corpus.packed([bytes(fuzz_corpus.MAX_INPUT_BYTES + 1)])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_a_broken_corpus_is_told(cut: int) -> None:
+    with pytest.raises(ValueError, match="corpus"):
+        fuzz_corpus.unpacked(fuzz_corpus.packed([b"input!"])[:-cut])
+    with pytest.raises(ValueError, match="no corpus"):
+        fuzz_corpus.unpacked(b"softhca")
+
+
+def test_every_stored_corpus_is_packed_in_order() -> None:
+    assert {path.stem for path in fuzz_corpus.CORPUS.iterdir()} == set(fuzz_run.TARGETS)
+    for path in fuzz_corpus.CORPUS.iterdir():
+        assert path.read_bytes() == fuzz_corpus.packed(fuzz_corpus.stored(path.stem)), path
