@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.transport import services
+from softhca.queues.operations import ATOMIC, OPERATIONS, READ, WRITE
 from softhca.transport.states import RAW, RC, UC, UD
 
 HCA = "hca"
@@ -30,16 +30,21 @@ OPTIONS: dict[str, str] = {
 }
 """What a TCA may have beyond datagrams, in the order in which it is told."""
 
+
+def _of_kind(kind: int) -> frozenset[int]:
+    return frozenset(row.opcode for row in OPERATIONS.values() if row.kind == kind)
+
+
 # option → work requests, the right that a queue pair gives for it, and the services that carry it
 _OPERATIONS: dict[str, tuple[frozenset[int], int, frozenset[str]]] = {
     WRITE_OPTION: (
-        frozenset({services.WR_RDMA_WRITE, services.WR_RDMA_WRITE_WITH_IMM}),
+        _of_kind(WRITE),
         REMOTE_WRITE,
         frozenset({RC_OPTION, UC_OPTION}),
     ),
-    READ_OPTION: (frozenset({services.WR_RDMA_READ}), REMOTE_READ, frozenset({RC_OPTION})),
+    READ_OPTION: (_of_kind(READ), REMOTE_READ, frozenset({RC_OPTION})),
     ATOMIC_OPTION: (
-        frozenset({services.WR_ATOMIC_CMP_AND_SWP, services.WR_ATOMIC_FETCH_AND_ADD}),
+        _of_kind(ATOMIC),
         REMOTE_ATOMIC,
         frozenset({RC_OPTION}),
     ),

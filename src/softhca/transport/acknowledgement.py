@@ -21,6 +21,7 @@ from softhca.queues.cqe import (
     WC_RETRY_EXC_ERR,
     WC_RNR_RETRY_EXC_ERR,
 )
+from softhca.queues.operations import ATOMIC, LOCAL, READ
 from softhca.transport.credits import CREDITS, INVALID
 from softhca.transport.observation import (
     GHOST_RESPONSE,
@@ -38,7 +39,7 @@ from softhca.transport.observation import (
     TIMEOUT,
     WAIT_NS,
 )
-from softhca.transport.request import ATOMIC, LOCAL, READ, Request
+from softhca.transport.request import Request
 from softhca.transport.requester import WINDOW, ReliableSendQueue
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR

@@ -10,12 +10,11 @@ import cython
 
 from softhca.machine.primitives import address_of
 from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
+from softhca.queues.operations import mask
 from softhca.queues.wqe import SOLICITED
 from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
 from softhca.transport.request import Request
-from softhca.transport.services import WR_SEND_WITH_IMM
 from softhca.transport.unreliable import UnreliableQueue
-from softhca.wire import opcodes
 from softhca.wire.build import put_immdt, put_pad
 from softhca.wire.ip import Ipv4, Ipv6
 from softhca.wire.route import NATIVE, ROCE_V4
@@ -26,9 +25,7 @@ QKEY_OF_QUEUE_PAIR = 0x80000000  # a Q_Key with this bit in a work request means
 _GRH_BYTES = cython.declare(cython.ulonglong, GRH_BYTES)
 _OWN_QKEY = cython.declare(cython.uint, QKEY_OF_QUEUE_PAIR)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
-_SEND_IMM = cython.declare(cython.uint, WR_SEND_WITH_IMM)
-_ONLY = cython.declare(cython.uint, opcodes.UD_SEND_ONLY & 0x1F)
-_ONLY_IMMEDIATE = cython.declare(cython.uint, opcodes.UD_SEND_ONLY_WITH_IMMEDIATE & 0x1F)
+_IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
@@ -91,9 +88,9 @@ class DatagramSender(UnreliableQueue):
         result: cython.int
         n: cython.uint = request.length_bytes
         pad: cython.uint = (4 - (n & 3)) & 3
-        immediate: cython.bint = request.work.opcode == _SEND_IMM
+        immediate: cython.bint = (_IMMEDIATE >> request.work.opcode) & 1 != 0
         qkey: cython.uint = request.work.remote_qkey
-        code: cython.uint = _ONLY_IMMEDIATE if immediate else _ONLY
+        code: cython.uint = self.writer.opcode_of(request, 0)
         if not self.writer.fits(self.writer.packet_bytes(code, n)):
             self.blocked = burst.packets == 0
             return False

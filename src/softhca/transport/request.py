@@ -4,30 +4,11 @@ import cython
 
 from softhca.machine.primitives import copy
 from softhca.memory.regions import LOCAL_WRITE
-from softhca.queues.cqe import (
-    WC_BIND_MW,
-    WC_COMP_SWAP,
-    WC_DRIVER1,
-    WC_FETCH_ADD,
-    WC_LOC_LEN_ERR,
-    WC_LOC_PROT_ERR,
-    WC_LOC_QP_OP_ERR,
-    WC_LOCAL_INV,
-    WC_RDMA_READ,
-    WC_RDMA_WRITE,
-    WC_SEND,
-)
+from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR
+from softhca.queues.operations import ATOMIC, LOCAL, READ, mask, table
 from softhca.queues.wqe import INLINE, WORK_LENGTH, WORK_OK, SendWork
 from softhca.transport.scatter import BufferList
 
-# kinds of work requests
-SEND = 0
-WRITE = 1
-READ = 2
-ATOMIC = 3
-LOCAL = 4
-
-_SEND = cython.declare(cython.int, SEND)
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
@@ -39,18 +20,9 @@ _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 
-# By work request opcode: kind (four bits each); whether it consumes a receive at the peer; the completion's
-# opcode.
-_KINDS = cython.declare(
-    cython.ulonglong,
-    LOCAL << 44 | LOCAL << 40 | SEND << 36 | LOCAL << 32 | LOCAL << 28 | ATOMIC << 24 | ATOMIC << 20
-    | READ << 16 | SEND << 12 | SEND << 8 | WRITE << 4 | WRITE,
-)  # fmt: skip
-_LIMITED = cython.declare(cython.uint, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9)
-COMPLETION_OPCODES: tuple[int, ...] = (
-    WC_RDMA_WRITE, WC_RDMA_WRITE, WC_SEND, WC_SEND, WC_RDMA_READ, WC_COMP_SWAP, WC_FETCH_ADD, WC_LOCAL_INV,
-    WC_BIND_MW, WC_SEND, WC_SEND, WC_DRIVER1,
-)  # fmt: skip
+# By work request opcode: its kind, and (a bit each) whether it consumes a receive at the peer
+_KINDS = cython.declare(bytes, table(lambda row: row.kind))
+_LIMITED = cython.declare(cython.uint, mask(lambda row: row.consumes_receive))
 ATOMIC_BYTES = cython.declare(cython.ulonglong, 8)
 
 
@@ -90,7 +62,7 @@ class Request(BufferList):
         if not (operations >> work.opcode) & 1:
             self.status = _OPERATION_ERROR
             return
-        self.kind = (_KINDS >> 4 * work.opcode) & 15
+        self.kind = _KINDS[work.opcode]
         self.limited = (_LIMITED >> work.opcode) & 1
         if self.kind == _LOCAL:
             return

@@ -22,10 +22,11 @@ foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
+from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
 from softhca.queues.wqe import FENCE
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
-from softhca.transport.request import ATOMIC, LOCAL, READ, WRITE, Request
+from softhca.transport.request import Request
 from softhca.transport.retry import Flights, RetryState
 from softhca.transport.same_host import SameHostExecutor
 from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED

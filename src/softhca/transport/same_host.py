@@ -29,9 +29,8 @@ from softhca.machine.primitives import (
 )
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues.cqe import WC_RETRY_EXC_ERR
-from softhca.queues.wqe import MAX_MESSAGE_BYTES
-from softhca.transport.request import ATOMIC, READ
-from softhca.transport.services import WR_ATOMIC_CMP_AND_SWP, WR_RDMA_WRITE
+from softhca.queues.operations import ATOMIC, READ
+from softhca.queues.wqe import ATOMIC_CMP_AND_SWP, MAX_MESSAGE_BYTES, RDMA_WRITE
 
 CHUNK_BYTES = 1 << 20
 """At most this much is copied inside a lane at a time: whoever withdraws memory waits for one such copy."""
@@ -49,8 +48,8 @@ TURN_BYTES = 4 << 20
 WORTH_WAITING_BYTES = 16 << 10
 """A request of this length behind others waits for them, rather than being cut into packets."""
 
-_WRITE_OPCODE = cython.declare(cython.uint, WR_RDMA_WRITE)
-_SWAP_OPCODE = cython.declare(cython.uint, WR_ATOMIC_CMP_AND_SWP)
+_WRITE_OPCODE = cython.declare(cython.uint, RDMA_WRITE)
+_SWAP_OPCODE = cython.declare(cython.uint, ATOMIC_CMP_AND_SWP)
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)

@@ -10,19 +10,9 @@ the cache, and for a native packet its LRH, GRH and VCRC around it.
 
 import cython
 
+from softhca.queues.operations import WRITE, mask, packet_table
 from softhca.queues.wqe import SOLICITED
-from softhca.transport.services import (
-    SERVICES,
-    WR_ATOMIC_CMP_AND_SWP,
-    WR_ATOMIC_FETCH_AND_ADD,
-    WR_OPCODES,
-    WR_RDMA_READ,
-    WR_RDMA_WRITE,
-    WR_RDMA_WRITE_WITH_IMM,
-    WR_SEND,
-    WR_SEND_WITH_IMM,
-    WR_SEND_WITH_INV,
-)
+from softhca.transport.services import SERVICES
 from softhca.wire import bth, opcodes
 from softhca.wire.build import (
     put_aeth,
@@ -54,45 +44,10 @@ _ACK_REQUEST_BIT = cython.declare(cython.uint, bth.ACK_REQUEST_BIT)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EAGAIN = cython.declare(cython.int, 11)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
-_RDMA_WRITE = cython.declare(cython.uint, WR_RDMA_WRITE)
-_RDMA_WRITE_IMM = cython.declare(cython.uint, WR_RDMA_WRITE_WITH_IMM)
-_SEND_IMM = cython.declare(cython.uint, WR_SEND_WITH_IMM)
-_COMPARE_SWAP = cython.declare(cython.uint, WR_ATOMIC_CMP_AND_SWP)
-_SEND_INV = cython.declare(cython.uint, WR_SEND_WITH_INV)
-
-_SEND_BEGINS = (opcodes.RC_SEND_FIRST, opcodes.RC_SEND_MIDDLE)
-_WRITE_BEGINS = (opcodes.RC_RDMA_WRITE_FIRST, opcodes.RC_RDMA_WRITE_MIDDLE)
-# Low five bits of BTH's opcode, the same for all services (RC's top three are 0), by work request opcode
-# (ibv_wr_opcode) and position FIRST, MIDDLE, LAST, ONLY
-POSITIONS: dict[int, tuple[int, int, int, int]] = {
-    WR_RDMA_WRITE: (*_WRITE_BEGINS, opcodes.RC_RDMA_WRITE_LAST, opcodes.RC_RDMA_WRITE_ONLY),
-    WR_RDMA_WRITE_WITH_IMM: (
-        *_WRITE_BEGINS,
-        opcodes.RC_RDMA_WRITE_LAST_WITH_IMMEDIATE,
-        opcodes.RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE,
-    ),
-    WR_SEND: (*_SEND_BEGINS, opcodes.RC_SEND_LAST, opcodes.RC_SEND_ONLY),
-    WR_SEND_WITH_IMM: (
-        *_SEND_BEGINS,
-        opcodes.RC_SEND_LAST_WITH_IMMEDIATE,
-        opcodes.RC_SEND_ONLY_WITH_IMMEDIATE,
-    ),
-    WR_RDMA_READ: (opcodes.RC_RDMA_READ_REQUEST,) * 4,
-    WR_ATOMIC_CMP_AND_SWP: (opcodes.RC_COMPARE_SWAP,) * 4,
-    WR_ATOMIC_FETCH_AND_ADD: (opcodes.RC_FETCH_ADD,) * 4,
-    WR_SEND_WITH_INV: (
-        *_SEND_BEGINS,
-        opcodes.RC_SEND_LAST_WITH_INVALIDATE,
-        opcodes.RC_SEND_ONLY_WITH_INVALIDATE,
-    ),
-}
-
-
-def _packed_positions():
-    packed = bytearray(4 * WR_OPCODES)
-    for opcode, row in POSITIONS.items():
-        packed[4 * opcode : 4 * opcode + 4] = bytes(row)
-    return bytes(packed)
+_WRITE = cython.declare(cython.int, WRITE)
+# Bit n stands for work request opcode n.
+_IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
+_INVALIDATES = cython.declare(cython.uint, mask(lambda row: row.invalidates))
 
 
 def _header_table():
@@ -108,7 +63,7 @@ def _front_table():
 
 
 _FRONT_BITS = opcodes.HAS_RDETH | opcodes.HAS_DETH | opcodes.HAS_XRCETH
-_POSITIONS = cython.declare(bytes, _packed_positions())
+_POSITIONS = cython.declare(bytes, packet_table())
 _HEADERS = cython.declare(bytes, _header_table())
 _FRONTS = cython.declare(bytes, _front_table())
 _RDETH = cython.declare(cython.uint, opcodes.HAS_RDETH)
@@ -118,7 +73,6 @@ _ACK = cython.declare(cython.uint, opcodes.RC_ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, opcodes.RC_ATOMIC_ACKNOWLEDGE)
 _READ_REQUEST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_REQUEST)
 _SWAP_REQUEST = cython.declare(cython.uint, opcodes.RC_COMPARE_SWAP)
-_ADD_REQUEST = cython.declare(cython.uint, opcodes.RC_FETCH_ADD)
 
 
 class PacketWriter:
@@ -308,21 +262,21 @@ class PacketWriter:
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = request.length_bytes - offset
         code: cython.uint = self.opcode_of(request, index)
-        kind: cython.uint = request.work.opcode
+        opcode: cython.uint = request.work.opcode
         last: cython.bint = index + 1 == request.packets
         if n > pmtu:
             n = pmtu
         pad: cython.uint = (4 - (n & 3)) & 3
-        solicited: cython.bint = last and request.work.flags & _SOLICITED != 0 and kind != _RDMA_WRITE
+        solicited: cython.bint = last and request.work.flags & _SOLICITED != 0 and request.limited
         o = self.open(
             code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp
         )
-        if index == 0 and kind <= _RDMA_WRITE_IMM:
+        if index == 0 and request.kind == _WRITE:
             o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.length_bytes)
         if last:
-            if kind == _RDMA_WRITE_IMM or kind == _SEND_IMM:  # noqa: SIM109 - in C two comparisons
+            if (_IMMEDIATE >> opcode) & 1:
                 o = put_immdt(self.burst.data, o, request.work.imm_or_key)
-            elif kind == _SEND_INV:
+            elif (_INVALIDATES >> opcode) & 1:
                 o = put_ieth(self.burst.data, o, request.work.imm_or_key)
         if n:
             result = request.payload(offset, n, self.burst.address + o)
@@ -367,12 +321,11 @@ class PacketWriter:
     def atomic_request(self, request):
         """Write the request of a compare-and-swap or fetch-and-add; False: it does not fit."""
         o: cython.Py_ssize_t
-        swapping: cython.bint = request.work.opcode == _COMPARE_SWAP
-        code: cython.uint = _SWAP_REQUEST if swapping else _ADD_REQUEST
+        code: cython.uint = self.opcode_of(request, 0)
         if not self.fits(self.packet_bytes(code, 0)):
             return False
         o = self.open(code, False, 0, True, request.first_psn, self.qp.dest_qp)
-        if swapping:
+        if code == _SWAP_REQUEST:
             o = put_atomiceth(
                 self.burst.data,
                 o,

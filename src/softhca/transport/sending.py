@@ -4,10 +4,11 @@ order."""
 import cython
 
 from softhca.queues.cqe import WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.operations import MOST_OPCODES, table
 from softhca.queues.wqe import SIGNALED, SendWork
 from softhca.transport.halves import Half
 from softhca.transport.observation import SEND_FAILED, STATUS_NAMES
-from softhca.transport.request import COMPLETION_OPCODES, Request
+from softhca.transport.request import Request
 from softhca.transport.segmentation import PacketWriter
 from softhca.transport.services import operation_mask
 
@@ -15,7 +16,8 @@ _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_OPCODES = cython.declare(tuple, COMPLETION_OPCODES)
+_MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
+_COMPLETIONS = cython.declare(bytes, table(lambda row: row.completion))
 
 
 class SendQueue(Half):
@@ -112,7 +114,7 @@ class SendQueue(Half):
             if status != _FLUSHED and request.packets:
                 psn = request.first_psn
             self.qp.observe(SEND_FAILED, psn, STATUS_NAMES[status])
-        opcode: cython.uint = _OPCODES[work.opcode] if work.opcode < 12 else 0
+        opcode: cython.uint = _COMPLETIONS[work.opcode] if work.opcode < _MOST_OPCODES else 0
         if not self.qp.send_cq.post(
             work.wr_id,
             status,

@@ -5,30 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from softhca.queues.operations import OPERATIONS
+from softhca.queues.wqe import SEND
 from softhca.transport.states import RAW, RC, UC, UD
+from softhca.wire.opcodes import BY_NAME, SERVICE_NAMES
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
     from softhca.transport.halves import Half
 
-# work request opcodes (ibv_wr_opcode)
-WR_RDMA_WRITE = 0
-WR_RDMA_WRITE_WITH_IMM = 1
-WR_SEND = 2
-WR_SEND_WITH_IMM = 3
-WR_RDMA_READ = 4
-WR_ATOMIC_CMP_AND_SWP = 5
-WR_ATOMIC_FETCH_AND_ADD = 6
-WR_LOCAL_INV = 7
-WR_BIND_MW = 8
-WR_SEND_WITH_INV = 9
-WR_REG_MR = 11
-WR_OPCODES = 12
 
-_SENDS = frozenset({WR_SEND, WR_SEND_WITH_IMM})
-_WRITES = frozenset({WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM})
-_LOCAL = frozenset({WR_LOCAL_INV, WR_BIND_MW, WR_REG_MR})
-_ALL = frozenset(range(WR_SEND_WITH_INV + 1)) | _LOCAL
+def carried(service: int, connected: bool) -> frozenset[int]:
+    """The work request opcodes of a service: those whose packets the opcode table has for it and, where it is
+    connected, those that send none."""
+    name = SERVICE_NAMES[service]
+    return frozenset(
+        row.opcode
+        for row in OPERATIONS.values()
+        if (f"{name}_{row.packets[-1]}" in BY_NAME if row.packets else connected)
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ SERVICES: dict[int, Service] = {
         connected=True,
         acknowledged=True,
         send_error_state=False,
-        operations=_ALL,
+        operations=carried(RC, connected=True),
     ),
     UC: Service(
         UC,
@@ -63,7 +58,7 @@ SERVICES: dict[int, Service] = {
         connected=True,
         acknowledged=False,
         send_error_state=True,
-        operations=_SENDS | _WRITES | _LOCAL,
+        operations=carried(UC, connected=True),
     ),
     UD: Service(
         UD,
@@ -71,7 +66,7 @@ SERVICES: dict[int, Service] = {
         connected=False,
         acknowledged=False,
         send_error_state=True,
-        operations=_SENDS,
+        operations=carried(UD, connected=False),
     ),
     RAW: Service(
         RAW,
@@ -79,7 +74,7 @@ SERVICES: dict[int, Service] = {
         connected=False,
         acknowledged=False,
         send_error_state=True,
-        operations=frozenset({WR_SEND}),
+        operations=frozenset({SEND}),
     ),
 }
 

@@ -9,9 +9,10 @@ from collections import deque
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR
+from softhca.queues.operations import LOCAL
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
-from softhca.transport.request import LOCAL, Request
+from softhca.transport.request import Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
