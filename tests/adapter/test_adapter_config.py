@@ -351,7 +351,7 @@ def test_connections_have_flows_of_their_own_and_both_ends_the_same():
     for _ in range(64):
         ends = (left, left.qp()), (right, right.qp())
         connect(*ends)
-        routes = [end.node.adapter.queue_pairs[qp.number].route for end, qp in ends]
+        routes = [end.node.adapter.queue_pairs[qp.number].flow.route for end, qp in ends]
         assert routes[0].source_port == routes[1].source_port
         ports.append(routes[0].source_port)
     assert len(set(ports)) >= 62

@@ -187,7 +187,7 @@ def test_a_strict_queue_pair_hears_its_peer_from_one_port(kind):
     world.run()
     assert right.memory[:5] == b"hello"
     began = right.node.adapter.queue_pairs[qp.number].source_port
-    assert began == left.node.adapter.queue_pairs[left_qp.number].route.source_port
+    assert began == left.node.adapter.queue_pairs[left_qp.number].flow.route.source_port
     checked = right.node.adapter.port.sources.checked
     for port in (began + 1, 4791, 0, 1):
         forged = signed(write_packet(right, qp, psn=101, opcode=opcode), left.node.gid, right.node.gid, port)
@@ -206,7 +206,7 @@ def test_a_strict_queue_pair_is_not_taken_by_who_comes_first_but_by_what_fits():
     assert engine.source_port == 0
     post(left_qp, WRITE, [left.sge(0, 5)], va=right.va, rkey=right.key.rkey)
     assert [c.status for c in left.poll(1)] == [0]
-    assert engine.source_port == left.node.adapter.queue_pairs[left_qp.number].route.source_port
+    assert engine.source_port == left.node.adapter.queue_pairs[left_qp.number].flow.route.source_port
     world.close()
 
 
@@ -215,7 +215,7 @@ def test_a_strict_queue_pair_that_only_asks_knows_its_peer_by_the_answers():
     post(qp, WRITE, [right.sge(0, 5)], va=left.va, rkey=left.key.rkey)
     assert [c.status for c in right.poll(1)] == [0]
     began = right.node.adapter.queue_pairs[qp.number].source_port
-    assert began == left.node.adapter.queue_pairs[left_qp.number].route.source_port
+    assert began == left.node.adapter.queue_pairs[left_qp.number].flow.route.source_port
     world.close()
 
 

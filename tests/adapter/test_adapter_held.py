@@ -5,7 +5,7 @@ import pytest
 from raw_network import RawNetwork, handle, raw_end, send_raw
 
 from softhca.adapter.engine import NEVER
-from softhca.adapter.held import HeldQueuePairs
+from softhca.adapter.held import HeldFlows
 from softhca.driver import services
 from softhca.driver.device import DriverError
 from softhca.queues.cqe import WC_RETRY_EXC_ERR
@@ -23,7 +23,7 @@ class Waiter:
 
 
 def test_queue_pairs_are_due_in_their_order_and_each_at_its_time():
-    held = HeldQueuePairs()
+    held = HeldFlows()
     first, second, third = (Waiter(number) for number in (7, 3, 5))
     assert held.next_ns == NEVER
     held.put(first, 100)

@@ -197,7 +197,7 @@ def test_windows_are_one_a_peer_by_gid_or_lid():
         connect((left, qps[0]), (right, qps[1]), RC, there={"grh": grh}, back={"grh": grh})
     windows = left.node.adapter.port.windows
     assert set(windows) == {lid(2).to_bytes(2, "big"), gid(2)}
-    assert {qp.window for qp in left.node.adapter.queue_pairs.values()} == set(windows.values())
+    assert {qp.flow.window for qp in left.node.adapter.queue_pairs.values()} == set(windows.values())
     world.close()
 
 

@@ -112,7 +112,7 @@ def test_timers_take_no_more_calls_among_many(crowds):
         return setting, firing
 
     few, many = (
-        costs([crowd.left.node.adapter.queue_pairs[left.number] for left, _ in crowd.pairs])
+        costs([crowd.left.node.adapter.queue_pairs[left.number].flow for left, _ in crowd.pairs])
         for crowd in crowds
     )
     assert many == few
@@ -120,7 +120,7 @@ def test_timers_take_no_more_calls_among_many(crowds):
 
 def test_every_deadline_moves_a_bounded_number_of_times(crowds):
     adapter = crowds[1].left.node.adapter
-    queue_pairs = [adapter.queue_pairs[left.number] for left, _ in crowds[1].pairs]
+    queue_pairs = [adapter.queue_pairs[left.number].flow for left, _ in crowds[1].pairs]
     for queue_pair in queue_pairs:
         queue_pair.armed_ns = 0
     timers = Timers(0)
@@ -160,12 +160,12 @@ def test_an_idle_queue_pair_takes_four_kibibytes_beyond_its_rings():
 def test_a_queue_pair_that_waits_wakes_up_whole():
     crowd = Crowd(2, busy=False)
     waiting = crowd.right.node.adapter.queue_pairs[crowd.pairs[0][1].number]
-    # what nobody has used yet looks as what has been used: attributes of both halves, by name
-    assert (waiting.responder.epsn, waiting.requester.una_psn) == (100, 0xFFFFF0)
+    # what nobody has used yet is made when it is asked for, with the attributes as they are
+    assert (waiting.receive_engine().epsn, waiting.send_engine().una_psn) == (100, 0xFFFFF0)
     crowd.write(crowd.pairs[0])
     crowd.write(crowd.pairs[1])
     queue_pairs = crowd.right.node.adapter.queue_pairs
-    assert [queue_pairs[right.number].responder.epsn for _, right in crowd.pairs] == [101, 101]
+    assert [queue_pairs[right.number].receive_engine().epsn for _, right in crowd.pairs] == [101, 101]
     crowd.close()
 
 

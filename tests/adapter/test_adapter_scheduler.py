@@ -11,10 +11,10 @@ BURST = 1 << 16
 
 @pytest.fixture(scope="module")
 def pool():
-    """Real queue pairs to put into schedulers."""
+    """Flows of real queue pairs to put into schedulers."""
     world = Network()
     end = End(world.add(1))
-    pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(12)]
+    pairs = [end.node.adapter.queue_pairs[end.qp().number].flow for _ in range(12)]
     yield pairs
     world.close()
 

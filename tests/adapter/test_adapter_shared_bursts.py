@@ -158,7 +158,7 @@ def test_reads_and_sends_share_as_well(opcode):
 
 def test_the_window_is_kept_by_all_together_and_nobody_loses_its_place():
     crowd = Crowd(8)
-    window = crowd.left.node.adapter.queue_pairs[crowd.pairs[0][0].number].window
+    window = crowd.left.node.adapter.queue_pairs[crowd.pairs[0][0].number].flow.window
     most = []
     crowd.network.observers.append(lambda _: most.append(window.in_flight_bytes <= window.maximum_bytes))
     for _ in range(2):

@@ -17,10 +17,10 @@ DISTANCES_NS = st.one_of(
 
 @pytest.fixture(scope="module")
 def queue_pairs():
-    """A few real queue pairs, which the wheel's typed slots want."""
+    """Flows of a few real queue pairs, which the wheel's typed slots want."""
     world = Network()
     end = End(world.add(1))
-    pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(8)]
+    pairs = [end.node.adapter.queue_pairs[end.qp().number].flow for _ in range(8)]
     yield pairs
     world.close()
 
@@ -140,4 +140,4 @@ def test_many_rearmings_leave_nothing_behind(queue_pairs):
         timers.expire(now)
     armed = [queue_pair for queue_pair in queue_pairs if queue_pair.armed_ns]
     assert timers.count() == len(armed)
-    assert all(timers.slots[each.armed_place][each.number] is each for each in armed)
+    assert all(each in timers.slots[each.armed_place] for each in armed)

@@ -334,9 +334,9 @@ def forge(place: World, choices: Choices) -> None:
     response = operation in (3, 4, 5)
     psn = 0
     if side.name in ("rc", "srq"):
-        psn = engine.requester.una_psn if response else engine.responder.epsn
+        psn = engine.send_engine().una_psn if response else engine.receive_engine().epsn
     elif side.name == "uc":
-        psn = engine.responder.epsn
+        psn = engine.receive_engine().epsn
     psn = (psn + choices.pick(NEAR)) & 0xFFFFFF
     qpn = engine.number
     if how & 0x0E == 0x0E:

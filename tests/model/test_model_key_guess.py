@@ -169,7 +169,7 @@ class Prey:
                 self.connect(number)
             while engine.receive_ring.count() < 2:
                 qp.post_recv(0, self.element())
-            if kind == RC and engine.requester.drained() and number % 2:
+            if kind == RC and engine.send_engine().drained() and number % 2:
                 granted = self.range(GRANTED)
                 qp.post_send(READ, 2, 0, 0, granted.va, 1, 0, 0, 0, 0, 0, self.element(), None)
                 qp.ring()
@@ -180,10 +180,10 @@ class Prey:
         engine = self.engines[qp.number]
         if kind == UD:
             return Victim(name, qp.number, 256, 0, 0, "")
-        responder = engine.responder
+        responder = engine.receive_engine()
         operation = responder.operation
         under_way = "" if operation == NOTHING else "write" if operation == WRITE_OPERATION else "send"
-        answered = engine.requester.una_psn if kind == RC else 0
+        answered = engine.send_engine().una_psn if kind == RC else 0
         return Victim(name, qp.number, 256, responder.epsn, answered, under_way)
 
     def closed_ranges(self) -> list[tuple[int, int]]:

@@ -197,17 +197,16 @@ class RequesterReplay(Replay):
     def advance(self, target_ns: int, place: int) -> None:
         """Virtual time goes to ``target_ns``; every deadline on the way is kept at its moment."""
         pair, deadlines = self.pair, self.pair.a.deadlines
-        while deadlines and min(moment for moment, _ in deadlines.values()) <= target_ns:
-            number, (moment, qp) = min(deadlines.items(), key=lambda item: item[1][0])
-            del deadlines[number]
-            pair.now = pair.a.now = max(pair.now, moment)
-            qp.expire(pair.now)
+        while deadlines and min(deadlines.values()) <= target_ns:
+            flow = min(deadlines, key=deadlines.__getitem__)
+            pair.now = pair.a.now = max(pair.now, deadlines.pop(flow))
+            flow.expire(pair.now)
             self.drain("ab", self.back, place)
         pair.now = pair.a.now = max(pair.now, target_ns)
 
     def time_out(self, place: int) -> None:
         """Go to the requester's deadline, which the capture's requester has reached here."""
-        ((moment, _),) = self.pair.a.deadlines.values()
+        (moment,) = self.pair.a.deadlines.values()
         before = self.pair.now
         self.advance(moment, place)
         self.skipped_ns += self.pair.now - before

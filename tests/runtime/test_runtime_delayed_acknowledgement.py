@@ -3,7 +3,7 @@
 import pytest
 
 from softhca.runtime.delayed_acknowledgement import NEVER, QUICK_NS, QUICK_REPLIES, DelayedAcknowledgement
-from softhca.transport.context import QueuePair
+from softhca.transport.flow import Flow
 
 LIMIT_NS = 30_000
 
@@ -15,7 +15,7 @@ def rule():
 
 @pytest.fixture
 def pair():
-    made = QueuePair.__new__(QueuePair)
+    made = Flow.__new__(Flow)
     made.prompt = 0
     return made
 
@@ -30,7 +30,7 @@ def answered(rule, pair, now, after_ns=QUICK_NS):
 def test_a_queue_pair_earns_it_by_quick_replies(rule, pair):
     waited = [answered(rule, pair, 1_000_000 * turn) for turn in range(QUICK_REPLIES + 2)]
     assert waited == [False] * QUICK_REPLIES + [True] * 2
-    assert (rule.queue_pair, rule.waits, rule.deadline()) == (None, False, NEVER)
+    assert (rule.flow, rule.waits, rule.deadline()) == (None, False, NEVER)
 
 
 def late(rule, pair):

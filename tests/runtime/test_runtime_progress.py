@@ -17,7 +17,7 @@ from softhca.runtime.loop import KICK_NS, NEVER, EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.sleeper import Sleeper
 from softhca.runtime.turn_lock import TurnLock
-from softhca.transport.context import QueuePair
+from softhca.transport.flow import Flow
 
 BOUND_S = 20
 
@@ -144,7 +144,7 @@ def test_what_a_poller_has_left_to_be_sent_is_sent_by_the_background_thread(benc
     assert bench.wire.sent == [], "nothing is held back"
     moments = [5_000_000 + LEFT_NS]
     bench.loop.clock = lambda: moments[0]
-    pair = QueuePair.__new__(QueuePair)
+    pair = Flow.__new__(Flow)
     pair.prompt = QUICK_REPLIES
     assert bench.loop.acknowledgement.received(pair, 5_000_000)
     bench.progress._relieve(bench.loop)

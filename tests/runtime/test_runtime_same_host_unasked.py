@@ -361,7 +361,8 @@ def test_a_queue_pair_that_turns_to_a_peer_elsewhere_is_not_granted_any_more(pai
     assert table.words(ends[0].qp.number)
     queue_pair = queue_pair_of(ends[0])
     with engine_of(ends[0]).loop.lock:
-        queue_pair.route = Route(ROCE_V4, queue_pair.route.source, V4_MAPPED_PREFIX + bytes([127, 9, 9, 9]))
+        elsewhere = V4_MAPPED_PREFIX + bytes([127, 9, 9, 9])
+        queue_pair.flow.route = Route(ROCE_V4, queue_pair.flow.route.source, elsewhere)
     ends[0].qp.modify({"qp_state": RTS})
     assert queue_pair.executor is None
     assert table.words(ends[0].qp.number) is None

@@ -15,7 +15,7 @@ def identifications(p, burst_of):
         row = []
         for packet in packets:
             data = bytearray(packet)
-            route = p.left.qp.route
+            route = p.left.qp.flow.route
             probes = (
                 Route(route.framing, route.source, route.destination, source_port=route.source_port,
                       identification=number)
@@ -42,7 +42,7 @@ def bursts_of(p):
 @pytest.mark.parametrize("counted", [True, False])
 def test_icrcs_are_made_for_the_places_in_a_counted_burst_and_for_zero_in_others(pair, counted):
     p = pair(pmtu=256)
-    p.left.qp.route.counted = counted
+    p.left.qp.flow.route.counted = counted
     source, target = p.left.region(1500, fill=b"z" * 1500), p.right.region(1500)
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.left.post(wqe.SEND, inline=b"last")
@@ -54,9 +54,9 @@ def test_icrcs_are_made_for_the_places_in_a_counted_burst_and_for_zero_in_others
 
 def test_a_packet_that_asks_afterwards_keeps_its_identification(pair):
     p = pair(pmtu=256)
-    p.left.qp.route.counted = True
-    writer = p.left.qp.requester.writer
-    writer.begin(p.burst, p.left.qp.route, 1 << 40)
+    p.left.qp.flow.route.counted = True
+    writer = p.left.qp.send_engine().writer
+    writer.begin(p.burst, p.left.qp.flow.route, 1 << 40)
     for _ in range(3):
         assert writer.acknowledge(7, 0, 7)
     writer.ask_last()

@@ -86,9 +86,9 @@ def test_burst_weighs_its_bytes_its_packets_and_itself_for_the_time_of_the_hold(
     assert p.window.charges == [length + packets * overhead + BURST_OVERHEAD_BYTES]
     assert [c.status for c in p.left.sent()] == [0]  # complete at hand-over
     start = p.now
-    p.left.qp.expire(start + HOLD_NS - 1)
+    p.left.qp.flow.expire(start + HOLD_NS - 1)
     assert p.window.in_flight_bytes == p.window.charges[0]
-    p.left.qp.expire(start + HOLD_NS)
+    p.left.qp.flow.expire(start + HOLD_NS)
     assert p.window.in_flight_bytes == 0
 
 
@@ -104,7 +104,7 @@ def test_lone_burst_goes_and_what_is_held_longest_is_given_back_first(watched):
             pass
         moments.append(p.now)
     assert len(p.window.charges) == 2
-    p.left.qp.expire(moments[0] + HOLD_NS)
+    p.left.qp.flow.expire(moments[0] + HOLD_NS)
     assert p.window.in_flight_bytes == p.window.charges[1]
     p.run()
     assert p.now == moments[1] + HOLD_NS
@@ -120,7 +120,7 @@ def test_end_of_a_queue_pair_gives_back_what_it_holds_and_its_place(watched, way
             end.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     while p.transmit(p.a):
         pass
-    assert all(end.qp.waiting for end in p.lefts)
+    assert all(end.qp.flow.waiting for end in p.lefts)
     for end in p.lefts:
         if way_out == "close":
             end.qp.close()
@@ -140,7 +140,7 @@ def test_new_path_while_waiting_goes_on_in_the_new_window(watched):
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     while p.transmit(p.a):
         pass
-    assert p.left.qp.waiting
+    assert p.left.qp.flow.waiting
     assert p.left.qp.modify({"qp_state": SQD}, p.now) == 0
     new = DestinationWindow()
     route = p.route(p.a.gid, p.b.gid)
@@ -191,7 +191,7 @@ def test_datagram_that_waits_and_loses_its_handle_leaves_the_window(watched):
     datagram(p, p.left)
     while p.transmit(p.a):
         pass
-    assert p.left.qp.waiting
+    assert p.left.qp.flow.waiting
     p.a.handles.clear()
     p.window.give_up(p.window.limit_bytes)
     p.run()
@@ -207,12 +207,12 @@ def test_service_level_is_the_current_requests_handles(watched):
         p.a.handles[number] = AddressHandle(number, PD, route, p.window, level)
     qp = p.left.qp
     datagram(p, p.left, 2)
-    assert qp.service_level == 5  # before its turn, which is asked for on that level
+    assert qp.flow.service_level == 5  # before its turn, which is asked for on that level
     for ah in (2, 3, 1, 1):
         datagram(p, p.left, ah)
     levels = []
     while p.a.queue:
-        levels.append(qp.service_level)
+        levels.append(qp.flow.service_level)
         assert p.transmit(p.a)
     assert levels[:3] == [5, 9, 0]
     assert [packets for _, packets, _ in p.bursts] == [2, 1, 2]
@@ -229,5 +229,5 @@ def test_received_datagram_says_nothing_of_this_sides_service_level(watched):
     p.right.post_receive([inbox.sge()])
     datagram(p, p.left, length=10)
     p.run()
-    assert p.right.qp.service_level == 6
+    assert p.right.qp.flow.service_level == 6
     assert [c.sl for c in p.right.received()] == [0]

@@ -107,7 +107,7 @@ class Keys(RuleBasedStateMachine):
     def send(self, vi: int, opcode: int, **fields: object) -> None:
         """The next packet of a connection."""
         self.pair.left, self.pair.right = self.pair.lefts[vi], self.pair.rights[vi]
-        self.pair.forge(opcode, self.pair.right.qp.responder.epsn, **fields)
+        self.pair.forge(opcode, self.pair.right.qp.receive_engine().epsn, **fields)
 
     def usable(self, vi: int) -> list[int]:
         """Keys that give a queue pair the right to read and write."""
@@ -147,7 +147,7 @@ class Keys(RuleBasedStateMachine):
     @rule(vi=st.integers(0, QPS - 1), pick=st.integers(0, 5))
     def read(self, vi: int, pick: int) -> None:
         keys, slots = self.usable(vi), self.model.valid_keys(vi)[1:]
-        ring = self.pair.rights[vi].qp.responder.ring
+        ring = self.pair.rights[vi].qp.receive_engine().ring
         if vi in self.writes or not keys or ring.pending == READS:
             return
         key = keys[pick % len(keys)]
@@ -157,11 +157,11 @@ class Keys(RuleBasedStateMachine):
     @rule(vi=st.integers(0, QPS - 1))
     def answer(self, vi: int) -> None:
         qp, burst = self.pair.rights[vi].qp, self.pair.burst
-        pending = qp.responder.ring.pending
+        pending = qp.receive_engine().ring.pending
         lives = sum(key is not None for key in self.model.valid_keys(vi)[1:])
-        while qp.responder.has_work():
+        while qp.receive_engine().has_work():
             burst.reset()
-            qp.responder.produce(burst, self.pair.now)
+            qp.receive_engine().produce(burst, self.pair.now)
         assert (qp.state == ERR) == (lives < pending)
         for slot in range(READS):
             self.model.leave(vi, 1 + slot)

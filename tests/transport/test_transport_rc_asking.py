@@ -15,7 +15,7 @@ TIMEOUT = 16  # far longer than all that follows takes
 
 def unasked(qp):
     """Whether something of the queue pair is in flight that was not asked for, and nothing that was."""
-    requester = qp.requester
+    requester = qp.send_engine()
     una, asked, high = requester.una_psn, requester.asked_psn, requester.high_psn
     return distance(una, high) > 0 and distance(una, asked) <= 0
 
@@ -24,7 +24,7 @@ def stop(p, *ends):
     """Let these have no turn until they are scheduled again."""
     p.a.queue.clear()
     for end in ends:
-        end.qp.scheduled = False
+        end.qp.flow.scheduled = False
 
 
 def run(p, also=lambda: None):
@@ -34,7 +34,7 @@ def run(p, also=lambda: None):
         if not p.step():
             break
         for left in p.lefts:
-            if left.qp.requester.blocked == WINDOW:
+            if left.qp.send_engine().blocked == WINDOW:
                 waited += 1
                 assert not unasked(left.qp)
         also()
@@ -42,7 +42,7 @@ def run(p, also=lambda: None):
     assert not any(left.qp.counters.retransmissions for left in p.lefts)
     for left in p.lefts:
         assert not any(c.status for c in left.sent())
-    assert p.left.qp.window.losses == 0
+    assert p.left.qp.flow.window.losses == 0
     p.at_rest()
     return waited
 
@@ -75,14 +75,14 @@ def test_a_read_that_needs_more_room_than_is_left_does_not_wait_for_a_time_out(p
     stop(p, writer)
     reader.post(wqe.RDMA_READ, [source.sge()], remote=target)
     p.transmit(p.a)
-    assert reader.qp.requester.blocked == WINDOW
-    p.a.schedule(writer.qp)
+    assert reader.qp.send_engine().blocked == WINDOW
+    p.a.schedule(writer.qp.flow)
     assert run(p) > 0
 
 
 def test_one_packet_goes_beyond_a_full_window_and_asks(pair):
     p = pair(pmtu=1024, qps=1, timeout=TIMEOUT)
-    window, requester = p.left.qp.window, p.left.qp.requester
+    window, requester = p.left.qp.flow.window, p.left.qp.send_engine()
     source, target = p.left.region(SIZE), p.right.region(SIZE)
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.transmit(p.a)
@@ -100,7 +100,7 @@ def test_one_packet_goes_beyond_a_full_window_and_asks(pair):
 
 def test_who_asks_beyond_the_window_keeps_its_place_among_those_that_wait(pair):
     p = pair(pmtu=1024, qps=3, timeout=TIMEOUT)
-    window = p.left.qp.window
+    window = p.left.qp.flow.window
     first, second, third = p.lefts
     source, target = p.left.region(SIZE), p.right.region(SIZE)
     second.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
@@ -112,21 +112,21 @@ def test_who_asks_beyond_the_window_keeps_its_place_among_those_that_wait(pair):
         if end is not second:
             end.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
         else:
-            p.a.schedule(end.qp)
+            p.a.schedule(end.qp.flow)
         while p.transmit(p.a):
             pass
-    assert list(window.waiters) == [first.qp, second.qp, third.qp]
+    assert list(window.waiters) == [first.qp.flow, second.qp.flow, third.qp.flow]
     assert [row["ack_request"] for row in p.decoded("ab")][-1]
     window.give_up(others)
     run(p)
-    assert not any(left.qp.waiting for left in p.lefts)
+    assert not any(left.qp.flow.waiting for left in p.lefts)
 
 
 def test_what_was_not_asked_for_is_asked_for_when_the_answer_to_the_rest_leaves_it_waiting(pair):
     """The window has become smaller meanwhile, and another one has its turn first."""
     p = pair(pmtu=1024, qps=2, timeout=TIMEOUT)
     left, other = p.lefts
-    window, requester = left.qp.window, left.qp.requester
+    window, requester = left.qp.flow.window, left.qp.send_engine()
     window.limit_bytes = window.maximum_bytes = 16 * (FULL_BURST_BYTES + 1_280)
     source, target = p.left.region(SIZE * 4), p.right.region(SIZE * 4)
     left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
@@ -140,7 +140,7 @@ def test_what_was_not_asked_for_is_asked_for_when_the_answer_to_the_rest_leaves_
 def test_a_long_send_that_learns_of_no_credits_on_its_way_does_not_wait_for_a_time_out(pair):
     """The receive that it takes is posted behind the acknowledgement that tells of none."""
     p = pair(pmtu=256, timeout=TIMEOUT)
-    p.left.qp.window.limit_bytes = DEFAULT_MAXIMUM_BYTES
+    p.left.qp.flow.window.limit_bytes = DEFAULT_MAXIMUM_BYTES
     source, target = p.left.region(60_000), p.right.region(60_000)
     p.right.post_receive([target.sge()])
     p.left.post(wqe.SEND, inline=b"0", ring=False)
@@ -150,20 +150,20 @@ def test_a_long_send_that_learns_of_no_credits_on_its_way_does_not_wait_for_a_ti
     while not p.right.qp.counters.acks_sent:
         assert p.step()
     p.right.post_receive([target.sge()])
-    p.a.schedule(p.left.qp)
+    p.a.schedule(p.left.qp.flow)
     assert p.transmit(p.a)  # the acknowledgement is on its way
     stop(p, p.left)
-    assert p.left.qp.requester.cursor_packet > 0
-    while not p.left.qp.requester.limited:
+    assert p.left.qp.send_engine().cursor_packet > 0
+    while not p.left.qp.send_engine().limited:
         assert p.step()
-    p.a.schedule(p.left.qp)
+    p.a.schedule(p.left.qp.flow)
     run(p)
     assert len(p.right.received()) == 2
 
 
 def test_a_window_that_grew_is_bounded_by_a_packet_for_each_queue_pair(pair):
     p = pair(pmtu=1024, qps=8, timeout=TIMEOUT, faults=Faults(1, 0.0))
-    window = p.left.qp.window
+    window = p.left.qp.flow.window
     assert isinstance(window, DestinationWindow)
     source, target = p.left.region(SIZE), p.right.region(SIZE)
     for left in p.lefts:
@@ -180,7 +180,7 @@ def test_who_waits_while_others_are_answered_sends_nothing_and_otherwise_one_pac
     window = DestinationWindow()
     p = pair(window=window, timeout=8)
     window.charge(window.limit_bytes)  # another queue pair's
-    requester = p.left.qp.requester
+    requester = p.left.qp.send_engine()
     target = p.right.region(100_000)
     p.left.post(wqe.RDMA_WRITE, [p.left.region(100_000).sge()], remote=target)
     period = PATIENCE_NS // 4

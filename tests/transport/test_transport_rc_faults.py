@@ -144,8 +144,8 @@ def test_every_operation_survives_loss_duplication_and_reordering(
         timeout=6,
     )
     for end in (pair.left, pair.right):
-        end.qp.requester.retry.retry_count = 10_000  # a lossy link may need more than seven in a row
-        end.qp.requester.retry.progress()
+        end.qp.send_engine().retry.retry_count = 10_000  # a lossy link may need more than seven in a row
+        end.qp.send_engine().retry.progress()
     try:
         workload = Workload(pair, operations)
         workload.post()
@@ -190,7 +190,7 @@ def test_sequence_nak_goes_back_to_the_lost_packet_without_waiting(pair):
     assert target.data == source.data
     assert [row["psn"] for row in p.decoded("ab")] == [0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7]
     assert p.left.qp.counters.timeouts == 0
-    assert p.now - began < 1_000_000 + p.left.qp.requester.retry.interval_ns
+    assert p.now - began < 1_000_000 + p.left.qp.send_engine().retry.interval_ns
     assert [row["syndrome"] for row in p.decoded("ba")].count(0x60) == 1
     assert p.left.qp.counters.retransmissions == 1
 
@@ -266,7 +266,7 @@ def test_many_answers_after_one_loss_cost_one_retry(pair):
 @pytest.mark.parametrize("pmtu", [256, 4096])
 def test_long_message_survives_heavy_loss(pair, pmtu):
     p = pair(pmtu=pmtu, faults=Faults(7, 0.05, 0.02, 0.02), timeout=6)
-    p.left.qp.requester.retry.retry_count = 1000
+    p.left.qp.send_engine().retry.retry_count = 1000
     source, target = p.left.region(SIZE, fill=PATTERN), p.right.region(SIZE)
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.left.post(wqe.RDMA_READ, [source.sge()], remote=target)
@@ -282,9 +282,9 @@ def test_many_queue_pairs_share_one_window_without_starving_or_leaking(seed, los
     pair = Pair(pmtu=4096, faults=Faults(seed, loss), qps=qps, timeout=6)
     try:
         source, target = pair.left.region(SIZE, fill=PATTERN), pair.right.region(SIZE)
-        window = pair.left.qp.window
+        window = pair.left.qp.flow.window
         for left in pair.lefts:
-            left.qp.requester.retry.retry_count = 1000
+            left.qp.send_engine().retry.retry_count = 1000
             for _ in range(2):
                 left.post(wqe.RDMA_WRITE, [source.sge()], remote=target, ring=False)
             left.post(wqe.RDMA_READ, [source.sge()], remote=target)

@@ -65,7 +65,7 @@ def untroubled(p, *ends):
         assert end.qp.state == RTS
         assert counters.retransmissions == counters.timeouts == counters.naks_sent == 0
         assert counters.implied_naks == counters.ghost_acks == 0
-        assert end.qp.requester.retry.retries_left == end.qp.requester.retry.retry_count
+        assert end.qp.send_engine().retry.retries_left == end.qp.send_engine().retry.retry_count
     p.at_rest()
 
 
@@ -84,7 +84,7 @@ def test_a_held_packet_is_refused_with_an_rnr_nak_and_the_message_goes_on_with_i
     until(p, lambda: p.right.qp.counters.rnr_naks_sent)
     p.deliver()
     assert target.data == DATA[: place * PMTU] + bytes(len(DATA) - place * PMTU)
-    assert p.right.qp.responder.epsn == psn
+    assert p.right.qp.receive_engine().epsn == psn
     assert p.right.received() == p.left.sent() == []
     p.after(UNIT_NS // 2, lambda: p.b.data_access(True))
     p.run()
@@ -127,7 +127,7 @@ def test_rnr_retries_count_anew_after_every_packet_that_got_through(pair):
     refused = set()
 
     def once_each(way, segment, route=None):
-        expected = p.right.qp.responder.epsn
+        expected = p.right.qp.receive_engine().epsn
         p.b.data_access(expected in refused)
         refused.add(expected)
         inject(way, segment, route)
@@ -187,7 +187,7 @@ def test_repetitions_of_what_was_done_are_acknowledged_while_the_next_packet_is_
     p.forge(op.RC_RDMA_WRITE_FIRST, 0, b"?" * PMTU, **first)
     p.run()
     assert [(row["psn"], row["syndrome"] >> 5) for row in p.decoded("ba")] == [(0, 0), (1, 1), (0, 0)]
-    assert p.right.qp.responder.received_bytes == PMTU
+    assert p.right.qp.receive_engine().received_bytes == PMTU
     p.b.data_access(True)
     p.forge(op.RC_RDMA_WRITE_LAST, 1, b"\2" * PMTU)
     p.run()
@@ -239,7 +239,7 @@ def test_a_read_of_held_memory_is_answered_when_it_is_tried_again(pair):
     until(p, lambda: p.b.held)
     assert p.decoded("ba") == []
     p.b.regions.tpt.stopped = False  # and nobody says so
-    until(p, lambda: p.left.qp.requester.head == 1)
+    until(p, lambda: p.left.qp.send_engine().head == 1)
     assert p.now == start + HELD_RETRY_NS + 2 * p.DELAY_NS
     assert target.data == data
     assert statuses(p.left.sent()) == [0]
@@ -254,7 +254,7 @@ def test_a_read_is_answered_at_once_when_the_hold_is_lifted(pair):
     until(p, lambda: p.b.held)
     lifted = []
     p.after(5_000, lambda: (p.b.data_access(True), lifted.append(p.now)))
-    until(p, lambda: p.left.qp.requester.head == 1)
+    until(p, lambda: p.left.qp.send_engine().head == 1)
     assert target.data == data
     assert p.now == lifted[0] + p.DELAY_NS
 
@@ -307,7 +307,7 @@ def test_an_answer_that_was_given_once_makes_room_for_a_new_request(pair):
     p.b.data_access(True)
     p.run()
     assert [row["psn"] for row in p.decoded("ba")] == [0, 1, 1, 2]
-    assert p.right.qp.responder.ring.pending == 0
+    assert p.right.qp.receive_engine().ring.pending == 0
 
 
 def test_a_request_too_many_is_refused_while_the_first_answer_is_held(pair):
@@ -400,7 +400,7 @@ def test_nothing_is_sent_of_held_memory_and_no_time_out_counts(pair, opcode):
     until(p, lambda: not p.plans)
     lifted = p.now
     assert p.log == []
-    until(p, lambda: p.left.qp.requester.head == 1)
+    until(p, lambda: p.left.qp.send_engine().head == 1)
     assert p.now == lifted + 2 * p.DELAY_NS  # at once
     p.run()
     assert target.data == DATA
@@ -416,7 +416,7 @@ def test_held_memory_is_tried_again_by_itself(pair):
     start = p.now
     until(p, lambda: p.a.held)
     p.a.regions.tpt.stopped = False
-    until(p, lambda: p.left.qp.requester.head == 1)
+    until(p, lambda: p.left.qp.send_engine().head == 1)
     assert target.data == b"tryagain"
     assert p.now == start + HELD_RETRY_NS + 2 * p.DELAY_NS
 
@@ -463,7 +463,7 @@ def test_the_mark_of_the_last_packet_is_right_behind_another_message_in_the_burs
     p.left.post(wqe.RDMA_WRITE, [there.sge()], remote=target, ring=False)
     p.left.post(wqe.RDMA_WRITE, [there.sge(), missing.sge()], remote=target, offset=PMTU, ring=False)
     p.left.post(wqe.SEND, inline=b"behind")
-    until(p, lambda: p.left.qp.requester.una_psn == 2)
+    until(p, lambda: p.left.qp.send_engine().una_psn == 2)
     assert [(row["psn"], row["ack_request"]) for row in p.decoded("ab")] == [(0, True), (1, True)]
     p.right.post_receive([p.right.region(8).sge()])
     lift()
@@ -491,13 +491,13 @@ def test_a_message_held_between_its_bursts_spends_no_retry(pair):
 def test_a_time_out_spends_no_retry_between_the_end_of_a_wait_and_the_next_try(pair):
     p = pair(pmtu=1024, retry_cnt=0)
     source, target = p.left.region(len(LONG), fill=LONG), p.right.region(len(LONG))
-    requester = p.left.qp.requester
+    requester = p.left.qp.send_engine()
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.step()
     p.a.data_access(False)
     until(p, lambda: p.a.held)
-    p.left.qp.resume(p.now)  # its turn is still to come
-    p.left.qp.expire(requester.retry.deadline_ns)
+    p.left.qp.flow.resume(p.now)  # its turn is still to come
+    p.left.qp.flow.expire(requester.retry.deadline_ns)
     p.a.data_access(True)
     p.run()
     assert target.data == LONG
@@ -687,7 +687,7 @@ def test_what_is_held_is_forgotten_with_its_queue_pair(pair, what, state):
     p.left.post(opcode, [mine.sge()], remote=goal)
     until(p, lambda: node.held)
     end.qp.modify({"qp_state": state}, p.now)
-    assert not end.qp.has_work()
+    assert not end.qp.flow.has_work()
     sent = len(p.log)
     node.data_access(True)
     p.faults.rule = lambda way, packet: 0

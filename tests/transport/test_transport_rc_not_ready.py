@@ -48,14 +48,14 @@ def psns(p):
 
 def wait(p):
     """Until the delay of the RNR NAK is over, and what it refused has gone again."""
-    while p.left.qp.requester.retry.rnr_waiting:
+    while p.left.qp.send_engine().retry.rnr_waiting:
         assert p.step()
     settle(p)
 
 
 def fill(p):
     """Let others have the whole window; the bytes that they have."""
-    window = p.left.qp.window
+    window = p.left.qp.flow.window
     window.charge(window.limit_bytes)
     return window.limit_bytes
 
@@ -106,10 +106,10 @@ def test_a_sequence_nak_that_has_overtaken_the_rnr_nak_of_its_attempt_is_given_b
     send(p)
     answer(p, SEQUENCE)
     assert psns(p) == [10, 11, 12] * 2
-    assert p.left.qp.requester.retry.retries_left == 0
+    assert p.left.qp.send_engine().retry.retries_left == 0
     answer(p, RNR)
     assert psns(p) == []
-    assert p.left.qp.requester.retry.retries_left == 1
+    assert p.left.qp.send_engine().retry.retries_left == 1
     wait(p)
     assert psns(p) == [10, 11, 12]
 
@@ -124,7 +124,7 @@ def test_after_progress_a_sequence_nak_counts_again(lone):
     answer(p, SEQUENCE, 11)
     assert psns(p) == [11, 12]
     assert p.left.qp.counters.retransmissions == 1
-    assert p.left.qp.requester.retry.retries_left == 0
+    assert p.left.qp.send_engine().retry.retries_left == 0
 
 
 def test_a_sequence_nak_beyond_the_refused_packet_is_progress_and_a_loss(lone):
@@ -157,7 +157,7 @@ def test_an_rnr_nak_while_one_is_waited_for_is_no_other_retry(lone, repeats):
     send(p)
     for _ in range(repeats):
         answer(p, RNR)
-    assert p.left.qp.requester.retry.rnr_retries_left == 0
+    assert p.left.qp.send_engine().retry.rnr_retries_left == 0
     p.now += 1_000
     p.a.now = p.now
     began = p.now
@@ -183,7 +183,7 @@ def test_an_rnr_nak_before_the_refused_packet_went_again_is_no_other_retry(lone)
         answer(p, SEQUENCE)
     assert psns(p) == []
     assert p.left.qp.state == RTS
-    p.left.qp.window.give_up(others)
+    p.left.qp.flow.window.give_up(others)
     settle(p)
     assert psns(p) == [10, 11, 12]
     answer(p, RNR)
@@ -198,7 +198,7 @@ def test_an_rnr_nak_of_an_attempt_that_a_sequence_nak_has_ended_is_waited_for(lo
     answer(p, SEQUENCE)
     assert psns(p) == []
     answer(p, RNR)
-    p.left.qp.window.give_up(others)
+    p.left.qp.flow.window.give_up(others)
     settle(p)
     assert psns(p) == []
     wait(p)
@@ -255,6 +255,6 @@ def test_an_implied_nak_that_finds_the_going_back_under_way_costs_nothing(lone):
     answer(p, INVALID, 12)
     assert statuses(p) == [0]
     assert p.left.qp.counters.implied_naks == 0
-    p.left.qp.window.give_up(others)
+    p.left.qp.flow.window.give_up(others)
     settle(p)
     assert psns(p) == [11, 12]

@@ -353,7 +353,7 @@ def test_last_packet_of_a_message_asks_for_an_acknowledgement_and_at_least_every
     unasked = 0
     for row in rows:
         unasked = 0 if row["ack_request"] else unasked + row["bytes"]
-        assert unasked <= p.left.qp.window.limit_bytes // 2
+        assert unasked <= p.left.qp.flow.window.limit_bytes // 2
     assert sum(row["ack_request"] for row in rows) < len(rows) // 4
     assert not rows[0]["ack_request"]
 

@@ -45,7 +45,7 @@ def test_one_acknowledgement_completes_everything_before_it(lone):
     send(lone)
     ack(lone, 12)
     assert done(lone) == [(0, 0), (1, 0), (2, 0)]
-    assert lone.left.qp.requester.una_psn == 13
+    assert lone.left.qp.send_engine().una_psn == 13
 
 
 @pytest.mark.parametrize("psn", [9, 8, 14, 15, 10 + (1 << 23), 10 - (1 << 23)])
@@ -222,7 +222,7 @@ def test_last_response_into_memory_that_is_gone_ends_the_read_once(lone):
     lone.local.deregister()
     response(lone, op.RC_RDMA_READ_RESPONSE_ONLY, 10, b"a" * 88)
     assert done(lone) == [(1, cqe.WC_LOC_PROT_ERR)]
-    assert lone.left.qp.requester.head == lone.left.qp.requester.tail
+    assert lone.left.qp.send_engine().head == lone.left.qp.send_engine().tail
     lone.at_rest()
 
 
@@ -258,7 +258,7 @@ def test_requests_between_an_rnr_nak_and_its_delay_stay_where_they_are(lone):
     ack(lone, 10, 0x60)
     send(lone, 1)
     assert psns(lone) == []
-    assert lone.left.qp.requester.retry.rnr_waiting
+    assert lone.left.qp.send_engine().retry.rnr_waiting
 
 
 def test_implied_nak_does_not_end_an_rnr_delay(lone):
@@ -271,7 +271,7 @@ def test_implied_nak_does_not_end_an_rnr_delay(lone):
     assert done(lone) == [(0, 0)]
     assert psns(lone) == []
     assert lone.a.counters.implied_naks == 0
-    while lone.left.qp.requester.retry.rnr_waiting:
+    while lone.left.qp.send_engine().retry.rnr_waiting:
         assert lone.step()
     settle(lone)
     assert psns(lone) == [11]
@@ -293,7 +293,7 @@ def test_window_is_given_back_however_a_queue_pair_ends(pair):
     for ending in ("error", "reset", "close"):
         p = pair(pmtu=256, faults=Faults(rule=lambda way, packet: 0))
         send(p)
-        assert p.left.qp.window.in_flight_bytes > 0
+        assert p.left.qp.flow.window.in_flight_bytes > 0
         if ending == "close":
             p.left.qp.close()
         else:

@@ -66,7 +66,7 @@ def test_c9_187_to_189_sequence_table_and_what_the_receiver_does(uc, position, e
                 length=length)  # fmt: skip
         assert drops(p) == ({"sequence": 1} if verdict in (BREAK, REFUSE) else {}), (before, position)
         under_way = verdict != REFUSE and last
-        assert (p.right.qp.responder.operation >= 0) == under_way
+        assert (p.right.qp.receive_engine().operation >= 0) == under_way
         assert p.right.qp.state == RTS
 
 
@@ -144,7 +144,7 @@ def test_c9_170_bad_key_takes_no_receive(uc):
     p.right.post_receive([inbox.sge()], wr_id=1)
     write(p, target, opcode=op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, rkey=target.key ^ 1)
     assert drops(p) == {"protection": 1}
-    assert p.right.qp.responder.holding == 0
+    assert p.right.qp.receive_engine().holding == 0
     write(p, target, 51, opcode=op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE)
     assert [(c.wr_id, c.byte_len) for c in p.right.received()] == [(1, 2)]
 
@@ -203,9 +203,9 @@ def test_c9_183_each_packet_off_the_expected_psn_counts_as_out_of_sequence(uc):
     assert p.right.qp.counters.out_of_sequence == 0
     p.forge(op.UC_SEND_FIRST, 60, FULL)  # a new base
     p.forge(op.UC_SEND_LAST, 61, b"x")
-    assert (p.right.qp.counters.out_of_sequence, p.right.qp.responder.epsn) == (1, 62)
+    assert (p.right.qp.counters.out_of_sequence, p.right.qp.receive_engine().epsn) == (1, 62)
     p.forge(op.UC_SEND_LAST, 70, b"x")
-    assert (p.right.qp.counters.out_of_sequence, p.right.qp.responder.epsn) == (2, 62)
+    assert (p.right.qp.counters.out_of_sequence, p.right.qp.receive_engine().epsn) == (2, 62)
     assert len(p.right.received()) == 2
 
 
@@ -215,7 +215,7 @@ def test_c9_185_expected_psn_goes_on_over_packets_that_are_dropped_and_wraps(uc)
     p.forge(op.UC_SEND_MIDDLE, 0xFFFFFF, FULL)
     p.forge(op.UC_SEND_LAST, 0, b"x")
     assert drops(p) == {"no_receive": 1, "sequence": 2}
-    assert (p.right.qp.counters.out_of_sequence, p.right.qp.responder.epsn) == (0, 1)
+    assert (p.right.qp.counters.out_of_sequence, p.right.qp.receive_engine().epsn) == (0, 1)
 
 
 def lost_events(p):

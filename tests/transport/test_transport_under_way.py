@@ -21,7 +21,7 @@ def test_new_path_while_draining_takes_what_is_in_flight_from_the_old_window(pai
     source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.step()
-    old, new = p.left.qp.window, DestinationWindow()
+    old, new = p.left.qp.flow.window, DestinationWindow()
     assert old.in_flight_bytes > 0
     assert p.left.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1}, p.now) == 0
     route = p.route(p.a.gid, p.b.gid)
@@ -38,11 +38,11 @@ def test_new_path_while_draining_takes_what_is_in_flight_from_the_old_window(pai
 def test_new_path_while_waiting_for_the_old_window_goes_on_in_the_new_one(pair):
     p = pair(pmtu=1024)
     source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
-    old, new = p.left.qp.window, DestinationWindow()
+    old, new = p.left.qp.flow.window, DestinationWindow()
     p.left.post(wqe.RDMA_WRITE, [source.sge(0, 100_000)], remote=target)
     p.step()
     old.charge(old.limit_bytes)  # of another queue pair, which never gets an answer
-    while not p.left.qp.waiting:
+    while not p.left.qp.flow.waiting:
         assert p.step()
     assert p.left.qp.modify({"qp_state": SQD}, p.now) == 0
     route = p.route(p.a.gid, p.b.gid)
@@ -57,7 +57,7 @@ def test_new_path_while_waiting_for_the_old_window_goes_on_in_the_new_one(pair):
 def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pair):
     p = pair(pmtu=1024, timeout=0)
     source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
-    requester, old, new = p.left.qp.requester, p.left.qp.window, DestinationWindow()
+    requester, old, new = p.left.qp.send_engine(), p.left.qp.flow.window, DestinationWindow()
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.step()
     p.flying.clear()  # only what is sent from now on arrives
@@ -78,9 +78,9 @@ def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pai
 def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
     p = pair(pmtu=1024, timeout=0)
     source, target = p.left.region(200_000, fill=PATTERN), p.right.region(200_000)
-    requester, window = p.left.qp.requester, p.left.qp.window
+    requester, window = p.left.qp.send_engine(), p.left.qp.flow.window
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
-    while not p.left.qp.waiting:
+    while not p.left.qp.flow.waiting:
         assert p.step()
     window.forgive()
     while requester.blocked != SILENCE:
@@ -89,9 +89,9 @@ def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
     window.charge(window.limit_bytes)  # another queue pair's, so that there is no room
     while requester.blocked == SILENCE:
         assert p.step()
-    while not p.left.qp.waiting:
+    while not p.left.qp.flow.waiting:
         assert p.step()
-    assert (requester.silence_ns, window.watcher) == (0, p.left.qp)
+    assert (requester.silence_ns, window.watcher) == (0, p.left.qp.flow)
     p.run()
     assert [c.status for c in p.left.sent()] == [0]
     assert target.data == source.data
@@ -118,10 +118,10 @@ def test_unreliable_send_queue_tells_that_it_is_drained_when_the_message_has_gon
 def test_unreliable_queue_pair_that_was_reset_while_it_waited_sends_again(pair):
     p = pair(service=UC)
     target = p.right.region(64)
-    window = p.left.qp.window
+    window = p.left.qp.flow.window
     window.charge(window.limit_bytes)  # of another queue pair
     p.left.post(wqe.RDMA_WRITE, inline=b"lost", remote=target)
-    while not p.left.qp.waiting:
+    while not p.left.qp.flow.waiting:
         assert p.step()
     assert p.left.qp.modify({"qp_state": RESET}, p.now) == 0
     window.give_up(window.limit_bytes)
@@ -139,7 +139,7 @@ def test_reads_are_answered_although_their_resources_change_in_number(pair, reso
     source, target = p.right.region(40_000, fill=PATTERN[:40_000]), p.left.region(40_000)
     for i in range(4):
         p.left.post(wqe.RDMA_READ, [target.sge(10_000 * i, 10_000)], remote=source, offset=10_000 * i)
-    while p.right.qp.responder.ring.pending < 4:
+    while p.right.qp.receive_engine().ring.pending < 4:
         assert p.step()
     assert p.right.qp.modify({"qp_state": SQD}, p.now) == 0
     assert p.right.qp.modify({"qp_state": SQD, "max_dest_rd_atomic": resources}, p.now) == 0
@@ -254,7 +254,7 @@ def test_send_queue_is_flushed_at_most_a_ring_a_turn(pair, service, state):
     p.run()
     assert {c.status for c in p.left.sent()} == {cqe.WC_WR_FLUSH_ERR}
     assert queue.left == qp.send_ring.count() == 0
-    assert not qp.scheduled
+    assert not qp.flow.scheduled
 
 
 @pytest.mark.parametrize("posted", [1, ENTRIES // 2 + 1, ENTRIES])
@@ -282,4 +282,4 @@ def test_receive_queue_is_flushed_at_most_a_ring_a_turn(pair):
     p.run()
     assert {c.status for c in p.left.received()} == {cqe.WC_WR_FLUSH_ERR}
     assert queue.left == qp.receive_ring.count() == 0
-    assert not qp.scheduled
+    assert not qp.flow.scheduled

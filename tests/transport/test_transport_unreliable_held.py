@@ -159,7 +159,7 @@ def test_a_held_send_is_forgotten_with_its_queue_pair(joined, service, state):
     p.left.post(wqe.SEND, [source.sge()], **p.to)
     until(p, lambda: p.a.held)
     p.left.qp.modify({"qp_state": state}, p.now)
-    assert not p.left.qp.has_work()
+    assert not p.left.qp.flow.has_work()
     p.a.data_access(True)
     p.run()
     assert p.log == []

@@ -99,7 +99,7 @@ def test_credits_do_not_count_what_is_not_sent(pair):
     assert statuses(sent) == [0] * 41
     assert p.right.qp.counters.retransmissions == 0
     assert statuses(p.left.received()) == [0]
-    assert p.right.qp.requester.next_ssn == 2
+    assert p.right.qp.send_engine().next_ssn == 2
 
 
 @pytest.mark.parametrize("opcode", [wqe.BIND_MW, wqe.LOCAL_INV, wqe.REG_MR])
@@ -189,7 +189,7 @@ def test_a_write_that_is_to_come_again_uses_no_key_meanwhile(pair, opcode):
     p.b.data_access(opcode == wqe.RDMA_WRITE_WITH_IMM)
     p.left.post(opcode, [local.sge()], rkey=w.key, va=w.va)
     arrive(p, 1)
-    assert p.right.qp.responder.nak_pending >> 5 == 1
+    assert p.right.qp.receive_engine().nak_pending >> 5 == 1
     assert users(w) == 0
     p.b.data_access(True)
     p.right.post_receive([])

@@ -98,24 +98,24 @@ class Node(Environment):
         self.cq_events = 0
         self.limits = 0
 
-    def schedule(self, queue_pair):
-        if not queue_pair.scheduled:
-            queue_pair.scheduled = True
-            self.queue.append(queue_pair)
+    def schedule(self, flow):
+        if not flow.scheduled:
+            flow.scheduled = True
+            self.queue.append(flow)
 
-    def arm(self, queue_pair, deadline_ns):
-        self.deadlines[queue_pair.number] = (deadline_ns, queue_pair)
+    def arm(self, flow, deadline_ns):
+        self.deadlines[flow] = deadline_ns
 
-    def hold(self, queue_pair):
-        self.held.setdefault(queue_pair.number, (self.now + HELD_RETRY_NS, queue_pair))
+    def hold(self, flow):
+        self.held.setdefault(flow, self.now + HELD_RETRY_NS)
 
     def data_access(self, allowed):
         """The adapter's mode bit; lifting it lets all that wait try at once."""
         self.regions.tpt.stopped = not allowed
         if allowed:
             held, self.held = self.held, {}
-            for _, queue_pair in held.values():
-                queue_pair.resume(self.now)
+            for flow in held:
+                flow.resume(self.now)
 
     def event(self, kind, number):
         self.events.append((kind, number))
@@ -423,10 +423,10 @@ class Pair:
         """One turn of the node's scheduler; whether there was any."""
         if not node.queue:
             return False
-        qp = node.queue.popleft()
-        qp.scheduled = False
+        flow = node.queue.popleft()
+        flow.scheduled = False
         self.burst.reset()
-        packets = qp.produce(self.burst, self.now)
+        packets = flow.produce(self.burst, self.now)
         if packets > 0:
             self._check_burst(packets)
             direction = "ab" if node is self.a else "ba"
@@ -436,8 +436,8 @@ class Pair:
             self.bursts.append((direction, packets, length))
             for segment in self.faults.apply(direction, segments):
                 self.flying.append((self.now + self.DELAY_NS, direction, segment, self.burst.route))
-            if qp.has_work():
-                node.schedule(qp)
+            if flow.has_work():
+                node.schedule(flow)
         return True
 
     def _check_burst(self, packets):
@@ -467,7 +467,7 @@ class Pair:
         assert self.view.decode(arrival.data, 0, len(segment)) == 0
         end = self.by_number.get(self.view.dest_qp)
         if end is not None and end.node is destination:
-            end.qp.receive(self.view, arrival, self.now)
+            end.qp.flow.receive(self.view, arrival, self.now)
 
     def forge(
         self,
@@ -527,22 +527,22 @@ class Pair:
         moments = [self.flying[0][0]] if self.flying else []
         moments.extend(moment for moment, _ in self.plans)
         for node in (self.a, self.b):
-            moments.extend(deadline for deadline, _ in node.deadlines.values())
-            moments.extend(deadline for deadline, _ in node.held.values())
+            moments.extend(node.deadlines.values())
+            moments.extend(node.held.values())
             moments.extend(moment for moment, _ in self.plans)
         if not moments:
             return False
         self.now = max(self.now, min(moments))
         self.a.now = self.b.now = self.now
         for node in (self.a, self.b):
-            for number, (deadline, qp) in list(node.deadlines.items()):
+            for flow, deadline in list(node.deadlines.items()):
                 if deadline <= self.now:
-                    del node.deadlines[number]
-                    qp.expire(self.now)
-            for number, (deadline, qp) in list(node.held.items()):
+                    del node.deadlines[flow]
+                    flow.expire(self.now)
+            for flow, deadline in list(node.held.items()):
                 if deadline <= self.now:
-                    del node.held[number]
-                    qp.resume(self.now)
+                    del node.held[flow]
+                    flow.resume(self.now)
         for planned in [planned for planned in self.plans if planned[0] <= self.now]:
             self.plans.remove(planned)
             planned[1]()

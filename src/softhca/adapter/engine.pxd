@@ -1,4 +1,4 @@
-from softhca.adapter.held cimport HeldQueuePairs
+from softhca.adapter.held cimport HeldFlows
 from softhca.adapter.hosts cimport Host
 from softhca.adapter.port cimport Port, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
@@ -6,10 +6,12 @@ from softhca.adapter.timers cimport Timers
 from softhca.machine.primitives cimport copy
 from softhca.transport.context cimport QueuePair
 from softhca.transport.environment cimport AddressHandle, Environment
+from softhca.transport.flow cimport Flow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.link_view cimport LinkView
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.raw cimport RawView
+from softhca.wire.route cimport Route
 
 
 cdef class Adapter(Environment):
@@ -25,7 +27,7 @@ cdef class Adapter(Environment):
     cdef public object resources
     cdef public Scheduler scheduler
     cdef public Timers timers
-    cdef public HeldQueuePairs held
+    cdef public HeldFlows held
     cdef public dict queue_pairs
     cdef public dict handles
     cdef public dict hosts
@@ -61,9 +63,9 @@ cdef class Adapter(Environment):
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
-    cdef int _share(self, QueuePair first, Burst burst, unsigned long long now) except -1
+    cdef int _share(self, Flow first, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Burst burst, unsigned long long now)
-    cpdef QueuePair tarrier(self)
+    cpdef Flow tarrier(self)
     cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
     cpdef unsigned long long next_deadline(self)

@@ -10,7 +10,7 @@ import cython
 from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
-from softhca.adapter.held import HeldQueuePairs
+from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
@@ -28,6 +28,7 @@ from softhca.queues.control_fields import EVENT_CQ_ERR, QP_EVENTS
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import Environment
+from softhca.transport.flow import Flow
 from softhca.transport.observation import ASYNC_EVENT, ASYNC_EVENT_NAMES, PACKET_DROPPED, addressed
 from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.states import ERR, INIT, RESET
@@ -48,6 +49,7 @@ from softhca.wire.drops import NAMES as DROP_NAMES
 from softhca.wire.link_view import LinkView
 from softhca.wire.packet_view import PacketView
 from softhca.wire.raw import RawView
+from softhca.wire.route import Route
 
 __all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
 
@@ -149,7 +151,7 @@ class Adapter(Environment):
         )
         self.scheduler = Scheduler()
         self.timers = Timers(now)
-        self.held = HeldQueuePairs()
+        self.held = HeldFlows()
         self.queue_pairs = {}
         self.handles = {}
         self.hosts = {}
@@ -219,9 +221,9 @@ class Adapter(Environment):
             self.release_held()
 
     def release_held(self):
-        """Memory is there again: let all queue pairs that wait for any try at once."""
-        for queue_pair in self.held.all():
-            queue_pair.resume(self.now)
+        """Memory is there again: let all flows that wait for any try at once."""
+        for flow in self.held.all():
+            flow.resume(self.now)
 
     # inputs
 
@@ -338,7 +340,7 @@ class Adapter(Environment):
             return _PKEY
         if self.strict_source_port and queue_pair.source_port == 0 and queue_pair.service != _UD:
             return self._begin(queue_pair, arrival, now)
-        queue_pair.receive(view, arrival, now)
+        queue_pair.flow.receive(view, arrival, now)
         return 0
 
     def _refused(self, queue_pair, arrival, offset, n, local):
@@ -359,7 +361,7 @@ class Adapter(Environment):
         The peer is who sends a packet that fits; anybody else would have to know the PSN too.
         """
         before = queue_pair.heard()
-        queue_pair.receive(self._view, arrival, now)
+        queue_pair.flow.receive(self._view, arrival, now)
         if queue_pair.heard() != before:
             queue_pair.source_port = arrival.source_port
         return 0
@@ -407,7 +409,7 @@ class Adapter(Environment):
         arrival.slid = self._link.slid
         arrival.sl = self._link.sl
         arrival.path_bits = self.port.path_bits(self._link.dlid)
-        queue_pair.receive_raw(view, arrival, now)
+        queue_pair.flow.receive_raw(view, arrival, now)
         return 0
 
     def _dispatch(self, arrival, now):
@@ -422,7 +424,7 @@ class Adapter(Environment):
         queue_pair = self.queue_pairs.get(view.dest_qp)
         reason = self._admit(queue_pair, arrival)
         if reason == 0:
-            queue_pair.receive(view, arrival, now)
+            queue_pair.flow.receive(view, arrival, now)
         return reason
 
     def _admit(self, queue_pair, arrival):
@@ -446,11 +448,12 @@ class Adapter(Environment):
         """
         if queue_pair.service == _UD:
             return True
-        if queue_pair.route is None:
+        route: Route = queue_pair.flow.route
+        if route is None:
             return False
         if arrival.framing == _NATIVE:
-            return same_port(queue_pair.route, self._link)
-        if queue_pair.route.destination != arrival.source:
+            return same_port(route, self._link)
+        if route.destination != arrival.source:
             return False
         return queue_pair.source_port == 0 or queue_pair.source_port == arrival.source_port
 
@@ -480,23 +483,21 @@ class Adapter(Environment):
                 reason = _PKEY
             else:
                 self.port.counters.multicast_copies += 1
-                queue_pair.receive(view, arrival, now)
+                queue_pair.flow.receive(view, arrival, now)
                 taken = True
         return 0 if taken else reason
 
     def expire(self, now):
-        """Time has passed: call the queue pairs whose deadline has come; serve doorbells and
-        waiting events.
-        """
-        queue_pair: QueuePair
+        """Time has passed: call the flows whose deadline has come; serve doorbells and waiting events."""
+        flow: Flow
         host: Host
         self.now = now
         if now >= self.timers.next_ns:
-            for queue_pair in self.timers.expire(now):
-                queue_pair.expire(now)
+            for flow in self.timers.expire(now):
+                flow.expire(now)
         if now >= self.held.next_ns:
-            for queue_pair in self.held.due(now):
-                queue_pair.resume(now)
+            for flow in self.held.due(now):
+                flow.resume(now)
         for host in self.hosts.values():
             if not host.failed and not host.doorbells.empty():
                 host.ring(now)
@@ -506,28 +507,28 @@ class Adapter(Environment):
     # outputs
 
     def transmit(self, port_number, burst, now):
-        """Fill ``burst`` with what the next queue pair, and those behind it that go the same way, have to
-        send; False when nothing is to be sent now."""
-        queue_pair: QueuePair
+        """Fill ``burst`` with what the next flow, and those behind it that go the same way, have to send;
+        False when nothing is to be sent now."""
+        flow: Flow
         packets: cython.int
         counters = self.port.counters
         turns: cython.int = _TURNS
         self.now = now
         while turns > 0:
             turns -= 1
-            queue_pair = self.scheduler.next()
-            if queue_pair is None:
+            flow = self.scheduler.next()
+            if flow is None:
                 return False
-            if self.queue_pairs.get(queue_pair.number) is not queue_pair:
+            if flow.closed:
                 continue
             burst.reset()
-            packets = queue_pair.produce(burst, now)
+            packets = flow.produce(burst, now)
             if packets <= 0:
                 continue
-            if queue_pair.has_work():
-                self.scheduler.put(queue_pair)
-            if self.scheduler.length and queue_pair.service == _RC:
-                packets += self._share(queue_pair, burst, now)
+            if flow.has_work():
+                self.scheduler.put(flow)
+            if self.scheduler.length and flow.shares_bursts:
+                packets += self._share(flow, burst, now)
             self.scheduler.charge(burst.length)
             if self.port.state < _ARMED:
                 # a link that is not yet configured carries nothing but its manager's packets (7.2)
@@ -539,37 +540,37 @@ class Adapter(Environment):
             if self.port.is_own(burst.route):
                 self._loop_back(burst, now)
                 continue
-            if queue_pair.service == _UD and self.groups.heard(burst.route.destination):
+            if flow.multicasts and self.groups.heard(burst.route.destination):
                 self._loop_back(burst, now)
             return True
         return False
 
     def _share(self, first, burst, now):
-        """Let reliable connections whose turn is next, and whose route is the burst's, go on with what
+        """Let flows that share bursts, whose turn is next and whose route is the burst's, go on with what
         ``first`` has begun; packets written.  Who finds no place in it has its turn with the next burst."""
-        queue_pair: QueuePair
+        flow: Flow
         written: cython.int
         packets: cython.int = 0
         turns: cython.int = _TURNS
         while turns > 0 and not burst.closed and burst.length + burst.stride <= _MOST_BYTES:
             turns -= 1
-            queue_pair = self.scheduler.peek()
+            flow = self.scheduler.peek()
             if (
-                queue_pair is None
-                or queue_pair is first
-                or queue_pair.route is not burst.route
-                or queue_pair.service != _RC
-                or self.queue_pairs.get(queue_pair.number) is not queue_pair
+                flow is None
+                or flow is first
+                or flow.route is not burst.route
+                or not flow.shares_bursts
+                or flow.closed
             ):
                 break
             self.scheduler.next()
-            written = queue_pair.produce(burst, now)
+            written = flow.produce(burst, now)
             if written > 0:
                 packets += written
-                if queue_pair.has_work():
-                    self.scheduler.put(queue_pair)
-            elif queue_pair.has_work():
-                self.scheduler.back(queue_pair)
+                if flow.has_work():
+                    self.scheduler.put(flow)
+            elif flow.has_work():
+                self.scheduler.back(flow)
                 break
         return packets
 
@@ -588,12 +589,12 @@ class Adapter(Environment):
         self.receive(PORT_NUMBER, arrival, now)
 
     def tarrier(self):
-        """The queue pair of which ``transmit`` would send nothing but a reply that may wait a moment, so that
-        what its host posts next takes it along; None when anything else is to be sent."""
-        queue_pair: QueuePair = self.scheduler.sole()
-        if queue_pair is None or not queue_pair.may_tarry():
+        """The flow of which ``transmit`` would send nothing but a delayed acknowledgement, so that what its
+        host posts next takes it along; None when anything else is to be sent."""
+        flow: Flow = self.scheduler.sole()
+        if flow is None or not flow.may_tarry():
             return None
-        return queue_pair
+        return flow
 
     def commanded(self):
         """Whether a host has written commands that ``kick`` has not yet served."""
@@ -619,17 +620,17 @@ class Adapter(Environment):
 
     # what the transport asks
 
-    def schedule(self, queue_pair):
-        """Give a queue pair a turn (`Environment.schedule`)."""
-        self.scheduler.put(queue_pair)
+    def schedule(self, flow):
+        """Give a flow a turn (`Environment.schedule`)."""
+        self.scheduler.put(flow)
 
-    def arm(self, queue_pair, deadline_ns):
-        """Call a queue pair at ``deadline_ns`` or soon after (`Environment.arm`)."""
-        self.timers.arm(queue_pair, deadline_ns)
+    def arm(self, flow, deadline_ns):
+        """Call a flow at ``deadline_ns`` or soon after (`Environment.arm`)."""
+        self.timers.arm(flow, deadline_ns)
 
-    def hold(self, queue_pair):
+    def hold(self, flow):
         """Try again when memory may be there (`Environment.hold`)."""
-        self.held.put(queue_pair, self.now)
+        self.held.put(flow, self.now)
 
     def event(self, kind, number):
         """Tell the host that owns the element (`Environment.event`)."""

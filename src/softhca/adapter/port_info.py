@@ -51,7 +51,7 @@ def _renew_routes(adapter: Adapter) -> None:
     adapter.paths.clear()
     for queue_pair in adapter.queue_pairs.values():
         vector = queue_pair.attributes.get("ah_attr")
-        if vector is not None and queue_pair.route is not None:
-            _, queue_pair.route = connection_path(adapter, queue_pair, vector, queue_pair.dest_qp)
+        if vector is not None and queue_pair.flow.route is not None:
+            _, queue_pair.flow.route = connection_path(adapter, queue_pair, vector, queue_pair.dest_qp)
     for handle in adapter.handles.values():
         handle.route = route_of(handle.vector, adapter.port, handle.number, adapter.source_port_for)

@@ -212,8 +212,8 @@ def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
     del adapter.queue_pairs[queue_pair.number]
     queue_pair.close()
     adapter.memory_windows.forget_queue_pair(queue_pair.number)
-    adapter.timers.disarm(queue_pair)
-    adapter.held.remove(queue_pair)
+    adapter.timers.disarm(queue_pair.flow)
+    adapter.held.remove(queue_pair.flow)
     adapter.groups.forget(queue_pair)
     adapter.raw_services.forget(queue_pair)
     host.give_slot(queue_pair.owner)

@@ -186,8 +186,7 @@ def outstanding(queue_pair: QueuePair) -> list[int | None]:
 
     Unreliable ones have one slot; datagrams none.
     """
-    queue_pair.wake(False)
-    responder = queue_pair.responder
+    responder = queue_pair.receive_engine()
     if not isinstance(responder, MessageReceiver):
         return []
     found = [_key(responder.region, responder.generation)]

@@ -1,4 +1,4 @@
-from softhca.transport.context cimport QueuePair
+from softhca.transport.flow cimport Flow
 
 
 cdef class Scheduler:
@@ -9,10 +9,10 @@ cdef class Scheduler:
     cdef public int last_low
     cdef public int level
 
-    cpdef object put(self, QueuePair queue_pair)
-    cpdef QueuePair next(self)
-    cpdef QueuePair sole(self)
-    cpdef QueuePair peek(self)
-    cpdef object back(self, QueuePair queue_pair)
+    cpdef object put(self, Flow flow)
+    cpdef Flow next(self)
+    cpdef Flow sole(self)
+    cpdef Flow peek(self)
+    cpdef object back(self, Flow flow)
     cpdef object charge(self, unsigned int sent_bytes)
     cdef int _level(self)

@@ -1,5 +1,4 @@
-"""Who transmits next: sixteen queues of queue pairs, one a service level, and no queue pair is ever searched
-for.
+"""Who transmits next: sixteen queues of flows, one a service level, and no flow is ever searched for.
 
 Within a service level the turns go round in order (first in, first out), one burst of at most 64 KiB a turn;
 several turns may share a burst (`peek`, `back`).
@@ -13,7 +12,7 @@ from collections import deque
 
 import cython
 
-from softhca.transport.context import QueuePair
+from softhca.transport.flow import Flow
 
 LEVELS = cython.declare(cython.int, 16)
 HIGH_LIMIT_BYTES = 1 << 20
@@ -21,7 +20,7 @@ _HIGH_LIMIT_BYTES = cython.declare(cython.longlong, 1 << 20)
 
 
 class Scheduler:
-    """Queue pairs that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
+    """Flows that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
 
     def __init__(self):
         self.queues = [deque() for _ in range(LEVELS)]
@@ -31,32 +30,32 @@ class Scheduler:
         self.last_low = LEVELS
         self.level = 0
 
-    def put(self, queue_pair):
-        """Give ``queue_pair`` a turn on its service level; nothing changes when it waits for one already."""
-        if queue_pair.scheduled:
+    def put(self, flow):
+        """Give ``flow`` a turn on its service level; nothing changes when it waits for one already."""
+        if flow.scheduled:
             return
-        queue_pair.scheduled = True
-        level: cython.int = queue_pair.service_level & 15
-        self.queues[level].append(queue_pair)
+        flow.scheduled = True
+        level: cython.int = flow.service_level & 15
+        self.queues[level].append(flow)
         self.waiting |= 1 << level
         self.length += 1
 
     def next(self):
-        """The queue pair whose turn it is, taken out; None when nobody waits."""
+        """The flow whose turn it is, taken out; None when nobody waits."""
         if self.length == 0:
             return None
         level: cython.int = self._level()
         queue = self.queues[level]
-        queue_pair: QueuePair = queue.popleft()
-        queue_pair.scheduled = False
+        flow: Flow = queue.popleft()
+        flow.scheduled = False
         self.length -= 1
         self.level = level
         if not queue:
             self.waiting &= ~(1 << level)
-        return queue_pair
+        return flow
 
     def sole(self):
-        """The queue pair that waits for a turn, if there is exactly one, else None; it keeps its place."""
+        """The flow that waits for a turn, if there is exactly one, else None; it keeps its place."""
         if self.length != 1:
             return None
         level: cython.int = 0
@@ -65,17 +64,17 @@ class Scheduler:
         return self.queues[level][0]
 
     def peek(self):
-        """The queue pair that `next` would give; None when nobody waits, or the level is yet to be chosen."""
+        """The flow that `next` would give; None when nobody waits, or the level is yet to be chosen."""
         if self.length == 0 or self.waiting != 1 << self.level:
             return None
         return self.queues[self.level][0]
 
-    def back(self, queue_pair):
-        """``queue_pair``, which `next` gave last, could not use its turn: it has it again."""
-        if queue_pair.scheduled:
+    def back(self, flow):
+        """``flow``, which `next` gave last, could not use its turn: it has it again."""
+        if flow.scheduled:
             return
-        queue_pair.scheduled = True
-        self.queues[self.level].appendleft(queue_pair)
+        flow.scheduled = True
+        self.queues[self.level].appendleft(flow)
         self.waiting |= 1 << self.level
         self.length += 1
 

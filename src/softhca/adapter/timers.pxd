@@ -1,4 +1,4 @@
-from softhca.transport.context cimport QueuePair
+from softhca.transport.flow cimport Flow
 
 cdef int lowest_bit(unsigned long long word) noexcept
 
@@ -10,11 +10,11 @@ cdef class Timers:
     cdef public unsigned long long next_ns
     cdef int first_place
 
-    cpdef object arm(self, QueuePair queue_pair, unsigned long long deadline_ns)
-    cpdef object disarm(self, QueuePair queue_pair)
+    cpdef object arm(self, Flow flow, unsigned long long deadline_ns)
+    cpdef object disarm(self, Flow flow)
     cdef object _vacate(self, int place)
-    cdef object _insert(self, QueuePair queue_pair, unsigned long long deadline_ns)
-    cdef object _place(self, QueuePair queue_pair, unsigned long long tick)
+    cdef object _insert(self, Flow flow, unsigned long long deadline_ns)
+    cdef object _place(self, Flow flow, unsigned long long tick)
     cdef long long _first(self)
     cpdef unsigned long long next_deadline(self) noexcept
     cpdef list expire(self, unsigned long long now)

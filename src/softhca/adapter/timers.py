@@ -1,4 +1,4 @@
-"""Timer wheel: one deadline for each queue pair, in O(1), whatever the number of queue pairs.
+"""Timer wheel: one deadline for each flow, in O(1), whatever their number.
 
 Nine levels of 64 slots; a slot of level k spans 64^k ticks of 4.096 µs, the unit of InfiniBand's own
 time-outs (IBTA vol. 1, 9.7.6.1.3), so that every 63-bit time has its place.  A deadline stands in the level
@@ -6,14 +6,14 @@ of the highest group of six bits in which it differs from the wheel's position, 
 always starts later than all that stands in the levels below it; when its start comes, what it holds moves
 down or is due.  Every deadline moves at most eight times.
 
-Deadlines are rounded up to a tick: nothing fires early, and nothing later than one tick.  Arming a queue pair
+Deadlines are rounded up to a tick: nothing fires early, and nothing later than one tick.  Arming a flow
 that already has an earlier deadline changes nothing (the usual case: one that was acknowledged and sends on):
 it is called at the earlier one, finds nothing due, and arms again.
 """
 
 import cython
 
-from softhca.transport.context import QueuePair
+from softhca.transport.flow import Flow
 
 TICK_SHIFT = cython.declare(cython.int, 12)
 TICK_MASK = cython.declare(cython.ulonglong, (1 << 12) - 1)
@@ -49,9 +49,9 @@ def lowest_bit(word):
 
 
 class Timers:
-    """The deadlines of one adapter's queue pairs, from the moment ``now`` on.
+    """The deadlines of one adapter's flows, from the moment ``now`` on.
 
-    A queue pair's ``armed_ns`` is the tick at which it will be called (0: none) and ``armed_place`` its slot;
+    A flow's ``armed_ns`` is the tick at which it will be called (0: none) and ``armed_place`` its slot;
     only this class writes them.
     """
 
@@ -61,26 +61,26 @@ class Timers:
         self.occupied = [0] * LEVELS
         self.next_ns = _NEVER
 
-    def arm(self, queue_pair, deadline_ns):
-        """Have ``queue_pair`` called at ``deadline_ns`` or, when it is armed for an earlier moment, then."""
-        if queue_pair.armed_ns != 0:
-            if queue_pair.armed_ns <= deadline_ns:
+    def arm(self, flow, deadline_ns):
+        """Have ``flow`` called at ``deadline_ns`` or, when it is armed for an earlier moment, then."""
+        if flow.armed_ns != 0:
+            if flow.armed_ns <= deadline_ns:
                 return
-            self.disarm(queue_pair)
-        self._insert(queue_pair, deadline_ns)
+            self.disarm(flow)
+        self._insert(flow, deadline_ns)
 
-    def disarm(self, queue_pair):
-        """Forget ``queue_pair``; free when it is not armed."""
-        if queue_pair.armed_ns == 0:
+    def disarm(self, flow):
+        """Forget ``flow``; free when it is not armed."""
+        if flow.armed_ns == 0:
             return
-        queue_pair.armed_ns = 0
-        slot: dict = self.slots[queue_pair.armed_place]
-        slot.pop(queue_pair.number, None)
+        flow.armed_ns = 0
+        slot: dict = self.slots[flow.armed_place]
+        slot.pop(flow, None)
         if not slot:
-            self._vacate(queue_pair.armed_place)
+            self._vacate(flow.armed_place)
 
     def count(self):
-        """How many queue pairs are armed."""
+        """How many flows are armed."""
         return sum(map(len, self.slots))
 
     def _vacate(self, place):
@@ -88,16 +88,16 @@ class Timers:
         bit: cython.ulonglong = 1
         self.occupied[place >> LEVEL_BITS] = word & ~(bit << (place & 63))
 
-    def _insert(self, queue_pair, deadline_ns):
+    def _insert(self, flow, deadline_ns):
         tick: cython.ulonglong = (deadline_ns >> TICK_SHIFT) + (1 if deadline_ns & TICK_MASK else 0)
         if tick <= self.position:
             tick = self.position + 1
-        queue_pair.armed_ns = tick << TICK_SHIFT
-        self._place(queue_pair, tick)
-        if queue_pair.armed_ns < self.next_ns:
-            self.next_ns = queue_pair.armed_ns
+        flow.armed_ns = tick << TICK_SHIFT
+        self._place(flow, tick)
+        if flow.armed_ns < self.next_ns:
+            self.next_ns = flow.armed_ns
 
-    def _place(self, queue_pair, tick):
+    def _place(self, flow, tick):
         difference: cython.ulonglong = tick ^ self.position
         level: cython.int = 0
         while level < LEVELS - 1 and difference >> (LEVEL_BITS * (level + 1)):
@@ -105,8 +105,8 @@ class Timers:
         index: cython.int = (tick >> (LEVEL_BITS * level)) & SLOT_MASK
         place: cython.int = (level << LEVEL_BITS) | index
         slot: dict = self.slots[place]
-        slot[queue_pair.number] = queue_pair
-        queue_pair.armed_place = place
+        slot[flow] = flow
+        flow.armed_place = place
         word: cython.ulonglong = self.occupied[level]
         bit: cython.ulonglong = 1
         self.occupied[level] = word | (bit << index)
@@ -130,7 +130,7 @@ class Timers:
         return self.next_ns
 
     def expire(self, now):
-        """Queue pairs whose deadline has come, disarmed, in the order of their deadlines."""
+        """Flows whose deadline has come, disarmed, in the order of their deadlines."""
         due: list = []
         if now < self.next_ns:
             return due
@@ -153,15 +153,15 @@ class Timers:
 
     def _settle(self, slot, due):
         """What a slot held, whose start is the wheel's position: due now, or into a lower level."""
-        queue_pair: QueuePair
+        flow: Flow
         tick: cython.ulonglong
-        for queue_pair in slot.values():
-            tick = queue_pair.armed_ns >> TICK_SHIFT
+        for flow in slot:
+            tick = flow.armed_ns >> TICK_SHIFT
             if tick <= self.position:
-                queue_pair.armed_ns = 0
-                due.append(queue_pair)
+                flow.armed_ns = 0
+                due.append(flow)
             else:
-                self._place(queue_pair, tick)
+                self._place(flow, tick)
 
     def _advance(self, target):
         """Move to ``target``, before which nothing is due, but not past the start of a slot that holds

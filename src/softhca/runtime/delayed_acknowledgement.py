@@ -2,7 +2,7 @@
 
 In a ping-pong a consumer polls, finds one message alone and answers it at once.  An ACK that waits for that
 answer goes behind it, in the same system call, instead of in front of it in one of its own.  Nobody knows
-that an answer will come, so a queue pair has to earn it: ``QUICK_REPLIES`` messages in a row were answered
+that an answer will come, so a flow has to earn it: ``QUICK_REPLIES`` messages in a row were answered
 within ``QUICK_NS`` and before the next poll.  One message without a quick reply, and it begins anew.
 
 The wait ends with the reply, with the consumer's next poll, with a command, or after ``limit_ns``.  No clock
@@ -27,46 +27,46 @@ _QUICK_NS = cython.declare(cython.ulonglong, QUICK_NS)
 
 
 class DelayedAcknowledgement:
-    """``queue_pair`` is the one whose message came last, as long as its consumer has neither answered nor
+    """``flow`` is the one whose message came last, as long as its consumer has neither answered nor
     polled; ``waits``: nothing but the message's acknowledgement is to be sent, and it is held back."""
 
     def __init__(self, limit_ns=NEVER):
         self.limit_ns = limit_ns
-        self.queue_pair = None
+        self.flow = None
         self.received_ns = 0
         self.waits = False
 
-    def received(self, queue_pair, now):
-        """A message for ``queue_pair`` came alone (None: with something else to be sent): whether its
+    def received(self, flow, now):
+        """A message for ``flow`` came alone (None: with something else to be sent): whether its
         acknowledgement waits."""
-        self.queue_pair = queue_pair
+        self.flow = flow
         self.received_ns = now
-        self.waits = queue_pair is not None and queue_pair.prompt >= _QUICK_REPLIES
+        self.waits = flow is not None and flow.prompt >= _QUICK_REPLIES
         return self.waits
 
     def posted(self, replies, now):
-        """The consumer has posted something, and that is about to be sent.  ``replies``: on the queue pair of
+        """The consumer has posted something, and that is about to be sent.  ``replies``: on the flow of
         the message."""
         if replies and now - self.received_ns <= _QUICK_NS:
-            if self.queue_pair.prompt < _QUICK_REPLIES:
-                self.queue_pair.prompt += 1
+            if self.flow.prompt < _QUICK_REPLIES:
+                self.flow.prompt += 1
         else:
-            self.queue_pair.prompt = 0
-        self.queue_pair = None
+            self.flow.prompt = 0
+        self.flow = None
         self.waits = False
 
     def end(self):
         """No reply has come so far: whether an acknowledgement waited, which is to be sent now."""
         waited: cython.bint = self.waits
-        if self.queue_pair is not None:
-            self.queue_pair.prompt = 0
-            self.queue_pair = None
+        if self.flow is not None:
+            self.flow.prompt = 0
+            self.flow = None
         self.waits = False
         return waited
 
     def overdue(self, now):
         """Whether nothing has been heard of the consumer for as long as an acknowledgement may wait."""
-        return self.queue_pair is not None and now - self.received_ns > self.limit_ns
+        return self.flow is not None and now - self.received_ns > self.limit_ns
 
     def deadline(self):
         """When the acknowledgement that waits is to be sent at the latest; ``NEVER`` when none does."""

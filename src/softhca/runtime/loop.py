@@ -139,8 +139,8 @@ class EngineLoop:
         served: cython.bint = self.adapter.kick(now)
         if not (served or self.sees_polls):
             return False
-        if self.acknowledgement.queue_pair is not None:
-            self.acknowledgement.posted(self.acknowledgement.queue_pair.requester.has_work(), now)
+        if self.acknowledgement.flow is not None:
+            self.acknowledgement.posted(self.acknowledgement.flow.has_requests(), now)
         # what a command alone has caused is sent at once
         if self.adapter.rung == _NO_QUEUE_PAIR or not self.batching.rang(
             self.adapter.rung, now, self.sleeper.waiters == 0
@@ -167,7 +167,7 @@ class EngineLoop:
         _turn: cython.int
         self.rounds += 1
         self.round_ns = now
-        if self.acknowledgement.queue_pair is not None and (
+        if self.acknowledgement.flow is not None and (
             self.sees_polls or self.acknowledgement.overdue(now)
         ):
             self.flush(now)

@@ -347,7 +347,7 @@ class Requester(ReliableSendQueue):
             self.retry.progress()
             self.rewind(False)
             self.retry.wait_memory()
-            self.qp.environment.hold(self.qp)
+            self.flow.environment.hold(self.flow)
 
     def answered(self, request, index):
         """Response packet ``index`` of the oldest request is in place."""
@@ -365,8 +365,8 @@ class Requester(ReliableSendQueue):
         """The transport timer, the delay of an RNR NAK, or the patience with a silent peer may be over."""
         self.now = now
         self.armed_ns = 0
-        if self.qp.window is not None:
-            self.qp.window.look(self.qp, now)
+        if self.flow.window is not None:
+            self.flow.window.look(self.flow, now)
         if not _TRANSMIT[self.qp.state]:
             return
         self.end_silence(now)
@@ -381,7 +381,7 @@ class Requester(ReliableSendQueue):
             self.qp.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
             return
-        quiet: cython.bint = self.qp.window.quiet(self.retry.interval_ns, self.now)
+        quiet: cython.bint = self.flow.window.quiet(self.retry.interval_ns, self.now)
         if self.retry.persisting:
             self.retry.deadline_ns = 0
             if self.blocked == _WINDOW:

@@ -3,12 +3,8 @@ from softhca.queues.ring cimport RingConsumer
 from softhca.queues.shared_receive cimport SharedReceiveQueue
 from softhca.transport.counters cimport TransportCounters
 from softhca.transport.environment cimport Environment
+from softhca.transport.flow cimport Flow
 from softhca.transport.halves cimport Half
-from softhca.transport.window cimport DestinationWindow
-from softhca.wire.burst cimport Arrival, Burst
-from softhca.wire.packet_view cimport PacketView
-from softhca.wire.raw cimport RawView
-from softhca.wire.route cimport Route
 
 
 cdef class QueuePair:
@@ -48,9 +44,6 @@ cdef class QueuePair:
     cdef public unsigned int timeout
     cdef public unsigned int retry_count
     cdef public unsigned int rnr_retry
-    cdef public unsigned int service_level
-    cdef public Route route
-    cdef public DestinationWindow window
     # who its packets come from (the adapter's)
     cdef public object source
     cdef public unsigned int source_port
@@ -59,31 +52,19 @@ cdef class QueuePair:
     cdef public bint draining
     cdef public bint notify_drained
     cdef public bint established
-    # scheduling (the adapter's), and the window's
-    cdef public bint scheduled
-    cdef public unsigned long long armed_ns
-    cdef public int armed_place
-    cdef public bint waiting
-    cdef bint replied_last
-    cdef bint overtaken
-    cdef public unsigned int prompt
+    # route, window and turns
+    cdef readonly Flow flow
     # halves
     cdef public Half requester
     cdef public Half responder
     cdef public TransportCounters counters
     cdef public object executor
 
+    cpdef Half send_engine(self)
+    cpdef Half receive_engine(self)
     cpdef object wake(self, bint sends)
-    cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef tuple heard(self)
-    cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
-    cpdef int produce(self, Burst burst, unsigned long long now)
     cpdef object doorbell(self, unsigned long long now)
-    cpdef object resume(self, unsigned long long now)
-    cpdef object expire(self, unsigned long long now)
-    cpdef bint has_work(self)
-    cdef bint _requester_first(self)
-    cpdef bint may_tarry(self)
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
     cpdef object count(self, str name)
     cpdef object drop(self, str name, long long psn)

@@ -1,14 +1,15 @@
-"""The queue pair: identity, attributes, state, and the two halves that carry out its service.
+"""The queue pair: identity, attributes, state, the two halves that carry out its service, and its flow.
 
 How an adapter uses it
 ----------------------
 * *Commands*: `modify`, `query`, `close`.  They change everything or, with an errno, nothing.
-* *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state),
-  `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a deadline
-  asked by ``environment.arm`` comes, `resume` when memory may be there that ``environment.hold`` told of.
-* *Outputs*: `produce` fills an empty burst, or (RC) goes on with one that others along the same route have
-  begun; call it when ``environment.schedule`` asked for a turn, and again as long as `has_work` says so.
-  Completions go to the completion queues, events to ``environment.event``.
+* *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state); of its
+  ``flow`` `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a
+  deadline asked by ``environment.arm`` comes, `resume` when memory may be there that ``environment.hold``
+  told of.
+* *Outputs*: the flow's `produce` fills an empty burst, or (RC) goes on with one that others along the same
+  route have begun; call it when ``environment.schedule`` asked for a turn, and again as long as `has_work`
+  says so.  Completions go to the completion queues, events to ``environment.event``.
 
 None of the inputs and outputs raises on anything that comes from the peer or from the rings.
 """
@@ -18,7 +19,6 @@ from errno import EINVAL
 import cython
 
 from softhca.queues.control_fields import (
-    EVENT_COMM_EST,
     EVENT_QP_FATAL,
     EVENT_QP_LAST_WQE_REACHED,
     EVENT_SQ_DRAINED,
@@ -35,6 +35,7 @@ from softhca.transport.observation import (
     PACKET_DROPPED,
     STATE_CHANGED,
 )
+from softhca.transport.queue_pair_flow import QueuePairFlow
 from softhca.transport.states import (
     BEHAVIOUR,
     ERR,
@@ -50,19 +51,13 @@ from softhca.transport.states import (
     check,
     check_values,
 )
-from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
 
-_RTR = cython.declare(cython.int, RTR)
 _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
 _RC = cython.declare(cython.int, RC)
 _UD = cython.declare(cython.int, UD)
 _RAW = cython.declare(cython.int, RAW)
-_READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
-_ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
-_ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
-_RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
 _FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
 _FLUSH_RECEIVE = cython.declare(tuple, tuple(behaviour.flush_receive for behaviour in BEHAVIOUR))
 
@@ -91,10 +86,9 @@ class QueuePair:
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
-    ``armed_ns``, ``armed_place`` and ``scheduled`` are the adapter's, ``waiting`` the destination window's.
-    So are, of a connection, ``source``, what is known of the flow that its packets come from, and
-    ``source_port``, the UDP port with which its peer began (0: not yet, or it does not matter).
-    ``prompt`` is the runtime's: how often in a row the consumer has answered a message at once.
+    ``flow`` has its route, its window and its turns.  The adapter's are, of a connection, ``source``, what is
+    known of where its packets come from, and ``source_port``, the UDP port with which its peer began (0: not
+    yet, or it does not matter).
     ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
     """
 
@@ -136,10 +130,8 @@ class QueuePair:
         self.signal_all = signal_all
         self.tells_losses = tells_losses
         self.counters = TransportCounters()
-        self.scheduled = False
-        self.armed_ns = 0
-        self.armed_place = 0
         self.executor = None
+        self.flow = QueuePairFlow(self)
         self._defaults()
         self.requester, self.responder = DormantHalf(self, True), DormantHalf(self, False)
 
@@ -151,19 +143,23 @@ class QueuePair:
         self.port_number = 1
         self.pkey = 0xFFFF
         self.path_mtu_bytes = 4096
-        self.service_level = 0
-        self.route = None
-        self.window = None
         self.source = None
         self.source_port = 0
         self.attributes = {}
         self.draining = False
         self.notify_drained = False
         self.established = False
-        self.waiting = False
-        self.replied_last = False
-        self.overtaken = False
-        self.prompt = 0
+        self.flow.clear()
+
+    def send_engine(self):
+        """The send side that carries out the service, made if only its place is held so far."""
+        self.wake(True)
+        return self.requester
+
+    def receive_engine(self):
+        """The receive side that carries out the service, made if only its place is held so far."""
+        self.wake(False)
+        return self.responder
 
     def wake(self, sends):
         """Have the send side of the service, or the receive side, with the attributes as they are, if only
@@ -214,7 +210,7 @@ class QueuePair:
             self.pkey = pkey
         if "ah_attr" in given:
             self._new_path(route, self.environment.window_for(route) if window is None else window)
-            self.service_level = given["ah_attr"].get("sl", 0)
+            self.flow.service_level = given["ah_attr"].get("sl", 0)
         if "sq_psn" in given:
             self.requester.begin(self.sq_psn)
         if "rq_psn" in given:
@@ -226,10 +222,10 @@ class QueuePair:
 
     def _new_path(self, route, window):
         """The connection goes along ``route`` from now on; the old window gets back what is in flight."""
-        if self.window is not window:
+        if self.flow.window is not window:
             self.requester.leave_window()
-        self.route = route
-        self.window = window
+        self.flow.route = route
+        self.flow.window = window
         self.source = None
         self.source_port = 0
 
@@ -275,34 +271,11 @@ class QueuePair:
         """The queue pair is destroyed: it leaves the window and forgets everything, without completions."""
         self.requester.reset()
         self.responder.reset()
+        self.flow.closed = True
         self.source = None
         self.move(_RESET, DESTROYED)
 
     # inputs
-
-    def receive(self, view, arrival, now):
-        """Take a packet for this queue pair."""
-        self.counters.packets_received += 1
-        self.counters.bytes_received += view.payload_bytes
-        if cython.cast(cython.int, view.service) != self.service:
-            self.drop("drops_service", view.psn)
-            return
-        if not _RECEIVES[self.state]:
-            self.drop("drops_state", view.psn)
-            return
-        if not self.established and self.state == _RTR:
-            self.established = True
-            self.environment.event(EVENT_COMM_EST, self.number)
-            if self.environment.same_host is not None:
-                self.environment.same_host.publish(self)
-        if (
-            view.operation == _ACKNOWLEDGE
-            or view.operation == _READ_RESPONSE
-            or view.operation == _ATOMIC_ACK
-        ):
-            self.requester.receive(view, arrival, now)
-        else:
-            self.responder.receive(view, arrival, now)
 
     def heard(self):
         """How far the peer has brought this connection: the PSN expected next and the first one unanswered.
@@ -316,15 +289,6 @@ class QueuePair:
             unanswered = self.requester.una_psn
         return expected, unanswered
 
-    def receive_raw(self, view, arrival, now):
-        """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""
-        self.counters.packets_received += 1
-        self.counters.bytes_received += view.payload_bytes
-        if not _RECEIVES[self.state]:
-            self.drop("drops_state", -1)
-            return
-        self.responder.receive_raw(view, arrival, now)
-
     def doorbell(self, now):
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
@@ -333,57 +297,6 @@ class QueuePair:
             self.flush()
         else:
             self.requester.doorbell(now)
-
-    def expire(self, now):
-        """A deadline that was asked for may have come."""
-        self.requester.expire(now)
-
-    def resume(self, now):
-        """Memory that was held may be there again (`Environment.hold`)."""
-        self.requester.resume(now)
-        self.responder.resume(now)
-
-    # outputs
-
-    def produce(self, burst, now):
-        """Write into a burst what may be sent; packets written, 0 when there is nothing to send now or (with
-        work left) no place in a burst that others have begun.  The two halves take turns; but what may tarry
-        lets the requester go first, once, and goes behind it where it fits."""
-        n: cython.int = 0
-        joined: cython.int
-        if self.state == _RESET:
-            return 0
-        if _FLUSH_SEND[self.state]:
-            self.flush()
-        if self.responder.has_work() and not self._requester_first():
-            n = self.responder.produce(burst, now)
-            self.replied_last = n != 0
-            self.overtaken = False
-            if n:
-                return n
-        n = self.requester.produce(burst, now)
-        self.replied_last = False
-        if self.responder.has_work():
-            if n == 0:
-                return self.responder.produce(burst, now)
-            joined = self.responder.join(burst, now)
-            self.overtaken = joined == 0
-            n += joined
-        return n
-
-    def _requester_first(self):
-        """Whether it is the requester's turn although the responder has something to send as well."""
-        if not self.requester.has_work():
-            return False
-        return self.replied_last or (not self.overtaken and self.responder.may_tarry())
-
-    def may_tarry(self):
-        """True when all that there is to send is a reply that may wait a moment for a request to go with."""
-        return self.responder.may_tarry() and not self.requester.has_work()
-
-    def has_work(self):
-        """True when `produce` may have something to send."""
-        return self.responder.has_work() or self.requester.has_work()
 
     # what the halves report
 

@@ -52,7 +52,7 @@ class DatagramSender(UnreliableQueue):
             if request is not None:
                 handle = self.qp.environment.address_handle(request.work.ah)
                 if handle is not None:
-                    self.qp.service_level = handle.service_level
+                    self.flow.service_level = handle.service_level
         UnreliableQueue.doorbell(self, now)
 
     def judge(self, request, handle):
@@ -73,12 +73,12 @@ class DatagramSender(UnreliableQueue):
             self.fail_head(status)
             return False
         if following and (
-            handle.route is not burst.route or handle.service_level != self.qp.service_level
+            handle.route is not burst.route or handle.service_level != self.flow.service_level
         ):
-            self.qp.service_level = handle.service_level
+            self.flow.service_level = handle.service_level
             return False
         if not following:
-            self.qp.service_level = handle.service_level
+            self.flow.service_level = handle.service_level
             self.aim(burst, handle.route, handle.window)
         return self.put(request, burst)
 

@@ -3,13 +3,15 @@
 A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
 `QueuePair.wake` puts the real half in place of this one and tells it the attributes that were set meanwhile.
+Whoever wants more of a half than the inputs and outputs below asks for the real one (`send_engine`,
+`receive_engine`).
 """
 
 from softhca.transport.halves import Half
 
 
 class DormantHalf(Half):
-    """Stands for either half.  Anything asked for by name that it does not know is the real one's."""
+    """Stands for either half, and has nothing but its place."""
 
     def __init__(self, qp, sends):
         self.qp = qp
@@ -25,11 +27,7 @@ class DormantHalf(Half):
         # Nothing of this object may be touched behind the call: the queue pair has let it go.
         qp = self.qp
         sends = self.sends
-        qp.wake(sends)
-        return qp.requester if sends else qp.responder
-
-    def __getattr__(self, name):
-        return getattr(self.real(), name)
+        return qp.send_engine() if sends else qp.receive_engine()
 
     def receive(self, view, arrival, now):
         self.real().receive(view, arrival, now)

@@ -25,9 +25,9 @@ cdef class Environment:
     cdef dict spare_requests
 
     cpdef list requests_like(self, unsigned int max_sge, unsigned int inline_bytes)
-    cpdef object schedule(self, object queue_pair)
-    cpdef object arm(self, object queue_pair, unsigned long long deadline_ns)
-    cpdef object hold(self, object queue_pair)
+    cpdef object schedule(self, object flow)
+    cpdef object arm(self, object flow, unsigned long long deadline_ns)
+    cpdef object hold(self, object flow)
     cpdef object event(self, int kind, unsigned int number)
     cpdef AddressHandle address_handle(self, unsigned int number)
     cpdef object window_for(self, object route)

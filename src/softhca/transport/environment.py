@@ -30,7 +30,7 @@ class AddressHandle:
 
 
 class Environment:
-    """Services of the adapter to its queue pairs.
+    """Services of the adapter to its queue pairs and to flows (`softhca.transport.flow`).
 
     ``regions`` is the adapter's table of keys, ``memory_windows`` what can be withdrawn of them,
     ``counters`` its :class:`TransportCounters`.
@@ -69,20 +69,20 @@ class Environment:
         gives it back, so there are as many as are under way, not as many as the queues could hold."""
         return self.spare_requests.setdefault((max_sge, inline_bytes), [])
 
-    def schedule(self, queue_pair):
-        """Ask for a turn: ``queue_pair`` may have something to transmit.  Calling it again before the turn
+    def schedule(self, flow):
+        """Ask for a turn: ``flow`` may have something to transmit.  Calling it again before the turn
         is free."""
 
-    def arm(self, queue_pair, deadline_ns):
-        """Call ``queue_pair.expire(now)`` at ``deadline_ns`` or soon after.
+    def arm(self, flow, deadline_ns):
+        """Call ``flow.expire(now)`` at ``deadline_ns`` or soon after.
 
-        An earlier call may come and is ignored by the queue pair, which keeps its real deadline itself;
+        An earlier call may come and is ignored by the flow, which keeps its real deadline itself;
         asking again with a later deadline costs O(1).
         """
 
-    def hold(self, queue_pair):
-        """Registered memory that ``queue_pair`` needs is held (its answer was −EAGAIN): call
-        ``queue_pair.resume(now)`` after ``HELD_RETRY_NS`` or soon after, and at once when the hold is known
+    def hold(self, flow):
+        """Registered memory that ``flow`` needs is held (its answer was −EAGAIN): call
+        ``flow.resume(now)`` after ``HELD_RETRY_NS`` or soon after, and at once when the hold is known
         to be over.
 
         Asking again before that is free.
@@ -96,5 +96,5 @@ class Environment:
         return None
 
     def window_for(self, route):
-        """The one window that all queue pairs of this adapter share towards the destination of ``route``."""
+        """The one window that all flows of this adapter share towards the destination of ``route``."""
         raise LookupError("this environment has no windows")

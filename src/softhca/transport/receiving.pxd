@@ -1,12 +1,14 @@
 from softhca.memory.regions cimport RegionTable
 from softhca.queues.wqe cimport ReceiveWork
 from softhca.transport.context cimport QueuePair
+from softhca.transport.flow cimport Flow
 from softhca.transport.halves cimport Half
 from softhca.transport.scatter cimport BufferList
 
 
 cdef class ReceiveQueue(Half):
     cdef public QueuePair qp
+    cdef readonly Flow flow
     cdef public ReceiveWork work
     cdef public BufferList buffers
     cdef bint connected

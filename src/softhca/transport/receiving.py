@@ -34,6 +34,7 @@ class ReceiveQueue(Half):
     def __init__(self, qp):
         max_sge = qp.max_recv_sge if qp.shared_receive is None else qp.shared_receive.max_sge
         self.qp = qp
+        self.flow = qp.flow
         self.work = ReceiveWork(max_sge)
         self.buffers = BufferList(max_sge)
         self.connected = SERVICES[qp.service].connected
@@ -108,7 +109,7 @@ class ReceiveQueue(Half):
             source_qp,
             0,
             self.qp.pkey_index,
-            self.qp.service_level if self.connected else self.service_level,
+            self.flow.service_level if self.connected else self.service_level,
             self.slid,
             self.path_bits,
             self.now,
@@ -130,7 +131,7 @@ class ReceiveQueue(Half):
                 return
             self.finish(_FLUSHED, _RECV, 0, 0, 0, 0, False)
             left -= 1
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def reset(self):
         """Drop what is held and all that is posted, at most one ring of it."""

@@ -99,7 +99,7 @@ class ReplyingReceiver(MessageReceiver):
         if not self.ack_pending or distance(self.ack_psn, psn) > 0:
             self.ack_psn = psn
         self.ack_pending = True
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def has_work(self):
         return not self.held and (self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0)
@@ -119,7 +119,7 @@ class ReplyingReceiver(MessageReceiver):
         if not self.may_tarry():
             return 0
         self.now = now
-        self.writer.begin(burst, self.qp.route, _UNLIMITED)
+        self.writer.begin(burst, self.flow.route, _UNLIMITED)
         self.acknowledge()
         if burst.packets == packets:
             return 0
@@ -130,7 +130,7 @@ class ReplyingReceiver(MessageReceiver):
         if self.held:
             self.held = False
             self.qp.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
 
     def produce(self, burst, now):
         """Answers in the order of their PSNs, then the acknowledgement."""
@@ -138,7 +138,7 @@ class ReplyingReceiver(MessageReceiver):
         packets: cython.uint = burst.packets
         length: cython.uint = burst.length
         self.now = now
-        self.writer.begin(burst, self.qp.route, _UNLIMITED)
+        self.writer.begin(burst, self.flow.route, _UNLIMITED)
         while True:
             resource = self.ring.next()
             if resource is None:
@@ -171,7 +171,7 @@ class ReplyingReceiver(MessageReceiver):
                 self.held = True
                 self.held_psn = psn
                 self.qp.observe(MEMORY_HELD, psn, HELD_ANSWER)
-                self.qp.environment.hold(self.qp)
+                self.flow.environment.hold(self.flow)
                 return 0
             if written < 0:
                 self.ring.clear()
@@ -253,7 +253,7 @@ class ReplyingReceiver(MessageReceiver):
         self.nak_pending = code
         self.ack_pending = False
         self.dying = True
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
         self.qp.fail(event, NAK_NAMES[code & 31])
 
     def flush(self):

@@ -125,7 +125,7 @@ class ReliableSendQueue(SendQueue):
         self.now = now
         if _START_SEND[self.qp.state] and self.blocked == _NOT_BLOCKED:
             self.ready = True
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
 
     def resume(self, now):
         self.now = now
@@ -138,7 +138,7 @@ class ReliableSendQueue(SendQueue):
             self.unblock()
 
     def has_work(self):
-        if self.qp.window is not None and self.qp.window.turn is self.qp:
+        if self.flow.window is not None and self.flow.window.turn is self.flow:
             return True
         return self.ready and self.blocked == _NOT_BLOCKED and not self.retry.rnr_waiting
 
@@ -177,7 +177,7 @@ class ReliableSendQueue(SendQueue):
 
     def produce(self, burst, now):
         """Fill ``burst`` with what may be sent; packets written."""
-        window: DestinationWindow = self.qp.window
+        window: DestinationWindow = self.flow.window
         request: Request
         written: cython.uint
         length: cython.uint = burst.length
@@ -187,7 +187,7 @@ class ReliableSendQueue(SendQueue):
         if not _TRANSMIT[self.qp.state] or self.retry.rnr_waiting or window is None:
             self.ready = False
             if window is not None:
-                window.leave(self.qp)
+                window.leave(self.flow)
             return 0
         if self.flights.given_up(window.epoch):
             return self.doubt(window, doubting)
@@ -195,7 +195,7 @@ class ReliableSendQueue(SendQueue):
         self.begun = burst.packets
         self.pushed = False
         self.beyond = False
-        self.writer.begin(burst, self.qp.route, _UNLIMITED, window.packet_overhead_bytes)
+        self.writer.begin(burst, self.flow.route, _UNLIMITED, window.packet_overhead_bytes)
         waits: cython.bint = not self.probe and self.must_wait(window)
         if waits:
             self.block(_WINDOW)
@@ -212,18 +212,18 @@ class ReliableSendQueue(SendQueue):
         written = burst.packets - self.begun
         if written:
             if not self.beyond:
-                window.leave(self.qp)
+                window.leave(self.flow)
             self.probe = False
             if (self.retry.deadline_ns == 0 or self.retry.persisting) and _TRANSMIT[self.qp.state]:
                 self.retry.restart(now)
                 self.rearm()
             self.qp.count_sent(written, burst.length - length)
         if self.blocked == _WINDOW:
-            window.wait(self.qp, now)
+            window.wait(self.flow, now)
             self.persist()
         # one that found no place behind others keeps its turn
         elif not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
-            window.leave(self.qp)
+            window.leave(self.flow)
         self.check_drained()
         return written
 
@@ -233,7 +233,7 @@ class ReliableSendQueue(SendQueue):
         return (
             self.cursor == self.tail
             and self.qp.executor is None
-            and window.room(self.qp) == 0
+            and window.room(self.flow) == 0
             and _START_SEND[self.qp.state]
             and self.qp.send_ring.count() > 0
         )
@@ -246,7 +246,7 @@ class ReliableSendQueue(SendQueue):
     def wait_memory(self):
         """The memory that the packet at the cursor comes from is held."""
         self.qp.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
-        self.qp.environment.hold(self.qp)
+        self.flow.environment.hold(self.flow)
         return self.block(_MEMORY)
 
     def step(self, request, window):
@@ -314,7 +314,7 @@ class ReliableSendQueue(SendQueue):
             return True
         self.spare.append(request)
         if over:
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
             return False
         return True
 
@@ -406,7 +406,7 @@ class ReliableSendQueue(SendQueue):
         Each queue pair is charged for a burst of its own, also where several share one: so no more is under
         way, and to be remembered, than without sharing.
         """
-        room: cython.ulonglong = window.room(self.qp)
+        room: cython.ulonglong = window.room(self.flow)
         if self.writer.burst.packets == self.begun:
             room = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         return room + self.writer.burst.length + self.writer.burst.packets * window.packet_overhead_bytes
@@ -421,7 +421,7 @@ class ReliableSendQueue(SendQueue):
         """
         full: cython.ulonglong = self.full_burst(window)
         weight: cython.ulonglong = _FULL_BURST
-        if window.waiters or (window.in_flight_bytes and window.sender != self.qp.number):
+        if window.waiters or (window.in_flight_bytes and window.sender is not self.flow):
             return True
         if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
             weight = (
@@ -448,7 +448,7 @@ class ReliableSendQueue(SendQueue):
 
     def admitted(self, window, cost_bytes):
         """Whether a READ or atomic may go whose answer costs so much: there is room, or it is the probe."""
-        if window.admits(self.qp, cost_bytes):
+        if window.admits(self.flow, cost_bytes):
             return True
         if not self.probe or self.writer.burst.packets != self.begun:
             return False
@@ -508,16 +508,16 @@ class ReliableSendQueue(SendQueue):
         ``joined``: together with those noted before, for one acknowledgement of the burst answers for all.
         """
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
-        self.qp.window.depart(cost_bytes, self.now)
-        self.qp.window.sender = self.qp.number
-        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.qp.window.epoch, joined)
+        self.flow.window.depart(cost_bytes, self.now)
+        self.flow.window.sender = self.flow
+        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.flow.window.epoch, joined)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
 
     def rewind(self, lost):
         """Send again from ``una_psn`` on.  ``lost``: because something did not arrive, which narrows the
         window."""
-        window: DestinationWindow = self.qp.window
+        window: DestinationWindow = self.flow.window
         self.cursor = self.head
         self.cursor_packet = 0
         if self.head != self.tail:
@@ -536,13 +536,13 @@ class ReliableSendQueue(SendQueue):
     def unblock(self):
         """Something has changed: look again whether there is something to send; who waits for the window goes
         on waiting, unless what was asked for has come and more is in flight."""
-        if self.blocked == _WINDOW and self.qp.waiting and not self.probe and not self.unasked():
+        if self.blocked == _WINDOW and self.flow.waiting and not self.probe and not self.unasked():
             self.persist()
             return
         self.silence_ns = 0
         self.blocked = _NOT_BLOCKED
         self.ready = True
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def persist(self):
         """Room in the window is waited for: if nothing is in flight the timer runs for that."""
@@ -559,13 +559,13 @@ class ReliableSendQueue(SendQueue):
 
     def settle(self):
         """Give back to the window what is answered for."""
-        cost: cython.ulonglong = self.flights.settle(self.una_psn, self.qp.window.epoch)
+        cost: cython.ulonglong = self.flights.settle(self.una_psn, self.flow.window.epoch)
         if cost:
-            self.qp.window.credit(cost, self.now)
+            self.flow.window.credit(cost, self.now)
 
     def doubt(self, window, already):
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""
-        window.leave(self.qp)
+        window.leave(self.flow)
         if not already:
             self.silence_ns = self.now + _SILENCE_NS
             self.rearm()
@@ -574,7 +574,7 @@ class ReliableSendQueue(SendQueue):
     def end_silence(self, now):
         """Enough of waiting for a sign of life, if it is time: what was in flight is forgotten."""
         if self.blocked == _SILENCE and now >= self.silence_ns:
-            self.flights.clear(self.qp.window.epoch)
+            self.flights.clear(self.flow.window.epoch)
             self.unblock()
 
     def rearm(self):
@@ -584,7 +584,7 @@ class ReliableSendQueue(SendQueue):
             deadline = self.silence_ns
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
-            self.qp.environment.arm(self.qp, deadline)
+            self.flow.environment.arm(self.flow, deadline)
 
     def check_drained(self):
         """Tell when a draining queue has nothing left under way."""
@@ -609,10 +609,10 @@ class ReliableSendQueue(SendQueue):
         self.leave_window()
 
     def leave_window(self):
-        if self.qp.window is None:
+        if self.flow.window is None:
             return
         self.silence_ns = 0
-        self.qp.window.give_up(self.flights.clear(self.qp.window.epoch))
-        self.qp.window.quit(self.qp)
+        self.flow.window.give_up(self.flights.clear(self.flow.window.epoch))
+        self.flow.window.quit(self.flow)
         if self.blocked == _WINDOW or self.blocked == _SILENCE:
             self.unblock()

@@ -131,7 +131,7 @@ class Responder(ReplyingReceiver):
         self.nak_pending = _SEQUENCE
         self.gap_psn = psn
         self.qp.observe(GAP, psn, EXPECTED, self.epsn)
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def expected(self, view, arrival):
         """Check and execute the packet whose turn it is."""
@@ -207,7 +207,7 @@ class Responder(ReplyingReceiver):
         self.nak_psn = psn
         self.nak_sent = True
         self.ack_pending = False
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def held_request(self, psn):
         """The memory of the expected packet is held: it is to come again."""
@@ -271,7 +271,7 @@ class Responder(ReplyingReceiver):
         resource.msn = self.msn
         self.ack_pending = False
         self.ring.ask(resource, 0, packets, resource.length_bytes)
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def atomic_request(self, view):
         """Compare-and-swap or fetch-and-add: check it, execute it once, keep the result for a replay."""
@@ -371,7 +371,7 @@ class Responder(ReplyingReceiver):
             index + packets,
             index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length,
         )
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def atomic_again(self, view):
         """Give the saved result of a repeated atomic, but only while its key is valid."""
@@ -394,4 +394,4 @@ class Responder(ReplyingReceiver):
             return
         self.qp.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)
         self.ring.ask(resource, 0, 1, 8)
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)

@@ -79,9 +79,9 @@ class Sharing:
         operations = self._operations(queue_pair)
         if not operations:
             self.directory.withdraw_queue_pair(queue_pair.number)
-        if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.route is None:
+        if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.flow.route is None:
             return
-        destination = queue_pair.route.destination
+        destination = queue_pair.flow.route.destination
         executor = queue_pair.executor
         path = self.reach(destination)
         if executor is None or executor.path is not path:

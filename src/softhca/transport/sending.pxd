@@ -1,6 +1,7 @@
 from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.wqe cimport SendWork
 from softhca.transport.context cimport QueuePair
+from softhca.transport.flow cimport Flow
 from softhca.transport.halves cimport Half
 from softhca.transport.request cimport Request
 from softhca.transport.segmentation cimport PacketWriter
@@ -8,6 +9,7 @@ from softhca.transport.segmentation cimport PacketWriter
 
 cdef class SendQueue(Half):
     cdef public QueuePair qp
+    cdef readonly Flow flow
     cdef public PacketWriter writer
     cdef public unsigned int operations
     cdef public unsigned long long head

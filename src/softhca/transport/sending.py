@@ -32,6 +32,7 @@ class SendQueue(Half):
         while places < qp.send_ring.layout.entries:
             places *= 2
         self.qp = qp
+        self.flow = qp.flow
         self.writer = PacketWriter(qp)
         self.operations = operation_mask(qp.service) & ~qp.environment.withheld_operations
         self.requests = [None] * places
@@ -126,7 +127,7 @@ class SendQueue(Half):
             self.qp.dest_qp,
             0,
             self.qp.pkey_index,
-            self.qp.service_level,
+            self.flow.service_level,
             0,
             0,
             self.now,
@@ -155,7 +156,7 @@ class SendQueue(Half):
                 return
             self.retire(_FLUSHED)
             left -= 1
-        self.qp.environment.schedule(self.qp)
+        self.flow.environment.schedule(self.flow)
 
     def reset(self):
         """Drop everything without a completion."""

@@ -64,10 +64,10 @@ class UnreliableQueue(SendQueue):
         self.now = now
         if _START_SEND[self.qp.state] and not self.blocked and not self.held:
             self.ready = True
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
 
     def has_work(self):
-        if self.window is not None and self.window.turn is self.qp:
+        if self.window is not None and self.window.turn is self.flow:
             return True
         return self.ready and not self.blocked and not self.held
 
@@ -90,7 +90,7 @@ class UnreliableQueue(SendQueue):
             self.ready = False
             self.leave()
             return 0
-        self.writer.begin(burst, self.qp.route, _UNLIMITED)
+        self.writer.begin(burst, self.flow.route, _UNLIMITED)
         while True:
             request = self.current()
             if request is None:
@@ -115,7 +115,7 @@ class UnreliableQueue(SendQueue):
             self.hold(burst)
             self.qp.count_sent(burst.packets, burst.length)
         elif self.blocked:
-            self.window.wait(self.qp, now)
+            self.window.wait(self.flow, now)
         else:
             self.leave()
         if self.qp.draining and self.head == self.tail:
@@ -128,7 +128,7 @@ class UnreliableQueue(SendQueue):
         if self.window is not window:
             self.quit()
             self.window = window
-        room = self.window.near_room(self.qp)
+        room = self.window.near_room(self.flow)
         self.writer.aim(route)
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes
@@ -147,7 +147,7 @@ class UnreliableQueue(SendQueue):
         deadline: cython.ulonglong = self.holds[0][0] if self.holds else 0
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
-            self.qp.environment.arm(self.qp, deadline)
+            self.flow.environment.arm(self.flow, deadline)
 
     def release(self, now):
         """Give back what has been held long enough."""
@@ -165,25 +165,25 @@ class UnreliableQueue(SendQueue):
         self.armed_ns = 0
         self.release(now)
         if self.window is not None:
-            self.window.look(self.qp, now)
+            self.window.look(self.flow, now)
         self.rearm()
 
     def leave(self):
         """No room is waited for any more."""
         if self.window is not None:
-            self.window.leave(self.qp)
+            self.window.leave(self.flow)
 
     def quit(self):
         """What goes next may go elsewhere."""
         if self.window is not None:
-            self.window.quit(self.qp)
+            self.window.quit(self.flow)
 
     def leave_window(self):
         # what is held knows its own window
         self.quit()
         if self.blocked:
             self.blocked = False
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
 
     def forget(self):
         """Nothing is under way any more; the windows get back what is held."""
@@ -198,7 +198,7 @@ class UnreliableQueue(SendQueue):
         """Write what fits of ``request`` into the burst; True when it has gone whole."""
         written: cython.int
         if burst.packets == 0:
-            self.aim(burst, self.qp.route, self.qp.window)
+            self.aim(burst, self.flow.route, self.flow.window)
         written = self.writer.message(request, self.index, _MOST, False)
         if written < 0:
             self.unreadable(written)
@@ -214,13 +214,13 @@ class UnreliableQueue(SendQueue):
         """The memory that the next packet comes from is held: it is tried again later."""
         self.held = True
         self.qp.observe(MEMORY_HELD, self.next_psn, HELD_SOURCE)
-        self.qp.environment.hold(self.qp)
+        self.flow.environment.hold(self.flow)
 
     def resume(self, now):
         if self.held:
             self.held = False
             self.qp.observe(MEMORY_TRIED, self.next_psn, HELD_SOURCE)
-            self.qp.environment.schedule(self.qp)
+            self.flow.environment.schedule(self.flow)
 
     def unreadable(self, result):
         """The packet's bytes could not be read, for −errno ``result``: the request fails, or waits where they

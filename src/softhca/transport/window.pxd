@@ -19,7 +19,7 @@ cdef class DestinationWindow:
     cdef public unsigned int epoch
     cdef public unsigned long long answers
     cdef public unsigned long long heard_ns
-    cdef public unsigned int sender
+    cdef public object sender
     cdef public unsigned long long patience_ns
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes
@@ -37,9 +37,9 @@ cdef class DestinationWindow:
     cdef unsigned long long watch_answers
 
     cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
-    cpdef unsigned long long near_room(self, object queue_pair)
-    cpdef unsigned long long room(self, object queue_pair)
-    cpdef bint admits(self, object queue_pair, unsigned long long cost_bytes)
+    cpdef unsigned long long near_room(self, object flow)
+    cpdef unsigned long long room(self, object flow)
+    cpdef bint admits(self, object flow, unsigned long long cost_bytes)
     cpdef object charge(self, unsigned long long cost_bytes)
     cpdef object depart(self, unsigned long long cost_bytes, unsigned long long now)
     cpdef object credit(self, unsigned long long cost_bytes, unsigned long long now)
@@ -48,9 +48,9 @@ cdef class DestinationWindow:
     cpdef object give_up(self, unsigned long long cost_bytes)
     cpdef object forgive(self)
     cpdef object lost(self)
-    cpdef object wait(self, object queue_pair, unsigned long long now)
-    cdef object watch(self, object queue_pair, unsigned long long now)
-    cpdef object look(self, object queue_pair, unsigned long long now)
+    cpdef object wait(self, object flow, unsigned long long now)
+    cdef object watch(self, object flow, unsigned long long now)
+    cpdef object look(self, object flow, unsigned long long now)
     cpdef object pass_on(self)
-    cpdef object leave(self, object queue_pair)
-    cpdef object quit(self, object queue_pair)
+    cpdef object leave(self, object flow)
+    cpdef object quit(self, object flow)

@@ -1,4 +1,4 @@
-"""Bytes in flight towards one destination adapter, over all queue pairs of this one.
+"""Bytes in flight towards one destination adapter, over all flows of this one.
 
 The destination's socket buffer is the scarce thing: a default buffer (212,992 B asked for, 425,984 B by
 the kernel's own accounting) takes six bursts of 61,680 B, and whatever overflows it is lost.  So the queue
@@ -22,7 +22,7 @@ Theory of operation
   nothing of what the path bears: where guests share processors it is common.
   Those who hear of no loss (datagrams, unreliable connections) and those who ask for bytes into their own
   buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
-* *Waiters.*  A queue pair that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
+* *Waiters.*  A flow that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
   when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
 * *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
@@ -72,9 +72,9 @@ class DestinationWindow:
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
     has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
-    was, ``heard_ns`` is when something was last confirmed; ``sender`` is the number of the queue pair that
-    has sent last.  ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.
-    ValueError when the limits contradict each other.
+    was, ``heard_ns`` is when something was last confirmed; ``sender`` is the flow that has sent last.
+    ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ValueError when the
+    limits contradict each other.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DestinationWindow:
         self.epoch = 0
         self.answers = 0
         self.heard_ns = 0
-        self.sender = 0
+        self.sender = None
         self.patience_ns = _PATIENCE_NS
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
@@ -116,31 +116,31 @@ class DestinationWindow:
         """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
         return length_bytes + packets * self.packet_overhead_bytes + _BURST_OVERHEAD
 
-    def near_room(self, queue_pair):
+    def near_room(self, flow):
         """As `room`, for bytes whose loss is not noticed, or which come back: a long path has no part in
         it."""
-        room: cython.ulonglong = self.room(queue_pair)
+        room: cython.ulonglong = self.room(flow)
         if self.limit_bytes <= self.maximum_bytes:
             return room
         if self.in_flight_bytes >= self.maximum_bytes:
             return 0
         return min(room, self.maximum_bytes - self.in_flight_bytes)
 
-    def room(self, queue_pair):
-        """Bytes that ``queue_pair`` may charge now: the whole limit when nothing is in flight, 0 out of
+    def room(self, flow):
+        """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 out of
         its turn."""
         if self.in_flight_bytes == 0:
             return self.limit_bytes
         if self.in_flight_bytes >= self.limit_bytes:
             return 0
-        if self.waiters and self.turn is not queue_pair:
+        if self.waiters and self.turn is not flow:
             return 0
         return self.limit_bytes - self.in_flight_bytes
 
-    def admits(self, queue_pair, cost_bytes):
-        """True when ``queue_pair`` may charge ``cost_bytes`` that come back now; anything goes when nothing
+    def admits(self, flow, cost_bytes):
+        """True when ``flow`` may charge ``cost_bytes`` that come back now; anything goes when nothing
         is in flight."""
-        return self.in_flight_bytes == 0 or cost_bytes <= self.near_room(queue_pair)
+        return self.in_flight_bytes == 0 or cost_bytes <= self.near_room(flow)
 
     def charge(self, cost_bytes):
         """Count ``cost_bytes`` as in flight."""
@@ -221,40 +221,40 @@ class DestinationWindow:
         self.careful_bytes = max(self.limit_bytes, self.maximum_bytes)
         self.borne_bytes = 0
 
-    def wait(self, queue_pair, now):
-        """Schedule ``queue_pair`` when there is room; a holder of the turn that found too little keeps its
+    def wait(self, flow, now):
+        """Schedule ``flow`` when there is room; a holder of the turn that found too little keeps its
         place.  It calls `look` whenever it expires, for it may be the watcher."""
         self.wanted = True
-        if self.turn is queue_pair:
+        if self.turn is flow:
             self.turn = None
-            self.waiters.appendleft(queue_pair)
-            queue_pair.waiting = True
-        elif not queue_pair.waiting:
-            self.waiters.append(queue_pair)
-            queue_pair.waiting = True
+            self.waiters.appendleft(flow)
+            flow.waiting = True
+        elif not flow.waiting:
+            self.waiters.append(flow)
+            flow.waiting = True
         if self.watcher is None:
-            self.watch(queue_pair, now)
+            self.watch(flow, now)
 
-    def watch(self, queue_pair, now):
-        """``queue_pair`` looks when ``patience_ns`` are over."""
-        self.watcher = queue_pair
+    def watch(self, flow, now):
+        """``flow`` looks when ``patience_ns`` are over."""
+        self.watcher = flow
         self.watch_ns = now + self.patience_ns
         self.watch_answers = self.answers
-        queue_pair.environment.arm(queue_pair, self.watch_ns)
+        flow.environment.arm(flow, self.watch_ns)
 
-    def look(self, queue_pair, now):
-        """Time has passed for ``queue_pair``: if it watches and it is time, give up what is in flight if
+    def look(self, flow, now):
+        """Time has passed for ``flow``: if it watches and it is time, give up what is in flight if
         nothing has come back, and watch on while anybody waits."""
-        if self.watcher is not queue_pair:
+        if self.watcher is not flow:
             return
         if now < self.watch_ns:
-            queue_pair.environment.arm(queue_pair, self.watch_ns)
+            flow.environment.arm(flow, self.watch_ns)
         elif not self.waiters:
             self.watcher = None
         else:
             if self.answers == self.watch_answers:
                 self.forgive()
-            self.watch(queue_pair, now)
+            self.watch(flow, now)
 
     def pass_on(self):
         """Give the turn to the first waiter if nobody holds it and there is at least half a burst of room."""
@@ -262,25 +262,27 @@ class DestinationWindow:
             return
         if self.in_flight_bytes and self.in_flight_bytes + self.minimum_bytes // 2 > self.limit_bytes:
             return
-        queue_pair = self.waiters.popleft()
-        queue_pair.waiting = False
-        self.turn = queue_pair
-        queue_pair.environment.schedule(queue_pair)
+        flow = self.waiters.popleft()
+        flow.waiting = False
+        self.turn = flow
+        flow.environment.schedule(flow)
 
-    def leave(self, queue_pair):
-        """``queue_pair`` has used its turn, or wants nothing any more: forget it and let the next one go."""
-        if queue_pair.waiting:
-            queue_pair.waiting = False
-            self.waiters.remove(queue_pair)
-        if self.turn is queue_pair:
+    def leave(self, flow):
+        """``flow`` has used its turn, or wants nothing any more: forget it and let the next one go."""
+        if flow.waiting:
+            flow.waiting = False
+            self.waiters.remove(flow)
+        if self.turn is flow:
             self.turn = None
         if self.waiters:
             self.pass_on()
 
-    def quit(self, queue_pair):
-        """``queue_pair`` has no business with this window any more: leave it, and let another one watch."""
-        self.leave(queue_pair)
-        if self.watcher is queue_pair:
+    def quit(self, flow):
+        """``flow`` has no business with this window any more: leave it, and let another one watch."""
+        self.leave(flow)
+        if self.sender is flow:
+            self.sender = None
+        if self.watcher is flow:
             self.watcher = None
             if self.waiters:
                 self.watcher = self.waiters[0]

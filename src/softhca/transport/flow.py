@@ -1,0 +1,61 @@
+"""A flow: whatever has packets to send along one route, and is given turns and time for it.
+
+Scheduler, timers, the list of those that wait for memory, windows and `Environment` know flows, each by its
+own identity, and nothing of what stands behind one.  A queue pair has a flow (`queue_pair_flow`).  Others may
+come that are no queue pairs: an end-to-end context of reliable datagrams, the queues of a port's management.
+"""
+
+
+class Flow:
+    """Owns a ``route``, the ``window`` towards its destination, a place in a scheduler and one timer.
+
+    ``number`` is for those who read of it, not for telling flows apart.  ``service_level`` says in which of
+    the scheduler's queues it waits.  ``shares_bursts``: other flows along the same route may write behind its
+    packets, and it behind theirs; ``multicasts``: its packets may go to a group.  ``closed``: it has no turns
+    any more.
+
+    ``scheduled`` is the scheduler's, ``armed_ns`` and ``armed_place`` the timers', ``waiting`` the window's,
+    ``prompt`` the runtime's: how often in a row the consumer has answered a message at once.
+    """
+
+    def __init__(self, environment, number, shares_bursts=False, multicasts=False):
+        self.environment = environment
+        self.number = number
+        self.route = None
+        self.window = None
+        self.service_level = 0
+        self.shares_bursts = shares_bursts
+        self.multicasts = multicasts
+        self.closed = False
+        self.scheduled = False
+        self.waiting = False
+        self.armed_ns = 0
+        self.armed_place = 0
+        self.prompt = 0
+
+    def receive(self, view, arrival, now):
+        """Take a packet, decoded in ``view``, whose bytes stand in ``arrival``."""
+
+    def produce(self, burst, now):
+        """Write into an empty ``burst`` what may be sent, or behind what others along the same route have
+        written; packets written, 0 when there is nothing to send now or (with work left) no place."""
+        return 0
+
+    def expire(self, now):
+        """The deadline that `Environment.arm` was told may have come; an early call does no harm."""
+
+    def resume(self, now):
+        """Memory that `Environment.hold` was told of may be there again."""
+
+    def has_work(self):
+        """Whether `produce` may have something to send."""
+        return False
+
+    def has_requests(self):
+        """Whether that is more than answers to what has come in."""
+        return False
+
+    def may_tarry(self):
+        """Whether all that there is to send is a delayed acknowledgement, which may wait a moment for a
+        request to go with."""
+        return False

@@ -1,0 +1,123 @@
+"""The flow of a queue pair: its send side and its receive side take turns on one route."""
+
+import cython
+
+from softhca.queues.control_fields import EVENT_COMM_EST
+from softhca.transport.flow import Flow
+from softhca.transport.states import BEHAVIOUR, RC, RESET, RTR, UD
+from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
+
+_RTR = cython.declare(cython.int, RTR)
+_RESET = cython.declare(cython.int, RESET)
+_READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
+_ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
+_ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
+_RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
+_FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
+
+
+class QueuePairFlow(Flow):
+    """The flow of ``queue_pair``, which makes it and keeps it for life.
+
+    None of its methods raises on anything that comes from the peer or from the rings.
+    """
+
+    def __init__(self, queue_pair):
+        service = queue_pair.service
+        Flow.__init__(self, queue_pair.environment, queue_pair.number, service == RC, service == UD)
+        self.qp = queue_pair
+        self.replied_last = False
+        self.overtaken = False
+
+    def clear(self):
+        """The queue pair is in RESET: no route, no window, nothing to remember."""
+        self.route = None
+        self.window = None
+        self.service_level = 0
+        self.waiting = False
+        self.replied_last = False
+        self.overtaken = False
+        self.prompt = 0
+
+    def receive(self, view, arrival, now):
+        """Take a packet for this queue pair."""
+        qp = self.qp
+        qp.counters.packets_received += 1
+        qp.counters.bytes_received += view.payload_bytes
+        if cython.cast(cython.int, view.service) != qp.service:
+            qp.drop("drops_service", view.psn)
+            return
+        if not _RECEIVES[qp.state]:
+            qp.drop("drops_state", view.psn)
+            return
+        if not qp.established and qp.state == _RTR:
+            qp.established = True
+            self.environment.event(EVENT_COMM_EST, qp.number)
+            if self.environment.same_host is not None:
+                self.environment.same_host.publish(qp)
+        if (
+            view.operation == _ACKNOWLEDGE
+            or view.operation == _READ_RESPONSE
+            or view.operation == _ATOMIC_ACK
+        ):
+            qp.requester.receive(view, arrival, now)
+        else:
+            qp.responder.receive(view, arrival, now)
+
+    def receive_raw(self, view, arrival, now):
+        """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""
+        qp = self.qp
+        qp.counters.packets_received += 1
+        qp.counters.bytes_received += view.payload_bytes
+        if not _RECEIVES[qp.state]:
+            qp.drop("drops_state", -1)
+            return
+        qp.responder.receive_raw(view, arrival, now)
+
+    def expire(self, now):
+        self.qp.requester.expire(now)
+
+    def resume(self, now):
+        self.qp.requester.resume(now)
+        self.qp.responder.resume(now)
+
+    def produce(self, burst, now):
+        """The two sides take turns; but a delayed acknowledgement lets the requester go first, once, and goes
+        behind it where it fits."""
+        n: cython.int = 0
+        joined: cython.int
+        qp = self.qp
+        if qp.state == _RESET:
+            return 0
+        if _FLUSH_SEND[qp.state]:
+            qp.flush()
+        if qp.responder.has_work() and not self._requester_first():
+            n = qp.responder.produce(burst, now)
+            self.replied_last = n != 0
+            self.overtaken = False
+            if n:
+                return n
+        n = qp.requester.produce(burst, now)
+        self.replied_last = False
+        if qp.responder.has_work():
+            if n == 0:
+                return qp.responder.produce(burst, now)
+            joined = qp.responder.join(burst, now)
+            self.overtaken = joined == 0
+            n += joined
+        return n
+
+    def _requester_first(self):
+        """Whether it is the requester's turn although the responder has something to send as well."""
+        if not self.qp.requester.has_work():
+            return False
+        return self.replied_last or (not self.overtaken and self.qp.responder.may_tarry())
+
+    def may_tarry(self):
+        return self.qp.responder.may_tarry() and not self.qp.requester.has_work()
+
+    def has_work(self):
+        return self.qp.responder.has_work() or self.qp.requester.has_work()
+
+    def has_requests(self):
+        return self.qp.requester.has_work()
