@@ -28,11 +28,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "burst.data[1] = burst.data[1] & 241 | (_LNH_IPV6 if service == _RAW_IPV6 else _LNH_RAW)",
     ): "a route without GRH has written an even LNH there",
     (
-        "transport/replies.py", "ReplyingReceiver.read_packet",
-        "if not self.writer.fits(12 + (4 if first or last else 0) + n + pad + 4): → "
-        "if not self.writer.fits(12 + (4 if first or last else 1) + n + pad + 4):",
-    ): "a burst that is full to the last byte ends one packet earlier",
-    (
         "transport/responder.py", "Responder.message",
         "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False → "
         "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, True",
