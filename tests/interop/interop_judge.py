@@ -20,11 +20,18 @@ def is_request(opcode: int) -> bool:
     return opcode <= _READ_REQUEST or opcode in (*ATOMICS, *_INVALIDATES)
 
 
+def _before(psn: int, other: int) -> bool:
+    """Whether a PSN comes before another one."""
+    return 0 < (other - psn) % _PSNS < _PSNS // 2
+
+
 @dataclass
 class Conversation:
     """What a requester has asked on one queue pair, and what it was answered.
 
-    ``unasked``: request packets that were sent again though no RNR NAK or NAK had asked for that.
+    ``unasked``: request packets that were sent again though no RNR NAK or NAK had asked for that.  A NAK asks
+    as well for what leaves before the requester has read it: it stands until the requester goes back, or is
+    answered beyond it.
     """
 
     requests: int = 0
@@ -34,6 +41,7 @@ class Conversation:
     last_request: dict[str, Any] = field(default_factory=dict)
     last_answer: dict[str, Any] = field(default_factory=dict)
     _may_resend: Counter[int] = field(default_factory=Counter)
+    _standing: list[int] = field(default_factory=list)
     _sent: dict[int, None] = field(default_factory=dict)
 
     def asked(self, frame: dict[str, Any]) -> None:
@@ -46,6 +54,9 @@ class Conversation:
                 self._may_resend[psn] -= 1
             else:
                 self.unasked += 1
+            self._standing.clear()  # the requester has gone back
+        else:
+            self._may_resend[psn] = sum(not _before(psn, first) for first in self._standing)
         self._sent[psn] = None
         self.highest = psn
         self.last_request = frame
@@ -55,7 +66,10 @@ class Conversation:
         if frame["syndrome"] >= 0 and frame["syndrome"] >> 5 in (_RNR, _NAK):
             first = frame["psn"]
             # each NAK once: a further one may be on its way while the packets that one asked for still leave
-            self._may_resend.update(psn for psn in self._sent if (psn - first) % _PSNS < _PSNS // 2)
+            self._may_resend.update(psn for psn in self._sent if not _before(psn, first))
+            self._standing.append(first)
+        else:
+            self._standing = [first for first in self._standing if _before(frame["psn"], first)]
         self.last_answer = frame
 
     def owes(self) -> str:

@@ -69,3 +69,20 @@ def test_what_stands_before_a_nak_is_not_asked_for_again() -> None:
     frames = packets(*sent, ("answer", ACK, 0, RNR), ("ask", SEND_ONLY, 0xFFFFFF), ("ask", SEND_ONLY, 0))
     found = conversation(frames, ASKER, ANSWERER)
     assert (found.again, found.unasked) == (2, 1)
+
+
+def test_a_nak_asks_for_what_leaves_before_it_is_read_too() -> None:
+    frames = packets(
+        ("ask", SEND_ONLY, 1), ("answer", ACK, 1, RNR), *[("ask", SEND_ONLY, psn) for psn in (2, 3)],
+        *[("ask", SEND_ONLY, psn) for psn in (1, 2, 3)],
+    )  # fmt: skip
+    found = conversation(frames, ASKER, ANSWERER)
+    assert (found.again, found.unasked) == (3, 0)
+
+
+@pytest.mark.parametrize("over", [("ask", SEND_ONLY, 1), ("answer", ACK, 1, GOOD)])
+def test_but_not_for_what_leaves_when_it_was_heeded_or_is_obsolete(over: Any) -> None:
+    frames = packets(
+        ("ask", SEND_ONLY, 1), ("answer", ACK, 1, RNR), over, *[("ask", SEND_ONLY, 2)] * 2,
+    )  # fmt: skip
+    assert conversation(frames, ASKER, ANSWERER).unasked == 1
