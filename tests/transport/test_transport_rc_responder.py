@@ -233,6 +233,20 @@ def test_repeated_read_is_served_again_whole_or_in_part(peer):
     assert [(row["opcode"], row["psn"], row["bytes"]) for row in rows] == [(0x0D, 101, 256), (0x0F, 102, 44)]
 
 
+def test_part_of_a_read_goes_on_for_a_requester_without_migreq(peer):
+    """Linux's SoftRoCE takes no FIRST or ONLY in the middle of an answer."""
+    read(peer, 100, 1000, migreq=False)
+    assert [row[:2] for row in answers(peer)] == [(0x0D, 100), (0x0E, 101), (0x0E, 102), (0x0F, 103)]
+    read(peer, 101, 1000 - 256, offset=256, migreq=False)
+    assert [row[:2] for row in answers(peer)] == [(0x0E, 101), (0x0E, 102), (0x0F, 103)]
+    read(peer, 103, 1000 - 768, offset=768, migreq=False)
+    assert [row[:2] for row in answers(peer)] == [(0x0F, 103)]
+    read(peer, 100, 1000, migreq=False)
+    assert [row[:2] for row in answers(peer)] == [(0x0D, 100), (0x0E, 101), (0x0E, 102), (0x0F, 103)]
+    read(peer, 102, 1000 - 512, offset=512)
+    assert [row[:2] for row in answers(peer)] == [(0x0D, 102), (0x0F, 103)]
+
+
 def test_repeated_read_reads_memory_anew(peer):
     read(peer, 100, 4)
     answers(peer)

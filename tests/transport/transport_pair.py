@@ -20,6 +20,7 @@ from softhca.transport.environment import HELD_RETRY_NS, AddressHandle, Environm
 from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
+from softhca.wire.bth import FLAGS, MIGREQ_BIT
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.icrc import compute
 from softhca.wire.icrc import syndrome as icrc_syndrome
@@ -488,6 +489,7 @@ class Pair:
         qkey=0x1234,
         source_qp=None,
         pad=None,
+        migreq=True,
     ):
         """Let a packet arrive that no requester or responder of ours has sent; extension headers by the
         opcode."""
@@ -497,6 +499,8 @@ class Pair:
         names = opcodes.OPCODES[opcode].headers
         padding = -len(payload) % 4 if pad is None else pad
         o = build.put_bth(out, 0, opcode, False, padding, 0xFFFF, destination.number, ack, psn & 0xFFFFFF)
+        if not migreq:
+            out[FLAGS] &= ~MIGREQ_BIT
         if "deth" in names:
             o = build.put_deth(out, o, qkey, source.number if source_qp is None else source_qp)
         if "reth" in names:

@@ -9,6 +9,7 @@ cdef class Resource:
     cdef public bint atomic
     cdef public bint pending
     cdef public bint answered
+    cdef public bint resumed
     cdef public unsigned int first_psn
     cdef public unsigned int packets
     cdef public unsigned int next_index

@@ -24,8 +24,9 @@ class Resource:
     """One RDMA READ or atomic that was executed or is being answered.
 
     ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next
-    one to send; ``pending`` while there is one; ``answered``: all of them were sent once.  ``result`` is an
-    atomic's original value, ``generation`` that of ``region``'s key.
+    one to send; ``pending`` while there is one; ``answered``: all of them were sent once; ``resumed``: they
+    have the opcodes that they had in the whole answer.  ``result`` is an atomic's original value,
+    ``generation`` that of ``region``'s key.
     """
 
     def __init__(self):
@@ -38,6 +39,7 @@ class Resource:
         self.atomic = False
         self.pending = False
         self.answered = False
+        self.resumed = False
         self.first_psn = 0
         self.packets = 0
         self.next_index = 0
@@ -59,6 +61,7 @@ class Resource:
         self.begin_index = begin
         self.next_index = begin
         self.end_index = end
+        self.resumed = False
         self.pending = True
         # an atomic has been executed: its answer needs no key any more
         if (

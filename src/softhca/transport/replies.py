@@ -193,7 +193,7 @@ class ReplyingReceiver(MessageReceiver):
         pmtu: cython.ulonglong = self.qp.path_mtu_bytes
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = resource.end_bytes - offset
-        first: cython.bint = index == resource.begin_index
+        first: cython.bint = index == resource.begin_index and not resource.resumed
         last: cython.bint = index + 1 == resource.end_index
         code: cython.uint
         if n > pmtu:

@@ -337,7 +337,12 @@ class Responder(ReplyingReceiver):
         )
 
     def read_again(self, view):
-        """Answer a repeated RDMA READ, or a part of it, from memory; key and range are checked anew."""
+        """Answer a repeated RDMA READ, or a part of it, from memory; key and range are checked anew.
+
+        The answer to a part begins with FIRST or ONLY, as that to any request.  Linux's SoftRoCE takes these
+        for an error inside of an answer that it has in part; it wants MIDDLE or LAST, and gets them: its
+        packets are known by their MigReq, which is 1 where nobody migrates paths.
+        """
         index: cython.uint
         packets: cython.uint = 1
         resource: Resource = self.ring.find(view.psn)
@@ -371,6 +376,7 @@ class Responder(ReplyingReceiver):
             index + packets,
             index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length,
         )
+        resource.resumed = index > 0 and not view.migreq
         self.flow.environment.schedule(self.flow)
 
     def atomic_again(self, view):
