@@ -44,9 +44,11 @@ def clean(case: Case, operations: int, receives: int) -> None:
 
 
 def over(case: Case, network: Callable[[], AbstractContextManager[None]], operations: int) -> None:
-    """On a bad one all is right as well."""
+    """On a bad one all is right as well.  Nothing of no bytes: a kernel that has just seen that refuses an
+    RDMA READ that is asked again (docs/interop.md).
+    """
     with network():
-        found = mix(case, Plan(SEED, operations, FEW))
+        found = mix(case, Plan(SEED, operations, FEW, empty=False))
     told(case, f"{operations} operations, {FEW} receives, netem both ways", found)
 
 
@@ -79,4 +81,4 @@ def plenty(case: Case) -> None:
 @cell("random mix of 5,000, netem", **WHOLE)
 def bad(case: Case) -> None:
     """Both directions lose, double, damage and reorder."""
-    over(case, lambda: netem(case, BAD, both=True), OPERATIONS)
+    over(case, lambda: netem(case.sides.guest, BAD, both=True), OPERATIONS)

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
+from interop_guest import Guest
 from interop_link import Attributes, expect
 from interop_matrix import SHORT_SETTINGS, Case, cell
 from interop_network import MTU_BYTES
@@ -16,11 +17,10 @@ PATIENCE_S = 120.0
 
 
 @contextlib.contextmanager
-def netem(case: Case, words: str, both: bool = False) -> Iterator[None]:
-    """While the block runs, the guest's interface does ``words`` to what it sends; ``both``: and to what it
+def netem(guest: Guest, words: str, both: bool = False) -> Iterator[None]:
+    """While the block runs, a guest's interface does ``words`` to what it sends; ``both``: and to what it
     receives, which goes through another interface first.
     """
-    guest = case.sides.guest
     guest.run(*f"tc qdisc add dev eth0 root netem {words}".split())
     try:
         if both:
@@ -50,7 +50,7 @@ def traffic(case: Case, words: str) -> None:
     counter = link.responder.memory("counter", 8)
     link.responder.memory("in", ROUNDS * size)
     where = {"rkey": there["rkey"]}
-    with netem(case, words):
+    with netem(case.sides.guest, words):
         for number in range(ROUNDS):
             offset = number * size
             link.receive(number, [["in", offset, size]])

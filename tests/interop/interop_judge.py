@@ -54,7 +54,8 @@ class Conversation:
                 self._may_resend[psn] -= 1
             else:
                 self.unasked += 1
-            self._standing.clear()  # the requester has gone back
+            if self._standing and not _before(self.last_request["psn"], psn):
+                self._standing.pop(0)  # the requester has gone back
         else:
             self._may_resend[psn] = sum(not _before(psn, first) for first in self._standing)
         self._sent[psn] = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from interop_capture import CaptureError
 from interop_guest import Guest, GuestError
 from interop_link import CellError, Link, Setting
 from interop_peer import Peer, PeerError
@@ -146,7 +147,7 @@ def attempt(each: Cell, case: Case, direction: str) -> Outcome:
         each.work(case)
     except PeerSilent as error:
         reason, silent = str(error), True
-    except (CellError, PeerError, GuestError, subprocess.TimeoutExpired) as error:
+    except (CellError, CaptureError, PeerError, GuestError, subprocess.TimeoutExpired) as error:
         reason = str(error)
     except Exception:  # a fault of the cell itself: the others still run
         reason = traceback.format_exc()

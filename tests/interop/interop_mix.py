@@ -25,11 +25,14 @@ LABELS = ("first", "the second")  # of unlike length: their patterns differ
 
 @dataclass
 class Plan:
-    """How much, of which seed, with how many receives posted on a queue pair."""
+    """How much, of which seed, with how many receives posted on a queue pair; ``empty``: with RDMA WRITEs and
+    READs of no bytes.
+    """
 
     seed: int
     operations: int
     receives: int
+    empty: bool = True
     attributes: Attributes = field(default_factory=Attributes)
 
 
@@ -96,7 +99,7 @@ def together(link: Link, plan: Plan, names: list[str]) -> list[dict[str, Any]]:
     ends = (link.requester, link.responder)
     words = {
         "names": names, "seed": str(plan.seed), "count": plan.operations // (2 * len(names)),
-        "mtu": link.setting.mtu_bytes, "receives": plan.receives,
+        "mtu": link.setting.mtu_bytes, "receives": plan.receives, "empty": plan.empty,
     }  # fmt: skip
     told = [
         end.ask("mix_prepare", me=LABELS[side], other=LABELS[not side], **words)

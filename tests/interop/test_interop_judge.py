@@ -72,12 +72,14 @@ def test_what_stands_before_a_nak_is_not_asked_for_again() -> None:
 
 
 def test_a_nak_asks_for_what_leaves_before_it_is_read_too() -> None:
-    frames = packets(
-        ("ask", SEND_ONLY, 1), ("answer", ACK, 1, RNR), *[("ask", SEND_ONLY, psn) for psn in (2, 3)],
-        *[("ask", SEND_ONLY, psn) for psn in (1, 2, 3)],
-    )  # fmt: skip
+    """Also where that follows what an earlier NAK has asked for."""
+    first, second = ([("ask", SEND_ONLY, psn) for psn in psns] for psns in ((1, 2), (3, 4)))
+    nak = ("answer", ACK, 1, RNR)
+    found = conversation(packets(first[0], nak, first[1], *first, *second), ASKER, ANSWERER)
+    assert (found.again, found.unasked) == (2, 0)
+    frames = packets(*first, nak, first[0], nak, first[1], *second, *first, *second)
     found = conversation(frames, ASKER, ANSWERER)
-    assert (found.again, found.unasked) == (3, 0)
+    assert (found.again, found.unasked) == (6, 0)
 
 
 @pytest.mark.parametrize("over", [("ask", SEND_ONLY, 1), ("answer", ACK, 1, GOOD)])

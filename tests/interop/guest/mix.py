@@ -33,14 +33,19 @@ NOT_WRITTEN = 0xEE
 """What lies between the slots."""
 
 
-def operations(seed: str, count: int, mtu: int) -> list[dict[str, Any]]:
-    """What one side asks of the other over one queue pair; the slots stand behind each other, with a gap."""
+def operations(seed: str, count: int, mtu: int, empty: bool) -> list[dict[str, Any]]:
+    """What one side asks of the other over one queue pair; the slots stand behind each other, with a gap.
+
+    ``empty``: RDMA WRITEs and READs of no bytes are among it.
+    """
     choose = random.Random(seed)
     found, landing, back = [], 0, 0
     words = [0] * COUNTERS
     for number in range(count):
         kind = choose.choice(KINDS)
         size = choose.choice((0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, choose.randrange(5 * mtu)))
+        if not empty and kind not in ("send", "send_imm"):
+            size = max(size, 1)
         one: dict[str, Any] = {"kind": kind, "size": size, "from": choose.randrange(SOURCE_BYTES - 5 * mtu)}
         if kind in ("write", "write_imm"):
             one["to"] = landing
@@ -78,11 +83,12 @@ class MixPeer(peer.Peer):
     """One side of a mix."""
 
     def mix_prepare(
-        self, names: list[str], seed: str, me: str, other: str, count: int, mtu: int, receives: int
+        self, names: list[str], seed: str, me: str, other: str, count: int, mtu: int, receives: int,
+        empty: bool,
     ) -> Any:
         """Memory for a mix over these queue pairs, and receives; where the peer may write."""
-        self.out = {name: Half(operations(f"{seed}/{me}/{name}", count, mtu)) for name in names}
-        self.into = {name: Half(operations(f"{seed}/{other}/{name}", count, mtu)) for name in names}
+        self.out = {name: Half(operations(f"{seed}/{me}/{name}", count, mtu, empty)) for name in names}
+        self.into = {name: Half(operations(f"{seed}/{other}/{name}", count, mtu, empty)) for name in names}
         self.mtu, self.wrong = mtu, []
         self.memory("source", SOURCE_BYTES, ACCESS, seed=len(me))
         self.theirs = peer.pattern(len(other), SOURCE_BYTES)
