@@ -48,7 +48,7 @@ def over(case: Case, network: Callable[[], AbstractContextManager[None]], operat
     RDMA READ that is asked again (docs/interop.md).
     """
     with network():
-        found = mix(case, Plan(SEED, operations, FEW, empty=False))
+        found = mix(case, Plan(SEED, operations, FEW, empty=False), rough=True)
     told(case, f"{operations} operations, {FEW} receives, netem both ways", found)
 
 

@@ -75,11 +75,17 @@ class PeerSilent(CellError):
     """The kernel owes the next packet, and nothing comes: not ours to mend, and so not a failure of ours."""
 
 
+class PeerBroken(PeerSilent):
+    """A connection has ended, and the kernel's log has a warning of its SoftRoCE: a check of its own failed.
+    Only where the network is bad, and where the kernel does the same to itself (`run_control.py`).
+    """
+
+
 @dataclass
 class Outcome:
     """What became of a cell in one setting and direction; ``reason`` empty: it passed.
 
-    ``silent``: the reason is that the kernel fell silent.  ``notes``: what the cell tells besides.
+    ``silent``: the reason is that the kernel fell silent, or broke.  ``notes``: what the cell tells besides.
     """
 
     cell: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from interop_capture import read_frames
+from interop_guest import Guest
 from interop_judge import Conversation, conversation
 from interop_link import Attributes, CellError, End, Link
-from interop_matrix import Case, PeerSilent
+from interop_matrix import Case, PeerBroken, PeerSilent
 from interop_peer import Peer, PeerError
 
 QUEUE_PAIRS = 4
@@ -20,6 +22,8 @@ DEPTH = 512
 PATIENCE_S = 10.0
 """How long nothing may complete: many times the acknowledgement timeout of 0.54 s."""
 LONGEST_S = 400.0
+DEBUG = "/sys/kernel/debug"
+ONCE = f"{DEBUG}/clear_warn_once"
 LABELS = ("first", "the second")  # of unlike length: their patterns differ
 
 
@@ -66,17 +70,40 @@ class Mix:
         return next(each for each in self.sides if each.name == name)
 
 
-def mix(case: Case, plan: Plan) -> Mix:
+class ConnectionEnded(CellError):
+    """Requests or receives completed with an error; nothing else is known to be wrong."""
+
+
+def mix(case: Case, plan: Plan, rough: bool = False) -> Mix:
     """Run it between the sides of a case; half of the operations is asked by each of them.
 
     Raises :class:`CellError` for whatever is wrong, and :class:`PeerSilent` when the kernel's requests stall
-    though it is the kernel's turn, as the packets show.
+    though it is the kernel's turn, as the packets show; ``rough``, on a bad network, :class:`PeerBroken` when
+    a connection ended and the kernel has warned of itself.
     """
     assert case.sides.capture is not None
+    forget_warnings(case.sides.guest)
     link = case.link(attributes=plan.attributes, depth=DEPTH)
     found = run(link, link.requester if case.ours_asks else link.responder, case.sides.capture, plan)
-    judge(found)
+    try:
+        judge(found)
+    except CellError as error:
+        warnings = warned(case.sides.guest)
+        broken = rough and warnings and isinstance(error, ConnectionEnded)
+        raise (PeerBroken if broken else type(error))(f"{error}{warnings}") from None
     return found
+
+
+def forget_warnings(guest: Guest) -> None:
+    """Empty the guest's log, and let it warn again of what it warns of once."""
+    mounted = f"[ -e {ONCE} ] || mount -t debugfs none {DEBUG}"
+    guest.run("sh", "-c", f"{mounted}; echo 1 > {ONCE}; dmesg -c", check=False)
+
+
+def warned(guest: Guest) -> str:
+    """Where the guest's log has a warning of its SoftRoCE."""
+    places = re.findall(r"WARNING: .* at \S*/rxe/(\S+)", guest.run("dmesg").out)
+    return "".join(f"; the guest's log warns at {place}" for place in dict.fromkeys(places))
 
 
 def run(link: Link, ours: End, capture: Callable[[Path], AbstractContextManager[object]], plan: Plan) -> Mix:
@@ -142,7 +169,8 @@ def judge(found: Mix) -> None:
     """Raises :class:`CellError` or :class:`PeerSilent` unless all is done and right."""
     wrong = [f"{side.name}: {text}" for side in found.sides for text in side.told["wrong"]]
     if wrong:
-        raise CellError("; ".join(wrong))
+        ended = all(": status " in text for text in wrong)
+        raise (ConnectionEnded if ended else CellError)("; ".join(wrong))
     stalls = [(side, name) for side in found.sides for name in side.stalled]
     texts = [f"{side.name}'s requests on {name} stall: {side.asked[name].told()}" for side, name in stalls]
     if texts:

@@ -1,6 +1,6 @@
 """``python tests/interop/run_control.py``: the random mix between two guests, SoftRoCE on both sides.
 
-What stalls here stalls without us.  Exit status 0 when the runs were made, 2 when no guests can be had.
+What stalls or breaks here does so without us.  Exit status 0 when the runs were made, 2 without guests.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 
 from interop_capture import Capture
+from interop_cells_mix import BAD
+from interop_cells_netem import netem
 from interop_guest import Guest
 from interop_image import Bootable, Images, images
 from interop_link import Attributes, CellError, Link
 from interop_matrix import SETTINGS, PeerSilent
-from interop_mix import DEPTH, Plan, judge, run
+from interop_mix import DEPTH, Plan, forget_warnings, judge, run, warned
 from interop_network import Network, address
 from interop_packages import KERNELS, Unavailable
 from interop_peer import GuestChannel, Peer, program_files
@@ -32,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=3, help="in each setting (default 3)")
     parser.add_argument("--operations", type=int, default=5000)
     parser.add_argument("--receives", type=int, default=6, help="posted on each queue pair (default 6)")
+    parser.add_argument("--netem", action="store_true", help="the bad network of `make interop`, both ways")
+    parser.add_argument(
+        "--empty", action="store_true", help="with --netem: RDMA WRITEs and READs of no bytes as well"
+    )
     args = parser.parse_args(arguments)
     try:
         found = images(print)
@@ -66,9 +72,13 @@ def control(found: Images, kernel: Bootable, args: argparse.Namespace) -> None:
         for setting in SETTINGS:
             ends = (address(HOSTS[0], setting.version), address(HOSTS[1], setting.version))
             for number in range(args.runs):
-                plan = Plan(args.seed + number, args.operations, args.receives)
+                empty = args.empty or not args.netem
+                plan = Plan(args.seed + number, args.operations, args.receives, empty=empty)
+                for guest in guests:
+                    forget_warnings(guest)
                 link = Link(peers[0], peers[1], ends, setting, attributes=Attributes(), depth=DEPTH)
-                result = run(link, link.requester, capture, plan)
+                with netem(guests[0], BAD, both=True) if args.netem else nullcontext():
+                    result = run(link, link.requester, capture, plan)
                 try:
                     judge(result)
                     text = f"done in {result.sides[0].told['elapsed_s']} s"
@@ -77,7 +87,7 @@ def control(found: Images, kernel: Bootable, args: argparse.Namespace) -> None:
                 except CellError as error:
                     text = f"wrong: {error}"
                 where = f"Linux {kernel.version} to itself, {setting.name}, seed {plan.seed}"
-                print(f"{where}: {text}", flush=True)
+                print(f"{where}: {text}", *(warned(guest) for guest in guests), sep="", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 CONSOLE = Console(width=None if sys.stdout.isatty() else 160)
-PASSED, FAILED, ABSENT, SILENT = "[green]✓[/]", "[bold red]✗[/]", "–", "kernel silent"
+PASSED, FAILED, ABSENT, SILENT = "[green]✓[/]", "[bold red]✗[/]", "–", "kernel failed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     failed = [outcome for outcome in outcomes if outcome.failed]
     silent = [outcome for outcome in outcomes if outcome.silent]
-    silence = f"{len(silent)} where the kernel fell silent, " if silent else ""
+    silence = f"{len(silent)} where the kernel fell silent or broke, " if silent else ""
     CONSOLE.print(
         f"{len(outcomes) - len(failed) - len(silent)} passed, {len(failed)} failed, {silence}"
         f"{time.monotonic() - start_s:.0f} s"
