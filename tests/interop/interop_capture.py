@@ -59,9 +59,9 @@ class Capture:
 def is_roce(frame: bytes) -> bool:
     """Whether a frame holds a RoCEv2 packet; one that netem has damaged may have anything in its headers."""
     kind = int.from_bytes(frame[12:14], "big")
-    if kind == _IPV4:
+    if kind == _IPV4 and frame[14] >> 4 == 4:
         protocol, udp = frame[23], _ETHERNET_BYTES + 4 * (frame[14] & 15)
-    elif kind == _IPV6:
+    elif kind == _IPV6 and frame[14] >> 4 == 6:
         protocol, udp = frame[20], _ETHERNET_BYTES + 40
     else:
         return False
