@@ -105,7 +105,8 @@ class Node(Environment):
             self.queue.append(flow)
 
     def arm(self, flow, deadline_ns):
-        self.deadlines[flow] = deadline_ns
+        """As the adapter's timers: who waits for an earlier moment is called then, and asks again."""
+        self.deadlines[flow] = min(self.deadlines.get(flow, deadline_ns), deadline_ns)
 
     def hold(self, flow):
         self.held.setdefault(flow, self.now + HELD_RETRY_NS)
