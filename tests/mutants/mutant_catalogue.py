@@ -390,6 +390,8 @@ KEYS = (
       "LOCAL_INV completes without effect"),
     m("send-with-invalidate-does-nothing", EXECUTION, "if view.has_ieth and self.qp.environment.memory_windows.invalidate(", "if False and self.qp.environment.memory_windows.invalidate(",
       "a SEND with Invalidate is a SEND"),
+    m("invalidation-of-any-psn", RESPONDER, "        elif gap > 0:\n            self.gap(view.psn)\n", "        elif gap > 0:\n            if view.has_ieth:\n                self.qp.environment.memory_windows.invalidate(view.invalidate_key, self.qp.number, self.qp.pd, True)\n            self.gap(view.psn)\n",
+      "a SEND with Invalidate withdraws a key whatever its PSN"),
     m("invalidated-key-not-told", EXECUTION, "            flags = _WITH_INV\n            imm_or_key = view.invalidate_key\n", "            flags = _WITH_INV\n",
       "a receive does not tell the key that died"),
     m("queue-pair-leaves-its-windows", QP_COMMANDS, "    adapter.memory_windows.forget_queue_pair(queue_pair.number)\n", "", "type 2 windows outlive their queue pair"),

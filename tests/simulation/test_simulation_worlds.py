@@ -26,6 +26,7 @@ GOLDEN = {
     "ud-chaos": "48449288c2f634b76bc511e70c67d327",
     "swap-under-load": "c1e6ebc9076ab645e21c5174ed7a093f",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
+    "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

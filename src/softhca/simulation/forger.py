@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from softhca.simulation.frames import BTH_BYTES, ICRC_BYTES, Frames
-from softhca.wire.opcodes import ACKNOWLEDGE, OPCODES, RC, UD
+from softhca.wire.opcodes import ACKNOWLEDGE, OPCODES, RC, RC_SEND_ONLY_WITH_INVALIDATE, UD
 
 DELAY_NS = 20_000
 NEAR = 1 << 16
@@ -23,10 +23,13 @@ Forged = tuple[bytes, bytes | None, int]
 
 
 class Forger:
-    """``after`` makes a forgery behind ``share`` of the packets; ``seed`` decides all dice."""
+    """``after`` makes a forgery behind ``share`` of the packets; ``seed`` decides all dice.  With
+    ``withdraws`` it also asks that keys which it has seen be invalidated, with a PSN far from the right one.
+    """
 
-    def __init__(self, seed: str, share: float, frames: Frames) -> None:
+    def __init__(self, seed: str, share: float, frames: Frames, withdraws: bool = False) -> None:
         self._dice = random.Random(seed)
+        self._withdraws = withdraws
         self._share = share
         self._frames = frames
 
@@ -46,6 +49,8 @@ class Forger:
         kinds.append(self._qkey if opcode.service == UD else self._stranger)
         if opcode.service == RC:
             kinds += [self._far, self._far]
+        if self._withdraws and "reth" in opcode.headers:
+            kinds += [self._withdraw] * 4
         body = bytearray(packet[:-ICRC_BYTES])
         if opcode.operation != ACKNOWLEDGE and len(body) > BTH_BYTES + opcode.extension_bytes:
             body[-1] ^= 0xFF  # not the same bytes: what is taken in by mistake shows
@@ -77,6 +82,13 @@ class Forger:
     def _qkey(self, body: bytearray) -> None:
         """Without the right Q_Key."""
         body[BTH_BYTES + self._dice.randrange(4)] ^= self._dice.randrange(1, 256)
+
+    def _withdraw(self, body: bytearray) -> None:
+        """A SEND with Invalidate of the key that the request names, at a wrong PSN."""
+        self._far(body)
+        key = body[BTH_BYTES + 8 : BTH_BYTES + 12]
+        body[0], body[1] = RC_SEND_ONLY_WITH_INVALIDATE, body[1] & 0xC0
+        body[BTH_BYTES:] = key
 
     def _far(self, body: bytearray) -> None:
         """With a PSN far before or behind."""

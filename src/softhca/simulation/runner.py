@@ -92,7 +92,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         node = world.add(number, mtu)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
     if scenario.forged:
-        world.forge(scenario.forged)
+        world.forge(scenario.forged, withdraws=scenario.races > 0)
     if scenario.tampered:
         world.tamper(scenario.tampered)
     if scenario.echoes:

@@ -316,6 +316,21 @@ SCENARIOS = {
             (WRITE, READ), Faults(loss=0.02, reordering=0.02, duplication=0.02, jitter_ns=2_000),
             pairs=1, operations=15, mailbox=True,
         ),
+        Scenario(
+            "window-forged", "memory windows beside a stranger who sends what looks right", RC,
+            (),
+            Faults(loss=0.002, jitter_ns=2_000), pairs=0, operations=0, races=6, forged=0.3,
+        ),
+        Scenario(
+            "window-corrupt", "memory windows over a link that flips bits, cuts, loses, repeats and reorders",
+            RC, (), dataclasses.replace(_SPOILED, duplication=0.05, jitter_ns=2_000), pairs=0, operations=0,
+            races=6, forged=0.1, link="ipv6",
+        ),
+        Scenario(
+            "native-window", "memory windows over native links, beside a stranger", RC, (),
+            Faults(loss=0.01, reordering=0.02, duplication=0.02, corruption=0.02), adapters=3, pairs=0,
+            operations=0, races=5, forged=0.2, link="native",
+        ),
     )
 }  # fmt: skip
 

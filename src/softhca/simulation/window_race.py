@@ -111,7 +111,8 @@ class WindowRace:
         self._asked: list[Ask] = []
         self._windows: dict[int, tuple[int, int]] = {}
         self._talks: list[Talk] = []
-        self._lossy = bool(world.faults.loss or world.faults.burst_loss)
+        faults = world.faults
+        self._lossy = any((faults.loss, faults.burst_loss, faults.corruption, faults.truncation))
         self._open_resources()
         owner.node.tasks.append(self._poll)
         if peer.node is not owner.node:

@@ -106,9 +106,9 @@ class World:
         node = self.nodes[number] = Node(self, number, mtu)
         return node
 
-    def forge(self, share: float) -> None:
-        """Let a stranger send something of his own behind so many of the packets."""
-        self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.frames)
+    def forge(self, share: float, withdraws: bool = False) -> None:
+        """Let a stranger send something of his own behind so many of the packets (`Forger`)."""
+        self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.frames, withdraws)
 
     def hold(self) -> None:
         """Expect that registered memory is held now and then."""
