@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from softhca.adapter.config import NATIVE as NATIVE_PORT
 from softhca.adapter.config import AdapterConfig, native_gid
 from softhca.driver.services import Path
+from softhca.testing.addressing import GUID, is_group
+from softhca.testing.addressing import gid as gid_of
 from softhca.wire import vcrc
 from softhca.wire.errors import WireError
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
@@ -57,9 +59,7 @@ class Frames:
 
     def gid(self, number: int) -> bytes:
         """The GID of adapter ``number``."""
-        if self.framing == ROCE_V4:
-            return V4_MAPPED_PREFIX + bytes((192, 0, 2, number))
-        return bytes.fromhex("20010db8") + bytes(11) + bytes([number])
+        return gid_of(number, self.framing)
 
     def config(self, number: int, mtu: int) -> AdapterConfig:
         """How adapter ``number`` is made; ``mtu`` is an ``ibv_mtu``."""
@@ -84,7 +84,7 @@ class Frames:
     def destinations(self, route: Any, numbers: list[int]) -> list[int]:
         """Which adapters a route leads to; all, where it is a group's."""
         gid = route.destination
-        if gid[0] == 0xFF or (gid[:12] == V4_MAPPED_PREFIX and gid[12] >> 4 == 0xE):
+        if is_group(gid):
             return numbers
         return [number for number in numbers if self.gid(number) == gid]
 
@@ -133,7 +133,7 @@ class NativeFrames(Frames):
         super().__init__(NATIVE)
 
     def gid(self, number: int) -> bytes:
-        return native_gid(0x0200_5EFF_FE00_5300 | number)
+        return native_gid(GUID + number)
 
     def config(self, number: int, mtu: int) -> AdapterConfig:
         return AdapterConfig(
