@@ -4,12 +4,17 @@ A module is compiled when a ``.pxd`` stands beside it: ``x.py`` + ``x.pxd`` give
 Where a file ``compiled_x.py`` exists too, the extension ``x`` is made from it and ``x.py`` is its
 interpreted body.
 
+The constants of a module in CONSTANTS are for the compiler too: of each, which imports nothing but the
+standard library, a ``.pxd`` is made that compiled modules cimport (``cimport softhca_layout as abi``), so
+that a number is said once and is a literal in C.
+
 Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFTHCA_EXT=skip`` installs
 plain Python.  ``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1``
 keeps index checks in.
 """
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +24,7 @@ from setuptools import setup
 SOURCE = Path("src")
 FLAGS = ["-O2", "-g0", "-Wno-unused-function", "-Wno-sign-compare"]
 SHARED = "softhca._cyutility"
+CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py"}
 MODE = os.environ.get("SOFTHCA_EXT", "require")
 if MODE not in ("require", "skip"):
     sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")
@@ -46,10 +52,31 @@ def extensions() -> list:
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
     # setuptools takes relative paths only
     build_dir = Path(os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")))
+    generated = build_dir / "constants"
+    for name, source in CONSTANTS.items():
+        write_constants(generated / f"{name}.pxd", source)
     shared = Extension(SHARED, [str(shared_utilities(build_dir))], extra_compile_args=FLAGS)
     return [shared, *cythonize(modules, build_dir=str(build_dir), nthreads=os.cpu_count() or 1,
-                               compiler_directives=directives, include_path=[str(SOURCE)],
+                               compiler_directives=directives, include_path=[str(SOURCE), str(generated)],
                                show_all_warnings=False, shared_utility_qualified_name=SHARED)]
+
+
+def write_constants(target: Path, source: Path) -> None:
+    """The numbers of a module as C constants of the same names; nothing is written where they are as before,
+    so that nothing is compiled anew."""
+    numbers = {name: value for name, value in runpy.run_path(str(source)).items()
+               if name.isupper() and type(value) is int}
+    lines = [f"# Made of {source} by setup.py.", "cdef extern from *:", '    """']
+    lines += [f"    #define {target.stem}_{name} {value}{'ULL' if value > 0x7FFFFFFF else ''}"
+              for name, value in numbers.items()]
+    lines += ['    """']
+    for name, value in numbers.items():
+        kind = "unsigned long long" if value > 0x7FFFFFFF else "int"
+        lines.append(f'    const {kind} {name} "{target.stem}_{name}"')
+    text = "\n".join(lines) + "\n"
+    if not target.exists() or target.read_text() != text:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
 
 
 def shared_utilities(build_dir: Path) -> Path:

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.commands import HANDLERS, execute
-from softhca.adapter.hosts import HostFrames
-from softhca.adapter.qp_attributes import MASK
 from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.driver.session import prefixed
@@ -17,9 +15,11 @@ from softhca.machine.primitives import address_of, store64
 from softhca.memory.host import HostMemory, SharedHostMemory
 from softhca.memory.regions import REFUSED_KEY
 from softhca.queues import control_fields as control
-from softhca.queues.control import EVENT_ENTRIES
 from softhca.queues.control_fields import COMMANDS
-from softhca.queues.ring import HEAD_OFFSET, plan
+from softhca.queues.handshake import HostFrames
+from softhca.queues.layout import EVENT_ENTRIES, RING_HEAD_AT
+from softhca.queues.qp_attributes import MASK
+from softhca.queues.ring import plan
 from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, RC, UD, WRITE, End, pair, post
 from softhca.testing.network import Network
@@ -642,13 +642,13 @@ def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(en
 def test_a_host_that_breaks_its_reply_ring_has_no_command_carried_out_without_a_reply(end):
     channel, adapter, host = end.device.session.channel, end.node.adapter, end.node.adapter.hosts[1]
     domains = adapter.resources.count(Kind.PD)
-    store64(channel.replies.consumer.layout.control + HEAD_OFFSET, 0xC1C1C1C1C1C1C1C1)
+    store64(channel.replies.consumer.layout.control + RING_HEAD_AT, 0xC1C1C1C1C1C1C1C1)
     channel.commands.send(control.ALLOC_PD, 1, {})
     assert not adapter.kick(end.network.now)
     assert host.replies.broken
     assert adapter.resources.count(Kind.PD) == domains
     assert_is_out(end, host)
-    store64(channel.replies.consumer.layout.control + HEAD_OFFSET, 0)
+    store64(channel.replies.consumer.layout.control + RING_HEAD_AT, 0)
 
 
 def assert_is_out(end, host):

@@ -4,10 +4,11 @@ import errno
 
 import pytest
 
-from softhca.adapter import attributes, paths, qp_attributes
+from softhca.adapter import attributes, paths
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable
+from softhca.queues import qp_attributes
 from softhca.queues.control import encode_fields
 from softhca.queues.control_fields import DEVICE_ATTRIBUTES, PORT_ATTRIBUTES, QP_ATTRIBUTES
 from softhca.testing.addressing import gid

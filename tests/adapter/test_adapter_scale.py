@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from softhca.adapter.config import AdapterConfig
-from softhca.adapter.hosts import DOORBELL_SLOTS
 from softhca.adapter.timers import TICK_NS, Timers
 from softhca.machine.primitives import BODY
+from softhca.queues.layout import DOORBELL_SLOTS
 from softhca.testing.ends import ALL_RIGHTS, RC, WRITE, End, connect, post
 from softhca.testing.network import Network
 

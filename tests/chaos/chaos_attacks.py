@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from softhca.machine.primitives import address_of, copy
+from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, RESOURCES, encode_request
 from softhca.runtime import messages
 from softhca.runtime.adapter_process import AdapterProcess, connect_to
 from softhca.runtime.process import ProcessChannel
@@ -141,22 +142,24 @@ def _noise(path: str, chance: random.Random) -> None:
     try:
         control.settimeout(0.2)
         for _ in range(20):
-            words: dict[str, Any] = {
-                "request": chance.choice(("attach", "descriptor", "detach", "resources", "", 7, None)),
-                "control": chance.choice(([1], [], "x", [-1, 1 << 70])),
-                "doorbells": [0],
-                "flag": [1 << 40],
-                "probe": chance.choice((0, 1 << 62, -5, "a")),
-                "probe_bytes": "zz",
+            frames = {
+                "control": chance.choice(([(1, 1)], [], [(1, 267)], [(0, 0xFFFFFFFF)] * 9)),
+                "doorbells": chance.choice(([(0, 65)], [(268, 65)])),
+                "flag": chance.choice((0, 333, 0xFFFFFFFF)),
+                "probe": chance.choice((0, 1 << 62, (1 << 64) - 5)),
             }
+            message = chance.choice((ATTACH, ATTACH, DESCRIPTOR, DETACH, RESOURCES))
+            words = bytearray(encode_request(message, frames if message == ATTACH else {}))
+            if chance.random() < 0.3:
+                words[chance.randrange(len(words))] ^= 1 << chance.randrange(8)
             pair = os.pipe()
             try:
                 if chance.random() < 0.3:
                     control.send(chance.randbytes(chance.randrange(1, 2000)))
                 else:
-                    messages.send(control, words, (pair[0],) * chance.randrange(4))
+                    messages.send_packet(control, words, (pair[0],) * chance.randrange(4))
                 if chance.random() < 0.5:
-                    messages.receive(control)
+                    messages.receive_packet(control)
             finally:
                 messages.close_all(pair)
     finally:

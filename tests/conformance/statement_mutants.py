@@ -68,7 +68,7 @@ OWN = (
       "all packets of a message have its first PSN"),
     m("C9-173", SENDER, "    def begin(self, psn):\n        self.next_psn = psn", "    def begin(self, psn):\n        self.next_psn = (psn + 1) & 0xFFFFFF",
       "sending begins one PSN late"),
-    m("C9-174", STATES, "Behaviour(post_receive=True, receive=True),  # RTR", "Behaviour(post_receive=True, receive=True, start_send=True, transmit=True),  # RTR",
+    m("C9-174", STATES, "Behaviour(receive=True),  # RTR", "Behaviour(receive=True, start_send=True, transmit=True),  # RTR",
       "requests are sent in RTR"),
     m("C9-175", SENDER, "self.next_psn = (self.next_psn + written) & 0xFFFFFF", "self.next_psn = (self.next_psn + written + 1) & 0xFFFFFF",
       "a PSN is left out between messages"),

@@ -1,4 +1,4 @@
-"""What an application says to an adapter process over its Unix socket.
+"""What a neighbour says over a Unix socket.
 
 Either one message, or EPROTO; descriptors that ride along become the caller's or are closed.
 Input: how many descriptors, what encloses the rest, then the rest.

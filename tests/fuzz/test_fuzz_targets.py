@@ -16,6 +16,7 @@ GENERATED = {
     "engine": 4_000,
     "exchange": 50_000,
     "frames": 12_000,
+    "handshake": 15_000,
     "headers": 40_000,
     "identification": 5_000,
     "link": 6_000,

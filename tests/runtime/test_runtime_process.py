@@ -15,6 +15,17 @@ from runtime_served import BOUND_S, serving, until
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of
+from softhca.memory.host import HostMemory
+from softhca.queues.handshake import (
+    ATTACH,
+    DESCRIPTOR,
+    DETACH,
+    READY,
+    HostFrames,
+    encode_answer,
+    encode_request,
+)
+from softhca.queues.layout import ABI_VERSION, MESSAGE_HEADER, MESSAGE_MAGIC
 from softhca.runtime import adapter_process, devices, messages
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import assemble
@@ -175,17 +186,32 @@ def test_an_idle_adapter_process_sleeps(device):
     driver.close()
 
 
+def packed(message, body=b"", error=0):
+    """A message as it should not be."""
+    return MESSAGE_HEADER.packing().pack(MESSAGE_MAGIC, ABI_VERSION, message, error, len(body)) + body
+
+
+CONTROL, DOORBELLS = HostFrames.CONTROL_PAGES, HostFrames.DOORBELL_PAGES
+FRAMES = {"control": [(1, CONTROL)], "doorbells": [(400, DOORBELLS)], "flag": 500}
 HOSTILE = [
-    {"request": "descriptor"},
-    {},
-    {"request": "explode"},
-    {"request": ["attach"]},
-    {"request": "attach"},
-    {"request": "attach", "control": "x", "doorbells": [], "flag": [1]},
-    {"request": "attach", "control": [1], "doorbells": [2], "flag": [3]},
-    {"request": "attach", "control": [1 << 40], "doorbells": [2], "flag": [3]},
-    {"request": "attach", "control": list(range(1, 300)), "doorbells": list(range(1, 66)), "flag": []},
-    {"request": "attach", "control": [-1], "doorbells": [2], "flag": [3]},
+    encode_request(DESCRIPTOR, {}),
+    encode_answer(READY, {"place": b"127.0.0.1"}),
+    packed(4711),
+    packed(ATTACH),
+    packed(ATTACH, b"\xff" * 60_000),
+    packed(DETACH, b"more"),
+    packed(DETACH, error=errno.EIO),
+    encode_request(ATTACH, {}),
+    encode_request(ATTACH, {**FRAMES, "flag": 0}),
+    encode_request(ATTACH, {**FRAMES, "flag": 0xFFFFFFFF}),
+    encode_request(ATTACH, {**FRAMES, "control": [(1, 1)]}),
+    encode_request(ATTACH, {**FRAMES, "control": [(1, CONTROL - 1)]}),
+    encode_request(ATTACH, {**FRAMES, "control": [(0, CONTROL)]}),
+    encode_request(ATTACH, {**FRAMES, "control": [(0xFFFFFFFF, CONTROL)]}),
+    encode_request(ATTACH, {**FRAMES, "control": [(1 << 30, CONTROL)]}),
+    encode_request(ATTACH, {**FRAMES, "control": [(1, 0xFFFFFFFF)] * 8_000}),
+    encode_request(ATTACH, {**FRAMES, "doorbells": [(400, 0), (400, DOORBELLS)]}),
+    encode_request(ATTACH, {**FRAMES, "doorbells": [(1 << 30, DOORBELLS)]}),
 ]
 
 
@@ -200,20 +226,22 @@ def served(loopback_address):
 
 
 @pytest.mark.parametrize("message", HOSTILE)
-@pytest.mark.parametrize("passed", ["nothing", "pipes", "eventfds", "memory"])
+@pytest.mark.parametrize("passed", ["nothing", "pipes", "eventfds", "memory", "memory alone"])
 def test_a_hostile_application_is_refused_and_the_others_are_served(served, message, passed):
     mine = devices.find("served")
     pipes = os.pipe()
     eventfds = [os.eventfd(0), os.eventfd(0)]
-    memory_fd = mine._channels[0].memory.fd
-    descriptors = {"nothing": (), "pipes": (memory_fd, *pipes), "eventfds": (pipes[0], *eventfds),
-                   "memory": (memory_fd, *eventfds)}[passed]
+    memory = HostMemory(1 << 26)
+    descriptors = {"nothing": (), "pipes": (memory.fd, *pipes), "eventfds": (pipes[0], *eventfds),
+                   "memory": (memory.fd, *eventfds), "memory alone": (memory.fd,)}[passed]
     control = adapter_process.connect_to(mine.process.path, "hostile")
+    messages.send_packet(control, message, descriptors)
     with pytest.raises(OSError, match=r".") as caught:
-        adapter_process.ask(control, message, descriptors)
+        adapter_process.ask(control, READY)
     assert caught.value.errno in (errno.EPROTO, errno.EINVAL, errno.EFAULT)
     control.close()
     messages.close_all((*pipes, *eventfds))
+    memory.close()
     assert served.alloc_pd() > 0
 
 

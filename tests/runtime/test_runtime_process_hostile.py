@@ -13,6 +13,7 @@ from runtime_served import BOUND_S, serving, until
 
 from softhca.driver.device import DeviceDriver
 from softhca.queues import control_fields
+from softhca.queues.handshake import ATTACH
 from softhca.runtime import adapter_process, bells, entrance, messages
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.entrance import Entrance
@@ -116,8 +117,7 @@ def test_memory_that_would_take_the_address_space_of_others_is_refused(server):
     os.ftruncate(memfd, (1 << 40) + (16 << 20))
     fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     with pytest.raises(OSError, match="at most") as caught:
-        adapter_process.ask(control, {"request": "attach", "control": [1], "doorbells": [2], "flag": [3]},
-                            (memfd,))
+        adapter_process.ask(control, ATTACH, {"flag": 3}, (memfd,))
     assert caught.value.errno == errno.EFBIG
     os.close(memfd)
     control.close()
@@ -149,7 +149,7 @@ def test_who_comes_when_no_descriptor_is_left_is_told_so():
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         with pytest.raises(OSError, match="no descriptor left") as caught:
-            adapter_process.ask(control, {"request": "attach"})
+            adapter_process.ask(control, ATTACH)
         assert caught.value.errno == errno.EMFILE
         control.close()
     assert door.accept() is None
@@ -174,7 +174,7 @@ def test_an_entrance_that_can_not_even_refuse_is_left_alone_for_a_while(server, 
     assert server.sleeps - sleeps <= len(tries)
     monkeypatch.setattr(Entrance, "_accept", plain)
     with pytest.raises(OSError, match="takes the descriptor"):
-        adapter_process.ask(control, {"request": "attach"})
+        adapter_process.ask(control, ATTACH)
     control.close()
     assert is_served(server)
     assert entrance.BACKLOG >= MAX_APPLICATIONS

@@ -18,7 +18,7 @@ from softhca.driver import registry
 from softhca.driver.services import Path, Reliability, connect
 from softhca.machine import primitives
 from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_HEADER_BYTES, RING_CLOSED, TAKEN_AWAY
-from softhca.queues.ring import HEAD_OFFSET, TAIL_OFFSET
+from softhca.queues.layout import RING_HEAD_AT, RING_TAIL_AT
 from softhca.runtime import devices, messages, same_host
 from softhca.runtime.clock import now_ns
 from softhca.transport.same_host import CHUNK_BYTES
@@ -197,7 +197,7 @@ def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
     assert packets_of(client) == packets
 
 
-@pytest.mark.parametrize("word", [LANE_HEADER_BYTES + TAIL_OFFSET, LANE_HEADER_BYTES + HEAD_OFFSET])
+@pytest.mark.parametrize("word", [LANE_HEADER_BYTES + RING_TAIL_AT, LANE_HEADER_BYTES + RING_HEAD_AT])
 def test_a_ring_that_breaks_ends_no_connection(two, word):
     """Its tail, which the receiver reads, or its head, which the sender does."""
     client, server = two()

@@ -7,6 +7,7 @@ from transport_pair import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD, Fau
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
+from softhca.queues.states import POSTING
 from softhca.transport.states import (
     BEHAVIOUR,
     NAMES,
@@ -117,8 +118,8 @@ def test_behaviour_has_a_row_a_state_and_names():
     assert [row.receive for row in BEHAVIOUR] == [False, False, True, True, True, True, False]
     assert [row.transmit for row in BEHAVIOUR] == [False, False, False, True, True, False, False]
     assert [row.start_send for row in BEHAVIOUR] == [False, False, False, True, False, False, False]
-    assert [row.post_send for row in BEHAVIOUR] == [False, False, False, True, True, True, True]
-    assert [row.post_receive for row in BEHAVIOUR] == [False, True, True, True, True, True, True]
+    assert [row.post_send for row in POSTING] == [False, False, False, True, True, True, True]
+    assert [row.post_receive for row in POSTING] == [False, True, True, True, True, True, True]
     assert [row.flush_send for row in BEHAVIOUR] == [False] * 5 + [True, True]
     assert [row.flush_receive for row in BEHAVIOUR] == [False] * 6 + [True]
 

@@ -7,8 +7,7 @@ What a host wrote is never believed.  One that breaks its control rings or its d
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import cython
@@ -22,7 +21,8 @@ from softhca.queues.control_fields import (
     EVENT_SRQ_LIMIT_REACHED,
 )
 from softhca.queues.doorbells import DoorbellFifo
-from softhca.queues.doorbells import plan as doorbell_pages
+from softhca.queues.handshake import HostFrames
+from softhca.queues.layout import DOORBELL_SLOTS
 from softhca.transport.context import QueuePair
 
 if TYPE_CHECKING:
@@ -30,20 +30,8 @@ if TYPE_CHECKING:
     from softhca.queues.completion import CompletionQueue
     from softhca.queues.shared_receive import SharedReceiveQueue
 
-DOORBELL_SLOTS = 16_384
 COMMANDS_A_TURN = 64
 _SLOTS = cython.declare(cython.int, DOORBELL_SLOTS)
-
-
-@dataclass(frozen=True)
-class HostFrames:
-    """The frames of a host's control rings and doorbells, in host memory that both sides map, zero-filled."""
-
-    control: Sequence[int]
-    doorbells: Sequence[int]
-
-    CONTROL_PAGES = ControlRings.PAGES
-    DOORBELL_PAGES = doorbell_pages(DOORBELL_SLOTS)
 
 
 class HostSide(Protocol):

@@ -6,13 +6,21 @@ import errno
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import qp_attributes
 from softhca.adapter.config import MTU_BYTES
 from softhca.adapter.paths import PORT_NUMBER, check_vector
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.control_fields import CREATE_TELLS_LOSSES, QP_EVENTS, RING
+from softhca.queues import qp_attributes
+from softhca.queues.control_fields import (
+    CREATE_TELLS_LOSSES,
+    QP_EVENTS,
+    QPT_RAW_PACKET,
+    QPT_RC,
+    QPT_UC,
+    QPT_UD,
+    RING,
+)
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
@@ -24,10 +32,6 @@ if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
     from softhca.adapter.hosts import Host
 
-QPT_RC = 2
-QPT_UC = 3
-QPT_UD = 4
-QPT_RAW_PACKET = 8
 SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD, QPT_RAW_PACKET: RAW}
 NO_SRQ = 0
 _REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC

@@ -6,13 +6,7 @@ from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import LEFT_PSN, PMTU_BYTES, UNTOUCHED, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
-from softhca.queues.cqe import (
-    WC_LOC_LEN_ERR,
-    WC_LOC_PROT_ERR,
-    WC_RECV,
-    WC_SUCCESS,
-    WC_WR_FLUSH_ERR,
-)
+from softhca.queues.layout import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_RECV, WC_SUCCESS, WC_WR_FLUSH_ERR
 from softhca.testing.ends import QKEY, SEND, SEND_IMM, UD
 from softhca.transport.states import ERR, INIT, RTR, RTS, SQE
 from softhca.wire import opcodes as op

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from softhca.adapter.config import NATIVE
 from softhca.adapter.profile import TCA, Profile
-from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
 from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import ON_NATIVE, PMTU_BYTES, UNTOUCHED, Rig, Setting, Station
 from softhca.driver.device import QpHandle
 from softhca.driver.errors import DriverError
-from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS
+from softhca.queues.control_fields import QPT_RAW_PACKET
+from softhca.queues.layout import WC_LOC_LEN_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS
 from softhca.testing.ends import SEND
 from softhca.transport.states import INIT, RTR, RTS
 from softhca.wire.grh import NEXT_HEADER_IBA

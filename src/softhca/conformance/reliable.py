@@ -7,7 +7,7 @@ from typing import Any
 from softhca.conformance.registry import ensure, expect, holds
 from softhca.conformance.rig import LEFT_PSN, ON_ROCE, UNTOUCHED, Pair, Setting
 from softhca.driver import services
-from softhca.queues.cqe import WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.layout import WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR
 from softhca.testing import Datagram
 from softhca.testing.ends import RC, SEND
 from softhca.transport.states import ERR

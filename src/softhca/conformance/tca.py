@@ -24,7 +24,7 @@ from softhca.conformance.statements import STATEMENTS
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, EVENT_MESSAGES_LOST
-from softhca.queues.cqe import WC_LOC_QP_OP_ERR
+from softhca.queues.layout import WC_LOC_QP_OP_ERR
 from softhca.testing.ends import SEND, UC, UD, WRITE
 from softhca.transport.states import RTS, SQE
 from softhca.wire import opcodes as op

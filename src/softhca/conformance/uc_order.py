@@ -8,7 +8,7 @@ from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import PMTU_BYTES, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
-from softhca.queues.cqe import WC_RECV, WC_RECV_RDMA_WITH_IMM
+from softhca.queues.layout import WC_RECV, WC_RECV_RDMA_WITH_IMM
 from softhca.testing.ends import UC
 from softhca.transport.states import ERR, INIT, RTR, RTS
 from softhca.wire import opcodes as op

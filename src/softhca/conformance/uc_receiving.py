@@ -6,13 +6,7 @@ from typing import Any
 
 from softhca.conformance.registry import expect, holds
 from softhca.conformance.rig import PMTU_BYTES, UNTOUCHED, Pair, Setting
-from softhca.queues.cqe import (
-    WC_LOC_PROT_ERR,
-    WC_RECV,
-    WC_RECV_RDMA_WITH_IMM,
-    WC_SUCCESS,
-    WC_WR_FLUSH_ERR,
-)
+from softhca.queues.layout import WC_LOC_PROT_ERR, WC_RECV, WC_RECV_RDMA_WITH_IMM, WC_SUCCESS, WC_WR_FLUSH_ERR
 from softhca.testing.ends import UC
 from softhca.transport.states import ERR
 from softhca.wire import opcodes as op

@@ -8,7 +8,7 @@ from softhca.conformance.registry import ConformanceError, ensure, expect, holds
 from softhca.conformance.rig import LEFT_PSN, PMTU_BYTES, Pair, Setting
 from softhca.driver import services
 from softhca.driver.errors import DriverError
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR
+from softhca.queues.layout import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR
 from softhca.testing import Datagram
 from softhca.testing.ends import READ, SEND, SEND_IMM, UC, WRITE, WRITE_IMM
 from softhca.transport.states import INIT, RTR, RTS, SQE

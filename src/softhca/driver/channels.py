@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Callable
 
-from softhca.adapter.hosts import DOORBELL_SLOTS, HostFrames
 from softhca.memory.host import HostMemory
 from softhca.queues.control import ControlRings
 from softhca.queues.doorbells import DoorbellFifo
+from softhca.queues.handshake import HostFrames
+from softhca.queues.layout import DOORBELL_SLOTS
 
 Ready = Callable[[], bool]
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from softhca.adapter.queue_pair_commands import QPT_RAW_PACKET
 from softhca.driver.channels import HostChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.errors import DriverError
@@ -252,7 +251,7 @@ class DeviceDriver:
 
         ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.
         """
-        if type == QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
+        if type == control.QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
             raise DriverError(
                 errno.EOPNOTSUPP, "raw datagrams are native InfiniBand packets; this device's port is RoCEv2"
             )

@@ -1,3 +1,4 @@
+cimport softhca_layout as abi
 from cpython.object cimport PyObject, PyTypeObject
 
 from softhca.driver.locked cimport Locked

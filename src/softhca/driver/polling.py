@@ -9,8 +9,9 @@ from softhca.driver.locked import Locked
 from softhca.driver.posting import swapped
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
+from softhca.queues import layout as abi
 from softhca.queues.completion import CompletionReader
-from softhca.queues.cqe import WC_WITH_IMM
+from softhca.queues.layout import WC_WITH_IMM
 
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
@@ -151,18 +152,18 @@ def _new(kind):
 
 
 def _fill(entry, reader):
-    """The fields of ``queues.cqe`` from the six words of the entry that was read last."""
-    entry.wr_id = reader.words[0]
-    entry.status = reader.words[1] & 0xFF
-    entry.opcode = (reader.words[1] >> 8) & 0xFF
-    entry.wc_flags = (reader.words[1] >> 16) & 0xFFFF
-    entry.qp_num = reader.words[1] >> 32
-    entry.byte_len = reader.words[2] & _WORD
-    entry.imm_data = reader.words[2] >> 32
-    entry.src_qp = reader.words[3] & _WORD
-    entry.vendor_err = reader.words[3] >> 32
-    entry.timestamp_ns = reader.words[4]
-    entry.pkey_index = reader.words[5] & 0xFFFF
-    entry.sl = (reader.words[5] >> 16) & 0xFF
-    entry.dlid_path_bits = (reader.words[5] >> 24) & 0xFF
-    entry.slid = (reader.words[5] >> 32) & 0xFFFF
+    """The fields of a completion from the words of the entry that was read last."""
+    entry.wr_id = reader.words[abi.CQE_WR_ID_WORD]
+    entry.status = reader.words[abi.CQE_STATUS_WORD] >> abi.CQE_STATUS_SHIFT & 0xFF
+    entry.opcode = reader.words[abi.CQE_OPCODE_WORD] >> abi.CQE_OPCODE_SHIFT & 0xFF
+    entry.wc_flags = reader.words[abi.CQE_WC_FLAGS_WORD] >> abi.CQE_WC_FLAGS_SHIFT & 0xFFFF
+    entry.qp_num = reader.words[abi.CQE_QP_NUM_WORD] >> abi.CQE_QP_NUM_SHIFT & _WORD
+    entry.byte_len = reader.words[abi.CQE_BYTE_LEN_WORD] >> abi.CQE_BYTE_LEN_SHIFT & _WORD
+    entry.imm_data = reader.words[abi.CQE_IMM_OR_KEY_WORD] >> abi.CQE_IMM_OR_KEY_SHIFT & _WORD
+    entry.src_qp = reader.words[abi.CQE_SRC_QP_WORD] >> abi.CQE_SRC_QP_SHIFT & _WORD
+    entry.vendor_err = reader.words[abi.CQE_VENDOR_ERR_WORD] >> abi.CQE_VENDOR_ERR_SHIFT & _WORD
+    entry.timestamp_ns = reader.words[abi.CQE_TIMESTAMP_NS_WORD]
+    entry.pkey_index = reader.words[abi.CQE_PKEY_INDEX_WORD] >> abi.CQE_PKEY_INDEX_SHIFT & 0xFFFF
+    entry.sl = reader.words[abi.CQE_SL_WORD] >> abi.CQE_SL_SHIFT & 0xFF
+    entry.dlid_path_bits = reader.words[abi.CQE_PATH_BITS_WORD] >> abi.CQE_PATH_BITS_SHIFT & 0xFF
+    entry.slid = reader.words[abi.CQE_SLID_WORD] >> abi.CQE_SLID_SHIFT & 0xFFFF

@@ -1,3 +1,4 @@
+cimport softhca_layout as abi
 from softhca.driver.locked cimport Locked
 from softhca.driver.standing cimport Standing
 from softhca.driver.work_requests cimport ReceiveRequest, SendRequest

@@ -12,22 +12,12 @@ from softhca.driver.locked import Locked
 from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
+from softhca.queues import layout as abi
 from softhca.queues.doorbells import DoorbellFifo
+from softhca.queues.layout import RDMA_WRITE_WITH_IMM, REG_MR, SEND_WITH_IMM, SEND_WITH_INV
 from softhca.queues.ring import RingProducer
-from softhca.queues.wqe import (
-    FENCE,
-    RDMA_WRITE_WITH_IMM,
-    REG_MR,
-    SEND_WITH_IMM,
-    SEND_WITH_INV,
-    SIGNALED,
-    SOLICITED,
-    put_receive,
-    put_send,
-    receive_bytes,
-    send_bytes,
-)
-from softhca.transport.states import BEHAVIOUR, NAMES
+from softhca.queues.states import NAMES, POSTING
+from softhca.queues.wqe import put_receive, put_send, receive_bytes, send_bytes
 
 # ibv_send_flags
 SEND_FENCE = 1
@@ -35,15 +25,11 @@ SEND_SIGNALED = 2
 SEND_SOLICITED = 4
 SEND_INLINE = 8
 
-_MAY_SEND = cython.declare(tuple, tuple(behaviour.post_send for behaviour in BEHAVIOUR))
+_MAY_SEND = cython.declare(tuple, tuple(posting.post_send for posting in POSTING))
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _ENOMEM = cython.declare(cython.int, errno.ENOMEM)
 _EIO = cython.declare(cython.int, errno.EIO)
-_FENCE = cython.declare(cython.uint, FENCE)
-_SIGNALED = cython.declare(cython.uint, SIGNALED)
-_SOLICITED = cython.declare(cython.uint, SOLICITED)
 # Bit n stands for opcode n.
-_LAST_OPCODE = cython.declare(cython.uint, REG_MR)
 _OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
 _WITH_IMMEDIATE = cython.declare(cython.uint, 1 << RDMA_WRITE_WITH_IMM | 1 << SEND_WITH_IMM)
 _SEND_FENCE = cython.declare(cython.uint, SEND_FENCE)
@@ -86,7 +72,7 @@ class SendPoster:
         """
         n: cython.longlong
         translated: cython.uint = 0
-        if opcode > _LAST_OPCODE or not (_OPCODES >> opcode) & 1:
+        if opcode > abi.REG_MR or not (_OPCODES >> opcode) & 1:
             return self._refuse(_EINVAL, "there is no such opcode")
         if inline is None:
             if len(sges) > self.max_sge:
@@ -94,11 +80,11 @@ class SendPoster:
         elif len(inline) > self.max_inline_bytes:
             return self._refuse(_EINVAL, "more inline data than max_inline_data")
         if flags & _SEND_FENCE:
-            translated |= _FENCE
+            translated |= abi.FENCE
         if flags & _SEND_SIGNALED:
-            translated |= _SIGNALED
+            translated |= abi.SIGNALED
         if flags & _SEND_SOLICITED:
-            translated |= _SOLICITED
+            translated |= abi.SOLICITED
         n = put_send(
             self._address,
             self._capacity,
@@ -148,7 +134,7 @@ class SendPoster:
         handle = request.ah
         if flags & ~_KNOWN_FLAGS:
             return self._refuse(_EINVAL, "there are no such send flags")
-        if opcode <= _LAST_OPCODE and (_WITH_IMMEDIATE >> opcode) & 1:
+        if opcode <= abi.REG_MR and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
         return self.post(
             opcode,

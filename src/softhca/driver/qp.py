@@ -6,7 +6,6 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import qp_attributes
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError, PostError, refusal
 from softhca.driver.posting import PostingEnd, ReceivePoster, SendPoster
@@ -14,14 +13,15 @@ from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
 from softhca.driver.work_requests import ReceiveRequest, WorkRequest
 from softhca.queues import control_fields as control
+from softhca.queues import qp_attributes
+from softhca.queues.states import ERR, NAMES, POSTING, RESET
 from softhca.queues.wqe import receive_bytes, send_bytes
-from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
 CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
-_MAY_RECEIVE = tuple(behaviour.post_receive for behaviour in BEHAVIOUR)
+_MAY_RECEIVE = tuple(posting.post_receive for posting in POSTING)
 
 
 class QpHandle(PostingEnd):

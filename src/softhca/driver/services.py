@@ -12,7 +12,7 @@ from typing import Any
 from softhca.driver import registry
 from softhca.driver.device import DeviceDriver
 from softhca.driver.qp import QpHandle
-from softhca.transport.states import INIT, RTR, RTS
+from softhca.queues.states import INIT, RTR, RTS
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,5 @@
+cimport softhca_layout as abi
+
 from softhca.machine.primitives cimport address_of, atomic_add64, atomic_cas64, load64
 from softhca.queues.cqe cimport CompletionEntry
 from softhca.queues.ring cimport RingConsumer, RingLayout, RingProducer

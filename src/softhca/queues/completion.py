@@ -1,6 +1,6 @@
 """Completion queues: the adapter's half posts entries, the host's half polls them (IBTA vol. 1, 11.4.2).
 
-The arm word (control block + 128) is the host's request for one event: 0 none, 1 at the next completion, 2
+The arm word of the control block is the host's request for one event: 0 none, 1 at the next completion, 2
 at the next solicited one.  The host writes it, the adapter takes it away with an atomic exchange when it
 fires, so one request gives one event.  Both sides order "post, then look at the arm word" against "arm,
 then look at the queue" with a locked instruction; so either the adapter sees the request or the host sees
@@ -13,16 +13,10 @@ from array import array
 import cython
 
 from softhca.machine.primitives import address_of, atomic_add64, atomic_cas64, load64
+from softhca.queues import layout as abi
 from softhca.queues.cqe import CQE, CQE_BYTES, CompletionEntry
-from softhca.queues.ring import ARM_OFFSET, RingConsumer, RingProducer, plan
-
-ARM_NONE = 0
-ARM_NEXT = 1
-ARM_SOLICITED = 2
-
-_ARM = cython.declare(cython.uint, ARM_OFFSET)
-_SOLICITED = cython.declare(cython.ulonglong, ARM_SOLICITED)
-_CQE_BYTES = cython.declare(cython.ulonglong, CQE_BYTES)
+from softhca.queues.layout import ARM_NEXT, ARM_NONE, ARM_SOLICITED
+from softhca.queues.ring import RingConsumer, RingProducer, plan
 
 
 def pages_for(entries):
@@ -57,7 +51,7 @@ class CompletionQueue:
     @property
     def armed(self):
         """The arm word: ARM_NONE, ARM_NEXT or ARM_SOLICITED (any other value of the host counts as none)."""
-        word = load64(self.producer.layout.control + ARM_OFFSET)
+        word = load64(self.producer.layout.control + abi.RING_ARM_AT)
         return word if word in (ARM_NEXT, ARM_SOLICITED) else ARM_NONE
 
     def post(self, wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
@@ -72,21 +66,21 @@ class CompletionQueue:
             return False
         self.entry.fill(wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
                         pkey_index, sl, slid, path_bits, now)
-        if not self.producer.push(self.entry.address, _CQE_BYTES):
+        if not self.producer.push(self.entry.address, abi.CQE_BYTES):
             self.overflowed = True
             self.notify_hook.overflow(self)
             return False
         self.posted += 1
-        arm = atomic_add64(self.producer.layout.control + _ARM, 0)
-        if arm == 1 or (arm == _SOLICITED and (solicited or status != 0)):
+        arm = atomic_add64(self.producer.layout.control + abi.RING_ARM_AT, 0)
+        if arm == abi.ARM_NEXT or (arm == abi.ARM_SOLICITED and (solicited or status != 0)):
             self.fire(arm)
         return True
 
     def fire(self, arm):
         """Take the request ``arm`` away and tell; where the host changed it meanwhile, take what stands
         there."""
-        while arm == 1 or arm == _SOLICITED:
-            found: cython.ulonglong = atomic_cas64(self.producer.layout.control + _ARM, arm, 0)
+        while arm == abi.ARM_NEXT or arm == abi.ARM_SOLICITED:
+            found: cython.ulonglong = atomic_cas64(self.producer.layout.control + abi.RING_ARM_AT, arm, 0)
             if found == arm:
                 self.notify_hook.completion_event(self)
                 return
@@ -113,12 +107,12 @@ class CompletionQueue:
             old.transfer(offset, self.entry.address, length, False)
             producer.push(self.entry.address, length)
         if self.armed:
-            atomic_cas64(layout.control + ARM_OFFSET, 0, self.armed)
+            atomic_cas64(layout.control + abi.RING_ARM_AT, 0, self.armed)
         self.producer = producer
 
 
 class CompletionReader:
-    """The host's half.  ``words`` are the entry taken last, in six words of 64 bits."""
+    """The host's half.  ``words`` are the entry taken last, in words of 64 bits."""
 
     def __init__(self, layout):
         self.words = array("Q", bytes(CQE_BYTES))
@@ -135,10 +129,10 @@ class CompletionReader:
 
         Its room is given back by `release`.
         """
-        n: cython.longlong = self.consumer.take(self._address, _CQE_BYTES)
+        n: cython.longlong = self.consumer.take(self._address, abi.CQE_BYTES)
         if n == 0:
             return False
-        if n != cython.cast(cython.longlong, _CQE_BYTES):
+        if n != abi.CQE_BYTES:
             raise OSError(errno.EIO, "the adapter wrote a malformed completion")
         return True
 
@@ -165,7 +159,7 @@ class CompletionReader:
 
         What arrived before is not told: poll once more afterwards.
         """
-        place = self._control + ARM_OFFSET
+        place = self._control + abi.RING_ARM_AT
         if solicited:
             atomic_cas64(place, ARM_NONE, ARM_SOLICITED)
             return

@@ -1,8 +1,7 @@
 """All control between host and adapter: a command ring, its replies, and the event ring.
 
-A command is {command u16, 0 u16, tag u32, bytes u32, 0 u32} and its fields (``control_fields``); a reply is
-{tag u32, command u16, errno u16, bytes u32, 0 u32} and the reply's fields where errno is 0; an event is
-{kind u32, element u32, extra u64}.  Numbers are little-endian and not padded.
+A command is a COMMAND_HEADER and its fields (``control_fields``); a reply is a REPLY_HEADER and the reply's
+fields where errno is 0; an event is an EVENT (``layout``).  Numbers are little-endian and not padded.
 
 Bounds: a command of more than COMMAND_BYTES is refused with E2BIG before it is sent; the host has at most
 as many commands open as the reply ring has entries, so a reply always finds room.  An event that finds the
@@ -20,19 +19,24 @@ from typing import Any, NamedTuple
 from softhca.machine.primitives import address_of
 from softhca.memory.arenas import AddressMap
 from softhca.queues.control_fields import COMMANDS, Fields
+from softhca.queues.layout import (
+    COMMAND_BODY_BYTES,
+    COMMAND_BYTES,
+    COMMAND_ENTRIES,
+    COMMAND_HEADER,
+    EVENT,
+    EVENT_BODY_BYTES,
+    EVENT_BYTES,
+    EVENT_ENTRIES,
+    REPLY_BODY_BYTES,
+    REPLY_BYTES,
+    REPLY_HEADER,
+)
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 
-COMMAND_ENTRIES = 64
-COMMAND_BYTES = 256 << 10
-COMMAND_BODY_BYTES = 2 * COMMAND_BYTES
-REPLY_BYTES = 8 << 10
-REPLY_BODY_BYTES = COMMAND_ENTRIES * REPLY_BYTES
-EVENT_ENTRIES = 1024
-EVENT_BYTES = 16
-
-_COMMAND = struct.Struct("<HHIII")
-_REPLY = struct.Struct("<IHHII")
-_EVENT = struct.Struct("<IIQ")
+_COMMAND = COMMAND_HEADER.packing()
+_REPLY = REPLY_HEADER.packing()
+_EVENT = EVENT.packing()
 _COUNT = struct.Struct("<I")
 _RUN = struct.Struct("<II")
 _NUMBERS = {"u8": struct.Struct("<B"), "u16": struct.Struct("<H"), "u32": struct.Struct("<I"),
@@ -359,7 +363,7 @@ class ControlRings:
     """The three rings of one host, over ``ControlRings.PAGES`` frames of shared, zero-filled memory."""
 
     SIZES = ((COMMAND_ENTRIES, COMMAND_BODY_BYTES), (COMMAND_ENTRIES, REPLY_BODY_BYTES),
-             (EVENT_ENTRIES, EVENT_ENTRIES * EVENT_BYTES))
+             (EVENT_ENTRIES, EVENT_BODY_BYTES))
     PAGES = sum(plan(entries, body_bytes) for entries, body_bytes in SIZES)
 
     def __init__(self, frames: Sequence[int], address_map: AddressMap) -> None:

@@ -90,6 +90,12 @@ QP_EVENTS = frozenset({
 # After these a queue pair is in the error state.
 QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR})
 
+# CREATE_QP ``qp_type`` (ibv_qp_type).
+QPT_RC = 2
+QPT_UC = 3
+QPT_UD = 4
+QPT_RAW_PACKET = 8
+
 # CREATE_QP ``create_flags``; the number is none that libibverbs has.
 CREATE_TELLS_LOSSES = 1 << 31
 

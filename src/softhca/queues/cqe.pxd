@@ -1,3 +1,5 @@
+cimport softhca_layout as abi
+
 from softhca.machine.primitives cimport address_of
 
 cdef class CompletionEntry:

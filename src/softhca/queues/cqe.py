@@ -1,59 +1,53 @@
-"""Completion queue entries: 48 bytes, little-endian; statuses, opcodes and flags are the verbs' numbers.
+"""Completion queue entries (``layout.CQE``); statuses, opcodes and flags are the verbs' numbers."""
 
-0 wr_id u64 · 8 status u8 · 9 opcode u8 · 10 wc_flags u16 · 12 qp_num u32 · 16 byte_len u32 · 20 imm_or_key
-u32 · 24 src_qp u32 · 28 vendor_err u32 · 32 timestamp_ns u64 · 40 pkey_index u16 · 42 sl u8 · 43 path_bits
-u8 · 44 slid u16 · 46 zero
-"""
-
-import struct
 from array import array
 
 import cython
 
 from softhca.machine.primitives import address_of
+from softhca.queues import layout
+from softhca.queues import layout as abi
+from softhca.queues.layout import (  # noqa: F401 - a completion's numbers are taken from here
+    WC_BAD_RESP_ERR,
+    WC_BIND_MW,
+    WC_COMP_SWAP,
+    WC_DRIVER1,
+    WC_FATAL_ERR,
+    WC_FETCH_ADD,
+    WC_GENERAL_ERR,
+    WC_GRH,
+    WC_INV_EEC_STATE_ERR,
+    WC_INV_EECN_ERR,
+    WC_LOC_ACCESS_ERR,
+    WC_LOC_EEC_OP_ERR,
+    WC_LOC_LEN_ERR,
+    WC_LOC_PROT_ERR,
+    WC_LOC_QP_OP_ERR,
+    WC_LOC_RDD_VIOL_ERR,
+    WC_LOCAL_INV,
+    WC_MW_BIND_ERR,
+    WC_RDMA_READ,
+    WC_RDMA_WRITE,
+    WC_RECV,
+    WC_RECV_RDMA_WITH_IMM,
+    WC_REM_ABORT_ERR,
+    WC_REM_ACCESS_ERR,
+    WC_REM_INV_RD_REQ_ERR,
+    WC_REM_INV_REQ_ERR,
+    WC_REM_OP_ERR,
+    WC_RESP_TIMEOUT_ERR,
+    WC_RETRY_EXC_ERR,
+    WC_RNR_RETRY_EXC_ERR,
+    WC_SEND,
+    WC_SUCCESS,
+    WC_WITH_IMM,
+    WC_WITH_INV,
+    WC_WR_FLUSH_ERR,
+)
 
-CQE_BYTES = 48
-CQE = struct.Struct("<QBBHIIIIIQHBBH2x")
-FIELDS = ("wr_id", "status", "opcode", "wc_flags", "qp_num", "byte_len", "imm_or_key", "src_qp", "vendor_err",
-          "timestamp_ns", "pkey_index", "sl", "path_bits", "slid")
-
-WC_SUCCESS = 0
-WC_LOC_LEN_ERR = 1
-WC_LOC_QP_OP_ERR = 2
-WC_LOC_EEC_OP_ERR = 3
-WC_LOC_PROT_ERR = 4
-WC_WR_FLUSH_ERR = 5
-WC_MW_BIND_ERR = 6
-WC_BAD_RESP_ERR = 7
-WC_LOC_ACCESS_ERR = 8
-WC_REM_INV_REQ_ERR = 9
-WC_REM_ACCESS_ERR = 10
-WC_REM_OP_ERR = 11
-WC_RETRY_EXC_ERR = 12
-WC_RNR_RETRY_EXC_ERR = 13
-WC_LOC_RDD_VIOL_ERR = 14
-WC_REM_INV_RD_REQ_ERR = 15
-WC_REM_ABORT_ERR = 16
-WC_INV_EECN_ERR = 17
-WC_INV_EEC_STATE_ERR = 18
-WC_FATAL_ERR = 19
-WC_RESP_TIMEOUT_ERR = 20
-WC_GENERAL_ERR = 21
-
-WC_SEND = 0
-WC_RDMA_WRITE = 1
-WC_RDMA_READ = 2
-WC_COMP_SWAP = 3
-WC_FETCH_ADD = 4
-WC_BIND_MW = 5
-WC_LOCAL_INV = 6
-WC_RECV = 128
-WC_RECV_RDMA_WITH_IMM = 129
-WC_DRIVER1 = 135
-
-WC_GRH = 1
-WC_WITH_IMM = 2
-WC_WITH_INV = 8
+CQE_BYTES = layout.CQE.size_bytes
+CQE = layout.CQE.packing()
+FIELDS = layout.CQE.names
 
 _BYTE = cython.declare(cython.ulonglong, 0xFF)
 _HALF = cython.declare(cython.ulonglong, 0xFFFF)
@@ -61,7 +55,7 @@ _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
 class CompletionEntry:
-    """One entry being written: 48 bytes at ``address``."""
+    """One entry being written: CQE_BYTES at ``address``."""
 
     def __init__(self):
         self.words = array("Q", bytes(CQE_BYTES))
@@ -70,14 +64,19 @@ class CompletionEntry:
     def fill(self, wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
              pkey_index, sl, slid, path_bits, now):
         """Write every field; ``now`` becomes ``timestamp_ns``.  A value wider than its field is cut."""
-        word: cython.ulonglong
-        self.words[0] = wr_id
-        word = qp_num & _WORD
-        self.words[1] = (word << 32) | ((wc_flags & _HALF) << 16) | ((opcode & _BYTE) << 8) | (status & _BYTE)
-        word = imm_or_key & _WORD
-        self.words[2] = (word << 32) | (byte_len & _WORD)
-        word = vendor_err & _WORD
-        self.words[3] = (word << 32) | (src_qp & _WORD)
-        self.words[4] = now
-        self.words[5] = ((slid & _HALF) << 32) | ((path_bits & _BYTE) << 24) | ((sl & _BYTE) << 16) \
-            | (pkey_index & _HALF)
+        # Fields of one word are written together; that they are in one is held by a test.
+        self.words[abi.CQE_WR_ID_WORD] = wr_id
+        self.words[abi.CQE_STATUS_WORD] = (
+            (status & _BYTE) << abi.CQE_STATUS_SHIFT | (opcode & _BYTE) << abi.CQE_OPCODE_SHIFT
+            | (wc_flags & _HALF) << abi.CQE_WC_FLAGS_SHIFT
+            | (qp_num & _WORD) << abi.CQE_QP_NUM_SHIFT)
+        self.words[abi.CQE_BYTE_LEN_WORD] = (
+            (byte_len & _WORD) << abi.CQE_BYTE_LEN_SHIFT
+            | (imm_or_key & _WORD) << abi.CQE_IMM_OR_KEY_SHIFT)
+        self.words[abi.CQE_SRC_QP_WORD] = (
+            (src_qp & _WORD) << abi.CQE_SRC_QP_SHIFT
+            | (vendor_err & _WORD) << abi.CQE_VENDOR_ERR_SHIFT)
+        self.words[abi.CQE_TIMESTAMP_NS_WORD] = now
+        self.words[abi.CQE_PKEY_INDEX_WORD] = (
+            (pkey_index & _HALF) << abi.CQE_PKEY_INDEX_SHIFT | (sl & _BYTE) << abi.CQE_SL_SHIFT
+            | (path_bits & _BYTE) << abi.CQE_PATH_BITS_SHIFT | (slid & _HALF) << abi.CQE_SLID_SHIFT)

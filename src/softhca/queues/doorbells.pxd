@@ -1,3 +1,5 @@
+cimport softhca_layout as abi
+
 from softhca.machine.primitives cimport atomic_add64, atomic_cas64, load64, store64
 
 cdef class DoorbellFifo:

@@ -16,17 +16,15 @@ import cython
 
 from softhca.machine.primitives import atomic_add64, atomic_cas64, load64, store64
 from softhca.memory.arenas import PAGE_BYTES
-
-WORDS_PER_PAGE = PAGE_BYTES // 8
-MAX_SLOTS = 1 << 22
-_HEAD_OFFSET = 64
+from softhca.queues import layout as abi
+from softhca.queues.layout import MAX_DOORBELL_SLOTS, WORDS_PER_PAGE
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 def plan(slots):
     """Pages that a FIFO for queue slots 0 … slots − 1 takes: control, pending words, places."""
-    if not 0 < slots <= MAX_SLOTS:
+    if not 0 < slots <= MAX_DOORBELL_SLOTS:
         raise OSError(errno.EINVAL, f"no doorbells for {slots} queues")
     return 1 + 2 * -(-slots // WORDS_PER_PAGE)
 
@@ -47,7 +45,7 @@ class DoorbellFifo:
         self.control = pages[0]
         self.pending_pages = array("Q", pages[1:1 + words])
         self.place_pages = array("Q", pages[1 + words:])
-        self.head = load64(self.control + _HEAD_OFFSET)
+        self.head = load64(self.control + abi.DOORBELLS_HEAD_AT)
         self.malformed = 0
 
     @classmethod
@@ -64,11 +62,11 @@ class DoorbellFifo:
         place: cython.ulonglong
         if slot >= self.slots:
             return False
-        if atomic_cas64(self.pending_pages[slot >> 9] + ((slot & 511) << 3), 0, 1):
+        if atomic_cas64(self.pending_pages[slot // abi.WORDS_PER_PAGE] + slot % abi.WORDS_PER_PAGE * 8, 0, 1):
             return False
-        tail = atomic_add64(self.control, 1)
+        tail = atomic_add64(self.control + abi.DOORBELLS_TAIL_AT, 1)
         place = tail % self.slots
-        store64(self.place_pages[place >> 9] + ((place & 511) << 3), slot + 1)
+        store64(self.place_pages[place // abi.WORDS_PER_PAGE] + place % abi.WORDS_PER_PAGE * 8, slot + 1)
         return True
 
     def next(self):
@@ -77,30 +75,30 @@ class DoorbellFifo:
         place: cython.ulonglong
         address: cython.ulonglong
         slot: cython.ulonglong
-        waiting: cython.ulonglong = (load64(self.control) - self.head) & MASK64
+        waiting: cython.ulonglong = (load64(self.control + abi.DOORBELLS_TAIL_AT) - self.head) & MASK64
         if waiting == 0:
             return -1
         if waiting > self.slots:
             # The tail jumped: nothing between can be believed. Go on at the new tail.
             self.malformed += 1
             self.head = (self.head + waiting) & MASK64
-            store64(self.control + 64, self.head)
+            store64(self.control + abi.DOORBELLS_HEAD_AT, self.head)
             return -1
         place = self.head % self.slots
-        address = self.place_pages[place >> 9] + ((place & 511) << 3)
+        address = self.place_pages[place // abi.WORDS_PER_PAGE] + place % abi.WORDS_PER_PAGE * 8
         slot = load64(address)
         if slot == 0:
             return -1
         store64(address, 0)
         self.head = (self.head + 1) & MASK64
-        store64(self.control + 64, self.head)
+        store64(self.control + abi.DOORBELLS_HEAD_AT, self.head)
         if slot > self.slots:
             self.malformed += 1
             return -1
         slot -= 1
-        atomic_cas64(self.pending_pages[slot >> 9] + ((slot & 511) << 3), 1, 0)
+        atomic_cas64(self.pending_pages[slot // abi.WORDS_PER_PAGE] + slot % abi.WORDS_PER_PAGE * 8, 1, 0)
         return slot
 
     def empty(self):
         """Whether no queue is pending."""
-        return load64(self.control) == self.head
+        return load64(self.control + abi.DOORBELLS_TAIL_AT) == self.head

@@ -1,3 +1,5 @@
+cimport softhca_layout as abi
+
 from softhca.machine.primitives cimport copy, load64, store64
 
 cdef class PageTable:

@@ -6,10 +6,10 @@ body store. Both stand on lists of pages that need not be contiguous; a body may
 store's end.
 
 Each side keeps head and tail of its own.  What it tells the other is one free-running 64-bit counter in the
-control block, a cache line each: the producer's tail at +0, the consumer's head at +64 (+128 is a
-completion queue's arm word). The producer needs the other's head only to learn that there is room again,
-the consumer needs the tail only to learn that there is more; so each looks only when its own view says
-full, or empty.
+control block, a cache line each: the producer's tail and the consumer's head (a completion queue has its arm
+word there too; RING of ``layout``). The producer needs the other's head only to learn that there is room
+again, the consumer needs the tail only to learn that there is more; so each looks only when its own view
+says full, or empty.
 
 A counter or reference that cannot be breaks the ring for the side that sees it (``broken``): it neither
 reads nor writes there any more, and nothing outside the ring's pages was touched.
@@ -22,18 +22,11 @@ import cython
 
 from softhca.machine.primitives import copy, load64, store64
 from softhca.memory.arenas import PAGE_BYTES
-
-REFERENCE_BYTES = 8
-REFERENCES_PER_PAGE = PAGE_BYTES // REFERENCE_BYTES
-TAIL_OFFSET = 0
-HEAD_OFFSET = 64
-ARM_OFFSET = 128
-MAX_ENTRIES = 1 << 24
-MAX_BODY_BYTES = 1 << 31
+from softhca.queues import layout as abi
+from softhca.queues.layout import MAX_BODY_BYTES, MAX_ENTRIES, REFERENCE_BYTES, REFERENCES_PER_PAGE
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_HEAD = cython.declare(cython.uint, HEAD_OFFSET)
 
 
 def plan(entries, body_bytes):
@@ -101,8 +94,9 @@ class RingLayout:
     def reference(self, index):
         """Address of reference ``index`` (below ``entries``)."""
         if self.reference_base:
-            return self.reference_base + (index << 3)
-        return self.pages.references[index >> 9] + ((index & 511) << 3)
+            return self.reference_base + index * abi.REFERENCE_BYTES
+        return self.pages.references[index // abi.REFERENCES_PER_PAGE] \
+            + index % abi.REFERENCES_PER_PAGE * abi.REFERENCE_BYTES
 
     def transfer(self, offset, address, n, inward):
         """Copy ``n`` bytes between the body store at ``offset`` (below ``body_bytes``) and ``address``.
@@ -133,9 +127,9 @@ class RingLayout:
 
     def clear(self):
         """Zero both counters and the arm word: an empty ring.  Neither side may be using it."""
-        store64(self.control, 0)
-        store64(self.control + HEAD_OFFSET, 0)
-        store64(self.control + ARM_OFFSET, 0)
+        store64(self.control + abi.RING_TAIL_AT, 0)
+        store64(self.control + abi.RING_HEAD_AT, 0)
+        store64(self.control + abi.RING_ARM_AT, 0)
 
 
 class RingProducer:
@@ -170,7 +164,8 @@ class RingProducer:
             if self.broken or not self.fits(n):
                 return False
         self.layout.transfer(self.body_tail, address, n, True)
-        store64(self.layout.reference(self.index), self.body_tail | (n << 32))
+        store64(self.layout.reference(self.index), self.body_tail << abi.REFERENCE_BODY_OFFSET_SHIFT
+                | n << abi.REFERENCE_BODY_BYTES_SHIFT)
         self.lengths[self.index] = n
         self.index += 1
         if self.index == self.layout.entries:
@@ -180,7 +175,7 @@ class RingProducer:
         if self.body_tail >= self.layout.body_bytes:
             self.body_tail -= self.layout.body_bytes
         self.tail = (self.tail + 1) & MASK64
-        store64(self.layout.control, self.tail)
+        store64(self.layout.control + abi.RING_TAIL_AT, self.tail)
         return True
 
     def fits(self, n):
@@ -193,7 +188,7 @@ class RingProducer:
         """Take the consumer's head over and free the bodies of what it released; a head that jumps breaks
         the ring."""
         advance: cython.ulonglong
-        head: cython.ulonglong = load64(self.layout.control + _HEAD)
+        head: cython.ulonglong = load64(self.layout.control + abi.RING_HEAD_AT)
         advance = (head - self.head) & MASK64
         if advance > ((self.tail - self.head) & MASK64):
             self.broken = True
@@ -263,8 +258,8 @@ class RingConsumer:
         if self.seen == self.taken and self.look() <= 0:
             return -1 if self.broken else 0
         reference = load64(self.layout.reference(self.index))
-        offset = reference & _WORD
-        n = reference >> 32
+        offset = reference >> abi.REFERENCE_BODY_OFFSET_SHIFT & _WORD
+        n = reference >> abi.REFERENCE_BODY_BYTES_SHIFT & _WORD
         if n == 0 or n > capacity or n > self.layout.body_bytes or offset >= self.layout.body_bytes:
             self.broken = True
             return -1
@@ -277,11 +272,13 @@ class RingConsumer:
 
     def idle(self):
         """Whether there is nothing to take and nothing is wrong, at a glance."""
-        return not self.broken and self.seen == self.taken and load64(self.layout.control) == self.seen
+        if self.broken or self.seen != self.taken:
+            return False
+        return load64(self.layout.control + abi.RING_TAIL_AT) == self.seen
 
     def look(self):
         """Read the producer's tail; entries that can be taken, −1 where the ring is broken."""
-        tail: cython.ulonglong = load64(self.layout.control)
+        tail: cython.ulonglong = load64(self.layout.control + abi.RING_TAIL_AT)
         # The tail may never fall behind what was seen nor run past what the consumer has given back.
         held: cython.ulonglong = (self.seen - self.released) & MASK64
         new: cython.ulonglong = (tail - self.released) & MASK64
@@ -301,5 +298,5 @@ class RingConsumer:
         if count > ((self.taken - self.released) & MASK64):
             return False
         self.released = (self.released + count) & MASK64
-        store64(self.layout.control + _HEAD, self.released)
+        store64(self.layout.control + abi.RING_HEAD_AT, self.released)
         return True

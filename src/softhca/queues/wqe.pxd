@@ -1,5 +1,7 @@
 cimport cython
 
+cimport softhca_layout as abi
+
 from softhca.machine.primitives cimport address_of, copy, length_of, store64
 from softhca.queues.ring cimport RingConsumer
 
@@ -49,4 +51,4 @@ cpdef long long put_receive(unsigned long long address, unsigned long long capac
                             object sges) except? -1
 cdef int _put_elements(unsigned long long address, object sges) except -1
 cdef unsigned long long _whole(unsigned long long value) noexcept
-cdef unsigned long long _pair(unsigned int low, unsigned int high) noexcept
+cdef unsigned long long _at(unsigned int value, unsigned int shift) noexcept

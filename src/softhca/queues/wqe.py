@@ -1,16 +1,12 @@
 """Work queue entries: encodings, and the checked, reused objects that the transport works on.
 
-Little-endian.  A send entry is 64 bytes — 0 opcode u8 · 1 flags u8 · 2 num_sge u16 · 4 imm_or_key u32 · 8
-wr_id u64 · 16 remote_va u64 · 24 rkey u32 · 28 inline_bytes u32 · 32 compare_add u64 · 40 swap u64 · 48 ah
-u32 · 52 remote_qpn u32 · 56 remote_qkey u32 · 60 zero — then its scatter/gather elements of 16 bytes {va
-u64, length u32, lkey u32}, or the inline bytes.  A receive entry is {0 num_sge u16, 2 … 7 zero, 8 wr_id
-u64} and its elements.
+A send entry is a SEND_WQE (``layout``), then its SGEs, or the inline bytes; a receive entry is a
+RECV_WQE and its SGEs.
 
-Work requests on keys name the window or fast region by its number (24 rkey) and its next key's low byte (4
-imm_or_key; LOCAL_INV: the whole key that dies).  BIND_MW: 16 remote_va and 32 compare_add are address and
-length, 40 swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  REG_MR: likewise, bits
-0–31 of swap being the offset in the first page, and the elements are runs of pages {first frame u64, count
-u32, 0}.
+Work requests on keys name the window or fast region by its number (rkey) and its next key's low byte
+(imm_or_key; LOCAL_INV: the whole key that dies).  BIND_MW: remote_va and compare_add are address and length,
+swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  REG_MR: likewise, bits 0–31 of swap
+being the offset in the first page, and the elements are runs of pages (PAGE_RUN).
 """
 
 import errno
@@ -18,30 +14,27 @@ import errno
 import cython
 
 from softhca.machine.primitives import address_of, copy, length_of, store64
-
-RDMA_WRITE = 0
-RDMA_WRITE_WITH_IMM = 1
-SEND = 2
-SEND_WITH_IMM = 3
-RDMA_READ = 4
-ATOMIC_CMP_AND_SWP = 5
-ATOMIC_FETCH_AND_ADD = 6
-LOCAL_INV = 7
-BIND_MW = 8
-SEND_WITH_INV = 9
-REG_MR = 11
-
-SIGNALED = 1
-FENCE = 2
-SOLICITED = 4
-INLINE = 8
-
-SEND_HEADER_BYTES = 64
-RECEIVE_HEADER_BYTES = 16
-SGE_BYTES = 16
-MAX_SGES = 4096
-MAX_INLINE_BYTES = 1 << 16
-MAX_MESSAGE_BYTES = 1 << 31
+from softhca.queues import layout as abi
+from softhca.queues.layout import (  # noqa: F401 - a work request's numbers are taken from here
+    ATOMIC_CMP_AND_SWP,
+    ATOMIC_FETCH_AND_ADD,
+    BIND_MW,
+    FENCE,
+    INLINE,
+    LOCAL_INV,
+    MAX_INLINE_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_SGES,
+    RDMA_READ,
+    RDMA_WRITE,
+    RDMA_WRITE_WITH_IMM,
+    REG_MR,
+    SEND,
+    SEND_WITH_IMM,
+    SEND_WITH_INV,
+    SIGNALED,
+    SOLICITED,
+)
 
 WORK_OK = 0
 WORK_TRUNCATED = 1
@@ -58,14 +51,8 @@ _FLAGS = cython.declare(cython.int, WORK_FLAGS)
 _SGES = cython.declare(cython.int, WORK_SGES)
 _INLINE = cython.declare(cython.int, WORK_INLINE)
 _LENGTH = cython.declare(cython.int, WORK_LENGTH)
-_HEADER = cython.declare(cython.uint, SEND_HEADER_BYTES)
-_SGE = cython.declare(cython.uint, SGE_BYTES)
-_RECEIVE_HEADER = cython.declare(cython.uint, RECEIVE_HEADER_BYTES)
-_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_INLINE_FLAG = cython.declare(cython.uint, INLINE)
 # Bit n stands for opcode n.
-_LAST_OPCODE = cython.declare(cython.uint, REG_MR)
 _OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
 # Payload goes out only with sends and writes: bit n stands for opcode n.
 _INLINE_OPCODES = cython.declare(cython.uint, 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM | 1 << SEND
@@ -74,12 +61,12 @@ _INLINE_OPCODES = cython.declare(cython.uint, 1 << RDMA_WRITE | 1 << RDMA_WRITE_
 
 def send_bytes(max_sge, max_inline_bytes):
     """Longest send entry of a queue with these limits."""
-    return SEND_HEADER_BYTES + max(max_sge * SGE_BYTES, max_inline_bytes)
+    return abi.SEND_WQE_BYTES + max(max_sge * abi.SGE_BYTES, max_inline_bytes)
 
 
 def receive_bytes(max_sge):
     """Longest receive entry of a queue with this limit."""
-    return RECEIVE_HEADER_BYTES + max_sge * SGE_BYTES
+    return abi.RECV_WQE_BYTES + max_sge * abi.SGE_BYTES
 
 
 class Work:
@@ -117,8 +104,11 @@ class Work:
     def elements(self):
         """The elements as a list of (va, length, key)."""
         found = []
-        for i in range(self.first, self.first + 2 * self.num_sge, 2):
-            found.append((self.longs[i], self.longs[i + 1] & _WORD, self.longs[i + 1] >> 32))
+        for i in range(self.num_sge):
+            place = self.first + abi.SGE_BYTES // 8 * i
+            found.append((self.longs[place + abi.SGE_VA_WORD],
+                          self.longs[place + abi.SGE_LENGTH_WORD] >> abi.SGE_LENGTH_SHIFT & _WORD,
+                          self.longs[place + abi.SGE_LKEY_WORD] >> abi.SGE_LKEY_SHIFT & _WORD))
         return found
 
     def load(self, data, n):
@@ -150,12 +140,13 @@ class Work:
         total: cython.ulonglong = 0
         if self.num_sge > self.max_sge:
             return _SGES
-        if n != 8 * self.first + 16 * self.num_sge:
+        if n != 8 * self.first + abi.SGE_BYTES * self.num_sge:
             return _TRUNCATED
         for i in range(self.num_sge):
-            total += self.longs[self.first + 2 * i + 1] & _WORD
+            total += self.longs[self.first + abi.SGE_BYTES // 8 * i + abi.SGE_LENGTH_WORD] \
+                >> abi.SGE_LENGTH_SHIFT & _WORD
         self.total_bytes = total
-        if total > _MAX_MESSAGE:
+        if total > abi.MAX_MESSAGE_BYTES:
             return _LENGTH
         return _OK
 
@@ -170,9 +161,9 @@ class SendWork(Work):
     def __init__(self, max_sge=32, max_inline_bytes=1024):
         if not 0 <= max_inline_bytes <= MAX_INLINE_BYTES:
             raise OSError(errno.EINVAL, f"{max_inline_bytes} inline bytes cannot be")
-        super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes), SEND_HEADER_BYTES // 8)
+        super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes), abi.SEND_WQE_BYTES // 8)
         self.max_inline_bytes = max_inline_bytes
-        self.inline_offset = SEND_HEADER_BYTES
+        self.inline_offset = abi.SEND_WQE_BYTES
         self.opcode = self.flags = self.imm_or_key = self.rkey = self.inline_bytes = 0
         self.ah = self.remote_qpn = self.remote_qkey = 0
         self.remote_va = self.compare_add = self.swap = 0
@@ -181,7 +172,7 @@ class SendWork(Work):
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
-        self.wr_id = self.longs[1] if n >= 16 else 0
+        self.wr_id = self.longs[abi.SEND_WQE_WR_ID_WORD] if n >= abi.SEND_WQE_WR_ID_AT + 8 else 0
         self.status = self.decode(n)
         if self.status:
             self.num_sge = 0  # nobody looks for elements beyond the copy
@@ -189,34 +180,33 @@ class SendWork(Work):
 
     def decode(self, n):
         """Take the fields over, once it is known that they are there."""
-        if n < _HEADER:
+        if n < abi.SEND_WQE_BYTES:
             return _TRUNCATED
-        word: cython.ulonglong = self.longs[0]
-        self.opcode = word & 0xFF
-        self.flags = (word >> 8) & 0xFF
-        self.num_sge = (word >> 16) & 0xFFFF
-        self.imm_or_key = word >> 32
-        self.remote_va = self.longs[2]
-        word = self.longs[3]
-        self.rkey = word & _WORD
-        self.inline_bytes = word >> 32
-        self.compare_add = self.longs[4]
-        self.swap = self.longs[5]
-        word = self.longs[6]
-        self.ah = word & _WORD
-        self.remote_qpn = word >> 32
-        self.remote_qkey = self.longs[7] & _WORD
-        if self.opcode > _LAST_OPCODE or not (_OPCODES >> self.opcode) & 1:
+        self.opcode = self.longs[abi.SEND_WQE_OPCODE_WORD] >> abi.SEND_WQE_OPCODE_SHIFT & 0xFF
+        self.flags = self.longs[abi.SEND_WQE_FLAGS_WORD] >> abi.SEND_WQE_FLAGS_SHIFT & 0xFF
+        self.num_sge = self.longs[abi.SEND_WQE_NUM_SGE_WORD] >> abi.SEND_WQE_NUM_SGE_SHIFT & 0xFFFF
+        self.imm_or_key = self.longs[abi.SEND_WQE_IMM_OR_KEY_WORD] >> abi.SEND_WQE_IMM_OR_KEY_SHIFT & _WORD
+        self.remote_va = self.longs[abi.SEND_WQE_REMOTE_VA_WORD]
+        self.rkey = self.longs[abi.SEND_WQE_RKEY_WORD] >> abi.SEND_WQE_RKEY_SHIFT & _WORD
+        self.inline_bytes = self.longs[abi.SEND_WQE_INLINE_BYTES_WORD] \
+            >> abi.SEND_WQE_INLINE_BYTES_SHIFT & _WORD
+        self.compare_add = self.longs[abi.SEND_WQE_COMPARE_ADD_WORD]
+        self.swap = self.longs[abi.SEND_WQE_SWAP_WORD]
+        self.ah = self.longs[abi.SEND_WQE_AH_WORD] >> abi.SEND_WQE_AH_SHIFT & _WORD
+        self.remote_qpn = self.longs[abi.SEND_WQE_REMOTE_QPN_WORD] >> abi.SEND_WQE_REMOTE_QPN_SHIFT & _WORD
+        self.remote_qkey = self.longs[abi.SEND_WQE_REMOTE_QKEY_WORD] \
+            >> abi.SEND_WQE_REMOTE_QKEY_SHIFT & _WORD
+        if self.opcode > abi.REG_MR or not (_OPCODES >> self.opcode) & 1:
             return _OPCODE
         if self.flags > 15:
             return _FLAGS
-        if not self.flags & _INLINE_FLAG:
+        if not self.flags & abi.INLINE:
             return _INLINE if self.inline_bytes else self.take_elements(n)
         if not (_INLINE_OPCODES >> self.opcode) & 1 or self.inline_bytes > self.max_inline_bytes:
             return _INLINE
         if self.num_sge:
             return _SGES
-        if n != _HEADER + self.inline_bytes:
+        if n != abi.SEND_WQE_BYTES + self.inline_bytes:
             return _TRUNCATED
         self.total_bytes = self.inline_bytes
         return _OK
@@ -226,17 +216,17 @@ class ReceiveWork(Work):
     """A receive queue entry, of a queue pair's own queue or a shared one."""
 
     def __init__(self, max_sge=32):
-        super().__init__(max_sge, receive_bytes(max_sge), RECEIVE_HEADER_BYTES // 8)
+        super().__init__(max_sge, receive_bytes(max_sge), abi.RECV_WQE_BYTES // 8)
 
     def check(self, n):
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
-        self.wr_id = self.longs[1] if n >= 16 else 0
-        if n < _RECEIVE_HEADER:
+        self.wr_id = self.longs[abi.RECV_WQE_WR_ID_WORD] if n >= abi.RECV_WQE_WR_ID_AT + 8 else 0
+        if n < abi.RECV_WQE_BYTES:
             self.status = _TRUNCATED
         else:
-            self.num_sge = self.longs[0] & 0xFFFF
+            self.num_sge = self.longs[abi.RECV_WQE_NUM_SGE_WORD] >> abi.RECV_WQE_NUM_SGE_SHIFT & 0xFFFF
             self.status = self.take_elements(n)
         if self.status:
             self.num_sge = 0
@@ -261,31 +251,36 @@ def put_send(address, capacity, opcode, flags, imm, wr_id, remote_va, rkey, comp
     """`encode_send` to ``capacity`` bytes at ``address``."""
     payload: cython.ulonglong = 0
     elements: cython.ulonglong = 0
-    n: cython.ulonglong = _HEADER
+    n: cython.ulonglong = abi.SEND_WQE_BYTES
     if inline is None:
-        flags &= ~_INLINE_FLAG
+        flags &= ~abi.INLINE
         elements = len(sges)
-        n += _SGE * elements
+        n += abi.SGE_BYTES * elements
     else:
-        flags |= _INLINE_FLAG
+        flags |= abi.INLINE
         payload = len(inline)
         n += payload
     if n > capacity or elements > 0xFFFF:
         return -1
     if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
         raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
-    store64(address, _pair(opcode | flags << 8 | elements << 16, imm))
-    store64(address + 8, _whole(wr_id))
-    store64(address + 16, _whole(remote_va))
-    store64(address + 24, _pair(rkey, payload))
-    store64(address + 32, _whole(compare))
-    store64(address + 40, _whole(swap))
-    store64(address + 48, _pair(ah, qpn))
-    store64(address + 56, _pair(qkey, 0))
+    # Fields of one word are written together; that they are in one is held by a test.
+    store64(address + abi.SEND_WQE_OPCODE_WORD * 8,
+            _at(opcode, abi.SEND_WQE_OPCODE_SHIFT) | _at(flags, abi.SEND_WQE_FLAGS_SHIFT)
+            | _at(elements, abi.SEND_WQE_NUM_SGE_SHIFT) | _at(imm, abi.SEND_WQE_IMM_OR_KEY_SHIFT))
+    store64(address + abi.SEND_WQE_WR_ID_AT, _whole(wr_id))
+    store64(address + abi.SEND_WQE_REMOTE_VA_AT, _whole(remote_va))
+    store64(address + abi.SEND_WQE_RKEY_WORD * 8,
+            _at(rkey, abi.SEND_WQE_RKEY_SHIFT) | _at(payload, abi.SEND_WQE_INLINE_BYTES_SHIFT))
+    store64(address + abi.SEND_WQE_COMPARE_ADD_AT, _whole(compare))
+    store64(address + abi.SEND_WQE_SWAP_AT, _whole(swap))
+    store64(address + abi.SEND_WQE_AH_WORD * 8,
+            _at(ah, abi.SEND_WQE_AH_SHIFT) | _at(qpn, abi.SEND_WQE_REMOTE_QPN_SHIFT))
+    store64(address + abi.SEND_WQE_REMOTE_QKEY_WORD * 8, _at(qkey, abi.SEND_WQE_REMOTE_QKEY_SHIFT))
     if payload:
-        copy(address + _HEADER, address_of(inline, False), payload)
+        copy(address + abi.SEND_WQE_BYTES, address_of(inline, False), payload)
     elif elements:
-        _put_elements(address + _HEADER, sges)
+        _put_elements(address + abi.SEND_WQE_BYTES, sges)
     return n
 
 
@@ -301,21 +296,22 @@ def encode_receive(out, wr_id, sges):
 def put_receive(address, capacity, wr_id, sges):
     """`encode_receive` to ``capacity`` bytes at ``address``."""
     elements: cython.ulonglong = len(sges)
-    n: cython.ulonglong = _RECEIVE_HEADER + _SGE * elements
+    n: cython.ulonglong = abi.RECV_WQE_BYTES + abi.SGE_BYTES * elements
     if n > capacity or elements > 0xFFFF:
         return -1
-    store64(address, elements)
-    store64(address + 8, _whole(wr_id))
-    _put_elements(address + _RECEIVE_HEADER, sges)
+    store64(address + abi.RECV_WQE_NUM_SGE_WORD * 8, _at(elements, abi.RECV_WQE_NUM_SGE_SHIFT))
+    store64(address + abi.RECV_WQE_WR_ID_AT, _whole(wr_id))
+    _put_elements(address + abi.RECV_WQE_BYTES, sges)
     return n
 
 
 def _put_elements(address, sges):
     """Write scatter/gather elements from ``address`` on."""
     for va, length, key in sges:
-        store64(address, _whole(va))
-        store64(address + 8, _pair(length, key))
-        address += 16
+        store64(address + abi.SGE_VA_AT, _whole(va))
+        store64(address + abi.SGE_LENGTH_WORD * 8,
+                _at(length, abi.SGE_LENGTH_SHIFT) | _at(key, abi.SGE_LKEY_SHIFT))
+        address += abi.SGE_BYTES
 
 
 def _whole(value):
@@ -325,9 +321,9 @@ def _whole(value):
     return value
 
 
-def _pair(low, high):
-    """Two numbers of 32 bits as one of 64; OverflowError for one that has more."""
-    upper: cython.ulonglong = high
-    if not cython.compiled and not (0 <= low < 1 << 32 and 0 <= high < 1 << 32):
-        raise OverflowError(f"{low} or {high} does not fit 32 bits")
-    return upper << 32 | low
+def _at(value, shift):
+    """A number of 32 bits at its place in a word; OverflowError for one that has more."""
+    wide: cython.ulonglong = value
+    if not cython.compiled and not 0 <= value < 1 << 32:
+        raise OverflowError(f"{value} does not fit 32 bits")
+    return wide << shift

@@ -17,10 +17,13 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import softhca
+from softhca.queues.control import Values
+from softhca.queues.handshake import READY, decode_answer, encode_request
 from softhca.runtime import messages
 from softhca.runtime.specification import DeviceSpecification
 
@@ -122,13 +125,13 @@ class AdapterProcess:
             self._child = subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),),
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             theirs.close()
-            answer, _ = ask(ours, limit_s=START_LIMIT_S)
+            answer, _ = ask(ours, READY, limit_s=START_LIMIT_S)
         except BaseException:
             theirs.close()
             ours.close()
             self._reap()
             raise
-        self.place = answer.get("place", "")
+        self.place = answer["place"].decode(errors="replace")
         return ours
 
     def _reap(self) -> None:
@@ -180,38 +183,40 @@ def connect_to(path: str, name: str) -> socket.socket:
 
 def ask(
     control: socket.socket,
-    message: messages.Message | None = None,
+    message: int,
+    values: Mapping[str, Any] | None = None,
     descriptors: tuple[int, ...] = (),
     limit_s: float = 0.0,
-) -> tuple[messages.Message, list[int]]:
-    """Send a request (or just wait for the first word) and give the reply and the descriptors passed with it,
-    which become the caller's; OSError where it is a refusal.
+) -> tuple[Values, list[int]]:
+    """Send a request of ``queues.handshake`` (READY: just wait for it) and give the answer's fields and the
+    descriptors passed with it, which become the caller's; OSError where it is a refusal.
 
     ECONNRESET when the adapter process ends instead of answering, ETIMEDOUT when it does nothing for
     ``limit_s`` (0: ``ANSWER_LIMIT_S``): then nothing can be asked by this socket any more, or a late answer
-    would be mistaken.
+    would be mistaken.  EPROTONOSUPPORT where the two have different versions of the host interface.
     """
     received = None
     try:
         control.settimeout(limit_s or ANSWER_LIMIT_S)
-        if message is not None:
+        if message != READY:
             # What it said before it closed its end is read all the same.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                messages.send(control, message, descriptors)
+                messages.send_packet(control, encode_request(message, values or {}), descriptors)
         try:
-            received = messages.receive(control)
+            received = messages.receive_packet(control)
         except ConnectionResetError:  # told once, in front of what is there to read
             with contextlib.suppress(ConnectionResetError):
-                received = messages.receive(control)
+                received = messages.receive_packet(control)
     except TimeoutError:
         raise OSError(errno.ETIMEDOUT, "the adapter process does not answer") from None
     if received is None:
         raise OSError(errno.ECONNRESET, "the adapter process has ended")
-    reply, passed = received
-    if "error" in reply:
+    data, passed = received
+    try:
+        return decode_answer(message, data), passed
+    except OSError:
         messages.close_all(passed)
-        raise OSError(int(reply["error"]), str(reply.get("message", "")))
-    return reply, passed
+        raise
 
 
 def is_alive(control: socket.socket) -> bool:

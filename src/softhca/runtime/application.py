@@ -9,17 +9,15 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from softhca.adapter.hosts import HostFrames
 from softhca.machine.primitives import address_of, atomic_cas64, read_process
 from softhca.memory.arenas import AddressMap
 from softhca.memory.host import SharedHostMemory
+from softhca.queues.handshake import HostFrames
+from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime.bells import Bell
-from softhca.runtime.messages import Message
 
 MAX_MEMORY_BYTES = 1 << 40
 """Address space that the memory of one application may take here: 64 of them leave half of it."""
-
-PROBE_BYTES = 16
 
 
 @dataclass
@@ -83,22 +81,15 @@ def map_memory(descriptor: int) -> SharedHostMemory:
     return SharedHostMemory(descriptor)
 
 
-def probe(pid: int, message: Message) -> int:
-    """0 when the application's own memory can be reached from here, else the errno that says why not."""
-    address, expected = message.get("probe"), message.get("probe_bytes")
-    if not isinstance(address, int) or not 0 < address < 1 << 63 or not isinstance(expected, str):
+def probe(pid: int, address: int, expected: bytes) -> int:
+    """0 when the application's own memory can be reached from here, else the errno that says why not.
+
+    ``expected`` are the PROBE_BYTES that stand at its ``address``.
+    """
+    if not 0 < address < 1 << 63:
         return errno.EPROTO
     seen = bytearray(PROBE_BYTES)
     moved = read_process(pid, address_of(seen), address, PROBE_BYTES)
     if moved != PROBE_BYTES:
         return -moved if moved < 0 else errno.EFAULT
-    return 0 if seen.hex() == expected else errno.EPERM
-
-
-def frames_in(message: Message, name: str, count: int = 0) -> list[int]:
-    """A list of page frames from a message; EPROTO for anything else."""
-    frames = message.get(name)
-    if (not isinstance(frames, list) or (count and len(frames) != count)
-            or not all(isinstance(frame, int) and 0 < frame < 1 << 32 for frame in frames)):
-        raise OSError(errno.EPROTO, f"{name}: no list of page frames")
-    return frames
+    return 0 if seen == expected else errno.EPERM

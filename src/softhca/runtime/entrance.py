@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 
+from softhca.queues.handshake import ATTACH, encode_refusal
 from softhca.runtime import messages
 
 BACKLOG = 64
@@ -97,4 +98,4 @@ class Entrance:
 def refuse(control: socket.socket, number: int, why: str) -> None:
     """Tell who has connected why he is not served, and let him go."""
     with control, contextlib.suppress(OSError):
-        messages.send(control, {"error": number, "message": why}, wait=False)
+        messages.send_packet(control, encode_refusal(ATTACH, number, why), wait=False)

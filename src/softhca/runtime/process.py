@@ -13,14 +13,18 @@ import errno
 import secrets
 import select
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
+from softhca.memory.runs import runs_of
+from softhca.queues.control import Values
+from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, RESOURCES
+from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, bells, fork, messages
-from softhca.runtime.application import PROBE_BYTES
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.processor import give_way
 from softhca.runtime.recall import Recall
@@ -81,10 +85,9 @@ class ProcessChannel(HostChannel):
 
     def _attach(self) -> None:
         probe = bytearray(secrets.token_bytes(PROBE_BYTES))
-        reply, passed = self._ask({
-            "request": "attach", "control": list(self.frames.control),
-            "doorbells": list(self.frames.doorbells), "flag": [self._flag_frame],
-            "probe": address_of(probe), "probe_bytes": probe.hex(),
+        reply, passed = self._ask(ATTACH, {
+            "control": runs_of(self.frames.control), "doorbells": runs_of(self.frames.doorbells),
+            "flag": self._flag_frame, "probe": address_of(probe), "probe_bytes": bytes(probe),
         }, (self.memory.fd,))
         if len(passed) != 1:
             messages.close_all(passed)
@@ -93,15 +96,15 @@ class ProcessChannel(HostChannel):
         self.foreign_errno = int(reply["foreign"])
 
     def _ask(
-        self, message: messages.Message, descriptors: tuple[int, ...] = ()
-    ) -> tuple[messages.Message, list[int]]:
+        self, message: int, values: Mapping[str, Any] | None = None, descriptors: tuple[int, ...] = ()
+    ) -> tuple[Values, list[int]]:
         """`adapter_process.ask`; one that was not answered in time is the last."""
         with self._asking:
             if self._control is None or self._silent:
                 raise OSError(errno.EIO, "the adapter process does not answer" if self._silent
                               else "the adapter process has ended")
             try:
-                return adapter_process.ask(self._control, message, descriptors)
+                return adapter_process.ask(self._control, message, values, descriptors)
             except TimeoutError:
                 self._silent = True
                 raise
@@ -144,13 +147,15 @@ class ProcessChannel(HostChannel):
             self._alive = False
         return self._alive
 
-    def resources(self) -> messages.Message:
-        """What all hosts of this adapter own, by kind; for tests and tools."""
-        return self._ask({"request": "resources"})[0]
+    def resources(self) -> Values:
+        """What all hosts of this adapter own (``counts``, by kind), and more of its process; for tests and
+        tools."""
+        found = self._ask(RESOURCES)[0]
+        return {**found, "counts": dict(found["counts"])}
 
     def pass_descriptor(self, descriptor: int) -> int:
         """`HostChannel.pass_descriptor`, over the control socket."""
-        return int(self._ask({"request": "descriptor"}, (descriptor,))[0]["number"])
+        return int(self._ask(DESCRIPTOR, descriptors=(descriptor,))[0]["number"])
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
         """`HostChannel.wait`: False also when the adapter process has died."""
@@ -237,7 +242,7 @@ class ProcessChannel(HostChannel):
         if self._silent or not self._asking.acquire(timeout=DETACH_LIMIT_S):
             return None
         try:
-            reply, _ = adapter_process.ask(control, {"request": "detach"}, limit_s=DETACH_LIMIT_S)
+            reply, _ = adapter_process.ask(control, DETACH, limit_s=DETACH_LIMIT_S)
         except TimeoutError:
             return None
         except OSError:

@@ -1,7 +1,7 @@
 """Entry of an adapter process: ``python -P -m softhca.runtime.process_main DEVICE [options]``.
 
 DEVICE is a word of ``SOFTHCA_DEVICES``.  ``--attach``: the socket of the application that started it, which
-it serves first; its first word there is ``{"place": address}`` or ``{"error": errno, "message": text}``.
+it serves first; its first word there is READY of `queues.handshake`, or a refusal.
 The process ends when the last application has gone, with ``--stay`` at the end of its standard input.
 """
 
@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 
+from softhca.queues.handshake import READY, encode_answer, encode_refusal
 from softhca.runtime import messages
 from softhca.runtime.assembly import assemble, neighbours_of
 from softhca.runtime.server import AdapterServer
@@ -40,10 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"softhca: {error}", file=sys.stderr)
         else:
             reason = getattr(error, "strerror", None) or str(error)
-            messages.send(first, {"error": getattr(error, "errno", None) or errno.EINVAL, "message": reason})
+            code = getattr(error, "errno", None) or errno.EINVAL
+            messages.send_packet(first, encode_refusal(READY, code, reason))
         return 1
     if first is not None:
-        messages.send(first, {"place": link.address})
+        messages.send_packet(first, encode_answer(READY, {"place": link.address.encode()}))
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     if options.stay:
         print("ready", flush=True)

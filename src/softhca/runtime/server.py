@@ -27,14 +27,24 @@ import threading
 from collections.abc import Sequence
 
 from softhca.adapter.engine import Adapter
-from softhca.adapter.hosts import HostFrames
 from softhca.links.link import Link
+from softhca.queues.control import Values
+from softhca.queues.handshake import (
+    ATTACH,
+    DESCRIPTOR,
+    DETACH,
+    HostFrames,
+    Request,
+    decode_request,
+    encode_answer,
+    encode_refusal,
+    frames_of,
+)
 from softhca.runtime import bells, messages
 from softhca.runtime.application import (
     Application,
     ApplicationSide,
     check_memfd,
-    frames_in,
     map_memory,
     probe,
 )
@@ -43,7 +53,6 @@ from softhca.runtime.bells import Bell
 from softhca.runtime.clock import now_ns
 from softhca.runtime.entrance import Entrance, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
-from softhca.runtime.messages import Message
 from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
 from softhca.runtime.same_host import SameHost
@@ -239,7 +248,7 @@ class AdapterServer:
     def _answer(self, application: Application) -> None:
         """Read one request and reply; whoever sends none is gone."""
         try:
-            received = messages.receive(application.control, wait=False)
+            received = messages.receive_packet(application.control, wait=False)
         except BlockingIOError:
             return
         except OSError:
@@ -247,61 +256,67 @@ class AdapterServer:
         if received is None:
             self._dismiss(application)
             return
-        message, descriptors = received
+        data, descriptors = received
         passed: Sequence[Bell] = ()
         try:
-            reply, passed = self._execute(application, message, descriptors)
+            request = decode_request(data)
+        except OSError:
+            messages.close_all(descriptors)
+            self._dismiss(application)
+            return
+        try:
+            answer, passed = self._execute(application, request, descriptors)
+            reply = encode_answer(request.message, answer)
         except OSError as error:
-            reply = {"error": error.errno or errno.EINVAL, "message": error.strerror or str(error)}
+            reply = encode_refusal(request.message, error.errno or errno.EINVAL, error.strerror or str(error))
         finally:
             messages.close_all(descriptors)
         try:
-            messages.send(application.control, reply, [bell.fileno() for bell in passed], wait=False)
+            messages.send_packet(application.control, reply, [bell.fileno() for bell in passed], wait=False)
         except OSError:
             self._dismiss(application)
         for bell in passed:
             bell.close()
 
     def _execute(
-        self, application: Application, message: Message, descriptors: list[int]
-    ) -> tuple[Message, Sequence[Bell]]:
-        """The reply and what is passed with it; descriptors that are kept are taken out of the list."""
-        request = message.get("request")
+        self, application: Application, request: Request, descriptors: list[int]
+    ) -> tuple[Values, Sequence[Bell]]:
+        """The answer and what is passed with it; descriptors that are kept are taken out of the list."""
+        if request.refusal is not None:
+            raise request.refusal
         if application.refusal is not None:
             raise application.refusal
-        if request == "attach":
-            return self._attach(application, message, descriptors)
-        if request == "descriptor":
+        if request.message == ATTACH:
+            return self._attach(application, request.fields, descriptors)
+        if request.message == DESCRIPTOR:
             return self._pass(application, descriptors), ()
-        if request == "detach":
+        if request.message == DETACH:
             self._detach(application)
             return {"others": len(self._applications) - 1}, ()
-        if request == "resources":
-            hosts = sum(other.memory is not None for other in self._applications.values())
-            return {"counts": counts(self.adapter), "hosts": hosts, "sleeps": self.sleeps,
-                    "pid": os.getpid()}, ()
-        raise OSError(errno.EPROTO, f"unknown request {request!r}")
+        hosts = sum(other.memory is not None for other in self._applications.values())
+        return {"counts": list(counts(self.adapter).items()), "hosts": hosts, "sleeps": self.sleeps,
+                "pid": os.getpid()}, ()
 
     def _attach(
-        self, application: Application, message: Message, descriptors: list[int]
-    ) -> tuple[Message, Sequence[Bell]]:
+        self, application: Application, fields: Values, descriptors: list[int]
+    ) -> tuple[Values, Sequence[Bell]]:
         """Map the application's memory and give its rings to the adapter."""
         if application.memory is not None:
             raise OSError(errno.EALREADY, "this application is attached already")
         if len(descriptors) != 1:
             raise OSError(errno.EPROTO, "attaching takes the descriptor of memory")
-        frames = HostFrames(frames_in(message, "control"), frames_in(message, "doorbells"))
-        (flag,) = frames_in(message, "flag", 1)
         with contextlib.ExitStack() as undo:
             memory = map_memory(descriptors[0])
             undo.callback(memory.close)
-            application.flag_address = memory.address_map.address(flag)
-            if not application.flag_address:
+            frames = HostFrames(frames_of(fields["control"], HostFrames.CONTROL_PAGES, "control"),
+                                frames_of(fields["doorbells"], HostFrames.DOORBELL_PAGES, "doorbells"))
+            application.flag_address = memory.address_map.address(fields["flag"])
+            if not fields["flag"] or not application.flag_address:
                 raise OSError(errno.EFAULT, "the sleep flag is outside the host memory")
             bell, theirs = bells.pair()
             undo.callback(bell.close)
             undo.callback(theirs.close)
-            foreign = probe(application.pid, message)
+            foreign = probe(application.pid, fields["probe"], fields["probe_bytes"])
             side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0,
                                    application.take_descriptor)
             try:
@@ -314,9 +329,10 @@ class AdapterServer:
         application.memory, application.bell, application.host = memory, bell, host
         self._hosts[host] = bell
         self._bells[bell.fileno()] = application
-        return {"host": host, "foreign": foreign, "path": self.path, "pid": os.getpid()}, (theirs,)
+        path = self.path.encode()
+        return {"host": host, "foreign": foreign, "path": path, "pid": os.getpid()}, (theirs,)
 
-    def _pass(self, application: Application, descriptors: list[int]) -> Message:
+    def _pass(self, application: Application, descriptors: list[int]) -> Values:
         """Keep a descriptor for the command that will name it."""
         if application.memory is None or len(descriptors) != 1:
             raise OSError(errno.EPROTO, "an attached application passes one descriptor")

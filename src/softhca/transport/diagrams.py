@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
+from softhca.queues.states import POSTING, Posting
 from softhca.transport.services import SERVICES
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, RTS, SQE, TRANSITIONS, Behaviour
 
 HEADING = """# States of a queue pair
 
-Drawn from the tables in `src/softhca/transport/states.py` (IBTA vol. 1, 10.3.1 and 11.2.5.2).
+Drawn from the tables in `src/softhca/transport/states.py` and `src/softhca/queues/states.py` (IBTA vol. 1,
+10.3.1 and 11.2.5.2).
 Do not edit by hand: `python -m softhca.transport.diagrams > docs/states.md`.
 """
 
@@ -32,10 +34,11 @@ def mermaid() -> str:
 
 def behaviour_table() -> str:
     """What a queue pair does in each state, as a Markdown table."""
-    columns = [field.name for field in fields(Behaviour)]
+    columns = [*Posting._fields, *(field.name for field in fields(Behaviour))]
     rows = [f"| state | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 1)]
-    for name, behaviour in zip(NAMES, BEHAVIOUR, strict=True):
-        marks = ("yes" if getattr(behaviour, column) else "" for column in columns)
+    for name, posting, behaviour in zip(NAMES, POSTING, BEHAVIOUR, strict=True):
+        found = {**posting._asdict(), **asdict(behaviour)}
+        marks = ("yes" if found[column] else "" for column in columns)
         rows.append(f"| {name} | {' | '.join(marks)} |")
     return "\n".join(rows)
 

@@ -16,8 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from errno import EINVAL
 
-RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
-NAMES: tuple[str, ...] = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
+from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
+
+__all__ = [
+    "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RESET", "RTR", "RTS", "SERVICES", "SQD",
+    "SQE", "TRANSITIONS", "UC", "UD", "Behaviour", "Transition", "check", "check_values", "transition",
+]  # fmt: skip
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
 RAW = 8  # raw datagrams have no BTH
@@ -28,14 +32,11 @@ SERVICES: tuple[int, ...] = (RC, UC, UD, RAW)
 class Behaviour:
     """What a queue pair does in one state (IBTA 10.3.1).
 
-    ``post_send`` and ``post_receive``: the consumer may post work requests (in SQE and ERR they complete
-    flushed). ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are
-    retried. ``receive``: request packets are executed; ``flush_send``, ``flush_receive``: what is queued
-    completes flushed.
+    ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are retried.
+    ``receive``: request packets are executed; ``flush_send``, ``flush_receive``: what is queued completes
+    flushed.  What may be posted stands in ``queues.states``.
     """
 
-    post_send: bool = False
-    post_receive: bool = False
     start_send: bool = False
     transmit: bool = False
     receive: bool = False
@@ -45,12 +46,12 @@ class Behaviour:
 
 BEHAVIOUR: tuple[Behaviour, ...] = (
     Behaviour(),  # RESET
-    Behaviour(post_receive=True),  # INIT
-    Behaviour(post_receive=True, receive=True),  # RTR
-    Behaviour(post_send=True, post_receive=True, start_send=True, transmit=True, receive=True),  # RTS
-    Behaviour(post_send=True, post_receive=True, transmit=True, receive=True),  # SQD
-    Behaviour(post_send=True, post_receive=True, receive=True, flush_send=True),  # SQE
-    Behaviour(post_send=True, post_receive=True, flush_send=True, flush_receive=True),  # ERR
+    Behaviour(),  # INIT
+    Behaviour(receive=True),  # RTR
+    Behaviour(start_send=True, transmit=True, receive=True),  # RTS
+    Behaviour(transmit=True, receive=True),  # SQD
+    Behaviour(receive=True, flush_send=True),  # SQE
+    Behaviour(flush_send=True, flush_receive=True),  # ERR
 )
 
 

@@ -15,8 +15,7 @@ owns (`pageable.PageableMemory.attach`); its element is the region's key.
 """
 
 from softhca.queues.control_fields import CREATE_TELLS_LOSSES, EVENT_MESSAGES_LOST, EVENT_PAGE_FAULT
-from softhca.queues.cqe import WC_DRIVER1
-from softhca.queues.wqe import REG_MR
+from softhca.queues.layout import REG_MR, WC_DRIVER1
 from softhca.wire.raw import ALL_RAW, RAW_IPV6
 
 SOFTHCA_QP_CREATE_TELLS_LOSSES: int = CREATE_TELLS_LOSSES

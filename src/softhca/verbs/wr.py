@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from softhca.driver.work_requests import Element, ReceiveRequest, SendRequest, WorkRequest
-from softhca.queues.wqe import REG_MR
+from softhca.queues.layout import REG_MR
 from softhca.verbs.base import PyverbsCM, inc_rkey, require
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
