@@ -21,6 +21,7 @@ from softhca.verbs.pyverbs_error import PyverbsError
 
 COMMANDS = (
     "devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate", "campaign", "conformance", "rmb",
+    "abi",
 )  # fmt: skip
 INTERRUPTED = 128 + signal.SIGINT
 
