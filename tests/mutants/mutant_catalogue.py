@@ -205,11 +205,11 @@ QUEUES = (
     m("completion-overflow-silent", CQ, "            self.overflowed = True\n            self.notify_hook.overflow(self)\n            return False", "            return True",
       "a completion that finds no room is dropped silently"),
     m("completion-event-lost", CQ, "                self.notify_hook.completion_event(self)\n", "", "an armed queue never fires"),
-    m("solicited-ignored", CQ, "(arm == _SOLICITED and (solicited or status != 0))", "arm == _SOLICITED",
+    m("solicited-ignored", CQ, "(arm == abi.ARM_SOLICITED and (solicited or status != 0))", "arm == abi.ARM_SOLICITED",
       "any completion fires a queue armed for solicited ones"),
     m("srq-room-not-released", SRQ, "        self.consumer.release(1)\n", "", "a shared receive queue wears out"),
     m("srq-limit-late", SRQ, "elif left < self.limit:", "elif left < self.limit - 1:", "the limit event comes one receive late"),
-    m("doorbell-stays-pending", DOORBELLS, "        atomic_cas64(self.pending_pages[slot >> 9] + ((slot & 511) << 3), 1, 0)\n", "",
+    m("doorbell-stays-pending", DOORBELLS, "        atomic_cas64(self.pending_pages[slot // abi.WORDS_PER_PAGE] + slot % abi.WORDS_PER_PAGE * 8, 1, 0)\n", "",
       "a doorbell can be rung once"),
 )  # fmt: skip
 

@@ -14,17 +14,18 @@ WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
+HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
 REGIONS = "memory/regions.py"
 
-PUSH = """        if not self.producer.push(self.entry.address, _CQE_BYTES):
+PUSH = """        if not self.producer.push(self.entry.address, abi.CQE_BYTES):
             self.overflowed = True
             self.notify_hook.overflow(self)
             return False
         self.posted += 1
 """
-ARM = "        arm = atomic_add64(self.producer.layout.control + _ARM, 0)\n"
+ARM = "        arm = atomic_add64(self.producer.layout.control + abi.RING_ARM_AT, 0)\n"
 RAISE = "        for application in attached:\n            application.raise_flag()\n"
 TURN = (
     "        now = now_ns()\n"
@@ -40,6 +41,11 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a request to be told that comes while an entry is written is lost"), "queues/test_queues_completion.py"),
     (m("entry-published-before-it-stands-there", RING, "        self.layout.transfer(self.body_tail, address, n, True)\n", "        store64(self.layout.control, self.tail + 1)\n        self.layout.transfer(self.body_tail, address, n, True)\n",
        "the other side of a ring may read an entry that is not written yet"), "queues/test_queues_completion.py"),
+    (m("host-of-another-version-attaches", HANDSHAKE, "    if version != ABI_VERSION:\n        return Request", "    if False:\n        return Request",
+       "an adapter serves a host of another version of the host interface"), "queues/test_queues_handshake.py"),
+    (m("adapter-of-another-version-is-taken", HANDSHAKE, "    if version != ABI_VERSION:\n        raise", "    if False:\n        raise",
+       "a host attaches to an adapter of another version of the host interface"), "queues/test_queues_handshake.py"),
+    (m("frame-zero-is-taken", HANDSHAKE, "    if 0 in frames or", "    if", "a host names a page frame that there is not"), "queues/test_queues_handshake.py"),
     (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
        "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
     (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
