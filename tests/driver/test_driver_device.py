@@ -6,7 +6,7 @@ import os
 import pytest
 
 from softhca.driver import abstraction, registry, services
-from softhca.driver.errors import DriverError
+from softhca.driver.errors import DriverError, refusal
 from softhca.testing.addressing import gid
 from softhca.testing.ends import READ, SEND, End, connect, pair, post
 from softhca.testing.network import Network
@@ -35,6 +35,16 @@ def test_the_device_says_what_it_is(end):
     assert (device["max_qp"], device["atomic_cap"], device["phys_port_cnt"]) == (16_384, 1, 1)
     assert end.device.query_port(1)["state"] == 4
     assert end.device.alive
+
+
+@pytest.mark.parametrize(("error", "doing", "code", "text"), [
+    (OSError(errno.EBUSY, "in use"), "", errno.EBUSY, "in use"),
+    (OSError(errno.EBUSY, "in use"), "closing", errno.EBUSY, "closing: in use"),
+    (OSError("no number"), "", errno.EIO, "no number"),
+])  # fmt: skip
+def test_an_error_from_below_keeps_its_number_and_words(error, doing, code, text):
+    found = refusal(error, doing)
+    assert (found.errno, found.message) == (code, text)
 
 
 @pytest.mark.parametrize(

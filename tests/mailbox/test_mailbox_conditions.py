@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from softhca.mailbox.conditions import (
     MAX_DEPTH,
+    MAX_NODES,
     Condition,
     ConditionError,
     all_of,
@@ -82,7 +83,8 @@ def test_all_and_any_of_nested_conditions():
 
 
 @pytest.mark.parametrize("condition", [
-    always(), reached(2**64 - 1), own(7, "i64", "<=", -5), field(2**32 - 1, "bytes", "!=", bytes(255)), DEEP,
+    always(), reached(0), reached(2**64 - 1), all_of(*[always()] * (MAX_NODES - 1)), own(7, "i64", "<=", -5),
+    field(2**32 - 1, "bytes", "!=", bytes(255)), DEEP,
 ])  # fmt: skip
 def test_conditions_come_back_as_they_were(condition):
     assert decode(condition.encode()) == condition

@@ -6,10 +6,11 @@ import pytest
 
 from softhca.mailbox.conditions import all_of, always, any_of, field, own, reached
 from softhca.mailbox.journal import MAX_RECORD_BYTES, Journal
-from softhca.mailbox.requests import MAX_PENDING, Outcome, Request, Requests, decode_outcome
+from softhca.mailbox.requests import MAX_NAME_BYTES, MAX_PENDING, Outcome, Request, Requests, decode_outcome
 from softhca.mailbox.terms import MAX_RING_BYTES
 
 SECOND_NS = 10**9
+DEEP = all_of(reached(9), any_of(field(0, "u16", ">", 500), always()))
 
 
 class Ended(BaseException):
@@ -329,7 +330,14 @@ def test_what_is_no_outcome(message):
 
 @pytest.mark.parametrize("request_", [
     Request("", b"", always()), Request("x" * 256, b"", always()), Request("x", b"", always(), -1),
+    Request("x", b"", always(), 1 << 63),
 ])  # fmt: skip
 def test_requests_that_cannot_be_are_refused_to_their_sender(request_):
     with pytest.raises(ValueError, match=r"has|deadline"):
         request_.encode()
+
+
+@pytest.mark.parametrize(("action", "deadline_ns"), [("n", 0), ("n" * MAX_NAME_BYTES, (1 << 63) - 1)])
+def test_requests_come_back_as_they_were(action, deadline_ns):
+    request = Request(action, b"argument", DEEP, deadline_ns)
+    assert Request.decode(request.encode()) == request

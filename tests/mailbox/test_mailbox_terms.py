@@ -30,6 +30,11 @@ def test_terms_that_cannot_be_are_refused(wrong):
         Terms(**wrong)
 
 
+@pytest.mark.parametrize("slots", [2, 1 << 16])
+def test_the_fewest_and_the_most_slots(slots):
+    assert Terms(slots=slots, slot_bytes=48).ring_bytes == slots * 48
+
+
 def test_what_follows_from_terms():
     terms = Terms(slots=4, slot_bytes=64, largest_bytes=224)
     assert (terms.span, terms.ring_bytes, terms.credit_bytes) == (4, 256, 32)
@@ -51,14 +56,15 @@ def test_offers_come_back_as_they_were():
     assert Offer.decode(OFFER.encode()) == OFFER
     for algorithm in ALGORITHMS:
         for mode in ("write", "read"):
-            terms = Terms(slots=9, slot_bytes=256, algorithm=algorithm, fixed_bytes=3, mode=mode)
+            terms = Terms(slots=9, slot_bytes=256, algorithm=algorithm, fixed_bytes=3, mode=mode,
+                          indicator=b"sixteen bytes ::")  # fmt: skip
             offer = dataclasses.replace(OFFER, terms=terms)
             assert Offer.decode(offer.encode()) == offer
 
 
 @pytest.mark.parametrize(("at", "value", "word"), [
-    (0, 0, "no offer"), (4, 9, "version"), (6, 77, "hash"), (7, 5, "mode"), (8, 1, "slots"), (12, 3, "slot"),
-    (24, 17, "indicator"), (44, 0xFF, "queue pair"), (48, 0xFF, "PSN"),
+    (0, 0, "no offer"), (4, 9, "version"), (6, 77, "hash"), (7, 5, "mode"), (7, 2, "mode"), (8, 1, "slots"),
+    (12, 3, "slot"), (24, 17, "indicator"), (44, 0xFF, "queue pair"), (48, 0xFF, "PSN"),
 ])  # fmt: skip
 def test_what_is_no_offer_is_refused(at, value, word):
     wrong = bytearray(OFFER.encode())
