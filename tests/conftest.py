@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
 
 ROCE_PORT = 4791
+
+# How long an example takes is the machine's affair: what hangs is ended by pytest's own limit.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 # A shell (or nohup) that starts the tests in the background hands ignored signals on, to the programs that
 # they start as well.
