@@ -60,7 +60,7 @@ def test_an_adapter_refuses_a_host_of_another_version_and_names_both(theirs):
 
 @pytest.mark.parametrize("theirs", [0, ABI_VERSION - 1, ABI_VERSION + 1, 0xFFFFFFFF])
 @pytest.mark.parametrize("data", [encode_refusal(ATTACH, errno.EPROTONOSUPPORT, "another"),
-                                  encode_answer(ATTACH, {"host": 1})])  # fmt: skip
+                                  encode_answer(ATTACH, {"host": 1})], ids=["refusal", "answer"])  # fmt: skip
 def test_a_host_refuses_an_adapter_of_another_version_and_names_both(theirs, data):
     with pytest.raises(OSError, match="host interface") as caught:
         decode_answer(ATTACH, of_version(theirs, data))

@@ -3,8 +3,10 @@
 import ctypes
 import errno
 import os
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -165,6 +167,18 @@ def test_every_number_has_a_name_of_its_own():
             "ACCESS_REMOTE_WRITE", "MESSAGE_ATTACH", "CONTROL_PAGES", "QPT_RC"} <= set(names)
     for record in RECORDS:
         assert f"SOFTHCA_ASSERT(sizeof(struct softhca_{record.name}) == {record.size_bytes});" in header()
+
+
+def test_the_page_for_clients_names_what_the_header_has():
+    page = (Path(__file__).parents[2] / "docs" / "host-interface.md").read_text()
+    words = {word for word in re.findall(r"\b(?:SOFTHCA|softhca)_\w+", page) if not word.endswith("_")}
+    words -= {"SOFTHCA_DEVICES"}  # a variable of the environment
+    found = set(re.findall(r"\w+", header()))
+    assert words > {"SOFTHCA_ABI_VERSION", "softhca_cqe", "softhca_encode_message_attach"}
+    assert words <= found, words - found
+    for name in re.findall(r"\b[A-Z]{2,}_[A-Z_]*[A-Z]\b", page.replace("SOFTHCA_", "")):
+        assert not name.startswith(("CREATE_", "QUERY_", "REG_", "MODIFY_", "ALLOC_")) or (
+            f"SOFTHCA_COMMAND_{name}" in found), name
 
 
 def test_the_command_writes_the_header(tmp_path, capsys):
