@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import inspect
 import os
 import signal
 import socket
@@ -92,13 +94,45 @@ def meet(*names: str) -> None:
     assert all(path is not None and path.alive for path in paths)
 
 
-@pytest.fixture(params=["embedded", "process", "same_host"])
+@contextlib.contextmanager
+def virtual_pair() -> Iterator[VerbsPair]:
+    """Two contexts on a network in virtual time; once they are closed, the adapters must be empty."""
+    from softhca.adapter.resources import Kind
+    from softhca.testing import Network
+
+    with Network(polls_pass_time=True) as network:
+        nodes = [network.add(name=name) for name in ("pair0", "pair1")]
+        pair = VerbsPair(*(node.context() for node in nodes), "virtual")
+        yield pair
+        pair.client.close()
+        pair.server.close()
+    left = [kind for kind in Kind for node in nodes if node.adapter.resources.count(kind)]
+    assert not left
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The suite of the verbs also runs in virtual time, but for tests that start other programs, and need an
+    address for these.
+    """
+    if "verbs_pair" in metafunc.fixturenames:
+        modes = ["embedded", "process", "same_host"]
+        own = inspect.signature(metafunc.function).parameters
+        if metafunc.definition.path.parent.name == "suite" and "loopback_address" not in own:
+            modes.append("virtual")
+        metafunc.parametrize("verbs_pair", modes, indirect=True)
+
+
+@pytest.fixture
 def verbs_pair(request: pytest.FixtureRequest, loopback_address: Callable[[], str]) -> Iterator[VerbsPair]:
     """Two devices with default socket buffers; once they are closed, the adapters must be empty."""
     from softhca.driver import registry
     from softhca.runtime import devices
     from softhca.verbs.device import Context
 
+    if request.param == "virtual":
+        with virtual_pair() as pair:
+            yield pair
+        return
     names = ("pair0", "pair1")
     same_host = request.param == "same_host"
     options = f"?buffer={DEFAULT_BUFFER_BYTES}&same_host={int(same_host)}"
