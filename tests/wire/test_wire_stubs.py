@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import softhca.wire
+import softhca
 
-ROOM = Path(softhca.wire.__file__).parent
-STUBS = {path.stem: path for path in ROOM.glob("*.pyi")}
+ROOMS = [Path(softhca.__file__).parent / name for name in ("wire", "queues")]
+STUBS = {path.stem: path for room in ROOMS for path in room.glob("*.pyi")}
 
 
 def functions(path: Path) -> dict[str, tuple[list[str], int]]:
@@ -29,12 +29,12 @@ def functions(path: Path) -> dict[str, tuple[list[str], int]]:
 
 
 def test_a_stub_stands_beside_every_hot_module() -> None:
-    assert set(STUBS) == {path.stem for path in ROOM.glob("*.pxd")}
+    assert set(STUBS) == {path.stem for room in ROOMS for path in room.glob("*.pxd")}
 
 
 @pytest.mark.parametrize("name", STUBS)
 def test_a_stub_has_the_modules_signatures(name: str) -> None:
-    plain = functions(ROOM / f"{name}.py")
+    plain = functions(STUBS[name].with_suffix(".py"))
     stub = functions(STUBS[name])
     assert stub
     for function, signature in stub.items():
@@ -43,8 +43,8 @@ def test_a_stub_has_the_modules_signatures(name: str) -> None:
 
 @pytest.mark.parametrize("name", STUBS)
 def test_a_stub_leaves_out_only_what_c_alone_sees(name: str) -> None:
-    hidden = set(functions(ROOM / f"{name}.py")) - set(functions(STUBS[name]))
-    declared = (ROOM / f"{name}.pxd").read_text()
+    hidden = set(functions(STUBS[name].with_suffix(".py"))) - set(functions(STUBS[name]))
+    declared = STUBS[name].with_suffix(".pxd").read_text()
     for function in (name for name in hidden if not name.endswith("__init__")):
         assert re.search(rf"cdef (inline )?[\w ]*\b{function.rpartition('.')[2]}\(", declared), function
 
@@ -53,7 +53,7 @@ def test_a_stub_leaves_out_only_what_c_alone_sees(name: str) -> None:
 def test_a_stub_has_every_public_attribute(name: str) -> None:
     stub = STUBS[name].read_text()
     for kind, attribute in re.findall(
-        r"cdef (public|readonly) .*?(\w+)$", (ROOM / f"{name}.pxd").read_text(), re.M
+        r"cdef (public|readonly) .*?(\w+)$", STUBS[name].with_suffix(".pxd").read_text(), re.M
     ):
         pattern = rf"^    {attribute}: " if kind == "public" else rf"^    def {attribute}\(self\)"
         assert re.search(pattern, stub, re.M), attribute

@@ -330,7 +330,7 @@ class PagedMemory:
         store64(self.mapping.base + layout.RIGHTS, rights | generation << layout.GENERATION_SHIFT)
 
     def _present(self, first: int, count: int) -> list[Piece]:
-        pieces = scan_entries(self.mapping.table, first, count)
+        pieces: list[Piece] = scan_entries(self.mapping.table, first, count)
         self.frames.check(pieces)
         return pieces
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from softhca.queues import cqe, wqe
+from softhca.queues import layout as abi
 from softhca.wire.opcodes import BY_NAME
 
 # Kinds: how a requester carries an operation out.
@@ -55,25 +55,25 @@ class Operation:
 
 
 _ROWS = (
-    Operation(wqe.RDMA_WRITE, "RDMA_WRITE", WRITE, cqe.WC_RDMA_WRITE,
+    Operation(abi.RDMA_WRITE, "RDMA_WRITE", WRITE, abi.WC_RDMA_WRITE,
               (*_BEGIN_WRITE, "RDMA_WRITE_LAST", "RDMA_WRITE_ONLY"), inline=True),
-    Operation(wqe.RDMA_WRITE_WITH_IMM, "RDMA_WRITE_WITH_IMM", WRITE, cqe.WC_RDMA_WRITE,
+    Operation(abi.RDMA_WRITE_WITH_IMM, "RDMA_WRITE_WITH_IMM", WRITE, abi.WC_RDMA_WRITE,
               (*_BEGIN_WRITE, "RDMA_WRITE_LAST_WITH_IMMEDIATE", "RDMA_WRITE_ONLY_WITH_IMMEDIATE"),
               immediate=True, consumes_receive=True, inline=True),
-    Operation(wqe.SEND, "SEND", SEND, cqe.WC_SEND, (*_BEGIN_SEND, "SEND_LAST", "SEND_ONLY"),
+    Operation(abi.SEND, "SEND", SEND, abi.WC_SEND, (*_BEGIN_SEND, "SEND_LAST", "SEND_ONLY"),
               consumes_receive=True, inline=True),
-    Operation(wqe.SEND_WITH_IMM, "SEND_WITH_IMM", SEND, cqe.WC_SEND,
+    Operation(abi.SEND_WITH_IMM, "SEND_WITH_IMM", SEND, abi.WC_SEND,
               (*_BEGIN_SEND, "SEND_LAST_WITH_IMMEDIATE", "SEND_ONLY_WITH_IMMEDIATE"),
               immediate=True, consumes_receive=True, inline=True),
-    Operation(wqe.RDMA_READ, "RDMA_READ", READ, cqe.WC_RDMA_READ, ("RDMA_READ_REQUEST",)),
-    Operation(wqe.ATOMIC_CMP_AND_SWP, "ATOMIC_CMP_AND_SWP", ATOMIC, cqe.WC_COMP_SWAP, ("COMPARE_SWAP",)),
-    Operation(wqe.ATOMIC_FETCH_AND_ADD, "ATOMIC_FETCH_AND_ADD", ATOMIC, cqe.WC_FETCH_ADD, ("FETCH_ADD",)),
-    Operation(wqe.LOCAL_INV, "LOCAL_INV", LOCAL, cqe.WC_LOCAL_INV),
-    Operation(wqe.BIND_MW, "BIND_MW", LOCAL, cqe.WC_BIND_MW),
-    Operation(wqe.SEND_WITH_INV, "SEND_WITH_INV", SEND, cqe.WC_SEND,
+    Operation(abi.RDMA_READ, "RDMA_READ", READ, abi.WC_RDMA_READ, ("RDMA_READ_REQUEST",)),
+    Operation(abi.ATOMIC_CMP_AND_SWP, "ATOMIC_CMP_AND_SWP", ATOMIC, abi.WC_COMP_SWAP, ("COMPARE_SWAP",)),
+    Operation(abi.ATOMIC_FETCH_AND_ADD, "ATOMIC_FETCH_AND_ADD", ATOMIC, abi.WC_FETCH_ADD, ("FETCH_ADD",)),
+    Operation(abi.LOCAL_INV, "LOCAL_INV", LOCAL, abi.WC_LOCAL_INV),
+    Operation(abi.BIND_MW, "BIND_MW", LOCAL, abi.WC_BIND_MW),
+    Operation(abi.SEND_WITH_INV, "SEND_WITH_INV", SEND, abi.WC_SEND,
               (*_BEGIN_SEND, "SEND_LAST_WITH_INVALIDATE", "SEND_ONLY_WITH_INVALIDATE"),
               invalidates=True, consumes_receive=True, inline=True),
-    Operation(wqe.REG_MR, "REG_MR", LOCAL, cqe.WC_DRIVER1),
+    Operation(abi.REG_MR, "REG_MR", LOCAL, abi.WC_DRIVER1),
 )  # fmt: skip
 OPERATIONS: dict[int, Operation] = {row.opcode: row for row in _ROWS}
 MOST_OPCODES = 16

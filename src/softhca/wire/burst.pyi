@@ -19,6 +19,7 @@ class Burst(SegmentBuffer):
     route: Route | None
     counted: bool
     closed: bool
+    def reliable(self) -> bool: ...
     def reset(self) -> None: ...
 
 class Arrival(SegmentBuffer):

@@ -1,3 +1,5 @@
+from typing import Any
+
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.ip import ROCE_PORT
 
@@ -11,6 +13,8 @@ class Route:
     hop_limit: int
     identification: int
     counted: bool
+    link: Any
+    link_epoch: int
     vl: int
     def __init__(
         self,
