@@ -5,6 +5,8 @@ from softhca.runtime.poll_back_off import (
     CONTENDED_NS,
     CONTENTION_MEMORY_NS,
     GIVE_WAY,
+    MOST_NAP_NS,
+    NAP_PART,
     SLEEP,
     PollBackOff,
 )
@@ -29,6 +31,14 @@ def test_who_polls_in_vain_for_long_goes_to_sleep():
 
 def test_who_has_never_found_anything_sleeps_at_once():
     assert PollBackOff(limit_ns=1_000).missed(10**9) == SLEEP
+
+
+def test_a_nap_is_a_part_of_what_was_polled_in_vain_and_bounded():
+    back_off = PollBackOff(limit_ns=400_000)
+    back_off.worked(1_000_000)
+    assert back_off.nap_ns(1_400_000) == 400_000 // NAP_PART
+    assert back_off.nap_ns(1_000_000 + NAP_PART * MOST_NAP_NS) == MOST_NAP_NS
+    assert back_off.nap_ns(10**12) == MOST_NAP_NS
 
 
 def test_where_others_run_nobody_polls_in_vain_for_a_while():

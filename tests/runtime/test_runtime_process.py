@@ -26,14 +26,17 @@ from softhca.queues.handshake import (
     encode_request,
 )
 from softhca.queues.layout import ABI_VERSION, MESSAGE_HEADER, MESSAGE_MAGIC
-from softhca.runtime import adapter_process, devices, messages
+from softhca.runtime import adapter_process, devices, messages, process
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import assemble
+from softhca.runtime.clock import NS_PER_S
+from softhca.runtime.poll_back_off import NAP_PART
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
 DEVICE_FATAL = 8
+ERR = 6
 NOTHING = {"QP": 0, "AH": 0, "SRQ": 0, "CQ": 0, "MW": 0, "FAST_MR": 0, "MR": 0, "ARENA": 0, "PD": 0}
 
 
@@ -385,3 +388,34 @@ def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told
     assert server.loop.dead
     driver.close()
     devices.remove("failing")
+
+
+def test_who_polls_in_vain_long_after_it_has_posted_or_taken_anything_naps(server, monkeypatch):
+    """The adapter may want the processor; and what comes is noticed late by a small part of the wait."""
+    devices.add(f"napping=unix:{server.path}")
+    driver = registry.open_device("napping")
+    end = End(driver, 64)
+    moments, naps, yields = [10**9], [], []
+    monkeypatch.setattr(process, "now_ns", lambda: moments[0])
+    monkeypatch.setattr(process, "give_way", lambda: yields.append(moments[0]))
+    monkeypatch.setattr(process.time, "sleep", naps.append)
+    driver.progress()
+    moments[0] += process.NAP_FROM_NS - 1
+    driver.progress()
+    assert (len(yields), naps) == (2, [])
+    moments[0] += 1
+    driver.progress()
+    assert naps == [process.NAP_FROM_NS / NAP_PART / NS_PER_S]
+    end.qp.modify({"qp_state": ERR})
+    moments[0] += process.NAP_FROM_NS  # a command kicks, and what follows is long after it
+    end.qp.post_recv(7, [(end.address, 8, end.key.lkey)])  # kicks
+    driver.progress()
+    assert len(naps) == 1
+    monkeypatch.setattr(process, "give_way", lambda: None)
+    assert take(end.cq, 1)[0].wr_id == 7
+    moments[0] += process.NAP_FROM_NS
+    del naps[:]
+    driver.progress()
+    assert naps == [], "a completion was taken"
+    driver.close()
+    devices.remove("napping")

@@ -50,8 +50,10 @@ class Needs:
 
     The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
     ``areas`` so many of each, which the queue pairs share.
-    ``shared``: it stands where neighbours on this host can map it.  ``shared_receives``: the queue pairs have
-    one receive queue of ``receive_depth``.  ``timeout_code``: the local ACK timeout is 4.096 µs · 2 to it.
+    ``shared``: it stands where neighbours on this host can map it.  ``allocated``: it is the library's, which
+    an adapter in a process of its own reaches without system calls.  ``shared_receives``: the queue pairs
+    have one receive queue of ``receive_depth``.  ``timeout_code``: the local ACK timeout is 4.096 µs · 2 to
+    it.
     """
 
     service: str
@@ -70,6 +72,7 @@ class Needs:
     events: bool = False
     silence_s: float = 30.0
     shared: bool = False
+    allocated: bool = False
     shared_receives: bool = False
     timeout_code: int = TIMEOUT_CODE
 
@@ -109,7 +112,7 @@ class Endpoint:
         self.areas = needs.areas or needs.queue_pairs
         size_bytes = 2 * needs.area_bytes * self.areas
         self.memory: Any
-        if needs.shared:
+        if needs.shared or needs.allocated:
             self.mr = MR(self.pd, size_bytes, needs.access)
             self.memory = memoryview((ctypes.c_ubyte * size_bytes).from_address(self.mr.buf)).cast("B")
         else:

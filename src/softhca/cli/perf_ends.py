@@ -102,6 +102,7 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, asks: bool) -> Endpoint:
             service_level=args.sl,
             silence_s=args.silence,
             shared=args.link == "shm",
+            allocated=True,
             timeout_code=args.qp_timeout,
         )
     )

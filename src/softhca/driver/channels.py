@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from softhca.driver.standing import Standing
 from softhca.memory.host import HostMemory
 from softhca.queues.control import ControlRings
 from softhca.queues.doorbells import DoorbellFifo
@@ -31,6 +32,9 @@ class HostChannel:
 
     pid = 0
     foreign_errno = 0
+    standing: Standing | None = None
+    """That of the attachment, once there is one: ``active`` when its host has taken completions."""
+
     left: Callable[[HostChannel], object] | None = None
     """Called once, by `close`, when there is nothing left to close: who made the channel may forget it."""
 

@@ -109,6 +109,8 @@ class CompletionPoller(Locked):
             found = self._take(limit, kind, network_order)
             if self.ended and not found:
                 raise DriverError(_EINVAL, "the completion queue is destroyed")
+        if found:
+            self.session.active = True
         return found
 
     def _take(self, limit, kind, network_order):

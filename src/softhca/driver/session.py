@@ -39,6 +39,7 @@ class Session(Standing):
     def __init__(self, channel: HostChannel) -> None:
         Standing.__init__(self)
         self.channel = channel
+        channel.standing = self
         self.memory = channel.memory
         self.pid = os.getpid()
         self.gone = False

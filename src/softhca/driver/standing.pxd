@@ -1,2 +1,3 @@
 cdef class Standing:
     cdef public str dead
+    cdef public bint active

@@ -3,6 +3,9 @@
 The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps, a
 wait is a poll of the bell and of the control socket, whose end tells that the adapter process has died.
 
+Who polls does no work: the adapter does, and may want the processor.  So one that polls in vain lets others
+run, and, long after it has posted anything or taken a completion, naps between two polls.
+
 An adapter process that lives and does not answer (it is stopped) ends no close: what it has been asked is
 given up after a time, and so is the process (`AdapterProcess.give_up`).
 """
@@ -13,6 +16,7 @@ import errno
 import secrets
 import select
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +30,7 @@ from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, RESOURCES
 from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, bells, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.poll_back_off import GIVE_WAY, SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
 from softhca.runtime.recall import Recall
 
@@ -36,7 +41,9 @@ if TYPE_CHECKING:
     from softhca.runtime.bells import Bell
 
 LOOK_EVERY_POLLS = 256
-PATIENCE = 4
+NAP_FROM_NS = 400_000
+"""So long after it has posted something or taken a completion does who polls in vain begin to nap."""
+
 DETACH_LIMIT_S = 5.0
 """How long a close waits for the adapter process to free what this host owned."""
 
@@ -58,6 +65,8 @@ class ProcessChannel(HostChannel):
         self._alive = True
         self.closed = False
         self._polls = 0
+        self._back_off = PollBackOff(limit_ns=NAP_FROM_NS)
+        self._kicked = True
         self._silent = False
         self._given_up = False
         self._seat = threading.Lock()
@@ -121,6 +130,7 @@ class ProcessChannel(HostChannel):
 
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
+        self._kicked = True
         # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.
         if atomic_cas64(self._flag_address, 1, 0):
             bell = self._bell
@@ -130,9 +140,17 @@ class ProcessChannel(HostChannel):
     def progress(self) -> bool:
         """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
         self._polls += 1
-        if self._polls % PATIENCE == 0:
-            # Where processors are scarce, the adapter may be waiting for this one.
+        now = now_ns()
+        if self._kicked or (self.standing is not None and self.standing.active):
+            self._kicked = False
+            if self.standing is not None:
+                self.standing.active = False
+            self._back_off.worked(now)
+        what = self._back_off.missed(now)
+        if what == GIVE_WAY:
             give_way()
+        elif what == SLEEP:
+            time.sleep(self._back_off.nap_ns(now) / NS_PER_S)
         if self._polls >= LOOK_EVERY_POLLS:
             self._polls = 0
             self.look()
