@@ -1,5 +1,6 @@
 class Standing:
     __slots__: tuple[str, ...]
+    active: bool
     dead: str
 
     def __init__(self) -> None: ...
