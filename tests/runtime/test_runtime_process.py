@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -343,22 +344,31 @@ def test_an_application_whose_process_has_ended_is_let_go_before_the_engine_work
     monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (child.pid, os.getuid()))
     channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
     until(lambda: len(server.adapter.hosts) == 1)
-    plain, dead, hosts = server.loop, [], []
+    plain, plain_turn, hosts, dead = server.loop, server._turn, [], []
+    life = os.pidfd_open(child.pid)
+    ended = select.poll()
+    ended.register(life, select.POLLIN)
+
+    def whole_turn(now):
+        dead[:] = ended.poll(0)
+        return plain_turn(now)
 
     def turn(now):
         if dead:
             hosts.append(len(plain.adapter.hosts))
         return plain.turn(now)
 
-    child.kill()
-    child.wait()
-    dead.append(True)
     monkeypatch.setattr(server, "loop", Replaced(plain, turn=turn))
+    monkeypatch.setattr(server, "_turn", whole_turn)
+    child.kill()
+    assert ended.poll(BOUND_S * 1000)
     channel.kick()  # its socket is open as before
     until(lambda: hosts)
     assert hosts[0] == 0
     channel.close()
+    child.wait()
     child.stdin.close()
+    os.close(life)
 
 
 def test_a_server_that_has_ended_may_be_stopped_again_and_touches_no_descriptor(loopback_address):
