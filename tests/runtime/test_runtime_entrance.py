@@ -1,0 +1,108 @@
+"""Who is let in, the descriptor in reserve, and whether an application's own memory can be reached."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from softhca.queues.layout import PROBE_BYTES
+from softhca.runtime import adapter_process, application, entrance
+from softhca.runtime.application import probe
+from softhca.runtime.entrance import Entrance
+from softhca.runtime.same_host_process import PeerProcess
+
+SEEN = bytes(range(PROBE_BYTES))
+NO_THREAD = 1 << 30
+
+
+class Numbers:
+    """``os``, but that the next free descriptor is 0, which a program without standard input has."""
+
+    def __init__(self):
+        self.taken = 0
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def open(self, path, flags):
+        self.taken += 1
+        return 0
+
+    def close(self, descriptor):
+        assert descriptor == 0
+        self.taken -= 1
+
+
+def test_a_reserve_that_is_descriptor_0_is_kept_once_and_given_back(monkeypatch):
+    numbers = Numbers()
+    monkeypatch.setattr(entrance, "os", numbers)
+    door = Entrance(f"@softhca-door-{os.getpid()}")
+    assert numbers.taken == 1
+    control = adapter_process.connect_to(door.path, "first")
+    door.accept().close()
+    control.close()
+    assert numbers.taken == 1
+    door.close()
+    assert numbers.taken == 0
+
+
+def test_an_entrance_that_is_closed_leaves_no_descriptor_and_no_path(tmp_path):
+    before = set(os.listdir("/proc/self/fd"))
+    door = Entrance(str(tmp_path / "door"))
+    assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
+    door.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("moved", "found", "code"), [
+    (PROBE_BYTES, SEEN, 0), (PROBE_BYTES, bytes(PROBE_BYTES), errno.EPERM),
+    (PROBE_BYTES - 1, SEEN, errno.EFAULT), (0, SEEN, errno.EFAULT), (-errno.ESRCH, SEEN, errno.ESRCH),
+])  # fmt: skip
+def test_memory_is_reached_where_the_probe_is_found_whole(monkeypatch, moved, found, code):
+    monkeypatch.setattr(application, "address_of", lambda buffer: buffer)
+
+    def read_process(pid, seen, address, length):
+        assert (pid, address, length) == (7, 4096, PROBE_BYTES)
+        seen[:] = found
+        return moved
+
+    monkeypatch.setattr(application, "read_process", read_process)
+    assert probe(7, 4096, SEEN) == code
+
+
+@pytest.mark.parametrize("address", [0, -1, 1 << 63])
+def test_a_probe_that_lies_nowhere_is_refused(address):
+    assert probe(7, address, SEEN) == errno.EPROTO
+
+
+def test_threads_of_this_process_may_be_in_a_call():
+    here, there = socket.socketpair()
+    with here, there:
+        peer = PeerProcess(here)
+        assert (peer.pid, peer.descriptor) == (os.getpid(), -1)
+        assert peer.may_be_in_call(0) is True
+        assert not peer.has_ended()
+        there.close()
+        assert peer.has_ended()
+
+
+def test_a_thread_that_is_stopped_is_in_no_call_and_one_that_is_not_found_may_be():
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as other:
+        here, there = socket.socketpair()
+        with here, there:
+            peer = PeerProcess(here)
+            peer.pid = other.pid
+            os.kill(other.pid, signal.SIGSTOP)
+            os.waitpid(other.pid, os.WUNTRACED)
+            assert not peer.may_be_in_call(other.pid)
+            assert not peer.may_be_in_call(NO_THREAD)
+            other.kill()
+            other.wait()
+            assert peer.may_be_in_call(other.pid)
+            there.close()
+            assert not peer.may_be_in_call(other.pid)
