@@ -118,6 +118,17 @@ fuzz: $(VENV)/.installed $(PLAIN)/.installed
 	SOFTHCA_EXPECT=compiled PYTHONPATH=$(CHECKED)/lib $(VENV)/bin/python tests/fuzz/fuzz_run.py --all --plain \
 	  --seconds $$(($(FUZZ_SECONDS) / 2)) --runs $(FUZZ_RUNS)
 
+# The compiled modules watched by gcc's AddressSanitizer and UndefinedBehaviorSanitizer, or by its ThreadSanitizer, in
+# the tests that handle memory and threads.  ASAN="--only runtime", TSAN="--only stress" …
+.PHONY: asan tsan
+asan: CHECKS := address,undefined
+tsan: CHECKS := thread
+asan tsan: $(VENV)/.installed
+	$(VENV)/bin/python $(PIP) 'setuptools>=77,<90'
+	SOFTHCA_SANITIZE=$(CHECKS) SOFTHCA_BUILD_DIR=build/sanitized/cython $(VENV)/bin/python setup.py -q build \
+	  --build-base build/$@/base --build-lib build/$@/lib
+	PYTHONPATH=$(CURDIR)/build/$@/lib $(VENV)/bin/python tests/sanitizers/run_sanitized.py $@ $(if $(filter asan,$@),$(ASAN),$(TSAN))
+
 # Live processes that are killed, stopped, limited, flooded and forged at, with an oracle on every byte, for so
 # long; and (chaos-storm) as many connections made and ended as can be.  CHAOS="--mode same_host --kind kill --seed 7" …; a failure says how to repeat it.
 CHAOS_SECONDS ?= 600

@@ -10,7 +10,8 @@ that a number is said once and is a literal in C.
 
 Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFTHCA_EXT=skip`` installs
 plain Python.  ``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1``
-keeps index checks in.
+keeps index checks in; ``SOFTHCA_SANITIZE=address`` (``thread``, ``address,undefined``) builds modules that
+run only with the compiler's sanitizer library preloaded.
 """
 
 import os
@@ -22,7 +23,10 @@ from pathlib import Path
 from setuptools import setup
 
 SOURCE = Path("src")
-FLAGS = ["-O2", "-g0", "-Wno-unused-function", "-Wno-sign-compare"]
+SANITIZE = os.environ.get("SOFTHCA_SANITIZE", "")
+CHECKS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
+SPEED = ["-O1", "-g1", "-fno-omit-frame-pointer"] if SANITIZE else ["-O2", "-g0"]
+FLAGS = [*SPEED, "-Wno-unused-function", "-Wno-sign-compare", *CHECKS]
 SHARED = "softhca._cyutility"
 CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py"}
 MODE = os.environ.get("SOFTHCA_EXT", "require")
@@ -46,7 +50,7 @@ def extensions() -> list:
             continue
         body = compiled if compiled.exists() else plain
         name = ".".join(pxd.relative_to(SOURCE).with_suffix("").parts)
-        modules.append(Extension(name, [str(body)], extra_compile_args=FLAGS))
+        modules.append(Extension(name, [str(body)], extra_compile_args=FLAGS, extra_link_args=CHECKS))
     checks = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
     directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
                   "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
@@ -55,7 +59,8 @@ def extensions() -> list:
     generated = build_dir / "constants"
     for name, source in CONSTANTS.items():
         write_constants(generated / f"{name}.pxd", source)
-    shared = Extension(SHARED, [str(shared_utilities(build_dir))], extra_compile_args=FLAGS)
+    shared = Extension(SHARED, [str(shared_utilities(build_dir))],
+                       extra_compile_args=FLAGS, extra_link_args=CHECKS)
     return [shared, *cythonize(modules, build_dir=str(build_dir), nthreads=os.cpu_count() or 1,
                                compiler_directives=directives, include_path=[str(SOURCE), str(generated)],
                                show_all_warnings=False, shared_utility_qualified_name=SHARED)]
