@@ -14,7 +14,7 @@ from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues import layout as abi
 from softhca.queues.doorbells import DoorbellFifo
-from softhca.queues.layout import RDMA_WRITE_WITH_IMM, REG_MR, SEND_WITH_IMM, SEND_WITH_INV
+from softhca.queues.operations import MOST_OPCODES, mask
 from softhca.queues.ring import RingProducer
 from softhca.queues.states import NAMES, POSTING
 from softhca.queues.wqe import put_receive, put_send, receive_bytes, send_bytes
@@ -30,8 +30,9 @@ _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _ENOMEM = cython.declare(cython.int, errno.ENOMEM)
 _EIO = cython.declare(cython.int, errno.EIO)
 # Bit n stands for opcode n.
-_OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
-_WITH_IMMEDIATE = cython.declare(cython.uint, 1 << RDMA_WRITE_WITH_IMM | 1 << SEND_WITH_IMM)
+_OPCODES = cython.declare(cython.uint, mask())
+_WITH_IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
+_MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
 _SEND_FENCE = cython.declare(cython.uint, SEND_FENCE)
 _SEND_SIGNALED = cython.declare(cython.uint, SEND_SIGNALED)
 _SEND_SOLICITED = cython.declare(cython.uint, SEND_SOLICITED)
@@ -72,7 +73,7 @@ class SendPoster:
         """
         n: cython.longlong
         translated: cython.uint = 0
-        if opcode > abi.REG_MR or not (_OPCODES >> opcode) & 1:
+        if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
             return self._refuse(_EINVAL, "there is no such opcode")
         if inline is None:
             if len(sges) > self.max_sge:
@@ -134,7 +135,7 @@ class SendPoster:
         handle = request.ah
         if flags & ~_KNOWN_FLAGS:
             return self._refuse(_EINVAL, "there are no such send flags")
-        if opcode <= abi.REG_MR and (_WITH_IMMEDIATE >> opcode) & 1:
+        if opcode < _MOST_OPCODES and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
         return self.post(
             opcode,

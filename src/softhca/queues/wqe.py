@@ -35,6 +35,7 @@ from softhca.queues.layout import (  # noqa: F401 - a work request's numbers are
     SIGNALED,
     SOLICITED,
 )
+from softhca.queues.operations import MOST_OPCODES, mask
 
 WORK_OK = 0
 WORK_TRUNCATED = 1
@@ -53,10 +54,10 @@ _INLINE = cython.declare(cython.int, WORK_INLINE)
 _LENGTH = cython.declare(cython.int, WORK_LENGTH)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 # Bit n stands for opcode n.
-_OPCODES = cython.declare(cython.uint, (1 << SEND_WITH_INV + 1) - 1 | 1 << REG_MR)
+_OPCODES = cython.declare(cython.uint, mask())
 # Payload goes out only with sends and writes: bit n stands for opcode n.
-_INLINE_OPCODES = cython.declare(cython.uint, 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM | 1 << SEND
-                                 | 1 << SEND_WITH_IMM | 1 << SEND_WITH_INV)
+_INLINE_OPCODES = cython.declare(cython.uint, mask(lambda row: row.inline))
+_MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
 
 
 def send_bytes(max_sge, max_inline_bytes):
@@ -196,7 +197,7 @@ class SendWork(Work):
         self.remote_qpn = self.longs[abi.SEND_WQE_REMOTE_QPN_WORD] >> abi.SEND_WQE_REMOTE_QPN_SHIFT & _WORD
         self.remote_qkey = self.longs[abi.SEND_WQE_REMOTE_QKEY_WORD] \
             >> abi.SEND_WQE_REMOTE_QKEY_SHIFT & _WORD
-        if self.opcode > abi.REG_MR or not (_OPCODES >> self.opcode) & 1:
+        if self.opcode >= _MOST_OPCODES or not (_OPCODES >> self.opcode) & 1:
             return _OPCODE
         if self.flags > 15:
             return _FLAGS
