@@ -14,6 +14,10 @@ WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
+TRANSMITTER = "runtime/transmitter.py"
+DELAYED = "runtime/delayed_acknowledgement.py"
+BATCHING = "runtime/doorbell_batching.py"
+SLEEPER = "runtime/sleeper.py"
 HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
@@ -49,6 +53,16 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
        "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
     (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
+    (m("burst-goes-on-elsewhere", TRANSMITTER, "self.waits_for if self.pending else self.link_of(burst.route)", "self.link_of(burst.route)",
+       "a burst that a link has begun goes on over another one when links change"), "runtime/test_runtime_transmitter.py"),
+    (m("stopped-neighbour-stops-all", TRANSMITTER, "if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):", "if result == _AGAIN:",
+       "a neighbour that takes nothing from its ring keeps everybody waiting"), "runtime/test_runtime_transmitter.py"),
+    (m("any-post-is-a-quick-reply", DELAYED, "if replies and now - self.received_ns <= _QUICK_NS:", "if now - self.received_ns <= _QUICK_NS:",
+       "acknowledgements wait for replies of other queue pairs"), "runtime/test_runtime_delayed_acknowledgement.py"),
+    (m("doorbells-wait-beyond-a-call", BATCHING, " and self.waiting + 1 < self.most", "",
+       "more doorbells wait than one call sends"), "runtime/test_runtime_doorbell_batching.py"),
+    (m("earlier-deadline-wakes-nobody", SLEEPER, "elif deadline_ns + _LATE_NS < self.wakeup_ns:", "elif self.waiters < 0:",
+       "who sleeps beyond a deadline that came later is not woken"), "runtime/test_runtime_sleeper.py"),
     (m("journal-forgets-its-last-number", JOURNAL, '_record(TOLD, self.last_number, b"") + ', "",
        "a request is performed again after its journal began anew"), "mailbox/test_mailbox_requests.py"),
     (m("key-of-a-round-ago", KEYS, "            if self._gone_round:\n", "            if False:\n",

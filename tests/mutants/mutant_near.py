@@ -123,7 +123,7 @@ NEAR = (
       "a queue pair that changes keeps a path that has closed"),
     m("near-broken-ring-not-told", LANE_RING, "        self.broken = True\n        store64(self.closed, 1)\n        return False\n", "        self.broken = True\n        return False\n",
       "packets go into a ring that nobody reads"),
-    m("near-broken-ring-used", LANE_RING, "        if self.producer.broken:\n            store64(self.closed, 1)\n            return False\n", "",
+    m("near-broken-ring-used", LANE_RING, "        if self.producer.broken:\n            store64(self.closed, 1)\n            return -_EPIPE\n", "",
       "packets are lost in a ring whose head jumps"),
     m("near-dead-peer-ignored", NEIGHBOURS, "            if received is None:\n                self._drop(party)\n", "            if received is None:\n",
       "a neighbour that has ended keeps its path"),
