@@ -6,6 +6,7 @@ from softhca.driver import services
 from softhca.links.faults import Faults
 from softhca.testing import LOST, RECEIVED, SENT, Network, NotAtRest
 from softhca.testing import network as network_module
+from softhca.testing.addressing import gid
 from softhca.testing.ends import QKEY, RC, READ, SEND, UC, UD, WRITE, End, connect, pair, post
 
 LINKS = ("ipv4", "ipv6", "native")
@@ -213,14 +214,36 @@ def test_time_goes_on_as_far_as_it_is_told():
         assert not network.advance()
 
 
-def test_what_is_called_from_a_step_may_poll():
-    network, left, left_qp, right, _ = pair(RC)
-    found = []
-    network.after(10, lambda: post(left_qp, READ, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey))
-    network.observers.append(lambda datagram: found.append(left.cq.poll(1)))
+def test_what_is_called_from_a_step_may_poll_and_post():
+    """A poll from in there does nothing: the same packets go at the same moments as without it."""
+    traces = []
+    for polls in (False, True):
+        network, left, left_qp, right, _ = pair(RC)
+        other = End(left.node)
+        other_qp, far_qp = other.qp(), right.qp()
+        connect((other, other_qp), (right, far_qp))
+        if polls:
+            network.observers.append(lambda _, cq=other.cq: cq.poll(1))
+        traces.append(trace(network))
+        for qp, end in ((left_qp, left), (other_qp, other)):
+            post(qp, WRITE, [end.sge(0, 5000)], va=right.va, rkey=right.key.rkey)
+        target = right.va, right.key.rkey
+        network.after(
+            10, lambda qp=left_qp, end=left, to=target: post(qp, READ, [end.sge(0, 8)], va=to[0], rkey=to[1])
+        )
+        network.run()
+        assert [done.status for done in left.cq.poll(3)] == [0, 0]
+        network.close()
+    assert traces[0] == traces[1]
+
+
+def test_injected_bytes_have_the_destination_that_they_are_given():
+    network, left, left_qp, right, _ = pair(UC)
+    sent = network.record(SENT)
+    post(left_qp, WRITE, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey)
     network.run()
-    assert found[:2] == [[], []]
-    assert left.cq.poll(1)[0].status == 0
+    network.inject(right.node, sent[0].data, left.node.gid, destination=gid(99))
+    assert right.node.adapter.port_counters()["drops_destination"] == 1
     network.close()
 
 
@@ -275,9 +298,9 @@ def test_numbers_decide_addresses_and_are_taken_once():
         assert (node.lid, other.number, other.lid) == (23, 8, 24 << 2)
         with pytest.raises(ValueError, match="expected another number"):
             network.add(7)
-    for link, gid in (("ipv4", "0" * 20 + "ffffc0000207"), ("ipv6", "20010db8" + "0" * 22 + "07")):
+    for link, name in (("ipv4", "0" * 20 + "ffffc0000207"), ("ipv6", "20010db8" + "0" * 22 + "07")):
         with Network(link=link) as network:
-            assert network.add(7).gid.hex() == gid
+            assert network.add(7).gid.hex() == name
 
 
 def test_ends_of_one_adapter_talk_without_a_link():
