@@ -160,6 +160,15 @@ def test_no_command_is_longer_than_the_ring_takes(library):
     assert library.e_reg_mr(out, ctypes.c_size_t(room), ctypes.c_uint32(1), ctypes.byref(made)) == 0
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_the_header_is_c_plus_plus_too(tmp_path):
+    (tmp_path / "softhca.h").write_text(header())
+    (tmp_path / "source.cc").write_text('#include "softhca.h"\n')
+    command = ["g++", "-std=c++17", *FLAGS[1:], f"-I{tmp_path}", "-fsyntax-only", str(tmp_path / "source.cc")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_number_has_a_name_of_its_own():
     names = [name for _, group in numbers() for name in group]
     assert len(names) == len(set(names))

@@ -2,8 +2,8 @@
 
 It has every number as ``SOFTHCA_…``, every record as a ``struct softhca_…`` with its size and offsets
 asserted, and for every command and message of the control socket a structure of its fields, a function that
-encodes it and one that decodes its reply.  It needs C11, libc and a little-endian machine.  What the numbers
-and records mean, and how a client uses them: docs/host-interface.md.
+encodes it and one that decodes its reply.  It needs C11 (or C++17), libc and a little-endian machine.  What
+the numbers and records mean, and how a client uses them: docs/host-interface.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -105,10 +105,11 @@ static inline void softhca_get(struct softhca_reader *reader, void *out, size_t 
 static inline size_t softhca_end_command(unsigned char *out, struct softhca_writer *writer, uint16_t command,
                                          uint32_t tag)
 {
-    struct softhca_command_header header = {0};
+    struct softhca_command_header header;
     size_t bytes = (size_t)(writer->at - out);
     if (writer->full || bytes > SOFTHCA_COMMAND_BYTES)
         return 0;
+    memset(&header, 0, sizeof header);
     header.command = command;
     header.tag = tag;
     header.bytes = (uint32_t)(bytes - sizeof header);
@@ -118,10 +119,11 @@ static inline size_t softhca_end_command(unsigned char *out, struct softhca_writ
 
 static inline size_t softhca_end_message(unsigned char *out, struct softhca_writer *writer, uint32_t message)
 {
-    struct softhca_message_header header = {0};
+    struct softhca_message_header header;
     size_t bytes = (size_t)(writer->at - out);
     if (writer->full || bytes > SOFTHCA_MESSAGE_BYTES)
         return 0;
+    memset(&header, 0, sizeof header);
     header.magic = SOFTHCA_MESSAGE_MAGIC;
     header.version = SOFTHCA_ABI_VERSION;
     header.message = message;
@@ -146,7 +148,8 @@ static inline struct softhca_writer softhca_begin(void *out, size_t room, size_t
 /* 0: `reader` stands at the fields of a reply to `command`; an errno: it was refused; -1: malformed. */
 static inline int softhca_begin_reply(struct softhca_reader *reader, uint16_t command)
 {
-    struct softhca_reply_header header = {0};
+    struct softhca_reply_header header;
+    memset(&header, 0, sizeof header);
     softhca_get(reader, &header, sizeof header);
     if (reader->bad || header.bytes != reader->left || header.command != command)
         return -1;
@@ -157,7 +160,8 @@ static inline int softhca_begin_reply(struct softhca_reader *reader, uint16_t co
    number stands in the header.  What follows the header of a refusal is its text, behind its length. */
 static inline int softhca_begin_answer(struct softhca_reader *reader, uint32_t message)
 {
-    struct softhca_message_header header = {0};
+    struct softhca_message_header header;
+    memset(&header, 0, sizeof header);
     softhca_get(reader, &header, sizeof header);
     if (reader->bad || header.magic != SOFTHCA_MESSAGE_MAGIC || header.bytes != reader->left)
         return -1;
