@@ -10,6 +10,7 @@ from runtime_pair import lets_others_run
 from softhca.links.link import AGAIN, SENT
 from softhca.machine.primitives import address_of, load64, store64
 from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_CLOSED, RING_STORE_BYTES
+from softhca.queues.layout import RING_HEAD_AT
 from softhca.queues.ring import RingProducer
 from softhca.runtime.same_host import SameHost, why_not
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender, layout_at
@@ -142,6 +143,13 @@ def test_a_description_of_another_length_ends_the_ring(ring):
     producer.push(address_of(bytearray(15)), 15)
     assert ring.receive() is None
     assert ring.receiver.broken
+
+
+def test_a_head_that_jumps_ends_the_ring_and_no_burst_counts_as_sent(ring):
+    store64(ring.address + LANE_HEADER_BYTES + RING_HEAD_AT, 1 << 40)
+    assert not ring.send(b"lost")
+    assert ring.sender.send(ring.burst) == -errno.EPIPE
+    assert (load64(ring.address + RING_CLOSED), ring.sender.bursts) == (1, 0)
 
 
 def test_a_tail_that_jumps_ends_the_ring(ring):
