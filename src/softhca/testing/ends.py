@@ -90,15 +90,16 @@ class End:
         cq: CqHandle | None = None,
         srq: Any = None,
         signal_all: bool = True,
-        send: int = 0,
-        receive: int = 0,
+        send: int | None = None,
+        receive: int | None = None,
         sge: int = 2,
         inline: int = 64,
         pd: int = 0,
     ) -> QpHandle:
         """A queue pair in RESET; ``send`` and ``receive`` work requests, by default the end's."""
         cq = cq or self.cq
-        send, receive = send or self.work_requests, receive or self.work_requests
+        send = self.work_requests if send is None else send
+        receive = self.work_requests if receive is None else receive
         return self.device.create_qp(
             pd or self.pd, kind, cq, cq, srq, send, receive, sge, sge, inline, signal_all
         )
