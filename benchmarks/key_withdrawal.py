@@ -12,7 +12,7 @@ import time
 from bench.tables import markdown
 
 from softhca.adapter.config import AdapterConfig
-from softhca.adapter.engine import PORT_NUMBER, Adapter
+from softhca.adapter.engine import Adapter
 from softhca.adapter.remote_keys import RemoteKeyModel
 from softhca.driver import services
 from softhca.driver.channels import EmbeddedChannel
@@ -75,7 +75,7 @@ class Bench:
         arrival.length = arrival.stride = o + 4
         arrival.framing, arrival.source, arrival.destination = ROCE_V4, PEER, OWN
         arrival.source_port, arrival.traffic_class = route.source_port, route.traffic_class
-        self.adapter.receive(PORT_NUMBER, arrival, 1)
+        self.adapter.receive(1, arrival, 1)
 
     def withdraw(self, users):
         """Median microseconds of unbinding a window of type 1 that so many queue pairs write through."""

@@ -120,11 +120,11 @@ def port_of(*gids):
 
 def test_an_ipv4_mapped_destination_is_framed_as_ipv4_and_another_as_ipv6():
     port = port_of(GID, GID6)
-    route = paths.route_of(VECTOR, port, 5, paths.default_source_port)
+    route = paths.route_of(VECTOR, port, 5)
     assert (route.framing, route.source, route.destination) == (ROCE_V4, GID, gid(9))
     assert (route.traffic_class, route.hop_limit) == (8, 64)
     vector = {**VECTOR, "dgid": GID6[:-1] + b"\x05", "sgid_index": 1, "hop_limit": 9, "flow_label": 77}
-    route = paths.route_of(vector, port, 5, paths.default_source_port)
+    route = paths.route_of(vector, port, 5)
     assert (route.framing, route.source, route.hop_limit, route.flow_label) == (ROCE_V6, GID6, 9, 77)
 
 
@@ -135,8 +135,10 @@ def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
         asked.append((entropy, destination))
         return 0xC123
 
-    assert paths.route_of(VECTOR, port_of(GID), 5, choose).source_port == 0xC123
-    paths.route_of({**VECTOR, "flow_label": 99}, port_of(GID), 5, choose)
+    chooses = port_of(GID)
+    chooses.source_port_for = choose
+    assert paths.route_of(VECTOR, chooses, 5).source_port == 0xC123
+    paths.route_of({**VECTOR, "flow_label": 99}, chooses, 5)
     # who gives a flow label wants a flow of its own; others may share one with all that go the same way
     assert asked == [(5, VECTOR["dgid"]), (99, None)]
 
@@ -144,10 +146,10 @@ def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
 @pytest.mark.parametrize(("asked", "used"), [(0, 64), (1, 64), (2, 2), (9, 9), (255, 255)])
 def test_the_hop_limit_is_what_the_vector_says_or_the_adapters(asked, used):
     # who says 1 has not thought of it: libibverbs' own programs do, whatever the way
-    route = paths.route_of({**VECTOR, "hop_limit": asked}, port_of(GID), 5, paths.default_source_port)
+    route = paths.route_of({**VECTOR, "hop_limit": asked}, port_of(GID), 5)
     assert route.hop_limit == used
     group = {**VECTOR, "hop_limit": asked, "dgid": GID[:12] + b"\xe0\0\0\1"}
-    route = paths.route_of(group, port_of(GID), 5, paths.default_source_port)
+    route = paths.route_of(group, port_of(GID), 5)
     assert route.hop_limit == max(asked, 1)
 
 

@@ -5,7 +5,7 @@ from forged_writes import PORT, drops, send_identified, signed, write_packet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softhca.adapter.engine import NEVER, PORT_NUMBER
+from softhca.adapter.engine import NEVER
 from softhca.adapter.timers import TICK_NS
 from softhca.driver import services
 from softhca.queues.control_fields import EVENT_COMM_EST
@@ -155,7 +155,7 @@ def test_a_length_beyond_the_buffer_is_cut_to_it(target):
     arrival.framing, arrival.source, arrival.destination = ROCE_V4, left.node.gid, right.node.gid
     arrival.length = CAPACITY + 4096
     arrival.stride = 4096
-    right.node.adapter.receive(PORT_NUMBER, arrival, world.now)
+    right.node.adapter.receive(1, arrival, world.now)
     assert sum(drops(right).values()) == CAPACITY // 4096
 
 
@@ -278,7 +278,7 @@ def test_loopback_is_bounded_in_one_call_and_goes_on_in_the_next():
         end.device.session.channel.doorbells.ring(left._doorbell)
     adapter.kick(world.now)
     before = adapter.port.counters.bursts_sent
-    assert not adapter.transmit(PORT_NUMBER, Burst(), world.now)
+    assert not adapter.transmit(1, Burst(), world.now)
     assert 0 < adapter.port.counters.bursts_sent - before <= 64
     assert adapter.next_deadline() == 0
     world.close()
@@ -353,7 +353,7 @@ def busy_world(levels, messages=40):
 
 def sent_bytes(world, end, pairs, bursts):
     for _ in range(bursts):
-        assert end.node.adapter.transmit(PORT_NUMBER, Burst(), world.now)
+        assert end.node.adapter.transmit(1, Burst(), world.now)
     adapter = end.node.adapter
     return [adapter.queue_pairs[qp.number].counters.bytes_sent for qp in pairs]
 
@@ -378,7 +378,7 @@ def test_a_destroyed_queue_pair_sends_nothing_more():
     sent_bytes(world, end, pairs, 4)
     pairs[0].destroy()
     number = pairs[1].number
-    while end.node.adapter.transmit(PORT_NUMBER, Burst(), world.now):
+    while end.node.adapter.transmit(1, Burst(), world.now):
         assert end.node.adapter.queue_pairs.keys() == {number}
     world.now += HOLD_NS + TICK_NS  # until then what was sent stands in the window
     end.node.adapter.expire(world.now)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from native_network import NativeNetwork, changed, gid, lid, native_pair, path_to, resealed
 
 from softhca.adapter.config import native_gid
-from softhca.adapter.engine import PORT_NUMBER
 from softhca.driver import services
 from softhca.testing.ends import RC, UC, WRITE, End, post
 from softhca.wire.burst import Arrival
@@ -256,7 +255,7 @@ def test_a_native_port_hears_no_roce_and_a_roce_port_nothing_native():
     arrival.length = arrival.stride = len(packet)
     arrival.framing = ROCE_V4
     arrival.source, arrival.destination = gid(1), gid(2)
-    right.node.adapter.receive(PORT_NUMBER, arrival, world.now)
+    right.node.adapter.receive(1, arrival, world.now)
     assert drops(right) == {"source": 1}
     world.close()
 

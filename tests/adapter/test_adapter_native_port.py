@@ -115,7 +115,7 @@ def test_a_group_is_for_datagrams_only():
 
 def test_a_vector_gives_its_route():
     port = Port(config())
-    route = paths.route_of(vector(), port, 1, paths.default_source_port)
+    route = paths.route_of(vector(), port, 1)
     assert (route.framing, route.slid, route.dlid, route.sl, route.vl) == (NATIVE_FRAMING, 0x1D, 0x30, 3, 3)
     assert not route.has_grh
     assert route.peer == b"\x00\x30"
@@ -123,7 +123,6 @@ def test_a_vector_gives_its_route():
         vector(is_global=1, dgid=gid(2), hop_limit=7, traffic_class=9, flow_label=0xABCDE),
         port,
         1,
-        paths.default_source_port,
     )
     assert (route.source, route.destination, route.has_grh) == (gid(1), gid(2), True)
     assert (route.hop_limit, route.traffic_class, route.flow_label) == (7, 9, 0xABCDE)

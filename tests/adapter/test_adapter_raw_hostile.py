@@ -9,7 +9,6 @@ from native_network import lid
 from raw_network import ETHERTYPE, IPV6_TYPE, MTU, UNTOUCHED, RawNetwork, ipv6, raw_end, sealed
 
 from softhca.adapter.config import NATIVE
-from softhca.adapter.engine import PORT_NUMBER
 from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.raw import ALL_RAW, RAW_IPV6
@@ -149,7 +148,7 @@ def test_a_roce_port_takes_no_native_packet():
     arrival.length = arrival.stride = len(data)
     arrival.framing = ROCE_V4
     arrival.source = arrival.destination = bytes(10) + b"\xff\xff\x0a\0\0\1"
-    end.node.adapter.receive(PORT_NUMBER, arrival, world.now)
+    end.node.adapter.receive(1, arrival, world.now)
     assert end.node.adapter.config.framing == NATIVE
     assert drops(end) == {"source": 1}
     world.close()

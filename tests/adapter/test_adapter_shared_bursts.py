@@ -17,7 +17,7 @@ class Crowd:
         self.left, self.right = End(self.network.add(1)), End(self.network.add(2))
         ports = iter(range(0xC000, 0xD000))
         for end in (self.left, self.right):
-            end.node.adapter.source_port_for = lambda *_: next(ports) if apart else 0xC000
+            end.node.adapter.port.source_port_for = lambda *_: next(ports) if apart else 0xC000
         self.pairs = []
         for index in range(count):
             pair = self.left.qp(kind), self.right.qp(kind)

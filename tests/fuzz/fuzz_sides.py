@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 
 from softhca.adapter.config import native_gid
-from softhca.adapter.engine import PORT_NUMBER
 from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.driver.qp import QpHandle
@@ -369,7 +368,7 @@ class Side:
         """Up to ``bursts`` bursts; what they hold is checked and joins ``flight``.  How many there were."""
         burst = self.burst
         for count in range(bursts):
-            if not self.adapter.transmit(PORT_NUMBER, burst, self.now):
+            if not self.adapter.transmit(1, burst, self.now):
                 return count
             for offset in range(0, burst.length, burst.stride):
                 n = min(burst.stride, burst.length - offset)
@@ -422,7 +421,7 @@ class Side:
         assert len(port.sources.strangers) <= MAX_SOURCES
         assert len(port.windows) <= 4 + len(NAMES)
         assert self.adapter.timers.count() <= len(NAMES)
-        assert self.adapter.scheduler.length == 0
+        assert self.adapter.port.scheduler.length == 0
 
     def _counted(self) -> tuple[int, int, int]:
         counters = self.adapter.port.counters

@@ -13,7 +13,7 @@ from typing import Any
 from fuzz_choices import Choices
 
 from softhca.adapter.config import AdapterConfig
-from softhca.adapter.engine import PORT_NUMBER, Adapter
+from softhca.adapter.engine import Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import HostChannel
 from softhca.machine.primitives import address_of, copy, fill
@@ -290,7 +290,7 @@ def shake(place: Place, choices: Choices) -> None:
 def transmit(place: Place, choices: Choices) -> None:
     """Packets leave, and time passes."""
     for _ in range(MAX_BURSTS):
-        if not place.adapter.transmit(PORT_NUMBER, place.burst, place.now):
+        if not place.adapter.transmit(1, place.burst, place.now):
             break
     else:
         raise AssertionError("the engine transmits without end")

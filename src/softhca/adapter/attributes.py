@@ -111,17 +111,17 @@ def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
         "max_pkeys": config.pkey_table_length,
         "profile": str(profile).encode("ascii"),
         "local_ca_ack_delay": 15,
-        "phys_port_cnt": 1,
+        "phys_port_cnt": len(config.ports),
     }
 
 
 def port_attributes(port: Port, bad_pkeys: int, bad_qkeys: int) -> dict[str, int]:
     """``ibv_port_attr`` by name; ``bad_pkeys`` and ``bad_qkeys`` are packets refused for their key."""
-    config = port.config
+    config, own = port.config, port.own
     return {
         "state": port.state,
         "max_mtu": MTU_4096,
-        "active_mtu": config.active_mtu,
+        "active_mtu": own.active_mtu,
         "gid_tbl_len": config.gid_table_length,
         "port_cap_flags": PORT_CAP_CM if port.native else PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS,
         "max_msg_sz": MAX_MESSAGE_BYTES,
@@ -135,8 +135,8 @@ def port_attributes(port: Port, bad_pkeys: int, bad_qkeys: int) -> dict[str, int
         "sm_sl": port.sm_sl,
         "subnet_timeout": port.subnet_timeout,
         "init_type_reply": 0,
-        "active_width": config.active_width,
-        "active_speed": config.active_speed,
+        "active_width": own.active_width,
+        "active_speed": own.active_speed,
         "phys_state": PHYS_LINK_UP,
         "link_layer": LINK_LAYER_INFINIBAND if port.native else LINK_LAYER_ETHERNET,
         "flags": 0,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import attributes, key_commands, paged_commands, queue_pair_commands
-from softhca.adapter.paths import PORT_NUMBER, check_vector, is_multicast, route_of
+from softhca.adapter.paths import check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.arenas import SLOT_PAGES
@@ -52,11 +52,6 @@ def execute(
         return errno.EINVAL, {}
 
 
-def _port(fields: Fields) -> None:
-    if fields["port_num"] != PORT_NUMBER:
-        raise OSError(errno.EINVAL, f"there is no port {fields['port_num']}")
-
-
 # what the adapter is
 
 
@@ -65,29 +60,27 @@ def _query_device(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
 
 
 def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    _port(fields)
-    return attributes.port_attributes(
-        adapter.port, adapter.bad_pkeys(), adapter.counters.drops_qkey & 0xFFFFFFFF
-    )
+    port = adapter.port_of(fields["port_num"])
+    return attributes.port_attributes(port, port.bad_pkeys(), adapter.counters.drops_qkey & 0xFFFFFFFF)
 
 
 def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    _port(fields)
+    port = adapter.port_of(fields["port_num"])
     if fields["index"] >= adapter.config.gid_table_length:
         raise OSError(errno.EINVAL, f"the GID table ends before {fields['index']}")
-    gids = adapter.port.gid_table
+    gids = port.gid_table
     index = fields["index"]
     return {
         "gid": gids[index] if index < len(gids) else bytes(16),
-        "gid_type": attributes.GID_TYPE_IB if adapter.port.native else attributes.GID_TYPE_ROCE_V2,
+        "gid_type": attributes.GID_TYPE_IB if port.native else attributes.GID_TYPE_ROCE_V2,
     }
 
 
 def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    _port(fields)
+    port = adapter.port_of(fields["port_num"])
     if fields["index"] >= adapter.config.pkey_table_length:
         raise OSError(errno.EINVAL, f"the P_Key table ends before {fields['index']}")
-    return {"pkey": adapter.port.pkey(fields["index"])}
+    return {"pkey": port.pkey(fields["index"])}
 
 
 def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -97,9 +90,10 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
         if resource.element.executor is not None:
             figures.update(resource.element.executor.figures())
         return {"counters": list(figures.items())}
-    if fields["scope"] != control.COUNTERS_PORT or fields["element"] not in (0, PORT_NUMBER):
+    if fields["scope"] != control.COUNTERS_PORT:
         raise OSError(errno.EINVAL, "counters are a port's or a queue pair's")
-    return {"counters": list(adapter.port_counters().items())}
+    port = adapter.port_of(fields["element"] or 1)
+    return {"counters": list(adapter.port_counters(port.number).items())}
 
 
 # memory
@@ -333,9 +327,10 @@ def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapp
 
 def _create_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
-    check_vector(fields, adapter.port)
+    port = adapter.port_of(fields["port_num"] or 1)
+    check_vector(fields, port)
     number = adapter.resources.reserve(Kind.AH)
-    route = route_of(fields, adapter.port, number, adapter.source_port_for)
+    route = route_of(fields, port, number)
     handle = AddressHandle(number, pd.number, route, adapter.window_for(route), fields["sl"], fields)
     adapter.resources.add(Kind.AH, number, host.number, handle, (pd,))
     adapter.handles[number] = handle

@@ -27,6 +27,7 @@ LID_LAST_UNICAST = 0xBFFF
 LID_LAST_MULTICAST = 0xFFFE
 LID_PERMISSIVE = 0xFFFF
 LMC_LAST = 7
+MANAGEMENT_LANE = 15
 
 MINIMUM_WINDOW_BYTES = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
 MAXIMUM_WINDOW_BYTES = 1 << 30
@@ -35,6 +36,9 @@ HCA_PROFILE = Profile()
 DEFAULT_PKEY = 0xFFFF
 QPN_MASK = 0xFFFFFF
 MULTICAST_QPN = 0xFFFFFF
+GID_TABLE_LENGTH = 16
+PKEY_TABLE_LENGTH = 16
+MAX_PORTS = 255
 
 
 def native_gid(guid: int, prefix: int = DEFAULT_GID_PREFIX) -> bytes:
@@ -57,8 +61,29 @@ def check_prefix(prefix: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class PortConfig:
+    """What a port has of its own; the fields mean what they mean in `AdapterConfig`.  ValueError likewise."""
+
+    gids: tuple[bytes, ...]
+    pkeys: tuple[int, ...] = (DEFAULT_PKEY,)
+    active_mtu: int = 3
+    active_width: int = 2
+    active_speed: int = 32
+    framing: str = ROCE
+    lid: int = 0
+    lmc: int = 0
+    sm_lid: int = 0
+
+    def __post_init__(self) -> None:
+        _check_port(self, GID_TABLE_LENGTH, PKEY_TABLE_LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """Addresses and limits of one adapter with one port.  ValueError when a value is out of range.
+    """Addresses and limits of one adapter.  ValueError when a value is out of range.
+
+    The fields of `PortConfig` are those of port 1; ``further_ports`` has what ports 2 and up have of their
+    own.  No two ports have a GID, or a LID, in common.
 
     ``gids`` are the port's RoCE v2 addresses (16 bytes, IPv4-mapped or IPv6); node GUIDs derive from the
     first. ``pkeys`` is the P_Key table, ``active_mtu`` an ``ibv_mtu``, ``rate_width``/``rate_speed`` the
@@ -89,8 +114,8 @@ class AdapterConfig:
     firmware: str = "0.1.0"
     active_width: int = 2
     active_speed: int = 32
-    gid_table_length: int = 16
-    pkey_table_length: int = 16
+    gid_table_length: int = GID_TABLE_LENGTH
+    pkey_table_length: int = PKEY_TABLE_LENGTH
     max_host: int = 64
     max_host_bytes: int = 256 << 20
     max_pd: int = 32_768
@@ -121,28 +146,16 @@ class AdapterConfig:
     profile: Profile = HCA_PROFILE
     type_2: str = TYPE_2B
     max_fast_pages: int = 65_536
+    further_ports: tuple[PortConfig, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.gids or len(self.gids) > self.gid_table_length:
-            raise ValueError(f"an adapter has 1…{self.gid_table_length} GIDs, not {len(self.gids)}")
-        for gid in self.gids:
-            if len(gid) != 16 or not any(gid) or gid[0] == 0xFF:
-                raise ValueError(f"GID {gid.hex()}: expected 16 bytes of a unicast address")
-        if len(set(self.gids)) != len(self.gids):
-            raise ValueError("a GID is given twice")
-        self._check_framing()
+        _check_port(self, self.gid_table_length, self.pkey_table_length)
+        self._check_further_ports()
         if self.window_bytes and not MINIMUM_WINDOW_BYTES <= self.window_bytes <= MAXIMUM_WINDOW_BYTES:
             expected = f"0 or {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}"
             raise ValueError(f"window_bytes = {self.window_bytes}: expected {expected}")
         if self.type_2 not in (TYPE_2A, TYPE_2B):
             raise ValueError(f"memory windows of type {self.type_2!r}: expected {TYPE_2A!r} or {TYPE_2B!r}")
-        if not self.pkeys or len(self.pkeys) > self.pkey_table_length:
-            raise ValueError(f"an adapter has 1…{self.pkey_table_length} P_Keys, not {len(self.pkeys)}")
-        for pkey in self.pkeys:
-            if not 0 <= pkey <= 0xFFFF or not pkey & 0x7FFF:
-                raise ValueError(f"P_Key {pkey:#x}: its low 15 bits are 1…0x7fff")
-        if self.active_mtu not in MTU_BYTES:
-            raise ValueError(f"active_mtu {self.active_mtu}: expected an ibv_mtu, 1…5")
         for field in fields(self):
             if field.name.startswith("max_") and not 0 < getattr(self, field.name) <= _CEILINGS.get(
                 field.name, 1 << 24
@@ -152,19 +165,54 @@ class AdapterConfig:
                     f"expected 1…{_CEILINGS.get(field.name, 1 << 24)}"
                 )
 
-    def _check_framing(self) -> None:
-        if self.framing not in (ROCE, NATIVE):
-            raise ValueError(f"framing {self.framing!r}: expected {ROCE!r} or {NATIVE!r}")
-        if self.framing == ROCE:
-            if self.lid or self.lmc or self.sm_lid:
-                raise ValueError("a RoCE port has no LIDs (A17)")
-            return
-        check_lid(self.lid, self.lmc)
-        check_lid(self.sm_lid, 0)
-        check_prefix(int.from_bytes(self.gids[0][:8], "big"))
-        for gid in self.gids:
-            if gid[:8] != self.gids[0][:8] or not any(gid[8:]):
-                raise ValueError(f"GID {gid.hex()}: expected the subnet's prefix and a GUID")
+    def _check_further_ports(self) -> None:
+        if len(self.further_ports) >= MAX_PORTS:
+            raise ValueError(f"an adapter has {MAX_PORTS} ports at most, not {1 + len(self.further_ports)}")
+        gids = [gid for port in self.ports for gid in port.gids]
+        if len(set(gids)) != len(gids):
+            raise ValueError("a GID is given to two ports")
+        lids = [lid for port in self.ports if port.lid for lid in range(port.lid, port.lid + (1 << port.lmc))]
+        if len(set(lids)) != len(lids):
+            raise ValueError("a LID is given to two ports")
+
+    @property
+    def ports(self) -> tuple[AdapterConfig | PortConfig, ...]:
+        """What each port has of its own, port 1 first."""
+        return (self, *self.further_ports)
+
+
+def _check_port(port: AdapterConfig | PortConfig, most_gids: int, most_pkeys: int) -> None:
+    """ValueError unless this can be a port."""
+    if not port.gids or len(port.gids) > most_gids:
+        raise ValueError(f"a port has 1…{most_gids} GIDs, not {len(port.gids)}")
+    for gid in port.gids:
+        if len(gid) != 16 or not any(gid) or gid[0] == 0xFF:
+            raise ValueError(f"GID {gid.hex()}: expected 16 bytes of a unicast address")
+    if len(set(port.gids)) != len(port.gids):
+        raise ValueError("a GID is given twice")
+    if not port.pkeys or len(port.pkeys) > most_pkeys:
+        raise ValueError(f"a port has 1…{most_pkeys} P_Keys, not {len(port.pkeys)}")
+    for pkey in port.pkeys:
+        if not 0 <= pkey <= 0xFFFF or not pkey & 0x7FFF:
+            raise ValueError(f"P_Key {pkey:#x}: its low 15 bits are 1…0x7fff")
+    if port.active_mtu not in MTU_BYTES:
+        raise ValueError(f"active_mtu {port.active_mtu}: expected an ibv_mtu, 1…5")
+    _check_framing(port)
+
+
+def _check_framing(port: AdapterConfig | PortConfig) -> None:
+    if port.framing not in (ROCE, NATIVE):
+        raise ValueError(f"framing {port.framing!r}: expected {ROCE!r} or {NATIVE!r}")
+    if port.framing == ROCE:
+        if port.lid or port.lmc or port.sm_lid:
+            raise ValueError("a RoCE port has no LIDs (A17)")
+        return
+    check_lid(port.lid, port.lmc)
+    check_lid(port.sm_lid, 0)
+    check_prefix(int.from_bytes(port.gids[0][:8], "big"))
+    for gid in port.gids:
+        if gid[:8] != port.gids[0][:8] or not any(gid[8:]):
+            raise ValueError(f"GID {gid.hex()}: expected the subnet's prefix and a GUID")
 
 
 _CEILINGS = {

@@ -17,21 +17,19 @@ from softhca.wire.route cimport Route
 cdef class Adapter(Environment):
     cdef public object config
     cdef public dict device_attributes
-    cdef public object source_port_for
     cdef readonly bint strict_source_port
-    cdef public object paths
     cdef public object notice
-    cdef public Port port
+    cdef readonly tuple ports
+    cdef readonly Port port
+    cdef Port _at
     cdef public object groups
     cdef public object raw_services
     cdef public object resources
-    cdef public Scheduler scheduler
     cdef public Timers timers
     cdef public HeldFlows held
     cdef public dict queue_pairs
     cdef public dict handles
     cdef public dict hosts
-    cdef public object link_counters
     cdef public unsigned long long now
     cdef tuple _kicked
     cdef int _next_host
@@ -40,6 +38,7 @@ cdef class Adapter(Environment):
     cdef RawView _raw
     cdef Arrival _loop
 
+    cpdef Port port_of(self, int number)
     cpdef int attach_host(self, object side) except -1
     cpdef object _told(self)
     cpdef object detach_host(self, int number)
@@ -50,6 +49,7 @@ cdef class Adapter(Environment):
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
+    cdef QueuePair _at_port(self, unsigned int number)
     cdef int _refused(self, QueuePair queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
                       bint local) except -1
     cdef int _begin(self, QueuePair queue_pair, Arrival arrival, unsigned long long now) except -1
@@ -63,14 +63,13 @@ cdef class Adapter(Environment):
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
-    cdef int _share(self, Flow first, Burst burst, unsigned long long now) except -1
-    cdef object _loop_back(self, Burst burst, unsigned long long now)
+    cdef int _share(self, Scheduler scheduler, Flow first, Burst burst, unsigned long long now) except -1
+    cdef object _loop_back(self, Port port, Burst burst, unsigned long long now)
     cpdef Flow tarrier(self)
     cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
     cpdef unsigned long long next_deadline(self)
-    cpdef unsigned long long bad_pkeys(self)
-    cpdef dict port_counters(self)
+    cpdef dict port_counters(self, int number=*)
 
 
 cdef bint _receives(QueuePair queue_pair) noexcept

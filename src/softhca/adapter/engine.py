@@ -14,7 +14,6 @@ from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
-from softhca.adapter.paths import PORT_NUMBER, ConnectionPaths, default_source_port
 from softhca.adapter.port import PORT_ARMED, Port, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
@@ -51,7 +50,7 @@ from softhca.wire.packet_view import PacketView
 from softhca.wire.raw import RawView
 from softhca.wire.route import Route
 
-__all__ = ["NEVER", "PORT_NUMBER", "Adapter"]
+__all__ = ["NEVER", "Adapter"]
 
 _RESET = cython.declare(cython.int, RESET)
 _INIT = cython.declare(cython.int, INIT)
@@ -77,7 +76,7 @@ _DEST_QP = cython.declare(cython.uint, DEST_QP)
 
 
 class Adapter(Environment):
-    """One host channel adapter with one port (number 1).
+    """One host channel adapter, with the ports 1, 2 … that ``config`` names; ``port`` is the first of them.
 
     The engine's contract
     --------------------- *Nothing here blocks, reads a clock, opens a socket or draws from a global
@@ -90,13 +89,13 @@ class Adapter(Environment):
         stops every copy to and from registered memory, while all else goes on; True clears it.  Everything
         else is asked through the host's command ring and done, and answered there, by ``kick``.
     Inputs
-        ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: a
-        link has a run of packets; the buffer is the link's again when the call returns.  ``expire(now)``:
-        time has passed; serves doorbells too, so that a loop that polls need not kick.
+        ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: the
+        link of a port has a run of packets; the buffer is the link's again when the call returns.
+        ``expire(now)``: time has passed; serves doorbells too, so that a loop that polls need not kick.
     Outputs
         ``transmit(port_number, burst, now)``: fills one burst and returns True, or returns False when nothing
         is to be sent now; call it until then, or give others a turn between.  A burst that was filled counts
-        as sent.  Traffic to one of the adapter's own GIDs (native: LIDs) never appears there: it is received
+        as sent.  Traffic to one of the port's own GIDs (native: LIDs) never appears there: it is received
         within ``transmit``, at most 64 bursts a call.  Completions and events appear in the hosts' rings;
         ``take_notifications()`` tells which hosts got events or replies since it was last asked.
     Deadlines
@@ -113,10 +112,11 @@ class Adapter(Environment):
         Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
         pairs or regions exist.
 
-    ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port),
-    ``overhead_for`` (GID → bytes) the cost of a datagram to a destination beyond its own bytes.  ``notice``,
-    when set, is called, without arguments, whenever a host is told something; it must not call back.
-    ``link_counters``, when set, gives counters of the link by name, which are shown with the port's.
+    ``source_port_for`` and ``overhead_for`` are every port's (see `Port`).  ``notice``, when set, is called,
+    without arguments, whenever a host is told something; it must not call back.
+
+    A queue pair lives on the port that its attribute ``port_num`` names: it sends by that, and packets that
+    come in by another one are not for it.  What goes from one port to another one leaves by its link.
     """
 
     def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
@@ -128,11 +128,13 @@ class Adapter(Environment):
         )
         self.config = config
         self.device_attributes = device_attributes(config)
-        self.source_port_for = default_source_port if source_port_for is None else source_port_for
         self.notice = notice
-        self.port = Port(config, overhead_for)
+        self.ports = tuple(
+            Port(config, overhead_for, number, own, source_port_for)
+            for number, own in enumerate(config.ports, 1)
+        )
+        self.port = self._at = self.ports[0]
         self.strict_source_port = config.strict_source_port
-        self.paths = ConnectionPaths()
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
         self.resources = ResourceTable(
@@ -149,20 +151,24 @@ class Adapter(Environment):
             },
             generator.randrange(0x11, 0xFFFFFF),
         )
-        self.scheduler = Scheduler()
         self.timers = Timers(now)
         self.held = HeldFlows()
         self.queue_pairs = {}
         self.handles = {}
         self.hosts = {}
         self._kicked = ()
-        self.link_counters = None
         self.now = now
         self._next_host = 1
         self._view = PacketView()
         self._link = LinkView()
         self._raw = RawView()
         self._loop = Arrival()
+
+    def port_of(self, number):
+        """The port with this number; OSError EINVAL when there is none."""
+        if not 0 < number <= len(self.ports):
+            raise OSError(errno.EINVAL, f"there is no port {number}")
+        return self.ports[number - 1]
 
     # commands
 
@@ -262,7 +268,8 @@ class Adapter(Environment):
 
     def receive(self, port_number, arrival, now):
         """Take a run of packets from the link of a port."""
-        counters = self.port.counters
+        port: Port = self.ports[port_number - 1]
+        counters = port.counters
         offset: cython.uint = 0
         n: cython.uint
         reason: cython.int
@@ -272,19 +279,20 @@ class Adapter(Environment):
         known: cython.bint = False
         local: cython.bint = True
         self.now = now
+        self._at = port
         if length > arrival.capacity:
             length = arrival.capacity
         if stride == 0 or stride > length:
             stride = length
-        if not native and not self.port.native:
-            known = self.port.sources.aim(arrival)
-            local = arrival.destination in self.port.gids
+        if not native and not port.native:
+            known = port.sources.aim(arrival)
+            local = arrival.destination in port.gids
         counters.bursts_received += 1
         while offset < length:
             n = length - offset if length - offset < stride else stride
             if known:
                 reason = self._packet(arrival, offset, n, local, now)
-            elif native and self.port.native:
+            elif native and port.native:
                 reason = self._native_packet(arrival, offset, n, now)
             else:
                 reason = _SOURCE
@@ -316,13 +324,13 @@ class Adapter(Environment):
         o = offset + _DEST_QP
         number = arrival.data[o]
         number = number << 16 | arrival.data[o + 1] << 8 | arrival.data[o + 2]
-        queue_pair = self.queue_pairs.get(number)
+        queue_pair = self._at_port(number)
         if queue_pair is None:
             if number != _MULTICAST_QPN or not self.groups.heard(arrival.destination):
                 return self._refused(None, arrival, offset, n, local)
         elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):
             return self._refused(queue_pair, arrival, offset, n, local)
-        reason = self.port.sources.check(
+        reason = self._at.sources.check(
             queue_pair if queue_pair is not None and queue_pair.service != _UD else None,
             arrival.address + offset,
             n,
@@ -342,6 +350,13 @@ class Adapter(Environment):
             return self._begin(queue_pair, arrival, now)
         queue_pair.flow.receive(view, arrival, now)
         return 0
+
+    def _at_port(self, number):
+        """The queue pair with this number, if it lives on the port whose packets are looked at; else None."""
+        queue_pair: QueuePair = self.queue_pairs.get(number)
+        if queue_pair is not None and queue_pair.flow.port_number != self._at.number:
+            return None
+        return queue_pair
 
     def _refused(self, queue_pair, arrival, offset, n, local):
         """Why a RoCE packet that nobody here may take is dropped: what a sound one would be dropped for.
@@ -371,11 +386,11 @@ class Adapter(Environment):
         link: LinkView = self._link
         reason: cython.int = link.decode(arrival.data, offset, n)
         if reason == 0:
-            reason = self.port.admit(link)
+            reason = self._at.admit(link)
         if reason == 0:
             reason = link.check_global(arrival.data)
         if reason == 0:
-            reason = self.port.admit_global(link)
+            reason = self._at.admit_global(link)
         if reason == 0:
             reason = link.check_icrc(arrival.data, arrival.address)
         if reason == 0:
@@ -387,7 +402,7 @@ class Adapter(Environment):
         arrival.grh = link.grh
         arrival.slid = link.slid
         arrival.sl = link.sl
-        arrival.path_bits = self.port.path_bits(link.dlid)
+        arrival.path_bits = self._at.path_bits(link.dlid)
         return self._dispatch(arrival, now)
 
     def _raw_packet(self, arrival, offset, now):
@@ -396,19 +411,19 @@ class Adapter(Environment):
         """
         view: RawView = self._raw
         queue_pair: QueuePair
-        reason: cython.int = self.port.admit_raw(self._link)
+        reason: cython.int = self._at.admit_raw(self._link)
         if reason == 0:
             reason = view.decode(arrival.data, offset, self._link.packet_bytes)
         if reason:
             return reason
         queue_pair = self.raw_services.receiver(view.service)
-        if queue_pair is None:
+        if queue_pair is None or queue_pair.flow.port_number != self._at.number:
             return _RAW
         if not _receives(queue_pair):
             return _STATE
         arrival.slid = self._link.slid
         arrival.sl = self._link.sl
-        arrival.path_bits = self.port.path_bits(self._link.dlid)
+        arrival.path_bits = self._at.path_bits(self._link.dlid)
         queue_pair.flow.receive_raw(view, arrival, now)
         return 0
 
@@ -421,7 +436,7 @@ class Adapter(Environment):
         reason: cython.int
         if view.dest_qp == _MULTICAST_QPN:
             return self._multicast(arrival, now)
-        queue_pair = self.queue_pairs.get(view.dest_qp)
+        queue_pair = self._at_port(view.dest_qp)
         reason = self._admit(queue_pair, arrival)
         if reason == 0:
             queue_pair.flow.receive(view, arrival, now)
@@ -470,10 +485,12 @@ class Adapter(Environment):
         queue_pair: QueuePair
         reason: cython.int = _UNKNOWN_QP
         taken: cython.bint = False
-        own: cython.bint = arrival.source in self.port.gids
+        own: cython.bint = arrival.source in self._at.gids
         if view.service != _UD:
             return _SERVICE
         for queue_pair in self.groups.members(arrival.destination):
+            if queue_pair.flow.port_number != self._at.number:
+                continue
             if own and queue_pair.number == view.source_qp:
                 taken = True
                 continue
@@ -482,7 +499,7 @@ class Adapter(Environment):
             elif not pkeys_match(queue_pair.pkey, view.pkey):
                 reason = _PKEY
             else:
-                self.port.counters.multicast_copies += 1
+                self._at.counters.multicast_copies += 1
                 queue_pair.flow.receive(view, arrival, now)
                 taken = True
         return 0 if taken else reason
@@ -511,41 +528,46 @@ class Adapter(Environment):
         False when nothing is to be sent now."""
         flow: Flow
         packets: cython.int
-        counters = self.port.counters
+        port: Port = self.ports[port_number - 1]
+        scheduler: Scheduler = port.scheduler
+        counters = port.counters
         turns: cython.int = _TURNS
         self.now = now
         while turns > 0:
             turns -= 1
-            flow = self.scheduler.next()
+            flow = scheduler.next()
             if flow is None:
                 return False
             if flow.closed:
+                continue
+            if flow.port_number != port.number:
+                self.schedule(flow)  # it has moved to another port since
                 continue
             burst.reset()
             packets = flow.produce(burst, now)
             if packets <= 0:
                 continue
             if flow.has_work():
-                self.scheduler.put(flow)
-            if self.scheduler.length and flow.shares_bursts:
-                packets += self._share(flow, burst, now)
-            self.scheduler.charge(burst.length)
-            if self.port.state < _ARMED:
+                scheduler.put(flow)
+            if scheduler.length and flow.shares_bursts:
+                packets += self._share(scheduler, flow, burst, now)
+            scheduler.charge(burst.length)
+            if port.state < _ARMED:
                 # a link that is not yet configured carries nothing but its manager's packets (7.2)
                 counters.packets_discarded += packets
                 continue
             counters.packets_sent += packets
             counters.bytes_sent += burst.length
             counters.bursts_sent += 1
-            if self.port.is_own(burst.route):
-                self._loop_back(burst, now)
+            if port.is_own(burst.route):
+                self._loop_back(port, burst, now)
                 continue
             if flow.multicasts and self.groups.heard(burst.route.destination):
-                self._loop_back(burst, now)
+                self._loop_back(port, burst, now)
             return True
         return False
 
-    def _share(self, first, burst, now):
+    def _share(self, scheduler, first, burst, now):
         """Let flows that share bursts, whose turn is next and whose route is the burst's, go on with what
         ``first`` has begun; packets written.  Who finds no place in it has its turn with the next burst."""
         flow: Flow
@@ -554,7 +576,7 @@ class Adapter(Environment):
         turns: cython.int = _TURNS
         while turns > 0 and not burst.closed and burst.length + burst.stride <= _MOST_BYTES:
             turns -= 1
-            flow = self.scheduler.peek()
+            flow = scheduler.peek()
             if (
                 flow is None
                 or flow is first
@@ -563,19 +585,19 @@ class Adapter(Environment):
                 or flow.closed
             ):
                 break
-            self.scheduler.next()
+            scheduler.next()
             written = flow.produce(burst, now)
             if written > 0:
                 packets += written
                 if flow.has_work():
-                    self.scheduler.put(flow)
+                    scheduler.put(flow)
             elif flow.has_work():
-                self.scheduler.back(flow)
+                scheduler.back(flow)
                 break
         return packets
 
-    def _loop_back(self, burst, now):
-        """What is sent to this adapter is received by it, without a link."""
+    def _loop_back(self, port, burst, now):
+        """What is sent to the port itself is received by it, without a link."""
         arrival: Arrival = self._loop
         copy(arrival.address, burst.address, burst.length)
         arrival.length = burst.length
@@ -585,15 +607,22 @@ class Adapter(Environment):
         arrival.source_port = burst.route.source_port
         arrival.destination = burst.route.destination
         arrival.traffic_class = burst.route.traffic_class
-        self.port.counters.loopback_packets += burst.packets
-        self.receive(PORT_NUMBER, arrival, now)
+        port.counters.loopback_packets += burst.packets
+        self.receive(port.number, arrival, now)
 
     def tarrier(self):
         """The flow of which ``transmit`` would send nothing but a delayed acknowledgement, so that what its
         host posts next takes it along; None when anything else is to be sent."""
-        flow: Flow = self.scheduler.sole()
-        if flow is None or not flow.may_tarry():
-            return None
+        flow: Flow = None
+        port: Port
+        for port in self.ports:
+            if port.scheduler.length == 0:
+                continue
+            if flow is not None:
+                return None
+            flow = port.scheduler.sole()
+            if flow is None or not flow.may_tarry():
+                return None
         return flow
 
     def commanded(self):
@@ -613,8 +642,10 @@ class Adapter(Environment):
 
     def next_deadline(self):
         """When ``transmit`` and ``expire`` are due; 0: now, ``NEVER``: nothing is waited for."""
-        if self.scheduler.length:
-            return 0
+        port: Port
+        for port in self.ports:
+            if port.scheduler.length:
+                return 0
         deadline: cython.ulonglong = self.timers.next_deadline()
         return deadline if deadline < self.held.next_ns else self.held.next_ns
 
@@ -622,7 +653,8 @@ class Adapter(Environment):
 
     def schedule(self, flow):
         """Give a flow a turn (`Environment.schedule`)."""
-        self.scheduler.put(flow)
+        port: Port = self.ports[flow.port_number - 1]
+        port.scheduler.put(flow)
 
     def arm(self, flow, deadline_ns):
         """Call a flow at ``deadline_ns`` or soon after (`Environment.arm`)."""
@@ -644,21 +676,19 @@ class Adapter(Environment):
 
     def window_for(self, route):
         """The window towards a route's destination (`Environment.window_for`)."""
-        return self.port.window_for(route.peer)
+        port: Port = self.ports[route.port_number - 1]
+        return port.window_for(route.peer)
 
     # figures
 
-    def bad_pkeys(self):
-        """Packets whose P_Key did not match."""
-        return self.port.counters.drops[_PKEY]
-
-    def port_counters(self):
-        """All counters of the port, the transport's over all queue pairs under ``transport_``…, and those
-        that its link wants to be seen."""
-        figures = self.port.counters.as_dict()
+    def port_counters(self, number=1):
+        """All counters of a port, the transport's over all queue pairs of the adapter under ``transport_``…,
+        and those that its link wants to be seen."""
+        port: Port = self.ports[number - 1]
+        figures = port.counters.as_dict()
         figures.update({f"transport_{name}": value for name, value in self.counters.as_dict().items()})
-        if self.link_counters is not None:
-            figures.update(self.link_counters())
+        if port.link_counters is not None:
+            figures.update(port.link_counters())
         return figures
 
 

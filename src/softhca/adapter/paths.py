@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST
-from softhca.adapter.port import MANAGEMENT_LANE, Port
+from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST, MANAGEMENT_LANE
 from softhca.wire.flows import source_port
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
-PORT_NUMBER = 1
+if TYPE_CHECKING:
+    from softhca.adapter.port import Port
+
 DEFAULT_HOP_LIMIT = 64
 LOCAL_HOP_LIMIT = 1
 SRC_PATH_BITS_LAST = 0x7F
@@ -36,8 +37,8 @@ def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False)
     """EINVAL when the address vector cannot lead anywhere from this port; ``connected``: not to a group
     either.
     """
-    if vector.get("port_num", PORT_NUMBER) not in (0, PORT_NUMBER):
-        raise OSError(errno.EINVAL, f"there is no port {vector['port_num']}")
+    if vector.get("port_num", 0) not in (0, port.number):
+        raise OSError(errno.EINVAL, f"a path from port {port.number} names port {vector['port_num']}")
     if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
         raise OSError(errno.EINVAL, "a service level is 0…15 and a flow label has 20 bits")
     if not 0 <= vector.get("hop_limit", 0) <= 0xFF or not 0 <= vector.get("traffic_class", 0) <= 0xFF:
@@ -94,7 +95,7 @@ def _dlid(vector: Mapping[str, Any], port: Port) -> int:
 
 
 class ConnectionPaths:
-    """Routes of connections by what they are made of: those along one path share route and address vector.
+    """Routes of a port's connections by what they are made of: those along one path share route and vector.
 
     Both are only read.  ``clear`` when the port's own addresses change.  At most ``MOST`` are remembered.
     """
@@ -108,17 +109,15 @@ class ConnectionPaths:
         """Forget them all; who has one keeps it."""
         self._known.clear()
 
-    def find(
-        self, vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor
-    ) -> tuple[Mapping[str, Any], Route]:
+    def find(self, vector: Mapping[str, Any], port: Port, entropy: int) -> tuple[Mapping[str, Any], Route]:
         """The vector (an equal one) and the route of a checked address vector."""
-        udp_port = 0 if port.native else _source_port(vector, entropy, source_port_for)
+        udp_port = 0 if port.native else _source_port(vector, entropy, port.source_port_for)
         key = udp_port, *vector, *vector.values()
         path = self._known.get(key)
         if path is None:
             if len(self._known) >= self.MOST:
                 self.clear()
-            path = vector, route_of(vector, port, entropy, lambda *_: udp_port)
+            path = vector, _route(vector, port, udp_port)
             self._known[key] = path
         return path
 
@@ -141,8 +140,12 @@ def _hop_limit(vector: Mapping[str, Any]) -> int:
     return LOCAL_HOP_LIMIT if is_multicast(bytes(vector["dgid"])) else DEFAULT_HOP_LIMIT
 
 
-def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_for: SourcePortFor) -> Route:
+def route_of(vector: Mapping[str, Any], port: Port, entropy: int) -> Route:
     """The route of a checked address vector; ``entropy`` spreads flows over UDP source ports."""
+    return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port.source_port_for))
+
+
+def _route(vector: Mapping[str, Any], port: Port, udp_port: int) -> Route:
     if port.native:
         return _native_route(vector, port)
     destination = bytes(vector["dgid"])
@@ -150,10 +153,11 @@ def route_of(vector: Mapping[str, Any], port: Port, entropy: int, source_port_fo
         framing=ROCE_V4 if destination.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
         source=port.gid_table[vector.get("sgid_index", 0)],
         destination=destination,
-        source_port=_source_port(vector, entropy, source_port_for),
+        source_port=udp_port,
         traffic_class=vector.get("traffic_class", 0),
         flow_label=vector.get("flow_label", 0),
         hop_limit=_hop_limit(vector),
+        port_number=port.number,
     )
 
 
@@ -163,6 +167,7 @@ def _native_route(vector: Mapping[str, Any], port: Port) -> Route:
         "slid": port.source_lid(vector.get("src_path_bits", 0)),
         "dlid": _dlid(vector, port),
         "sl": vector.get("sl", 0),
+        "port_number": port.number,
     }
     if not has_grh:
         return Route(NATIVE, port.gid_table[0], bytes(16), **local)

@@ -1,11 +1,18 @@
 from softhca.adapter.counters cimport PortCounters
+from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.sources cimport Sources
 from softhca.wire.link_view cimport LinkView
 from softhca.wire.route cimport Route
 
 
 cdef class Port:
+    cdef readonly unsigned int number
     cdef public object config
+    cdef readonly object own
+    cdef readonly Scheduler scheduler
+    cdef readonly object paths
+    cdef public object source_port_for
+    cdef public object link_counters
     cdef public PortCounters counters
     cdef readonly bint native
     cdef public object gids
@@ -32,6 +39,7 @@ cdef class Port:
     cpdef int admit_global(self, LinkView link) except -1
     cpdef object window_for(self, bytes peer)
     cpdef object _forget_window(self)
+    cpdef unsigned long long bad_pkeys(self)
     cpdef unsigned int pkey(self, int index)
 
 cpdef bint pkeys_match(unsigned int ours, unsigned int theirs) noexcept

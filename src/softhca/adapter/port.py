@@ -10,6 +10,7 @@ from softhca.adapter.config import (
     DEFAULT_GID_PREFIX,
     LID_LAST_MULTICAST,
     LID_LAST_UNICAST,
+    MANAGEMENT_LANE,
     MTU_BYTES,
     MULTICAST_QPN,
     NATIVE,
@@ -17,6 +18,8 @@ from softhca.adapter.config import (
     check_prefix,
 )
 from softhca.adapter.counters import PortCounters
+from softhca.adapter.paths import ConnectionPaths, default_source_port
+from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.sources import Sources
 from softhca.transport.window import (
     DEFAULT_LIMIT_BYTES,
@@ -29,6 +32,7 @@ from softhca.wire.drops import (
     DROP_LANE,
     DROP_LENGTH,
     DROP_LINK_HEADER,
+    DROP_PKEY,
     DROP_SOURCE,
 )
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
@@ -41,13 +45,12 @@ PORT_INIT = 2
 PORT_ARMED = 3
 PORT_ACTIVE = 4
 
-MANAGEMENT_LANE = 15
-
 _NATIVE_FRAMING = cython.declare(cython.int, 0)
 _DROP_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
 _DROP_LANE = cython.declare(cython.int, DROP_LANE)
 _DROP_LENGTH = cython.declare(cython.int, DROP_LENGTH)
 _DROP_LINK_HEADER = cython.declare(cython.int, DROP_LINK_HEADER)
+_DROP_PKEY = cython.declare(cython.int, DROP_PKEY)
 _DROP_SOURCE = cython.declare(cython.int, DROP_SOURCE)
 _LAST_UNICAST = cython.declare(cython.uint, LID_LAST_UNICAST)
 _LAST_MULTICAST = cython.declare(cython.uint, LID_LAST_MULTICAST)
@@ -57,37 +60,49 @@ _DEFAULT_PREFIX = cython.declare(bytes, DEFAULT_GID_PREFIX.to_bytes(8, "big"))
 
 
 class Port:
-    """Port 1 of an adapter.  ``config`` gives the tables, ``overhead_for`` (GID → bytes) the cost of a
-    datagram to a destination beyond its own bytes (see ``DestinationWindow``), or None.
+    """Port ``number`` of an adapter.  ``config`` gives the limits, ``own`` (by default ``config`` too) the
+    port's tables, ``overhead_for`` (GID → bytes) the cost of a datagram to a destination beyond its own bytes
+    (see ``DestinationWindow``), or None.
+
+    ``scheduler`` has the flows that wait for a turn, ``paths`` the routes of connections.
+    ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port);
+    ``link_counters``, when set, gives counters of the link by name, which are shown with the port's.
 
     What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0
     none), ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs
     by index, ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
     """
 
-    def __init__(self, config, overhead_for=None):
+    def __init__(self, config, overhead_for=None, number=1, own=None, source_port_for=None):
+        own = config if own is None else own
+        self.number = number
         self.config = config
+        self.own = own
+        self.scheduler = Scheduler()
+        self.paths = ConnectionPaths()
+        self.source_port_for = default_source_port if source_port_for is None else source_port_for
+        self.link_counters = None
         self.counters = PortCounters()
-        self.native = config.framing == NATIVE
-        self.pkeys = config.pkeys
+        self.native = own.framing == NATIVE
+        self.pkeys = own.pkeys
         self.overhead_for = overhead_for
         self.sources = Sources(config.max_sources, self.counters)
         self.windows = {}
-        self.lid = config.lid
-        self.lmc = config.lmc
-        self.sm_lid = config.sm_lid
+        self.lid = own.lid
+        self.lmc = own.lmc
+        self.sm_lid = own.sm_lid
         self.sm_sl = 0
         self.subnet_timeout = 0
-        self.state = PORT_INIT if self.native and config.lid == 0 else PORT_ACTIVE
-        self.longest_packet_bytes = MTU_BYTES[config.active_mtu] + LONGEST_HEADERS_BYTES
-        self._name(int.from_bytes(config.gids[0][:8], "big"))
+        self.state = PORT_INIT if self.native and own.lid == 0 else PORT_ACTIVE
+        self.longest_packet_bytes = MTU_BYTES[own.active_mtu] + LONGEST_HEADERS_BYTES
+        self._name(int.from_bytes(own.gids[0][:8], "big"))
 
     def _name(self, prefix):
         """Fill the GID table for a subnet's prefix."""
         self.gid_prefix = prefix
-        self.gid_table = tuple(self.config.gids)
+        self.gid_table = tuple(self.own.gids)
         if self.native:
-            self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.config.gids)
+            self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.own.gids)
         self.gids = frozenset(self.gid_table)
         if self.native:
             default = DEFAULT_GID_PREFIX.to_bytes(8, "big")
@@ -233,6 +248,10 @@ class Port:
             if window.in_flight_bytes == 0 and not window.waiters and window.turn is None:
                 del self.windows[peer]
                 return
+
+    def bad_pkeys(self):
+        """Packets whose P_Key did not match."""
+        return self.counters.drops[_DROP_PKEY]
 
     def pkey(self, index):
         """The P_Key at ``index`` of the table; 0 (which matches nothing) beyond its end."""

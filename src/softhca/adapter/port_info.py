@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softhca.adapter.paths import route_of
-from softhca.adapter.port import PORT_ACTIVE
+from softhca.adapter.port import PORT_ACTIVE, Port
 from softhca.adapter.queue_pair_commands import connection_path
 from softhca.queues.control_fields import (
     EVENT_GID_CHANGE,
@@ -33,12 +33,16 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
     """Set fields of `Port.set_info`, renew routes, and tell every host what has changed.  ValueError: nothing
     has changed.
     """
-    before = adapter.port.info()
-    if not adapter.port.set_info(**values):
+    try:
+        port = adapter.port_of(port_number)
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    before = port.info()
+    if not port.set_info(**values):
         return
-    after = adapter.port.info()
+    after = port.info()
     if any(before[name] != after[name] for name in ("lid", "lmc", "gid_prefix")):
-        _renew_routes(adapter)
+        _renew_routes(adapter, port)
     told = [kind for names, kind in _EVENTS if any(before[name] != after[name] for name in names)]
     if (before["state"] == PORT_ACTIVE) != (after["state"] == PORT_ACTIVE):
         told.append(EVENT_PORT_ACTIVE if after["state"] == PORT_ACTIVE else EVENT_PORT_ERR)
@@ -47,11 +51,13 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
             host.tell(kind, port_number)
 
 
-def _renew_routes(adapter: Adapter) -> None:
-    adapter.paths.clear()
+def _renew_routes(adapter: Adapter, port: Port) -> None:
+    port.paths.clear()
     for queue_pair in adapter.queue_pairs.values():
         vector = queue_pair.attributes.get("ah_attr")
-        if vector is not None and queue_pair.flow.route is not None:
-            _, queue_pair.flow.route = connection_path(adapter, queue_pair, vector, queue_pair.dest_qp)
+        flow = queue_pair.flow
+        if vector is not None and flow.route is not None and flow.port_number == port.number:
+            _, flow.route = connection_path(port, queue_pair, vector, queue_pair.dest_qp)
     for handle in adapter.handles.values():
-        handle.route = route_of(handle.vector, adapter.port, handle.number, adapter.source_port_for)
+        if handle.port_number == port.number:
+            handle.route = route_of(handle.vector, port, handle.number)

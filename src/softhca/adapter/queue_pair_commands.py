@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import MTU_BYTES
-from softhca.adapter.paths import PORT_NUMBER, check_vector
+from softhca.adapter.paths import check_vector
+from softhca.adapter.port import Port
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
@@ -76,7 +77,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     service = SERVICE_OF_TYPE.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
-    if service == RAW and not adapter.port.native:
+    if service == RAW and not any(port.native for port in adapter.ports):
         raise OSError(errno.EOPNOTSUPP, "RoCEv2 has no raw datagrams: they are native packets")
     if service not in adapter.config.profile.services:
         raise OSError(errno.EOPNOTSUPP, f"this {adapter.config.profile} has no such queue pairs")
@@ -136,16 +137,17 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
 
 
-def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Fields) -> None:
-    """EINVAL for values that this port cannot have; the state machine's rules are the transport's."""
+def _check_attributes(adapter: Adapter, queue_pair: QueuePair, port: Port, attributes: Fields) -> None:
+    """EINVAL for values that ``port`` cannot have; the state machine's rules are the transport's."""
     config = adapter.config
-    if attributes.get("port_num", PORT_NUMBER) != PORT_NUMBER:
-        raise OSError(errno.EINVAL, f"there is no port {attributes['port_num']}")
-    if attributes.get("pkey_index", 0) >= len(config.pkeys):
+    if "port_num" in attributes and queue_pair.service == RAW and not port.native:
+        raise OSError(errno.EINVAL, f"port {port.number} is RoCEv2 and has no raw datagrams")
+    if attributes.get("pkey_index", 0) >= len(port.pkeys):
         raise OSError(errno.EINVAL, f"there is no P_Key {attributes['pkey_index']}")
-    mtu = attributes.get("path_mtu", config.active_mtu)
-    if mtu not in MTU_BYTES or mtu > config.active_mtu:
-        raise OSError(errno.EINVAL, f"path MTU {mtu} is beyond the port's active MTU {config.active_mtu}")
+    active_mtu = port.own.active_mtu
+    mtu = attributes.get("path_mtu", active_mtu)
+    if mtu not in MTU_BYTES or mtu > active_mtu:
+        raise OSError(errno.EINVAL, f"path MTU {mtu} is beyond the port's active MTU {active_mtu}")
     for name in ("max_rd_atomic", "max_dest_rd_atomic"):
         if attributes.get(name, 0) > adapter.device_attributes["max_qp_rd_atom"]:
             limit = adapter.device_attributes["max_qp_rd_atom"]
@@ -155,36 +157,37 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, attributes: Field
     if "alt_ah_attr" in attributes:
         raise OSError(errno.EOPNOTSUPP, "automatic path migration is not supported")
     if "ah_attr" in attributes:
-        check_vector(attributes["ah_attr"], adapter.port, connected=True)
+        check_vector(attributes["ah_attr"], port, connected=True)
 
 
 def connection_path(
-    adapter: Adapter, queue_pair: QueuePair, vector: Fields, peer: int
+    port: Port, queue_pair: QueuePair, vector: Fields, peer: int
 ) -> tuple[Mapping[str, Any], Route]:
     """The path of a connection to the queue pair ``peer`` along a checked address vector: the vector and the
     route, which others may share.
     """
-    label = flow_label(queue_pair.number, peer)
-    return adapter.paths.find(vector, adapter.port, label, adapter.source_port_for)
+    return port.paths.find(vector, port, flow_label(queue_pair.number, peer))
 
 
 def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """MODIFY_QP: the attributes of the mask, all or none."""
     queue_pair = adapter.resources.find(Kind.QP, fields["qp_num"], host.number).element
     attributes = qp_attributes.unpack(fields["attr_mask"], fields)
-    _check_attributes(adapter, queue_pair, attributes)
+    port = adapter.port_of(attributes.get("port_num", queue_pair.port_number))
+    _check_attributes(adapter, queue_pair, port, attributes)
     route = pkey = None
     if "ah_attr" in attributes:
         peer = attributes.get("dest_qp_num", queue_pair.dest_qp)
-        attributes["ah_attr"], route = connection_path(adapter, queue_pair, attributes["ah_attr"], peer)
+        attributes["ah_attr"], route = connection_path(port, queue_pair, attributes["ah_attr"], peer)
     if "pkey_index" in attributes:
-        pkey = adapter.port.pkey(attributes["pkey_index"])
+        pkey = port.pkey(attributes["pkey_index"])
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey)
     if code:
         raise OSError(code, "the queue pair's state does not allow these attributes")
+    queue_pair.flow.port_number = queue_pair.port_number
     if queue_pair.service in (UD, RAW):
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
-        queue_pair.path_mtu_bytes = MTU_BYTES[adapter.config.active_mtu]
+        queue_pair.path_mtu_bytes = MTU_BYTES[port.own.active_mtu]
     return {}
 
 

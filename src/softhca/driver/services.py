@@ -20,8 +20,8 @@ class Path:
     """A path to a peer's port: ``dgid``, from entry ``sgid_index`` of the own table, and how packets travel
     it.
 
-    On native links ``dlid`` leads there, from the own LID with ``src_path_bits``, and without ``dgid`` (None)
-    packets have no GRH.
+    It begins at the own port ``port_num``.  On native links ``dlid`` leads there, from the own LID with
+    ``src_path_bits``, and without ``dgid`` (None) packets have no GRH.
     """
 
     dgid: bytes | None
@@ -33,6 +33,7 @@ class Path:
     mtu: int = 3
     dlid: int = 0
     src_path_bits: int = 0
+    port_num: int = 1
 
     def vector(self) -> dict[str, Any]:
         """The address vector (``ibv_ah_attr``)."""
@@ -42,7 +43,7 @@ class Path:
                 "src_path_bits": self.src_path_bits,
                 "sl": self.sl,
                 "is_global": 0,
-                "port_num": 1,
+                "port_num": self.port_num,
             }
         return {
             "dgid": self.dgid,
@@ -54,7 +55,7 @@ class Path:
             "flow_label": self.flow_label,
             "hop_limit": self.hop_limit,
             "is_global": 1,
-            "port_num": 1,
+            "port_num": self.port_num,
         }
 
 
@@ -80,9 +81,9 @@ def open_adapter(name: str) -> DeviceDriver:
     return registry.open_device(name)
 
 
-def path_to(device: DeviceDriver, dgid: bytes, **details: int) -> Path:
-    """Fabric service: the path to a GID, with the port's MTU."""
-    return Path(dgid, mtu=device.query_port(1)["active_mtu"], **details)
+def path_to(device: DeviceDriver, dgid: bytes, port_num: int = 1, **details: int) -> Path:
+    """Fabric service: the path to a GID from a port, with the port's MTU."""
+    return Path(dgid, mtu=device.query_port(port_num)["active_mtu"], port_num=port_num, **details)
 
 
 def connect(
@@ -97,7 +98,7 @@ def connect(
     """Connection service: RESET → INIT → RTR → RTS towards ``peer_qpn``; UC without
     ``reliability``, RC with.
     """
-    qp.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qp_access_flags": access})
+    qp.modify({"qp_state": INIT, "pkey_index": 0, "port_num": path.port_num, "qp_access_flags": access})
     ready: dict[str, Any] = {
         "qp_state": RTR,
         "ah_attr": path.vector(),
@@ -120,8 +121,8 @@ def connect(
     qp.modify(sending)
 
 
-def start_datagrams(qp: QpHandle, qkey: int, psn: int = 0) -> None:
+def start_datagrams(qp: QpHandle, qkey: int, psn: int = 0, port_num: int = 1) -> None:
     """Connection service: a UD queue pair to RTS."""
-    qp.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qkey": qkey})
+    qp.modify({"qp_state": INIT, "pkey_index": 0, "port_num": port_num, "qkey": qkey})
     qp.modify({"qp_state": RTR})
     qp.modify({"qp_state": RTS, "sq_psn": psn})

@@ -91,7 +91,7 @@ def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
                                strict_source_port=specification.strict_source_port)
         adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
                           overhead_for=lambda gid: _overhead_bytes(link, gid), now=now_ns())
-        adapter.link_counters = link.shown_counters
+        adapter.port.link_counters = link.shown_counters
     except BaseException:
         link.close()
         raise

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.engine import NEVER, PORT_NUMBER, Adapter
+from softhca.adapter.engine import NEVER, Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
@@ -85,7 +85,7 @@ class Node:
             config, seed=dice.getrandbits(64), overhead_for=overhead, now=self.clock()
         )
         engine.observer = self._observe
-        engine.source_port_for = _port_of_two
+        engine.port.source_port_for = _port_of_two
         self._free_entries: int = engine.regions.tpt.free_entries
 
         def kick() -> None:
@@ -183,7 +183,7 @@ class Node:
     def _transmit(self, now: int) -> bool:
         engine, burst = self.engine, self._burst
         for sent in range(BURSTS_A_TURN):
-            if not engine.transmit(PORT_NUMBER, burst, now):
+            if not engine.transmit(1, burst, now):
                 return sent > 0
             self.world.carry(self, burst)
         return True

@@ -12,7 +12,6 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from softhca.adapter.engine import PORT_NUMBER
 from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
@@ -272,7 +271,7 @@ class World:
         arrival.source_port = flight.source_port
         arrival.destination = flight.destination
         arrival.traffic_class = flight.traffic_class
-        node.engine.receive(PORT_NUMBER, arrival, node.clock())
+        node.engine.receive(1, arrival, node.clock())
         if self._holds:
             self._judge_arrival(flight)
         node.turn()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import NATIVE as NATIVE_PORT
-from softhca.adapter.config import AdapterConfig, native_gid
+from softhca.adapter.config import AdapterConfig, PortConfig, native_gid
 from softhca.driver.services import Path
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX
@@ -22,11 +22,14 @@ SM_LID = 1
 MULTICAST_LID = 0xC000
 
 
-def gid(number: int, framing: int = ROCE_V4) -> bytes:
-    """The GID of 192.0.2.``number`` or 2001:db8::``number`` (RFC 5737, RFC 3849)."""
+def gid(number: int, framing: int = ROCE_V4, port_number: int = 1) -> bytes:
+    """The GID of 192.0.2.``number`` or 2001:db8::``number`` (RFC 5737, RFC 3849); of port P, which is not the
+    first, of 192.0.(P + 1).``number`` or 2001:db8::P:``number``.
+    """
     if framing == ROCE_V4:
-        return V4_MAPPED_PREFIX + bytes((192, 0, 2, number))
-    return bytes.fromhex("20010db8") + bytes(11) + bytes([number])
+        return V4_MAPPED_PREFIX + bytes((192, 0, 1 + port_number, number))
+    middle = 0 if port_number == 1 else port_number
+    return bytes.fromhex("20010db8") + bytes(9) + bytes([middle, 0, number])
 
 
 def is_group(gid: bytes) -> bool:
@@ -42,26 +45,32 @@ class Addressing:
     def __init__(self, framing: int) -> None:
         self.framing = framing
 
-    def gid(self, number: int) -> bytes:
-        """The GID of adapter ``number``."""
-        return gid(number, self.framing)
+    def gid(self, number: int, port_number: int = 1) -> bytes:
+        """The GID of a port of adapter ``number``."""
+        return gid(number, self.framing, port_number)
 
-    def config(self, number: int, **options: Any) -> AdapterConfig:
+    def port(self, number: int, port_number: int) -> dict[str, Any]:
+        """Fields of `PortConfig`: what a port of adapter ``number`` is made with."""
+        return {"gids": (self.gid(number, port_number),)}
+
+    def config(self, number: int, ports: int = 1, **options: Any) -> AdapterConfig:
         """What adapter ``number`` is made with, and ``options`` of `AdapterConfig`."""
-        return AdapterConfig(**{"gids": (self.gid(number),), **options})
+        further = tuple(PortConfig(**self.port(number, each)) for each in range(2, ports + 1))
+        return AdapterConfig(**{**self.port(number, 1), "further_ports": further, **options})
 
-    def path(self, target: Node, **details: Any) -> Path:
-        """The path to an adapter; ``details`` are fields of `Path`."""
-        return Path(target.gid, **{"mtu": target.adapter.config.active_mtu, **details})
+    def path(self, target: Node, port_number: int = 1, **details: Any) -> Path:
+        """The path to an adapter's port; ``details`` are fields of `Path`."""
+        port = target.adapter.ports[port_number - 1]
+        return Path(port.gid_table[0], **{"mtu": port.own.active_mtu, **details})
 
-    def reaches(self, node: Node, source: Node | None, route: Any, data: bytes) -> bool:
-        """Whether a packet that ``source`` has sent along ``route`` comes to ``node``.
+    def reaches(self, node: Node, port: Any, source: Node, route: Any, data: bytes) -> bool:
+        """Whether a packet that ``source`` has sent along ``route`` comes to a ``port`` of ``node``.
 
-        What goes to a group comes to everybody else.
+        What goes to a group comes to all other ports.
         """
         if is_group(route.destination):
-            return node is not source
-        return route.destination in node.adapter.port.gids
+            return node is not source or port.number != route.port_number
+        return route.destination in port.gids
 
 
 class NativeAddressing(Addressing):
@@ -72,31 +81,34 @@ class NativeAddressing(Addressing):
     def __init__(self) -> None:
         super().__init__(NATIVE)
 
-    def gid(self, number: int) -> bytes:
-        return native_gid(GUID + number)
+    def gid(self, number: int, port_number: int = 1) -> bytes:
+        return native_gid(GUID + number + 256 * (port_number - 1))
 
     def lid(self, number: int, lmc: int = 0) -> int:
         """The base LID with which adapter ``number`` begins."""
         return (FIRST_LID + number) << lmc
 
-    def config(self, number: int, **options: Any) -> AdapterConfig:
-        lid = self.lid(number, options.get("lmc", 0))
-        own = {"gids": (self.gid(number),), "framing": NATIVE_PORT, "lid": lid, "sm_lid": SM_LID}
-        return AdapterConfig(**{**own, **options})
+    def port(self, number: int, port_number: int) -> dict[str, Any]:
+        lid = self.lid(number) + 256 * (port_number - 1)
+        return {**super().port(number, port_number), "framing": NATIVE_PORT, "lid": lid, "sm_lid": SM_LID}
 
-    def path(self, target: Node, **details: Any) -> Path:
+    def config(self, number: int, ports: int = 1, **options: Any) -> AdapterConfig:
+        return super().config(number, ports, **{"lid": self.lid(number, options.get("lmc", 0)), **options})
+
+    def path(self, target: Node, port_number: int = 1, **details: Any) -> Path:
         """By the target's present LID; with ``grh=True`` packets have a GRH with its present GID."""
-        port = target.adapter.port
+        port = target.adapter.ports[port_number - 1]
         dgid = port.gid_table[0] if details.pop("grh", False) else None
-        own = {"mtu": target.adapter.config.active_mtu, "dlid": port.lid}
-        return Path(dgid, **{**own, **details})
+        return Path(dgid, **{"mtu": port.own.active_mtu, "dlid": port.lid, **details})
 
-    def reaches(self, node: Node, source: Node | None, route: Any, data: bytes) -> bool:
+    def reaches(self, node: Node, port: Any, source: Node, route: Any, data: bytes) -> bool:
         if len(data) < 4:
             return False
         dlid = int.from_bytes(data[2:4], "big")
-        owns: bool = node.adapter.port.owns_lid(dlid)
-        return owns or (dlid >= MULTICAST_LID and node is not source)
+        if dlid >= MULTICAST_LID:
+            return node is not source or port.number != route.port_number
+        owns: bool = port.owns_lid(dlid)
+        return owns
 
 
 def addressing_of(link: str) -> Addressing:

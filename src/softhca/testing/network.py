@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from softhca.adapter.engine import NEVER, PORT_NUMBER
+from softhca.adapter.engine import NEVER
 from softhca.links.decisions import Script, parse_decisions
 from softhca.links.faults import Faults
 from softhca.links.faulty import SIMULATED_ONLY
@@ -48,6 +48,7 @@ class _Flight(NamedTuple):
 
     sent: Datagram
     target: Node
+    port_number: int
     packets: list[bytes]
     what: str
 
@@ -115,9 +116,12 @@ class Network:
         for node in self.nodes.values():
             node.close()
 
-    def add(self, number: int = 0, *, name: str = "", seed: int | None = None, **config: Any) -> Node:
+    def add(
+        self, number: int = 0, *, name: str = "", seed: int | None = None, ports: int = 1, **config: Any
+    ) -> Node:
         """One more adapter: ``number``, by default the next one, decides its addresses (192.0.2.N,
-        2001:db8::N, LID 16 + N), and its ``seed`` unless one is given.
+        2001:db8::N, LID 16 + N), and its ``seed`` unless one is given.  Of several ``ports``, port P > 1 is
+        at 192.0.(P + 1).N, 2001:db8::P:N, LID 256 (P − 1) + 16 + N.
 
         ``config`` are fields of `AdapterConfig`, and ``overhead_for`` (see `Adapter`).
         """
@@ -125,7 +129,7 @@ class Network:
         if number in self.nodes or not 1 <= number <= MAX_NUMBER:
             raise ValueError(f"adapter {number}: expected another number of 1…{MAX_NUMBER}")
         name = name or f"testing{self._serial}-{number}"
-        node = Node(self, number, name, number if seed is None else seed, **config)
+        node = Node(self, number, name, number if seed is None else seed, ports, **config)
         self.nodes[number] = node
         return node
 
@@ -183,11 +187,12 @@ class Network:
         worked, now = False, self.now
         for node in tuple(self.nodes.values()):
             node.adapter.expire(now)
-            for _ in range(BURSTS_A_TURN):
-                if not node.adapter.transmit(PORT_NUMBER, self._burst, now):
-                    break
-                self._carry(node)
-                worked = True
+            for port in node.adapter.ports:
+                for _ in range(BURSTS_A_TURN):
+                    if not node.adapter.transmit(port.number, self._burst, now):
+                        break
+                    self._carry(node)
+                    worked = True
         while self._heap and self._heap[0][0] <= now:
             _, _, action, argument = heapq.heappop(self._heap)
             action(argument)
@@ -241,7 +246,7 @@ class Network:
     def _carry(self, source: Node) -> None:
         """Send what an adapter has put into the burst on its way, packet by packet."""
         burst = self._burst
-        joined: dict[int, tuple[int, _Flight]] = {}
+        joined: dict[tuple[int, int], tuple[int, _Flight]] = {}
         self._bursts += 1
         route, stride, length = burst.route, burst.stride, burst.length
         for offset in range(0, length, stride):
@@ -253,17 +258,26 @@ class Network:
                 self._lose(sent, None, data, TAMPERED)
                 continue
             targets = [
-                node for node in self.nodes.values() if self.addressing.reaches(node, source, route, changed)
+                (node, port.number)
+                for node in self.nodes.values()
+                for port in node.adapter.ports
+                if self.addressing.reaches(node, port, source, route, changed)
             ]
             if not targets:
                 self._lose(sent, None, changed, NO_RECEIVER)
-            for target in targets:
-                self._send(sent, target, changed, joined)
+            for target, port_number in targets:
+                self._send(sent, target, port_number, changed, joined)
 
     def _send(
-        self, sent: Datagram, target: Node, data: bytes, joined: dict[int, tuple[int, _Flight]]
+        self,
+        sent: Datagram,
+        target: Node,
+        port_number: int,
+        data: bytes,
+        joined: dict[tuple[int, int], tuple[int, _Flight]],
     ) -> None:
-        """One packet towards one adapter; ``joined`` is, by adapter, the flight that others may join."""
+        """One packet towards one port; ``joined`` is, by port, the flight that others may join."""
+        place = target.number, port_number
         assert sent.source is not None
         link = self._direction(sent.source.number, target.number)
         copies = link.send(data, self.now)
@@ -274,16 +288,16 @@ class Network:
                 self._lose(sent, target, data, NO_ROOM)
                 continue
             self._under_way += 1
-            moment, flight = joined.get(target.number, (-1, None))
+            moment, flight = joined.get(place, (-1, None))
             if (
                 flight is not None and copy.what == PASSED and moment == copy.time_ns
                 and len(copy.data) <= len(flight.packets[0]) == len(flight.packets[-1])
             ):  # fmt: skip
                 flight.packets.append(copy.data)
                 continue
-            flight = _Flight(sent, target, [copy.data], copy.what)
+            flight = _Flight(sent, target, port_number, [copy.data], copy.what)
             if self._join_bursts and copy.what == PASSED:
-                joined[target.number] = copy.time_ns, flight
+                joined[place] = copy.time_ns, flight
             self._plan(copy.time_ns, self._arrive, flight)
 
     def _direction(self, source: int, target: int) -> Impairment:
@@ -297,7 +311,7 @@ class Network:
         self._show(Datagram(LOST, self.now, sent.source, target, sent.route, data, why, sent.burst))
 
     def _arrive(self, flight: _Flight) -> None:
-        sent, target, packets, what = flight
+        sent, target, port_number, packets, what = flight
         route = sent.route
         self._under_way -= len(packets)
         for data in packets:
@@ -306,7 +320,7 @@ class Network:
             return  # truncated to nothing
         self._hand_over(
             target, b"".join(packets), len(packets[0]), route.source, route.destination, route.source_port,
-            route.traffic_class,
+            route.traffic_class, port_number,
         )  # fmt: skip
 
     def inject(
@@ -319,6 +333,7 @@ class Network:
         traffic_class: int = 0,
         stride: int = 0,
         destination: bytes = b"",
+        port_number: int = 1,
     ) -> None:
         """Let bytes arrive now that no adapter has sent, past all faults: on RoCE links BTH … ICRC from
         the GID ``source`` to ``destination`` (by default the target's), on native ones LRH … VCRC.
@@ -327,14 +342,15 @@ class Network:
         """
         self._show(Datagram(RECEIVED, self.now, None, target, None, data, INJECTED))
         self._hand_over(
-            target, data, stride or len(data), source, destination or target.gid, source_port, traffic_class
-        )
+            target, data, stride or len(data), source, destination or target.gid, source_port, traffic_class,
+            port_number,
+        )  # fmt: skip
 
     def _hand_over(
         self, target: Node, data: bytes, stride: int, source: bytes, destination: bytes, source_port: int,
-        traffic_class: int,
+        traffic_class: int, port_number: int,
     ) -> None:  # fmt: skip
-        """Give a run of packets to an adapter, as its link would."""
+        """Give a run of packets to an adapter's port, as its link would."""
         arrival, is_native = self._arrival, self.addressing.native
         arrival.buffer[: len(data)] = data
         arrival.length = len(data)
@@ -344,7 +360,7 @@ class Network:
         arrival.destination = None if is_native else destination
         arrival.source_port = 0 if is_native else source_port
         arrival.traffic_class = 0 if is_native else traffic_class
-        target.adapter.receive(PORT_NUMBER, arrival, self.now)
+        target.adapter.receive(port_number, arrival, self.now)
 
 
 def _of_links(faults: Faults | str) -> Faults:

@@ -32,15 +32,15 @@ class Node:
         number: int,
         name: str,
         seed: int,
+        ports: int = 1,
         overhead_for: Callable[[bytes], int] | None = None,
         **config: Any,
     ) -> None:
         self.network = network
         self.number = number
         self.name = name
-        self.adapter: Any = Adapter(
-            network.addressing.config(number, **config), seed, overhead_for=overhead_for, now=network.now
-        )
+        made = network.addressing.config(number, ports, **config)
+        self.adapter: Any = Adapter(made, seed, overhead_for=overhead_for, now=network.now)
         self.adapter.notice = self._noticed
         self.notices = 0
         self.hosts: list[int] = []

@@ -58,7 +58,7 @@ class DatagramSender(UnreliableQueue):
     def judge(self, request, handle):
         """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within
         the PMTU)."""
-        if handle is None or handle.pd != self.qp.pd:
+        if handle is None or handle.pd != self.qp.pd or handle.port_number != self.qp.flow.port_number:
             return _OPERATION_ERROR
         if request.length_bytes > self.qp.path_mtu_bytes:
             return _LENGTH_ERROR

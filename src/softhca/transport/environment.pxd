@@ -7,6 +7,7 @@ cdef class AddressHandle:
     cdef public unsigned int number
     cdef public unsigned int pd
     cdef public object route
+    cdef readonly unsigned int port_number
     cdef public object window
     cdef public unsigned int service_level
     cdef public object vector

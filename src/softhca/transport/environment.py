@@ -16,14 +16,15 @@ class AddressHandle:
     """A destination for datagrams, resolved once when the handle is made (IBTA 11.2.2.1).
 
     Attributes: ``number`` of the handle, ``pd`` it belongs to, ``route`` to the destination port, the
-    ``window`` of the destination adapter and the ``service_level`` 0…15; ``vector``, the address vector that
-    it was made of, is the adapter's.
+    ``window`` of the destination adapter and the ``service_level`` 0…15, and ``port_number``, the own port;
+    ``vector``, the address vector that it was made of, is the adapter's.
     """
 
     def __init__(self, number, pd, route, window, service_level=0, vector=None):
         self.number = number
         self.pd = pd
         self.route = route
+        self.port_number = route.port_number
         self.window = window
         self.service_level = service_level
         self.vector = vector

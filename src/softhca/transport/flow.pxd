@@ -8,6 +8,7 @@ from softhca.wire.route cimport Route
 cdef class Flow:
     cdef public Environment environment
     cdef public unsigned int number
+    cdef public unsigned int port_number
     cdef public Route route
     cdef public DestinationWindow window
     cdef public unsigned int service_level

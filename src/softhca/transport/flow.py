@@ -9,10 +9,10 @@ come that are no queue pairs: an end-to-end context of reliable datagrams, the q
 class Flow:
     """Owns a ``route``, the ``window`` towards its destination, a place in a scheduler and one timer.
 
-    ``number`` is for those who read of it, not for telling flows apart.  ``service_level`` says in which of
-    the scheduler's queues it waits.  ``shares_bursts``: other flows along the same route may write behind its
-    packets, and it behind theirs; ``multicasts``: its packets may go to a group.  ``closed``: it has no turns
-    any more.
+    ``number`` is for those who read of it, not for telling flows apart.  ``port_number`` names the port that
+    its packets leave and arrive by, ``service_level`` in which queue of the port's scheduler it waits.
+    ``shares_bursts``: other flows along the same route may write behind its packets, and it behind theirs;
+    ``multicasts``: its packets may go to a group.  ``closed``: it has no turns any more.
 
     ``scheduled`` is the scheduler's, ``armed_ns`` and ``armed_place`` the timers', ``waiting`` the window's,
     ``prompt`` the runtime's: how often in a row the consumer has answered a message at once.
@@ -21,6 +21,7 @@ class Flow:
     def __init__(self, environment, number, shares_bursts=False, multicasts=False):
         self.environment = environment
         self.number = number
+        self.port_number = 1
         self.route = None
         self.window = None
         self.service_level = 0

@@ -51,7 +51,9 @@ class RawSender(DatagramSender):
     def judge(self, request, handle):
         """0, or the completion status of a work request that cannot be sent: a raw datagram has no GRH."""
         service: cython.uint = request.work.remote_qpn
-        if handle is None or handle.pd != self.qp.pd or service > _RAW_IPV6 or handle.route.has_grh:
+        if handle is None or handle.pd != self.qp.pd or handle.port_number != self.qp.flow.port_number:
+            return _OPERATION_ERROR
+        if service > _RAW_IPV6 or handle.route.has_grh:
             return _OPERATION_ERROR
         if packet_bytes(service, request.length_bytes) > self.qp.path_mtu_bytes + _LONGEST_HEADERS:
             return _LENGTH_ERROR

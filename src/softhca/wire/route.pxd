@@ -20,6 +20,7 @@ cdef class Route:
     cdef readonly bint has_grh
     cdef public unsigned int vl
     cdef readonly unsigned int scope
+    cdef readonly unsigned int port_number
     cdef readonly bytes socket_address
     cdef readonly bytes peer
     cdef readonly unsigned int prefix_bytes

@@ -35,7 +35,8 @@ class Route:
 
     A segment in a burst has ``prefix_bytes`` in front of its BTH and ``suffix_bytes`` behind its ICRC: LRH,
     GRH and VCRC of native framing; none of RoCE, whose IP and UDP headers are the link's to write.
-    ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH tells the GID.
+    ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH tells the GID;
+    ``port_number`` the own one, whose link it begins with.
 
     ``link`` is kept for who sends: the link that carries it, None for the port's own, as it was found in the
     ``link_epoch``-th state of the links.
@@ -43,7 +44,7 @@ class Route:
 
     def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0,
                  hop_limit=64, identification=0, slid=0, dlid=0, sl=0, has_grh=False,
-                 destination_port=ROCE_PORT, scope=0):
+                 destination_port=ROCE_PORT, scope=0, port_number=1):
         if framing not in (NATIVE, ROCE_V4, ROCE_V6):
             raise ValueError(f"unknown framing {framing}")
         self.framing = framing
@@ -66,6 +67,7 @@ class Route:
         self.has_grh = has_grh
         self.vl = sl
         self.scope = scope
+        self.port_number = port_number
         self.socket_address = self._socket_address()
         self.prefix_bytes = self.suffix_bytes = 0
         if framing == NATIVE:
