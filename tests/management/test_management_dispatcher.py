@@ -13,6 +13,7 @@ from management_node import OTHER, PEER, Node, request
 from softhca.management import constants as c
 from softhca.management import dispatcher as d
 from softhca.management.agents import Agent, ServiceAgent, SubnetManagementAgent
+from softhca.management.attributes import ClassPortInfo
 from softhca.management.directed_route import RETURN_PATH, DirectedRoute, hops
 from softhca.management.dispatcher import Client, Dispatcher
 from softhca.management.mad import Address, Mad
@@ -110,9 +111,24 @@ def test_a_request_is_answered_refused_or_dropped(
 def test_a_method_of_a_class_that_only_takes_others_is_refused() -> None:
     wire = Wire()
     wire.client({c.METHOD_GET_TABLE}, management_class=c.CLASS_SUBN_ADM)
-    wire.receive(request(CPI, management_class=c.CLASS_SUBN_ADM))
+    wire.receive(request(0x35, management_class=c.CLASS_SUBN_ADM))
     assert wire.sent[0][0].header.status == c.STATUS_BAD_METHOD
     assert wire.counted() == {"received": 1, "drops_method": 1, "answered": 1, "sent": 1}
+
+
+def test_the_port_answers_class_port_info_for_a_client_that_does_not_take_get() -> None:
+    wire = Wire()
+    client, got = wire.client({c.METHOD_SEND}, management_class=c.CLASS_COMM_MGT, version=2)
+    asked = request(CPI, management_class=c.CLASS_COMM_MGT, class_version=2)
+    wire.receive(asked)
+    assert wire.sent == [(asked.response(c.STATUS_OK, ClassPortInfo(class_version=2)), PEER)]
+    wire.receive(request(CPI, management_class=c.CLASS_COMM_MGT, class_version=1))
+    assert wire.sent[1][0].header.status == c.STATUS_BAD_VERSION
+    wire.dispatcher.unregister(client)
+    own, own_got = wire.client({c.METHOD_GET}, management_class=c.CLASS_COMM_MGT, version=2)
+    wire.receive(asked)
+    assert (got, own_got) == ([], [asked])
+    wire.dispatcher.unregister(own)
 
 
 @pytest.mark.parametrize("length", [0, 23, 24, 255, 257, 4096])

@@ -53,6 +53,9 @@ cdef class Adapter(Environment):
     cdef int _refused(self, QueuePair queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
                       bint local) except -1
     cdef int _begin(self, QueuePair queue_pair, Arrival arrival, unsigned long long now) except -1
+    cdef int _manage_roce(self, Arrival arrival, unsigned int offset, unsigned int n,
+                          unsigned long long now) except -1
+    cdef int _manage(self, Arrival arrival, unsigned long long now) except -1
     cdef int _native_packet(self, Arrival arrival, unsigned int offset, unsigned int n,
                             unsigned long long now) except -1
     cdef int _raw_packet(self, Arrival arrival, unsigned int offset, unsigned long long now) except -1

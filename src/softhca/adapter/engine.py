@@ -12,15 +12,17 @@ from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
+from softhca.adapter.management_flow import management_flows
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
-from softhca.adapter.port import PORT_ARMED, Port, pkeys_match, same_port
+from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.timers import NEVER, Timers
 from softhca.machine.primitives import copy
+from softhca.management.constants import GENERAL_QPN
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
 from softhca.queues.control_fields import EVENT_CQ_ERR, QP_EVENTS
@@ -68,7 +70,9 @@ _STATE = cython.declare(cython.int, DROP_STATE)
 _TRUNCATED = cython.declare(cython.int, DROP_TRUNCATED)
 _UNKNOWN_QP = cython.declare(cython.int, DROP_UNKNOWN_QP)
 _NATIVE = cython.declare(cython.int, 0)
+_GENERAL_QPN = cython.declare(cython.uint, GENERAL_QPN)
 _ARMED = cython.declare(cython.int, PORT_ARMED)
+_DOWN = cython.declare(cython.int, PORT_DOWN)
 _TURNS = cython.declare(cython.int, 64)
 _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
@@ -134,6 +138,8 @@ class Adapter(Environment):
             for number, own in enumerate(config.ports, 1)
         )
         self.port = self._at = self.ports[0]
+        for port in self.ports:
+            port.management = management_flows(self, port)
         self.strict_source_port = config.strict_source_port
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
@@ -326,6 +332,8 @@ class Adapter(Environment):
         number = number << 16 | arrival.data[o + 1] << 8 | arrival.data[o + 2]
         queue_pair = self._at_port(number)
         if queue_pair is None:
+            if number == _GENERAL_QPN and local:
+                return self._manage_roce(arrival, offset, n, now)
             if number != _MULTICAST_QPN or not self.groups.heard(arrival.destination):
                 return self._refused(None, arrival, offset, n, local)
         elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):
@@ -379,6 +387,27 @@ class Adapter(Environment):
         queue_pair.flow.receive(self._view, arrival, now)
         if queue_pair.heard() != before:
             queue_pair.source_port = arrival.source_port
+        return 0
+
+    def _manage_roce(self, arrival, offset, n, now):
+        """A RoCE packet for queue pair 1; 0 or a drop reason."""
+        reason: cython.int = self._at.sources.check(None, arrival.address + offset, n, now)
+        if reason == 0:
+            reason = self._view.decode(arrival.data, offset, n)
+        return reason if reason else self._manage(arrival, now)
+
+    def _manage(self, arrival, now):
+        """A sound packet for queue pair 0 or 1 of the port; 0 or a drop reason.  Queue pair 1 takes every
+        P_Key of the port's table (C10-123), queue pair 0 has none."""
+        view: PacketView = self._view
+        flow: Flow = self._at.management[view.dest_qp]
+        if flow is None:
+            return _UNKNOWN_QP
+        if view.service != _UD:
+            return _SERVICE
+        if view.dest_qp and not any(pkeys_match(pkey, view.pkey) for pkey in self._at.pkeys):
+            return _PKEY
+        flow.receive(view, arrival, now)
         return 0
 
     def _native_packet(self, arrival, offset, n, now):
@@ -436,6 +465,8 @@ class Adapter(Environment):
         reason: cython.int
         if view.dest_qp == _MULTICAST_QPN:
             return self._multicast(arrival, now)
+        if view.dest_qp <= _GENERAL_QPN:
+            return self._manage(arrival, now)
         queue_pair = self._at_port(view.dest_qp)
         reason = self._admit(queue_pair, arrival)
         if reason == 0:
@@ -552,7 +583,7 @@ class Adapter(Environment):
             if scheduler.length and flow.shares_bursts:
                 packets += self._share(scheduler, flow, burst, now)
             scheduler.charge(burst.length)
-            if port.state < _ARMED:
+            if port.state < _ARMED and (flow is not port.management[0] or port.state == _DOWN):
                 # a link that is not yet configured carries nothing but its manager's packets (7.2)
                 counters.packets_discarded += packets
                 continue
@@ -689,6 +720,10 @@ class Adapter(Environment):
         figures.update({f"transport_{name}": value for name, value in self.counters.as_dict().items()})
         if port.link_counters is not None:
             figures.update(port.link_counters())
+        for flow in port.management:
+            if flow is not None:
+                counters = flow.dispatcher.counters
+                figures.update({f"management{flow.number}_{name}": count for name, count in counters.items()})
         return figures
 
 

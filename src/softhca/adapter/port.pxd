@@ -13,6 +13,7 @@ cdef class Port:
     cdef readonly object paths
     cdef public object source_port_for
     cdef public object link_counters
+    cdef public tuple management
     cdef public PortCounters counters
     cdef readonly bint native
     cdef public object gids

@@ -66,7 +66,8 @@ class Port:
 
     ``scheduler`` has the flows that wait for a turn, ``paths`` the routes of connections.
     ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port);
-    ``link_counters``, when set, gives counters of the link by name, which are shown with the port's.
+    ``management`` are the flows of queue pairs 0 (None on RoCE) and 1.  ``link_counters``, when set, gives
+    counters of the link by name, which are shown with the port's.
 
     What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0
     none), ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs
@@ -82,6 +83,7 @@ class Port:
         self.paths = ConnectionPaths()
         self.source_port_for = default_source_port if source_port_for is None else source_port_for
         self.link_counters = None
+        self.management = (None, None)
         self.counters = PortCounters()
         self.native = own.framing == NATIVE
         self.pkeys = own.pkeys

@@ -2,7 +2,8 @@
 
 *Requests* go to who is registered for their class, version and method: an `Agent`, which answers at once, or
 a `Client`, a host that answers when it likes.  What nobody is registered for is answered with a status where
-a response is due, and dropped otherwise; `VERDICTS` has every case.
+a response is due, and dropped otherwise; `VERDICTS` has every case.  For a class whose takers do not take
+Get, the port answers Get ClassPortInfo itself.
 
 *Responses* go to who asked.  Clients choose their transaction IDs themselves, and may choose the same; so
 the upper 32 bits of a request's ID are the client's number while it is under way, and the response gets the
@@ -22,19 +23,23 @@ from dataclasses import replace
 
 from softhca.management import directed_route
 from softhca.management.agents import Agent
+from softhca.management.attributes import ClassPortInfo
 from softhca.management.constants import (
     ANSWERED_METHODS,
+    ATTRIBUTE_CLASS_PORT_INFO,
     BASE_VERSION,
     CLASS_SUBN_DIRECTED,
     MAD_BYTES,
+    METHOD_GET,
     RESPONSE,
     STATUS_BAD_METHOD,
     STATUS_BAD_VERSION,
+    STATUS_OK,
     SUBNET_CLASSES,
     SUBNET_QPN,
     UNANSWERED_METHODS,
 )
-from softhca.management.mad import Address, Mad
+from softhca.management.mad import Address, Mad, MadHeader
 
 MAX_CLIENTS = 64
 MAX_OUTSTANDING = 1024
@@ -186,6 +191,9 @@ class Dispatcher:
         key = header.management_class, header.class_version, header.method
         taker = self._takers.get(key)
         known = {each[:2] for each in self._takers if each[0] == header.management_class}
+        if taker is None and key[:2] in known and _asks_for_class(header):
+            self._answer(mad.response(STATUS_OK, ClassPortInfo(class_version=header.class_version)), source)
+            return
         verdict, status, counter = VERDICTS[
             header.base_version == BASE_VERSION and (not known or key[:2] in known),
             bool(known),
@@ -277,6 +285,16 @@ class Dispatcher:
             return False
         self.counters["sent"] += 1
         return True
+
+
+def _asks_for_class(header: MadHeader) -> bool:
+    """Whether this is Get ClassPortInfo, which the port answers for who is registered without Get."""
+    return (
+        header.base_version == BASE_VERSION
+        and header.method == METHOD_GET
+        and header.attribute_id == ATTRIBUTE_CLASS_PORT_INFO
+        and header.management_class not in SUBNET_CLASSES
+    )
 
 
 def _comes_from(source: Address, asked: Address) -> bool:

@@ -1,0 +1,175 @@
+"""Queue pairs 0 and 1 of a port: flows that carry management datagrams between the port and its dispatchers.
+
+Queue pair 1 stands on every port and takes datagrams with its own Q_Key; queue pair 0 stands on native ports
+and has virtual lane 15, no Q_Key and no P_Key (IBTA vol. 1, 10.2.5, 14.2).  A datagram is one packet and one
+burst, and what waits to be sent is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter.config import MANAGEMENT_LANE
+from softhca.adapter.managed_node import ManagedAdapter
+from softhca.management.agents import ServiceAgent, SubnetManagementAgent
+from softhca.management.constants import (
+    CLASS_PERF,
+    GENERAL_QKEY,
+    GENERAL_QPN,
+    LID_PERMISSIVE,
+    MAD_BYTES,
+    SUBNET_CLASSES,
+    SUBNET_QPN,
+)
+from softhca.management.dispatcher import Dispatcher
+from softhca.management.mad import Address
+from softhca.transport.flow import Flow
+from softhca.wire import opcodes
+from softhca.wire.build import put_bth, put_deth, put_icrc, put_vcrc
+from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
+from softhca.wire.icrc import compute
+from softhca.wire.route import V4_MAPPED_PREFIX, Route
+from softhca.wire.vcrc import compute as variant_crc
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.port import Port
+
+MAX_WAITING = 64
+ENTROPY = 1
+"""Management datagrams of a port leave from one UDP source port."""
+HOP_LIMIT = 64
+HIGHEST_LEVEL = 15
+
+
+class ManagementFlow(Flow):
+    """Queue pair ``qpn`` of ``port``, with its `Dispatcher`."""
+
+    def __init__(self, adapter: Adapter, port: Port, qpn: int) -> None:
+        Flow.__init__(self, adapter, qpn)
+        self.port = port
+        self.port_number = port.number
+        self.service_level = HIGHEST_LEVEL if qpn == SUBNET_QPN else 0
+        self.dispatcher = Dispatcher(port.number, qpn, self.queue)
+        self._waiting: deque[tuple[bytes, Address, Route]] = deque()
+        self._psn = 0
+
+    def receive(self, view: Any, arrival: Any, now: int) -> None:
+        """Take a datagram that has come for this queue pair."""
+        dispatcher = self.dispatcher
+        if self.number == GENERAL_QPN and view.qkey != GENERAL_QKEY:
+            dispatcher.counters["drops_qkey"] += 1
+            return
+        native = arrival.framing == NATIVE
+        source = Address(
+            qpn=view.source_qp,
+            qkey=GENERAL_QKEY if self.number == GENERAL_QPN else 0,
+            pkey=view.pkey,
+            lid=arrival.slid if native else 0,
+            sl=arrival.sl if native else 0,
+            path_bits=arrival.path_bits if native else 0,
+            gid=arrival.source,
+            own_gid=arrival.destination,
+            traffic_class=arrival.traffic_class,
+        )
+        data = bytes(arrival.buffer[view.payload : view.payload + view.payload_bytes])
+        dispatcher.receive(data, source)
+
+    def queue(self, data: bytes, destination: Address) -> bool:
+        """Send a datagram when it is its turn; False when too many wait, or no route leads there."""
+        if len(self._waiting) >= MAX_WAITING:
+            return False
+        try:
+            route = self._route_to(destination)
+        except (OSError, OverflowError, ValueError):
+            return False
+        self._waiting.append((data, destination, route))
+        self.environment.schedule(self)
+        return True
+
+    def _route_to(self, to: Address) -> Route:
+        port = self.port
+        if port.native:
+            subnet = self.number == SUBNET_QPN
+            route = Route(
+                NATIVE,
+                self._own_gid(to),
+                to.gid or bytes(16),
+                traffic_class=to.traffic_class,
+                hop_limit=HOP_LIMIT,
+                slid=port.source_lid(to.path_bits) if port.lid else LID_PERMISSIVE,
+                dlid=to.lid,
+                sl=to.sl,
+                has_grh=to.gid is not None and not subnet,
+                port_number=port.number,
+            )
+            if subnet:
+                route.vl = MANAGEMENT_LANE
+            return route
+        if to.gid is None:
+            raise ValueError("a RoCE port sends to a GID")
+        return Route(
+            ROCE_V4 if to.gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
+            self._own_gid(to),
+            to.gid,
+            port.source_port_for(ENTROPY, None),
+            traffic_class=to.traffic_class,
+            hop_limit=HOP_LIMIT,
+            port_number=port.number,
+        )
+
+    def _own_gid(self, to: Address) -> bytes:
+        """The GID that the datagram was sent to that is answered, if it is the port's; else the first of its
+        version of IP.
+        """
+        if to.own_gid in self.port.gids:
+            return to.own_gid
+        is_v4 = to.gid is not None and to.gid.startswith(V4_MAPPED_PREFIX)
+        like = [gid for gid in self.port.gid_table if gid.startswith(V4_MAPPED_PREFIX) == is_v4]
+        found: bytes = (like or self.port.gid_table)[0]
+        return found
+
+    def produce(self, burst: Any, now: int) -> int:
+        """One datagram, in a burst of its own."""
+        if burst.packets or not self._waiting:
+            return 0
+        data, to, route = self._waiting.popleft()
+        burst.reset()
+        burst.route = route
+        start = route.prefix_bytes
+        o = put_bth(
+            burst.data, start, opcodes.UD_SEND_ONLY, False, 0, to.pkey, to.qpn, False, self._psn
+        )
+        self._psn = (self._psn + 1) & 0xFFFFFF
+        o = put_deth(burst.data, o, to.qkey, self.number)
+        burst.buffer[o : o + MAD_BYTES] = data
+        n = o + MAD_BYTES - start
+        put_icrc(burst.data, start + n, compute(route, burst.address + start, n))
+        n += 4
+        if route.suffix_bytes:
+            route.put_front(burst.address, n)
+            put_vcrc(burst.data, start + n, variant_crc(burst.data, 0, start + n))
+        burst.length = burst.stride = start + n + route.suffix_bytes
+        burst.packets = 1
+        return 1
+
+    def has_work(self) -> bool:
+        """Whether a datagram waits to be sent."""
+        return bool(self._waiting)
+
+    def has_requests(self) -> bool:
+        """The same: nothing here is an acknowledgement."""
+        return bool(self._waiting)
+
+
+def management_flows(adapter: Adapter, port: Port) -> tuple[ManagementFlow | None, ManagementFlow]:
+    """Queue pairs 0 (None on a RoCE port) and 1 of a port, with the agents that every port has."""
+    subnet = None
+    if port.native:
+        subnet = ManagementFlow(adapter, port, SUBNET_QPN)
+        for management_class in sorted(SUBNET_CLASSES):
+            subnet.dispatcher.register(SubnetManagementAgent(management_class, ManagedAdapter(adapter, port)))
+    general = ManagementFlow(adapter, port, GENERAL_QPN)
+    general.dispatcher.register(ServiceAgent(CLASS_PERF))
+    return subnet, general
