@@ -29,6 +29,8 @@ ACCEPTED = [
     ("a=udp:*,b=udp:*?mtu=512", [("a", "udp", "", 0), ("b", "udp", "", 512)]),
     ("mlx-5.0_x=udp:lo", [("mlx-5.0_x", "udp", "lo", 0)]),
     ("a=udp:*?segmenting=192.0.2.1+2001:db8::1&mtu=256", [("a", "udp", "", 256)]),
+    ("a=udp:127.0.0.2+udp:127.0.0.3?mtu=512", [("a", "udp", "127.0.0.2", 512)]),
+    ("a=udp:[::1]+udp:*+udp:eth0", [("a", "udp", "::1", 0)]),
     ("a=udp:*?check_identification=1", [("a", "udp", "", 0)]),
     ("a=unix:/run/\udcff", [("a", "unix", "/run/\udcff", 0)]),  # a byte of the environment that is no text
 ]
@@ -42,6 +44,13 @@ REFUSED = [
     ("a=tcp:127.0.0.2", "'tcp'"),
     ("a=127.0.0.2", "'127.0.0.2'"),
     ("a=udp", "'udp'"),
+    ("a=udp:127.0.0.2+unix:/run/x", "'unix:/run/x'"),
+    ("a=udp:127.0.0.2+127.0.0.3", "'127.0.0.3'"),
+    ("a=udp:127.0.0.2+", "''"),
+    ("a=udp:127.0.0.2+udp:0.0.0.0", "'0.0.0.0'"),
+    ("a=udp:127.0.0.2+udp:127.0.0.2", "'udp:127.0.0.2+udp:127.0.0.2'"),
+    ("a=udp:127.0.0.2+udp:127.0.0.3,b=udp:127.0.0.3", "'127.0.0.3'"),
+    ("a=" + "+".join(["udp:*"] * 256), "256"),
     ("a=udp:", "''"),
     ("a=udp:[127.0.0.2]", "'[127.0.0.2]'"),
     ("a=udp:2001:db8::1", "'2001:db8::1'"),
@@ -190,3 +199,11 @@ def test_all_devices_that_have_packets_can_be_told_to_use_them(text, expected):
 def test_a_wrong_text_is_not_changed_but_refused():
     with pytest.raises(DeviceSpecificationError, match="'tcp'"):
         with_same_host("a=tcp:1", False)
+
+
+def test_a_device_has_a_port_for_each_place():
+    (device,) = parse("a=udp:127.0.0.2+udp:*+udp:[::1]?mtu=512&profile=tca+uc")
+    assert device.places == ("127.0.0.2", "", "::1")
+    assert str(device) == "a=udp:127.0.0.2+udp:*+udp:[::1]?mtu=512&profile=tca+uc"
+    assert device.at("127.0.0.9").places == ("127.0.0.9",)
+    assert device.at("").mtu_bytes == 512

@@ -6,9 +6,10 @@ import errno
 import ipaddress
 import logging
 import secrets
+from functools import partial
 from typing import Any
 
-from softhca.adapter.config import MTU_BYTES, AdapterConfig
+from softhca.adapter.config import MTU_BYTES, AdapterConfig, PortConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
@@ -75,27 +76,44 @@ def _checked(specification: DeviceSpecification, link: RoceUdpLink) -> CheckedLi
             f"SOFTHCA_DEVICES: check_identification of {specification.name!r}: {error}") from None
 
 
-def assemble(specification: DeviceSpecification) -> tuple[Adapter, RoceUdpLink]:
-    """A new adapter and its link.  Errors as ``open_link``.
+def assemble(specification: DeviceSpecification) -> tuple[Adapter, Any]:
+    """A new adapter with one port, and its link.  Errors as ``open_link``."""
+    adapter, links = assemble_ports(specification.at(specification.place))
+    return adapter, links[0]
+
+
+def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[Any]]:
+    """A new adapter and the links of its ports, in their order.  Errors as ``open_link``.
 
     Where ``SOFTHCA_FAULTS`` says so the link has faults, where ``SOFTHCA_CAPTURE`` says so it is tapped
     below them: what is captured is what really leaves.
     """
-    link = _impaired(tapped(open_link(specification)))
+    links: list[Any] = []
     try:
-        limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
-        mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
-        profile = Profile.of(specification.profile or HCA)
-        config = AdapterConfig(gids=(link.gid,), active_mtu=mtu, profile=profile,
+        for place in specification.places:
+            links.append(_impaired(tapped(open_link(specification.at(place)))))
+        first, *further = [_port_config(specification, link) for link in links]
+        config = AdapterConfig(gids=first.gids, active_mtu=first.active_mtu,
+                               profile=Profile.of(specification.profile or HCA),
                                window_bytes=specification.window_bytes,
-                               strict_source_port=specification.strict_source_port)
-        adapter = Adapter(config, seed=secrets.randbits(64), source_port_for=link.source_port_for,
-                          overhead_for=lambda gid: _overhead_bytes(link, gid), now=now_ns())
-        adapter.port.link_counters = link.shown_counters
+                               strict_source_port=specification.strict_source_port,
+                               further_ports=tuple(further))
+        adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
+        for port, link in zip(adapter.ports, links, strict=True):
+            port.source_port_for = link.source_port_for
+            port.overhead_for = partial(_overhead_bytes, link)
+            port.link_counters = link.shown_counters
     except BaseException:
-        link.close()
+        for link in links:
+            link.close()
         raise
-    return adapter, link
+    return adapter, links
+
+
+def _port_config(specification: DeviceSpecification, link: Any) -> PortConfig:
+    limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
+    mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
+    return PortConfig(gids=(link.gid,), active_mtu=mtu)
 
 
 def neighbours_of(
@@ -105,7 +123,8 @@ def neighbours_of(
 
     ``packets_alone``: no memory of this adapter's hosts is given to neighbours, and none of theirs used.
     A link that is tapped, has faults or checks identifications wants to see packets.  Who asked for the paths
-    is told why there are none; who did not ask is not.
+    is told why there are none; who did not ask is not.  An adapter with several ports has none: its packets
+    go by the links of their ports.
     """
     if specification.same_host is False:
         return None
@@ -113,6 +132,8 @@ def neighbours_of(
     reason = why_not_unasked() if unasked else why_not()
     if link.sees_packets:
         reason = "its packets are to be seen"
+    if len(adapter.ports) > 1:
+        reason = "it has several ports"
     if not reason:
         try:
             neighbours = SameHost(

@@ -74,7 +74,7 @@ class Device:
                 if self.engine is not None:
                     self.engine.close()  # one that has failed, or is about to end, still has the address
                 self.engine = EmbeddedAdapter(self.specification)
-                self._keep_place(self.engine.link.address)
+                self._keep_places([link.address for link in self.engine.links])
             try:
                 channel = self.engine.attach()
             except BaseException:
@@ -88,12 +88,16 @@ class Device:
         if self.process is None:
             self.process = AdapterProcess(self.specification)
         channel = ProcessChannel(self.process)
-        self._keep_place(self.process.place)
+        self._keep_places(self.process.place.split("+"))
         return channel
 
-    def _keep_place(self, address: str) -> None:
-        if self.specification.kind == "udp" and not self.specification.place and address:
-            self.specification = replace(self.specification, place=address)
+    def _keep_places(self, addresses: list[str]) -> None:
+        wanted = self.specification
+        if wanted.kind == "udp" and not all(wanted.places) and all(addresses):
+            first, *further = (
+                place or address for place, address in zip(wanted.places, addresses, strict=True)
+            )
+            self.specification = replace(wanted, place=first, further_places=tuple(further))
             if self.process is not None:
                 self.process.specification = self.specification
 

@@ -9,7 +9,7 @@ import threading
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
-from softhca.runtime.assembly import assemble, neighbours_of
+from softhca.runtime.assembly import assemble_ports, neighbours_of
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
@@ -25,15 +25,21 @@ class EmbeddedAdapter:
 
     def __init__(self, specification: DeviceSpecification) -> None:
         with contextlib.ExitStack() as undo:
-            self.adapter, self.link = assemble(specification)
-            undo.callback(self.link.close)
+            self.adapter, self.links = assemble_ports(specification)
+            self.link = self.links[0]
+            for link in self.links:
+                undo.callback(link.close)
             self.neighbours = neighbours_of(specification, self.adapter, self.link)
             if self.neighbours is not None:
                 undo.callback(self.neighbours.close)
-            descriptors = [party.fileno() for party in (self.link, self.neighbours) if party is not None]
+            descriptors = [
+                party.fileno() for party in (*self.links, self.neighbours) if party is not None
+            ]
             self.progress = Progress(descriptors)
             undo.callback(self.progress.forget)
-            self.loop = EngineLoop(self.adapter, self.link, self.progress.wake)
+            self.loop = EngineLoop(
+                self.adapter, self.link, self.progress.wake, further_links=self.links[1:]
+            )
             if self.neighbours is not None:
                 self.loop.have(self.neighbours)
             self.channels: dict[int, EngineChannel] = {}
@@ -109,7 +115,8 @@ class EmbeddedAdapter:
                     self.neighbours.close()
             fork.unwatch(self)
             self.progress.close()
-            self.link.close()
+            for link in self.links:
+                link.close()
             self._ended = True
 
     # fork.ForkAware
@@ -129,7 +136,8 @@ class EmbeddedAdapter:
         self._closed = self.loop.dead = True
         self.loop.lock.release()
         self.progress.forget()
-        self.link.close()
+        for link in self.links:
+            link.close()
         if self.neighbours is not None:
             self.neighbours.forget()
         for channel in self.channels.values():

@@ -27,6 +27,7 @@ cdef class EngineLoop:
     cdef public TurnLock lock
     cdef public Sleeper sleeper
     cdef public Transmitter transmitter
+    cdef readonly object further
     cdef public DelayedAcknowledgement acknowledgement
     cdef public DoorbellBatching batching
     cdef public PollBackOff back_off

@@ -30,6 +30,7 @@ import cython
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
+from softhca.runtime.further_ports import FurtherPorts
 from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.processor import give_way
 from softhca.runtime.refusals import RefusalReport
@@ -84,10 +85,11 @@ class EngineLoop:
     """``adapter`` with its ``link``; ``wake`` is called, without arguments, to wake whoever sleeps in charge.
 
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
-    ``sees_polls``: the hosts that the adapter serves poll by ``poll``.
+    ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``link`` is port 1's,
+    ``further_links`` those of ports 2 and up.
     """
 
-    def __init__(self, adapter, link, wake, clock=now_ns, sees_polls=True):
+    def __init__(self, adapter, link, wake, clock=now_ns, sees_polls=True, further_links=()):
         self.adapter = adapter
         self.link = link
         self.clock = clock
@@ -96,6 +98,7 @@ class EngineLoop:
         self.sleeper = Sleeper(wake)
         adapter.notice = self.sleeper.happened
         self.transmitter = Transmitter(adapter, link)
+        self.further = FurtherPorts(adapter, further_links) if further_links else None
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         self.back_off = PollBackOff(POLLS_AT_ONCE)
@@ -183,10 +186,14 @@ class EngineLoop:
             elif self.back_off.in_vain and is_lone(arrival):
                 lone = self.polled
                 break
+        if self.further is not None and self.further.receive(arrival, now):
+            worked = True
         if self.adapter.counters.key_refusals != self.refusals.reported:
             self.refusals.report(self.adapter.counters.key_refusals, now)
         self.adapter.expire(now)
         if self.link.expire(now):
+            worked = True
+        if self.further is not None and self.further.expire(now):
             worked = True
         if self._sends(lone, worked, now) and self.transmit(now):
             worked = True
@@ -239,7 +246,10 @@ class EngineLoop:
         """Send what is due, a bounded number of bursts; whether anything was sent."""
         self.batching.sent(now)
         self.acknowledgement.waits = False
-        return self.transmitter.transmit(now)
+        sent: cython.bint = self.transmitter.transmit(now)
+        if self.further is not None and self.further.transmit(now):
+            sent = True
+        return sent
 
     def flush(self, now):
         """Send what is held back, if anything is: what it waited for has not come."""
@@ -329,7 +339,10 @@ class EngineLoop:
             due = self._held_back_ns()
         else:
             due = self.adapter.next_deadline()
-        return held if held < due else due
+        due = held if held < due else due
+        if self.further is not None:
+            due = min(due, self.further.deadline())
+        return due
 
     def _held_back_ns(self):
         """When what is held back is to be sent at the latest."""
@@ -340,6 +353,8 @@ class EngineLoop:
     def soon(self, now):
         """Whether something held back, here or by the link, is due before a sleep could end exactly then."""
         held: cython.ulonglong = self.link.next_deadline()
+        if self.further is not None:
+            held = min(held, self.further.held_ns())
         return held < now + SLEEP_GRAIN_NS or self._held_back_ns() < now + SLEEP_GRAIN_NS
 
 

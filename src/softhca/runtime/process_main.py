@@ -1,7 +1,8 @@
 """Entry of an adapter process: ``python -P -m softhca.runtime.process_main DEVICE [options]``.
 
 DEVICE is a word of ``SOFTHCA_DEVICES``.  ``--attach``: the socket of the application that started it, which
-it serves first; its first word there is READY of `queues.handshake`, or a refusal.
+it serves first; its first word there is READY of `queues.handshake` (the addresses of its ports,
+joined by ``+``), or a refusal.
 The process ends when the last application has gone, with ``--stay`` at the end of its standard input.
 """
 
@@ -17,7 +18,7 @@ import threading
 
 from softhca.queues.handshake import READY, encode_answer, encode_refusal
 from softhca.runtime import messages
-from softhca.runtime.assembly import assemble, neighbours_of
+from softhca.runtime.assembly import assemble_ports, neighbours_of
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
 
@@ -33,9 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         first.set_inheritable(False)
     try:
         specification = parse_one(options.device)
-        adapter, link = assemble(specification)
-        neighbours = neighbours_of(specification, adapter, link, packets_alone=True)
-        server = AdapterServer(adapter, link, first, options.listen, options.stay, neighbours)
+        adapter, links = assemble_ports(specification)
+        neighbours = neighbours_of(specification, adapter, links[0], packets_alone=True)
+        server = AdapterServer(
+            adapter, links[0], first, options.listen, options.stay, neighbours, further_links=links[1:]
+        )
     except (OSError, DeviceSpecificationError) as error:
         if first is None:
             print(f"softhca: {error}", file=sys.stderr)
@@ -45,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
             messages.send_packet(first, encode_refusal(READY, code, reason))
         return 1
     if first is not None:
-        messages.send_packet(first, encode_answer(READY, {"place": link.address.encode()}))
+        places = "+".join(link.address for link in links)
+        messages.send_packet(first, encode_answer(READY, {"place": places.encode()}))
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     if options.stay:
         print("ready", flush=True)

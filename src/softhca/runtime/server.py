@@ -70,14 +70,19 @@ class AdapterServer:
     ``path``.
 
     ``stay``: go on when the last application has gone, until ``stop`` is called.  ``neighbours``: adapters on
-    this host, packets to and from which need not go by the link.
+    this host, packets to and from which need not go by the link.  ``link`` is port 1's, ``further_links`` are
+    those of ports 2 and up.
     """
 
     def __init__(self, adapter: Adapter, link: Link, first: socket.socket | None = None,
-                 path: str = "", stay: bool = False, neighbours: SameHost | None = None) -> None:
+                 path: str = "", stay: bool = False, neighbours: SameHost | None = None,
+                 further_links: Sequence[Link] = ()) -> None:
         self.adapter = adapter
         self.link = link
-        self.loop = EngineLoop(adapter, link, lambda: None, sees_polls=False)
+        self.links = (link, *further_links)
+        self.loop = EngineLoop(
+            adapter, link, lambda: None, sees_polls=False, further_links=further_links
+        )
         self.neighbours = neighbours
         if neighbours is not None:
             self.loop.have(neighbours)
@@ -95,7 +100,8 @@ class AdapterServer:
         self._lives = select.epoll()
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
-        self._epoll.register(link.fileno(), select.EPOLLIN)
+        for each in self.links:
+            self._epoll.register(each.fileno(), select.EPOLLIN)
         if neighbours is not None:
             self._epoll.register(neighbours.fileno(), select.EPOLLIN)
         self._entrance: Entrance | None = None
@@ -381,7 +387,8 @@ class AdapterServer:
         os.close(stop)
         if self.neighbours is not None:
             self.neighbours.close()
-        self.link.close()
+        for link in self.links:
+            link.close()
         if self._entrance is not None:
             self._entrance.close()
             self._entrance = None

@@ -1,7 +1,10 @@
 """``SOFTHCA_DEVICES`` as text: which adapters a process has and how each of them reaches the wire.
 
     SOFTHCA_DEVICES = device { "," device }
-    device          = NAME "=" KIND ":" PLACE [ "?" OPTION "=" VALUE { "&" OPTION "=" VALUE } ]
+    device          = NAME "=" port { "+" port } [ "?" OPTION "=" VALUE { "&" OPTION "=" VALUE } ]
+    port            = KIND ":" PLACE
+
+A device of kind ``udp`` has as many ports as it names, numbered from 1; options are for all of them.
 
 =========  ==========================================================================================
 ``KIND``   ``PLACE``
@@ -46,7 +49,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softhca.adapter.config import MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
+from softhca.adapter.config import MAX_PORTS, MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
 from softhca.adapter.profile import Profile
 from softhca.links.interfaces import address_of_interface
 
@@ -68,7 +71,8 @@ class DeviceSpecification:
     """One adapter as it was asked for.
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
-    loopback address. ``mtu_bytes`` limits the port's active MTU, ``buffer_bytes`` the sockets' buffers; 0
+    loopback address; it is port 1's, ``further_places`` are those of ports 2 and up.
+    ``mtu_bytes`` limits the ports' active MTU, ``buffer_bytes`` the sockets' buffers; 0
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
@@ -87,11 +91,19 @@ class DeviceSpecification:
     strict_source_port: bool = False
     profile: str = ""
     same_host: bool | None = None
+    further_places: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where each port is, port 1 first."""
+        return (self.place, *self.further_places)
+
+    def at(self, place: str) -> DeviceSpecification:
+        """The same with one port, which is there."""
+        return replace(self, place=place, further_places=())
 
     def __str__(self) -> str:
-        place = self.place or "*"
-        if self.kind == "udp" and ":" in place:
-            place = f"[{place}]"
+        ports = "+".join(f"{self.kind}:{self._text_of(place)}" for place in self.places)
         options = "&".join(f"{key}={value}" for key, value in (
             ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
@@ -99,7 +111,10 @@ class DeviceSpecification:
             ("source_port", "strict" if self.strict_source_port else ""),
             ("profile", self.profile),
             ("same_host", "" if self.same_host is None else str(int(self.same_host)))) if value)
-        return f"{self.name}={self.kind}:{place}" + (f"?{options}" if options else "")
+        return f"{self.name}={ports}" + (f"?{options}" if options else "")
+
+    def _text_of(self, place: str) -> str:
+        return f"[{place}]" if self.kind == "udp" and ":" in place else place or "*"
 
 
 DEFAULT = DeviceSpecification("softhca0", "udp", "")
@@ -121,10 +136,11 @@ def parse(text: str) -> tuple[DeviceSpecification, ...]:
     for device in devices:
         if device.name in names:
             raise DeviceSpecificationError(f"SOFTHCA_DEVICES: device name {device.name!r} is given twice")
-        if device.place and (device.kind, device.place) in places:
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {device.place!r} is given to two devices")
         names.add(device.name)
-        places.add((device.kind, device.place))
+        for place in filter(None, device.places):
+            if (device.kind, place) in places:
+                raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is given to two devices")
+            places.add((device.kind, place))
     return devices
 
 
@@ -155,8 +171,25 @@ def _device(word: str) -> DeviceSpecification:
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {kind!r} is no kind of link (udp, unix)")
     if kind == "unix":
         return DeviceSpecification(name, kind, _path(place))
-    place, _, options = place.partition("?")
-    return DeviceSpecification(name, kind, _place(place), **_options(options))
+    ports, _, options = rest.partition("?")
+    first, *further = _ports(ports)
+    return DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
+
+
+def _ports(text: str) -> list[str]:
+    """Where the ports of a device are that ``udp:A+udp:B`` names."""
+    words = text.split("+")
+    if len(words) > MAX_PORTS:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} ports, at most {MAX_PORTS}")
+    places = []
+    for word in words:
+        kind, _, place = word.partition(":")
+        if kind != "udp":
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is no port of kind udp")
+        places.append(_place(place))
+    if len(set(filter(None, places))) != len(list(filter(None, places))):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {text!r} gives two ports one place")
+    return places
 
 
 def _path(place: str) -> str:

@@ -7,6 +7,7 @@ from softhca.wire.route cimport Route
 cdef class Transmitter:
     cdef public Adapter adapter
     cdef public Link link
+    cdef readonly int port_number
     cdef public Burst burst
     cdef public bint pending
     cdef public unsigned long long pending_ns

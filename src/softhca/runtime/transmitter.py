@@ -39,20 +39,21 @@ _BURSTS = cython.declare(cython.int, BURSTS)
 _LIFETIME_NS = cython.declare(cython.ulonglong, LIFETIME_NS)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 _SENT = cython.declare(cython.int, SENT)
-_PORT = cython.declare(cython.int, PORT)
 _RETRY_NS = cython.declare(cython.ulonglong, RETRY_NS)
 
 
 class Transmitter:
-    """Takes bursts from ``adapter`` and gives them to their links, ``link`` where there is no shorter one.
+    """Takes bursts from a port of ``adapter`` and gives them to their links, ``link`` where there is no
+    shorter one.
 
     ``pending``: the burst is filled, and its link had no room for it when it was last tried, at ``tried_ns``,
     nor since ``pending_ns``; ``waits_for`` is that link (None: the port's own).  ``dropped`` counts bursts
     that found no room for too long.  ``shorter``, when set, gives a shorter link for a route, or None.
     """
 
-    def __init__(self, adapter, link):
+    def __init__(self, adapter, link, port_number=PORT):
         self.adapter = adapter
+        self.port_number = port_number
         self.link = link
         self.burst = Burst()
         self.pending = False
@@ -73,7 +74,7 @@ class Transmitter:
         result: cython.int
         _turn: cython.int
         for _turn in range(_BURSTS):
-            if not self.pending and not self.adapter.transmit(_PORT, self.burst, now):
+            if not self.pending and not self.adapter.transmit(self.port_number, self.burst, now):
                 break
             result = self.carry(self.burst, now) if self.epoch else self.link.send(self.burst)
             if result == _AGAIN:
