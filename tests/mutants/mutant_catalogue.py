@@ -100,8 +100,8 @@ ADAPTER = (
     m("source-not-checked", ENGINE,
       "if route.destination != arrival.source:", "if False:",
       "a connected queue pair takes packets of anyone"),
-    m("destination-qp-not-checked", ENGINE, "queue_pair = self.queue_pairs.get(number)",
-      "queue_pair = self.queue_pairs.get(number) or next(iter(self.queue_pairs.values()), None)",
+    m("destination-qp-not-checked", ENGINE, "queue_pair = self._at_port(number)",
+      "queue_pair = self._at_port(number) or next(iter(self.queue_pairs.values()), None)",
       "a packet for no queue pair goes to any"),
     Mutant("error-state-receives", (
         Edit(ENGINE, " and queue_pair.state != _ERR", ""),
@@ -426,7 +426,7 @@ UNRELIABLE = (
     m("ud-payload-at-the-grh", UD, "self.buffers.scatter(_GRH_BYTES, view.payload_bytes, arrival.address + view.payload)", "self.buffers.scatter(0, view.payload_bytes, arrival.address + view.payload)",
       "the payload stands where the GRH should"),
     m("ud-length-without-grh", UD, "            view.payload_bytes + GRH_BYTES,\n", "            view.payload_bytes,\n", "byte_len does not count the GRH"),
-    m("ud-handle-of-another-domain", UD, "if handle is None or handle.pd != self.qp.pd:", "if handle is None:", "an address handle of another domain is good"),
+    m("ud-handle-of-another-domain", UD, "handle is None or handle.pd != self.qp.pd or", "handle is None or", "an address handle of another domain is good"),
 )  # fmt: skip
 
 HELD = (

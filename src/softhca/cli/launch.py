@@ -73,12 +73,13 @@ def devices_of_copies(
     except DeviceSpecificationError as error:
         raise UsageError(str(error)) from None
     for device in wanted:
-        if copies > 1 and device.kind == "udp" and device.place:
+        if copies > 1 and device.kind == "udp" and any(device.places):
+            place = next(filter(None, device.places))
             raise UsageError(
-                f"SOFTHCA_DEVICES: {device.name} is on {device.place}, which one copy alone can have, "
+                f"SOFTHCA_DEVICES: {device.name} is on {place}, which one copy alone can have, "
                 f"not {copies}; udp:* is another address for each"
             )
-    open_places = sum(device.kind == "udp" and not device.place for device in wanted)
+    open_places = sum(not place for device in wanted if device.kind == "udp" for place in device.places)
     free = iter(free_loopback_addresses(copies * open_places))
     devices, peers = [], []
     for _ in range(copies):
@@ -97,6 +98,7 @@ def _placed(
     return replace(
         device,
         place=device.place or next(free),
+        further_places=tuple(place or next(free) for place in device.further_places),
         same_host=device.same_host if same_host is None else same_host,
     )
 
