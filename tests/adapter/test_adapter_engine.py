@@ -56,7 +56,7 @@ def test_a_damaged_packet_is_dropped_and_counted_and_writes_nothing(target, name
 FORGED = {
     "unknown queue pair": ("unknown_qp", {"qpn": 0x1234}),
     "queue pair 0": ("unknown_qp", {"qpn": 0}),
-    "queue pair 1": ("unknown_qp", {"qpn": 1}),
+    "queue pair 1": ("service", {"qpn": 1}),
     "wrong partition": ("pkey", {"pkey": 0x8001}),
     "partition 0": ("pkey", {"pkey": 0x8000}),
     "another service": ("service", {"opcode": 0x2A}),
