@@ -20,7 +20,7 @@ TARGET_OFFSET, TARGET_BYTES = 4096, 1024
 
 def _expected(pair: Pair) -> int:
     """The PSN that the receiver expects, as it stands inside."""
-    psn: int = pair.right.adapter.queue_pairs[pair.right_qp.number].responder.epsn
+    psn: int = pair.right.adapter.queue_pairs[pair.right_qp.number].receive_engine().epsn
     return psn
 
 
