@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from interop_cells_netem import netem
-from interop_link import CellError, expect
+from interop_link import UNHURRIED, CellError, expect
 from interop_matrix import DIRECTIONS, SETTINGS, SHORT_SETTINGS, Case, cell
 from interop_mix import Mix, Plan, mix
 
@@ -37,7 +37,7 @@ def told(case: Case, label: str, found: Mix) -> None:
 
 def clean(case: Case, operations: int, receives: int) -> None:
     """On a good network nothing times out, and nothing is sent again that a NAK has not asked for."""
-    found = mix(case, Plan(SEED, operations, receives))
+    found = mix(case, Plan(SEED, operations, receives, attributes=UNHURRIED))
     told(case, f"{operations} operations, {receives} receives", found)
     expect("time-outs", found.counters["transport_timeouts"], 0)
     expect("packets sent again unasked", found.side("softhca").sum("unasked"), 0)
@@ -52,9 +52,7 @@ def over(case: Case, network: Callable[[], AbstractContextManager[None]], operat
     told(case, f"{operations} operations, {FEW} receives, netem both ways", found)
 
 
-@cell(
-    "random mix, 24 receives", network=True, core=False, settings=SHORT_SETTINGS, directions=DIRECTIONS[:1]
-)
+@cell("random mix, 24 receives", network=True, settings=SHORT_SETTINGS, directions=DIRECTIONS[:1])
 def shortly(case: Case) -> None:
     """A sample."""
     clean(case, 400, FEW)
@@ -69,7 +67,7 @@ def few(case: Case) -> None:
 @cell("random mix of 5,000, all receives", **WHOLE)
 def plenty(case: Case) -> None:
     """A receive for every message: nothing at all is sent again."""
-    found = mix(case, Plan(SEED, OPERATIONS, PLENTY))
+    found = mix(case, Plan(SEED, OPERATIONS, PLENTY, attributes=UNHURRIED))
     told(case, f"{OPERATIONS} operations, {PLENTY} receives", found)
     ours = found.side("softhca")
     if ours.sum("again") or found.counters["transport_timeouts"]:

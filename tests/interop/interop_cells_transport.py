@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from interop_capture import read_frames
-from interop_link import Attributes, CellError, Link, expect
+from interop_link import UNHURRIED, Attributes, CellError, Link, expect
 from interop_matrix import SHORT_SETTINGS, Case, cell
 
 LATE_S = 0.4
@@ -64,7 +64,7 @@ def late(case: Case) -> None:
 
 def many_writes(case: Case, queue_pairs: int, count: int = 10) -> None:
     """``count`` RDMA WRITEs of a megabyte on each queue pair, all posted before one completes."""
-    link = case.link()
+    link = case.link(attributes=UNHURRIED)
     names = ["qp", *(f"qp{number}" for number in range(1, queue_pairs))]
     for name in names[1:]:
         link.add(name)
@@ -86,7 +86,7 @@ def eight(case: Case) -> None:
     many_writes(case, 8)
 
 
-@cell("max_rd_atomic 3", network=True, core=False)
+@cell("max_rd_atomic 3", network=True)
 def three_reads(case: Case) -> None:
     """A kernel that is told 3 has four READs under way: a responder that allows 3 keeps room for them."""
     link = case.link(attributes=Attributes(max_rd_atomic=3, max_dest_rd_atomic=3))
@@ -133,7 +133,7 @@ def everything(link: Link) -> None:
     link.requester.holds("back", 6, size)
 
 
-@cell("hop limit, flow label, traffic class", network=True, core=False)
+@cell("hop limit, flow label, traffic class", network=True)
 def headers(case: Case) -> None:
     """What the address vector says stands in every IP header, requests and responses, and in the ICRC."""
     fields = Attributes(hop_limit=HOPS, flow_label=LABEL, traffic_class=CLASS)

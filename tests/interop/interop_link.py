@@ -58,6 +58,10 @@ class Attributes:
     traffic_class: int = 0
 
 
+UNHURRIED = Attributes(timeout=19)
+"""For cells in which nothing may time out: 4.3 s, which no guest takes unless something is really missing."""
+
+
 @dataclass
 class End:
     """One side of a link: the program there and the address by which it is reached."""
