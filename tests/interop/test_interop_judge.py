@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from interop_capture import is_roce
 from interop_judge import conversation
+from interop_link import CellError
+from interop_mix import ConnectionEnded, Mix, Side, judge
 
 ASKER, ANSWERER = 0x11, 0x22
 SEND_ONLY, READ, READ_ONLY, ACK, COMPARE_SWAP, ATOMIC_ACK = 4, 12, 16, 17, 19, 18
@@ -88,3 +91,34 @@ def test_but_not_for_what_leaves_when_it_was_heeded_or_is_obsolete(over: Any) ->
         ("ask", SEND_ONLY, 1), ("answer", ACK, 1, RNR), over, *[("ask", SEND_ONLY, 2)] * 2,
     )  # fmt: skip
     assert conversation(frames, ASKER, ANSWERER).unasked == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ended"),
+    [
+        (["qp: request 3 where 3 is due: status 12", "qp: receive 1: status 5"], True),
+        (["qp: request 3 where 3 is due: status 12", "qp1: message 4 of 9 bytes differs"], False),
+    ],
+)
+def test_a_connection_that_ended_is_told_from_wrong_data(wrong: list[str], ended: bool) -> None:
+    """Only the former can be the fault of a kernel that broke."""
+    with pytest.raises(CellError) as raised:
+        judge(Mix([Side("softhca", {"wrong": wrong}, {})], {}))
+    assert isinstance(raised.value, ConnectionEnded) == ended
+
+
+IPV4 = b"\x45" + bytes(8) + b"\x11" + bytes(10)
+FRAME = bytes(12) + b"\x08\x00" + IPV4 + b"\xc0\x00\x12\xb7" + bytes(4 + 16)
+
+
+@pytest.mark.parametrize(
+    ("frame", "taken"),
+    [
+        (FRAME, True),
+        (FRAME[:-1], False),
+        (FRAME[:14] + b"\x65" + FRAME[15:], False),
+        (FRAME[:14] + b"\x4f" + FRAME[15:], False),
+    ],
+)
+def test_frames_whose_headers_were_damaged_are_left_out(frame: bytes, taken: bool) -> None:
+    assert is_roce(frame) == taken
