@@ -12,7 +12,7 @@ from interop_link import CellError, canonical, expect
 from interop_matrix import SETTINGS, SHORT_SETTINGS, Case, cell
 
 CONTROL_PORT = 18515
-PROGRAM_S = 120.0
+PROGRAM_S = 300.0
 PATIENT = "18"
 """Acknowledgement timeout of perftest's queue pairs, 1.07 s: a guest without KVM may answer slowly."""
 LISTENS = f"busybox grep -qi ':{CONTROL_PORT:04X} 0*:0000 0A' /proc/net/tcp"
