@@ -33,11 +33,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, True",
     ): "a completion with an error is an event for a solicited request, too",
     (
-        "transport/unreliable.py", "UnreliableQueue.leave_window",
+        "transport/unreliable.py", "UnreliableTransmitter.leave_window",
         "self.blocked = False → self.blocked = True",
     ): "the turn that is asked for clears it",
     (
-        "transport/unreliable.py", "UnreliableQueue.reset", "self.window = None → pass",
+        "transport/unreliable.py", "UnreliableTransmitter.reset", "self.window = None → pass",
     ): "it has been left, and the next burst aims anew",
     (
         "transport/unreliable_receiver.py", "UnreliableReceiver.carry_out", "self.abandon() → pass",

@@ -38,7 +38,7 @@ PATH = "memory/shared_path.py"
 DIRECTORY = "memory/shared_directory.py"
 ARENA = "memory/shared_arena.py"
 LAYOUT = "memory/shared_layout.py"
-REQUESTER = "transport/requester.py"
+SOURCE = "transport/same_host_source.py"
 EXECUTOR = "transport/same_host.py"
 SHARING = "transport/same_host_sharing.py"
 NEIGHBOURS = "runtime/same_host.py"
@@ -111,8 +111,8 @@ NEAR = (
       "a WRITE completes whose claim was taken away"),
     m("near-atomic-done-twice", EXECUTOR, "            request.status = _RETRY_EXCEEDED\n", "",
       "an atomic that may have been done goes by packets again"),
-    m("near-atomic-of-a-waiting-request-done-twice", REQUESTER, "            if request.status:\n                self.fail_head(request.status)\n                return -1\n            return 0\n        self.next_psn = request.first_psn", "            return 0\n        self.next_psn = request.first_psn",
-      "an atomic that waited, and may have been done, goes by packets again"),
+    m("near-atomic-of-a-waiting-request-done-twice", SOURCE, "                executor.rest()\n                return request\n", "                executor.rest()\n                request.status = 0\n                return request\n",
+      "an atomic that may have been done, whether it waited or not, goes by packets again"),
     m("near-directory-writable", LAYOUT, "fcntl.fcntl(fd, fcntl.F_ADD_SEALS, OWNER_WRITES | fcntl.F_SEAL_SEAL)", "fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)",
       "who is given a directory can write it"),
     m("near-directory-of-anybody-believed", LAYOUT, "wanted = FIXED_SIZE if writable else FIXED_SIZE | OWNER_WRITES", "wanted = FIXED_SIZE",

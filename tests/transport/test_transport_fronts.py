@@ -82,9 +82,9 @@ def check_front(packet, service, names):
     ],
 )
 def test_every_packet_of_a_message_has_them_in_front(writer, opcode, last):
-    service = writer.qp.service
+    service = writer.connection.service
     payload = bytes(range(256)) * 2 + b"tail"
-    request = request_of(writer.qp, opcode, payload, 0x01020304)
+    request = request_of(writer.connection, opcode, payload, 0x01020304)
     found, index = [], 0
     while index < request.packets:  # a longer first packet ends a burst
         burst = Burst()
@@ -102,8 +102,8 @@ def test_every_packet_of_a_message_has_them_in_front(writer, opcode, last):
 
 @pytest.mark.parametrize("opcode", [wqe.ATOMIC_CMP_AND_SWP, wqe.ATOMIC_FETCH_AND_ADD])
 def test_an_atomic_request_has_them(writer, opcode):
-    service = writer.qp.service
-    request = request_of(writer.qp, wqe.SEND, b"")
+    service = writer.connection.service
+    request = request_of(writer.connection, wqe.SEND, b"")
     request.work.opcode = opcode
     assert writer.atomic_request(request)
     (packet,) = packets_of(writer.burst)
@@ -112,8 +112,8 @@ def test_an_atomic_request_has_them(writer, opcode):
 
 
 def test_a_read_request_has_them(writer):
-    service = writer.qp.service
-    request = request_of(writer.qp, wqe.SEND, b"x" * 8)
+    service = writer.connection.service
+    request = request_of(writer.connection, wqe.SEND, b"x" * 8)
     request.work.opcode = wqe.RDMA_READ
     assert writer.read_request(request, 0, 1)
     (packet,) = packets_of(writer.burst)
@@ -123,7 +123,7 @@ def test_a_read_request_has_them(writer):
 
 @pytest.mark.parametrize("atomic", [False, True])
 def test_answers_have_what_is_for_answers(writer, atomic):
-    service = writer.qp.service
+    service = writer.connection.service
     assert writer.atomic_response(7, 0, 3, 99) if atomic else writer.acknowledge(7, 0, 3)
     (packet,) = packets_of(writer.burst)
     check_front(packet, service, RESPONSES_SAY[service])
@@ -131,12 +131,12 @@ def test_answers_have_what_is_for_answers(writer, atomic):
 
 
 def test_a_packet_that_would_be_too_long_by_them_alone_does_not_fit(writer):
-    service = writer.qp.service
+    service = writer.connection.service
     front = sum(
         dict((name, size) for name, _, size in opcodes.EXTENSION_HEADERS)[name.lower()]
         for name in SAID[service]
     )
-    request = request_of(writer.qp, wqe.SEND, b"12345678")
+    request = request_of(writer.connection, wqe.SEND, b"12345678")
     for spare, written in ((-1, 0), (0, 1)):
         burst = Burst()
         writer.begin(burst, ROUTE, 12 + front + 8 + 4 + spare)

@@ -1,12 +1,12 @@
 from softhca.machine.primitives cimport store64
-from softhca.transport.requester cimport ReliableSendQueue
+from softhca.transport.requester cimport RequestTransmitter
 from softhca.transport.request cimport Request
 from softhca.wire.burst cimport Arrival
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.psn cimport distance
 
 
-cdef class Requester(ReliableSendQueue):
+cdef class Sender(RequestTransmitter):
     cdef unsigned long long[::1] result
     cdef unsigned long long result_address
 

@@ -40,7 +40,7 @@ from softhca.transport.observation import (
     WAIT_NS,
 )
 from softhca.transport.request import Request
-from softhca.transport.requester import WINDOW, ReliableSendQueue
+from softhca.transport.requester import WINDOW, RequestTransmitter
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
@@ -81,18 +81,18 @@ _CREDITS = cython.declare(tuple, CREDITS)
 _WINDOW = cython.declare(cython.int, WINDOW)
 
 
-class Requester(ReliableSendQueue):
-    """The whole send side of a reliable connection."""
+class Sender(RequestTransmitter):
+    """The whole sender of a reliable connection."""
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    def __init__(self, connection, source):
+        super().__init__(connection, source)
         self.result = array("Q", [0])
         self.result_address = address_of(self.result)
 
     def receive(self, view, arrival, now):
         self.now = now
-        if not _TRANSMIT[self.qp.state]:
-            self.qp.drop("drops_state", view.psn)
+        if not _TRANSMIT[self.connection.state]:
+            self.connection.drop("drops_state", view.psn)
             return
         if distance(self.una_psn, view.psn) < 0 or distance(view.psn, self.high_psn) <= 0:
             if (
@@ -103,8 +103,8 @@ class Requester(ReliableSendQueue):
                 self.take_credits(view)  # unsolicited: new credits for a connection at rest (9.7.7.2.4)
                 self.unblock()
             else:
-                self.qp.count("ghost_acks")
-                self.qp.observe(GHOST_RESPONSE, view.psn)
+                self.connection.count("ghost_acks")
+                self.connection.observe(GHOST_RESPONSE, view.psn)
             return
         if view.operation == _READ_RESPONSE:
             self.read_response(view, arrival)
@@ -117,7 +117,7 @@ class Requester(ReliableSendQueue):
         elif (view.syndrome >> 5) & 3 == _NAK:
             self.nak(view)
         else:
-            self.qp.drop("drops_unexpected_response", view.psn)
+            self.connection.drop("drops_unexpected_response", view.psn)
         if self.retry.deadline_ns:
             self.rearm()
         self.check_drained()
@@ -186,7 +186,7 @@ class Requester(ReliableSendQueue):
 
     def acknowledged(self, view):
         """ACK: all before and including its PSN."""
-        self.qp.counters.acks_received += 1
+        self.connection.counters.acks_received += 1
         self.take_credits(view)
         if not self.advance((view.psn + 1) & 0xFFFFFF):
             self.implied_nak()
@@ -198,7 +198,7 @@ class Requester(ReliableSendQueue):
         once.  While the delay of an RNR NAK runs nothing is sent; what is missing goes out when it is over.
         """
         if not self.goes_again() and self.head != self.tail:
-            self.qp.count("implied_naks")
+            self.connection.count("implied_naks")
             self.again(IMPLIED_NAK)
 
     def goes_again(self):
@@ -208,27 +208,27 @@ class Requester(ReliableSendQueue):
 
     def again(self, reason):
         """One retry: go back to the oldest unanswered PSN, or give up."""
-        if not _TRANSMIT[self.qp.state]:
+        if not _TRANSMIT[self.connection.state]:
             return
         if self.retry.spend_retry():
-            self.qp.observe(RETRANSMISSION, self.una_psn, reason)
+            self.connection.observe(RETRANSMISSION, self.una_psn, reason)
             self.rewind(True)
         else:
-            self.qp.observe(RETRY_EXHAUSTED, self.una_psn, reason)
+            self.connection.observe(RETRY_EXHAUSTED, self.una_psn, reason)
             self.fail_head(_RETRY_EXCEEDED)
 
     def rnr_nak(self, view):
         """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay
         (9.7.5.2.8)."""
-        self.qp.count("rnr_naks_received")
-        self.qp.observe(RNR_NAK_RECEIVED, view.psn, WAIT_NS, RNR_TIMER_NS[view.syndrome & 31])
+        self.connection.count("rnr_naks_received")
+        self.connection.observe(RNR_NAK_RECEIVED, view.psn, WAIT_NS, RNR_TIMER_NS[view.syndrome & 31])
         if self.retry.rnr_waiting:
             return
         if self.retry.refused and not self.rewound and self.cursor_psn() == self.una_psn == view.psn:
             return  # its delay is over, and the packet has not gone again since
         if not self.advance(view.psn):
             self.implied_nak()
-        elif not _TRANSMIT[self.qp.state] or self.head == self.tail:
+        elif not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         elif self.una_psn != view.psn:
             self.implied_nak()
@@ -236,19 +236,19 @@ class Requester(ReliableSendQueue):
             self.rewind(False)
             self.retry.wait_rnr(view.syndrome & 31, self.now)
         else:
-            self.qp.observe(RNR_RETRY_EXHAUSTED, view.psn)
+            self.connection.observe(RNR_RETRY_EXHAUSTED, view.psn)
             self.fail_head(_RNR_RETRY_EXCEEDED)
 
     def nak(self, view):
         """NAK: everything before its PSN is acknowledged; a sequence error is retried, the others end the
         request."""
         code: cython.uint = view.syndrome & 31
-        self.qp.count("naks_received")
-        self.qp.observe(NAK_RECEIVED, view.psn, NAK_NAMES[code])
+        self.connection.count("naks_received")
+        self.connection.observe(NAK_RECEIVED, view.psn, NAK_NAMES[code])
         if not self.advance(view.psn):
             self.implied_nak()
             return
-        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+        if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         if self.una_psn != view.psn:
             self.implied_nak()  # slices of an RDMA READ before it are missing
@@ -258,7 +258,7 @@ class Requester(ReliableSendQueue):
         elif code in NAK_STATUS:
             self.fail_head(NAK_STATUS[code])
         else:
-            self.qp.drop("drops_unexpected_response", view.psn)
+            self.connection.drop("drops_unexpected_response", view.psn)
 
     def read_response(self, view, arrival):
         """A packet of an RDMA READ's response: the next one is placed, a later one tells of a loss."""
@@ -269,7 +269,7 @@ class Requester(ReliableSendQueue):
         if not self.advance(view.psn):
             self.implied_nak()
             return
-        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+        if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         request = self.at(self.head)
         if request.kind != _READ or request.status:
@@ -288,7 +288,7 @@ class Requester(ReliableSendQueue):
         n = view.payload_bytes
         if n:
             result = request.scatter(
-                index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes),
+                index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes),
                 n,
                 arrival.address + view.payload,
             )
@@ -305,7 +305,7 @@ class Requester(ReliableSendQueue):
         The end of a slice must be a LAST or ONLY; before it every packet is full.  A FIRST may stand
         anywhere, for there a slice may have been requested again.
         """
-        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         rest: cython.ulonglong = request.length_bytes - index * pmtu
         ends: cython.bint = index + 1 == request.packets or (index + 1) % self.slice_packets == 0
         if ends:
@@ -322,7 +322,7 @@ class Requester(ReliableSendQueue):
         if not self.advance(view.psn):
             self.implied_nak()
             return
-        if not _TRANSMIT[self.qp.state] or self.head == self.tail:
+        if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         request = self.at(self.head)
         if view.psn != self.una_psn or request.kind != _ATOMIC or request.status:
@@ -342,7 +342,7 @@ class Requester(ReliableSendQueue):
         if result != -_EAGAIN:
             self.fail_head(_PROTECTION_ERROR)
             return
-        self.qp.observe(MEMORY_HELD, self.una_psn, HELD_RESULT)
+        self.connection.observe(MEMORY_HELD, self.una_psn, HELD_RESULT)
         if not self.retry.rnr_waiting:
             self.retry.progress()
             self.rewind(False)
@@ -367,7 +367,7 @@ class Requester(ReliableSendQueue):
         self.armed_ns = 0
         if self.flow.window is not None:
             self.flow.window.look(self.flow, now)
-        if not _TRANSMIT[self.qp.state]:
+        if not _TRANSMIT[self.connection.state]:
             return
         self.end_silence(now)
         if self.retry.deadline_ns and now >= self.retry.deadline_ns:
@@ -378,7 +378,7 @@ class Requester(ReliableSendQueue):
         """The transport timer, the persist timer, or the delay of an RNR NAK is over."""
         if self.retry.rnr_waiting:
             self.retry.stop()
-            self.qp.observe(RNR_WAIT_OVER, self.una_psn)
+            self.connection.observe(RNR_WAIT_OVER, self.una_psn)
             self.unblock()
             return
         quiet: cython.bint = self.flow.window.quiet(self.retry.interval_ns, self.now)
@@ -393,7 +393,7 @@ class Requester(ReliableSendQueue):
             # this tells of no loss
             self.rewind(False)
             return
-        self.qp.count("timeouts")
+        self.connection.count("timeouts")
         self.rewound = False
         self.probe = quiet
         self.again(TIMEOUT)

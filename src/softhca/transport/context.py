@@ -21,18 +21,15 @@ import cython
 from softhca.queues.control_fields import (
     EVENT_QP_FATAL,
     EVENT_QP_LAST_WQE_REACHED,
-    EVENT_SQ_DRAINED,
 )
 from softhca.transport import services
-from softhca.transport.counters import TransportCounters
+from softhca.transport.connection import Connection
 from softhca.transport.dormant import DormantHalf
 from softhca.transport.observation import (
     COMPLETION_ERROR,
     COMPLETION_LOST,
     DESTROYED,
-    MESSAGE_DROPPED,
     MODIFIED,
-    PACKET_DROPPED,
     STATE_CHANGED,
 )
 from softhca.transport.queue_pair_flow import QueuePairFlow
@@ -40,14 +37,12 @@ from softhca.transport.states import (
     BEHAVIOUR,
     ERR,
     NAMES,
-    RAW,
     RC,
     RESET,
     RTR,
     RTS,
     SQD,
     SQE,
-    UD,
     check,
     check_values,
 )
@@ -56,8 +51,6 @@ _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
 _RC = cython.declare(cython.int, RC)
-_UD = cython.declare(cython.int, UD)
-_RAW = cython.declare(cython.int, RAW)
 _FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
 _FLUSH_RECEIVE = cython.declare(tuple, tuple(behaviour.flush_receive for behaviour in BEHAVIOUR))
 
@@ -81,7 +74,7 @@ _NUMBERS: dict[str, str] = {
 _DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify"}
 
 
-class QueuePair:
+class QueuePair(Connection):
     """One queue pair of ``service`` (RC, UC, UD or RAW by `softhca.transport.states`), in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
@@ -112,10 +105,7 @@ class QueuePair:
         owner=None,
         tells_losses=False,
     ):
-        self.environment = environment
-        self.number = number
-        self.service = service
-        self.pd = pd
+        Connection.__init__(self, environment, number, service, pd)
         self.owner = owner
         self.send_ring = send_ring
         self.receive_ring = receive_ring
@@ -129,7 +119,6 @@ class QueuePair:
         self.max_inline_bytes = max_inline_bytes
         self.signal_all = signal_all
         self.tells_losses = tells_losses
-        self.counters = TransportCounters()
         self.executor = None
         self.flow = QueuePairFlow(self)
         self._defaults()
@@ -298,33 +287,6 @@ class QueuePair:
         else:
             self.requester.doorbell(now)
 
-    # what the halves report
-
-    def count_sent(self, packets, length_bytes):
-        """A burst is written."""
-        self.counters.packets_sent += packets
-        self.counters.bytes_sent += length_bytes
-        self.environment.counters.packets_sent += packets
-        self.environment.counters.bytes_sent += length_bytes
-
-    def count(self, name):
-        """One more of the counter ``name``, here and in the adapter's counters."""
-        setattr(self.counters, name, getattr(self.counters, name) + 1)
-        setattr(self.environment.counters, name, getattr(self.environment.counters, name) + 1)
-
-    def drop(self, name, psn):
-        """The packet ``psn`` is ignored; ``name`` is the counter's."""
-        self.count(name)
-        whole: cython.bint = self.service == _UD or self.service == _RAW
-        self.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, name[6:])
-
-    def observe(self, event, psn=-1, reason="", value=-1):
-        """Tell the observer, if there is one; ``value`` ≥ 0 is a number behind the reason."""
-        if self.environment.observer is not None:
-            if value >= 0:
-                reason = f"{reason} {value}"
-            self.environment.observer(event, self.number, psn, NAMES[self.state], reason)
-
     def move(self, target, reason):
         """Take the state ``target``."""
         before: cython.int = self.state
@@ -365,10 +327,3 @@ class QueuePair:
         """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops
         (C10-100 ff.)."""
         self.fail(EVENT_QP_FATAL, COMPLETION_LOST)
-
-    def drained(self):
-        """SQD: nothing begun is unfinished any more."""
-        self.draining = False
-        if self.notify_drained:
-            self.notify_drained = False
-            self.environment.event(EVENT_SQ_DRAINED, self.number)

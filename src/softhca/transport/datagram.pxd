@@ -2,13 +2,13 @@ from softhca.machine.primitives cimport fill
 from softhca.transport.environment cimport AddressHandle
 from softhca.transport.receiving cimport ReceiveQueue
 from softhca.transport.request cimport Request
-from softhca.transport.unreliable cimport UnreliableQueue
+from softhca.transport.unreliable cimport UnreliableTransmitter
 from softhca.wire.build cimport put_immdt, put_pad
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 
 
-cdef class DatagramSender(UnreliableQueue):
+cdef class DatagramSender(UnreliableTransmitter):
     cdef int judge(self, Request request, AddressHandle handle)
     cdef bint put(self, Request request, Burst burst)
 

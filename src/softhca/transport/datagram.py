@@ -14,7 +14,7 @@ from softhca.queues.operations import mask
 from softhca.queues.wqe import SOLICITED
 from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
 from softhca.transport.request import Request
-from softhca.transport.unreliable import UnreliableQueue
+from softhca.transport.unreliable import UnreliableTransmitter
 from softhca.wire.build import put_immdt, put_pad
 from softhca.wire.ip import Ipv4, Ipv6
 from softhca.wire.route import NATIVE, ROCE_V4
@@ -37,7 +37,7 @@ _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 _NATIVE = cython.declare(cython.int, NATIVE)
 
 
-class DatagramSender(UnreliableQueue):
+class DatagramSender(UnreliableTransmitter):
     """The send side: each work request names its address handle, queue pair and Q_Key.
 
     The queue pair's service level is that of the current request's address handle.
@@ -53,7 +53,7 @@ class DatagramSender(UnreliableQueue):
                 handle = self.qp.environment.address_handle(request.work.ah)
                 if handle is not None:
                     self.flow.service_level = handle.service_level
-        UnreliableQueue.doorbell(self, now)
+        UnreliableTransmitter.doorbell(self, now)
 
     def judge(self, request, handle):
         """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within

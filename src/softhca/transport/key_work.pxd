@@ -1,6 +1,6 @@
 from softhca.memory.windows cimport WindowTable
 from softhca.queues.wqe cimport SendWork
-from softhca.transport.context cimport QueuePair
+from softhca.transport.connection cimport Connection
 
 
-cpdef int carry_out(SendWork work, QueuePair queue_pair)
+cpdef int carry_out(SendWork work, Connection connection)

@@ -12,16 +12,16 @@ _BIND = cython.declare(cython.uint, BIND_MW)
 _INVALIDATE = cython.declare(cython.uint, LOCAL_INV)
 
 
-def carry_out(work, queue_pair):
-    """Do what ``work`` of ``queue_pair`` says; 0, or −errno and nothing has changed."""
-    windows: WindowTable = queue_pair.environment.memory_windows
+def carry_out(work, connection):
+    """Do what ``work`` of ``connection`` says; 0, or −errno and nothing has changed."""
+    windows: WindowTable = connection.environment.memory_windows
     if work.opcode == _INVALIDATE:
-        return windows.invalidate(work.imm_or_key, queue_pair.number, queue_pair.pd, False)
+        return windows.invalidate(work.imm_or_key, connection.number, connection.pd, False)
     if work.opcode == _BIND:
         return windows.bind(
             work.rkey,
-            queue_pair.number,
-            queue_pair.pd,
+            connection.number,
+            connection.pd,
             work.imm_or_key & 0xFF,
             work.swap & 0xFFFFFFFF,
             work.remote_va,
@@ -30,7 +30,7 @@ def carry_out(work, queue_pair):
         )
     return windows.register(
         work.rkey,
-        queue_pair.pd,
+        connection.pd,
         work.imm_or_key & 0xFF,
         work.remote_va,
         work.compare_add,

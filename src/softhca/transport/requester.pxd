@@ -1,15 +1,28 @@
 from softhca.queues.wqe cimport SendWork
+from softhca.transport.connection cimport Connection
+from softhca.transport.flow cimport Flow
+from softhca.transport.halves cimport Half
 from softhca.transport.key_work cimport carry_out
 from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
-from softhca.transport.same_host cimport SameHostExecutor
-from softhca.transport.sending cimport SendQueue
+from softhca.transport.segmentation cimport PacketWriter
+from softhca.transport.sending cimport RequestSource
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
 
 
-cdef class ReliableSendQueue(SendQueue):
+cdef class RequestTransmitter(Half):
+    cdef readonly Connection connection
+    cdef readonly Flow flow
+    cdef readonly RequestSource source
+    cdef public PacketWriter writer
+    cdef list requests
+    cdef unsigned long long mask
+    cdef public unsigned long long head
+    cdef public unsigned long long tail
+    cdef public unsigned long long now
+    cdef public bint ready
     cdef public RetryState retry
     cdef public Flights flights
     cdef public unsigned long long silence_ns
@@ -34,12 +47,12 @@ cdef class ReliableSendQueue(SendQueue):
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 
+    cdef Request at(self, unsigned long long place)
     cdef Request current(self)
+    cpdef object retire(self, int status)
     cdef unsigned int cursor_psn(self)
     cdef int step(self, Request request, DestinationWindow window) except? -1
     cdef int step_local(self, Request request) except? -1
-    cdef int step_here(self, Request request) except? -1
-    cdef bint run_here(self) except? -1
     cdef object number(self, Request request)
     cdef int step_message(self, Request request, DestinationWindow window) except? -1
     cdef int step_read(self, Request request, DestinationWindow window) except? -1

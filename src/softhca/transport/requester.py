@@ -1,4 +1,4 @@
-"""The send side of a reliable connection: what may be sent now (IBTA vol. 1, 9.7.2, 9.7.3).
+"""The sender of a reliable connection: what may be sent now (IBTA vol. 1, 9.7.2, 9.7.3).
 
 Theory of operation
 -------------------
@@ -21,16 +21,15 @@ foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 
 import cython
 
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR
+from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
 from softhca.queues.wqe import FENCE
+from softhca.transport.halves import Half
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
 from softhca.transport.retry import Flights, RetryState
-from softhca.transport.same_host import SameHostExecutor
-from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED
-from softhca.transport.sending import SendQueue
+from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED, PacketWriter
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
@@ -65,6 +64,7 @@ _LOCAL = cython.declare(cython.int, LOCAL)
 _FENCE = cython.declare(cython.uint, FENCE)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
+_FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
@@ -78,11 +78,28 @@ _MOST_BYTES = cython.declare(cython.ulonglong, MAX_BURST_BYTES)
 _MOST_PACKETS = cython.declare(cython.ulonglong, MAX_BURST_PACKETS)
 
 
-class ReliableSendQueue(SendQueue):
-    """Decides what is sent and when; what comes back is `Requester`'s (acknowledgement.py)."""
+class RequestTransmitter(Half):
+    """Decides what of the requests of ``source`` is sent and when; what comes back is `Sender`'s
+    (acknowledgement.py).
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    Requests under way are those from ``head`` (the oldest that has not completed) to ``tail`` (the next one
+    to ask the source for); both are counters that never go back.
+    """
+
+    def __init__(self, connection, source):
+        places = 1
+        while places < source.capacity:
+            places *= 2
+        self.connection = connection
+        self.flow = connection.flow
+        self.source = source
+        self.writer = PacketWriter(connection)
+        self.requests = [None] * places
+        self.mask = places - 1
+        self.head = 0
+        self.tail = 0
+        self.now = 0
+        self.ready = False
         self.retry = RetryState()
         self.flights = Flights()
         self.silence_ns = 0
@@ -117,13 +134,14 @@ class ReliableSendQueue(SendQueue):
     def start(self, now):
         """RTR → RTS and later changes of attributes."""
         self.now = now
-        self.retry.configure(self.qp.timeout, self.qp.retry_count, self.qp.rnr_retry)
-        self.slice_packets = max(1, self.qp.environment.read_slice_bytes // self.qp.path_mtu_bytes)
+        connection = self.connection
+        self.retry.configure(connection.timeout, connection.retry_count, connection.rnr_retry)
+        self.slice_packets = max(1, connection.environment.read_slice_bytes // connection.path_mtu_bytes)
         self.doorbell(now)
 
     def doorbell(self, now):
         self.now = now
-        if _START_SEND[self.qp.state] and self.blocked == _NOT_BLOCKED:
+        if _START_SEND[self.connection.state] and self.blocked == _NOT_BLOCKED:
             self.ready = True
             self.flow.environment.schedule(self.flow)
 
@@ -131,10 +149,10 @@ class ReliableSendQueue(SendQueue):
         self.now = now
         if self.retry.unplaced:
             self.retry.stop()
-            self.qp.observe(MEMORY_TRIED, self.una_psn, HELD_RESULT)
+            self.connection.observe(MEMORY_TRIED, self.una_psn, HELD_RESULT)
             self.unblock()
         elif self.blocked == _MEMORY:
-            self.qp.observe(MEMORY_TRIED, self.cursor_psn(), HELD_SOURCE)
+            self.connection.observe(MEMORY_TRIED, self.cursor_psn(), HELD_SOURCE)
             self.unblock()
 
     def has_work(self):
@@ -142,23 +160,40 @@ class ReliableSendQueue(SendQueue):
             return True
         return self.ready and self.blocked == _NOT_BLOCKED and not self.retry.rnr_waiting
 
+    def at(self, place):
+        """The request of counter ``place``."""
+        return self.requests[place & self.mask]
+
     def current(self):
-        """The request at the cursor, taken from the ring when it is a new one; None when there is none to
-        be sent."""
+        """The request at the cursor, a new one from the source; None when there is none to be sent."""
         request: Request
         if self.cursor < self.tail:
             return self.at(self.cursor)
-        if not _START_SEND[self.qp.state]:
+        if not _START_SEND[self.connection.state] or self.tail - self.head > self.mask:
             return None
-        request = self.take()
-        if request is not None:
-            self.number(request)
+        request = self.source.next(
+            self.head == self.tail and self.una_psn == self.next_psn == self.high_psn, self.now
+        )
+        if request is None:
+            if self.source.waits:
+                self.block(_ORDER)
+            return None
+        self.requests[self.tail & self.mask] = request
+        self.tail += 1
+        self.number(request)
         return request
+
+    def retire(self, status):
+        """The oldest request has ended with ``status``."""
+        request: Request = self.at(self.head)
+        self.requests[self.head & self.mask] = None
+        self.head += 1
+        self.source.retire(request, status, self.now)
 
     def number(self, request):
         """Give a request that was taken the next PSNs and SSNs."""
         messages: cython.uint = 1
-        request.segment(self.qp.path_mtu_bytes, self.next_psn)
+        request.segment(self.connection.path_mtu_bytes, self.next_psn)
         request.ssn = self.next_ssn
         self.next_psn = (self.next_psn + request.packets) & 0xFFFFFF
         if request.kind == _LOCAL:
@@ -184,7 +219,7 @@ class ReliableSendQueue(SendQueue):
         doubting: cython.bint = self.blocked == _SILENCE
         self.now = now
         self.blocked = _NOT_BLOCKED
-        if not _TRANSMIT[self.qp.state] or self.retry.rnr_waiting or window is None:
+        if not _TRANSMIT[self.connection.state] or self.retry.rnr_waiting or window is None:
             self.ready = False
             if window is not None:
                 window.leave(self.flow)
@@ -199,10 +234,11 @@ class ReliableSendQueue(SendQueue):
         waits: cython.bint = not self.probe and self.must_wait(window)
         if waits:
             self.block(_WINDOW)
-        while not waits and (self.qp.executor is None or self.head != self.tail or self.run_here()):
+        while not waits:
             request = self.current()
             if request is None:
-                self.ready = False
+                if self.blocked == _NOT_BLOCKED:
+                    self.ready = False
                 break
             if self.step(request, window) == 0:
                 break
@@ -214,10 +250,10 @@ class ReliableSendQueue(SendQueue):
             if not self.beyond:
                 window.leave(self.flow)
             self.probe = False
-            if (self.retry.deadline_ns == 0 or self.retry.persisting) and _TRANSMIT[self.qp.state]:
+            if (self.retry.deadline_ns == 0 or self.retry.persisting) and _TRANSMIT[self.connection.state]:
                 self.retry.restart(now)
                 self.rearm()
-            self.qp.count_sent(written, burst.length - length)
+            self.connection.count_sent(written, burst.length - length)
         if self.blocked == _WINDOW:
             window.wait(self.flow, now)
             self.persist()
@@ -232,10 +268,9 @@ class ReliableSendQueue(SendQueue):
         taken nor judged, so that only what is under way has to be remembered."""
         return (
             self.cursor == self.tail
-            and self.qp.executor is None
             and window.room(self.flow) == 0
-            and _START_SEND[self.qp.state]
-            and self.qp.send_ring.count() > 0
+            and _START_SEND[self.connection.state]
+            and self.source.patient()
         )
 
     def block(self, reason):
@@ -245,7 +280,7 @@ class ReliableSendQueue(SendQueue):
 
     def wait_memory(self):
         """The memory that the packet at the cursor comes from is held."""
-        self.qp.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
+        self.connection.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
         self.flow.environment.hold(self.flow)
         return self.block(_MEMORY)
 
@@ -261,11 +296,6 @@ class ReliableSendQueue(SendQueue):
             return self.step_local(request)
         if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:
             return self.block(_READS)
-        if self.qp.executor is not None:
-            here: cython.int = self.step_here(request)
-            if here:
-                # unless its completion was lost, which has flushed the queue
-                return here > 0 and self.cursor < self.head
         if request.kind == _READ:
             return self.step_read(request, window)
         if request.kind == _ATOMIC:
@@ -277,74 +307,12 @@ class ReliableSendQueue(SendQueue):
         behind them starts afterwards: the strictest order of those that 10.8.3.3 allows."""
         if self.head != self.cursor:
             return self.block(_ORDER)
-        if carry_out(request.work, self.qp):
+        if carry_out(request.work, self.connection):
             self.fail_head(_BIND_ERROR)
             return 0
         self.retire(0)
         # unless its completion was lost, which has flushed the queue
         return self.cursor < self.head
-
-    def run_here(self):
-        """Nothing is under way: have the executor carry out what stands in the ring, one after the other,
-        without packets, PSNs and SSNs.  What it leaves is taken then.  False: others have their turn now.
-        """
-        executor: SameHostExecutor = self.qp.executor
-        request: Request
-        left: cython.bint = False
-        over: cython.bint = executor.turn_over()
-        if self.una_psn != self.next_psn or self.high_psn != self.next_psn:
-            return True
-        request = self.blank()
-        while not over and _START_SEND[self.qp.state] and self.draw(request, False):
-            left = request.status != 0 or not executor.carry_out(request)
-            if left:
-                break
-            self.head += 1
-            self.tail += 1
-            self.cursor += 1
-            self.qp.send_ring.release(1)
-            if self.shows(request):
-                executor.rest()
-                self.complete(request, 0)
-            over = executor.turn_over()
-        executor.rest()
-        if left:
-            self.place(request)
-            self.number(request)
-            return True
-        self.spare.append(request)
-        if over:
-            self.flow.environment.schedule(self.flow)
-            return False
-        return True
-
-    def step_here(self, request):
-        """Have the executor carry out at once a request that has waited, or stands behind others: 1 done, −1
-        it has to wait for what is under way, 0 it goes by packets.
-
-        Only where nothing of it was sent.  The PSNs that it was given are free again.
-        """
-        executor: SameHostExecutor = self.qp.executor
-        done: cython.bint
-        if self.cursor_packet or self.high_psn != request.first_psn or self.tail - self.cursor != 1:
-            return 0
-        if self.head != self.cursor or self.una_psn != request.first_psn:
-            if not executor.worth_waiting(request):
-                return 0
-            self.block(_ORDER)
-            return -1
-        done = executor.carry_out(request)
-        executor.rest()
-        if not done:
-            if request.status:
-                self.fail_head(request.status)
-                return -1
-            return 0
-        self.next_psn = request.first_psn
-        self.next_ssn = request.ssn
-        request.packets = 0
-        self.retire(0)
-        return 1
 
     def step_message(self, request, window):
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""
@@ -425,7 +393,7 @@ class ReliableSendQueue(SendQueue):
             return True
         if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
             weight = (
-                self.qp.path_mtu_bytes + _BURST_OVERHEAD
+                self.connection.path_mtu_bytes + _BURST_OVERHEAD
             )  # longer than the next packets: a burst of its own
         weight += self.writer.burst.length
         return (
@@ -437,7 +405,7 @@ class ReliableSendQueue(SendQueue):
     def full_burst(self, window):
         """What as many packets of the path MTU as fit into one burst cost."""
         size: cython.ulonglong = (
-            self.writer.packet_bytes(_SEND_MIDDLE, self.qp.path_mtu_bytes) + self.writer.frame_bytes
+            self.writer.packet_bytes(_SEND_MIDDLE, self.connection.path_mtu_bytes) + self.writer.frame_bytes
         )
         packets: cython.ulonglong = min(_MOST_BYTES // size, _MOST_PACKETS)
         return packets * (size + window.packet_overhead_bytes) + _BURST_OVERHEAD
@@ -460,16 +428,16 @@ class ReliableSendQueue(SendQueue):
         index: cython.uint = self.cursor_packet
         end: cython.uint = (index // self.slice_packets + 1) * self.slice_packets
         cost: cython.ulonglong
-        if self.qp.max_rd_atomic == 0:
+        if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
             return self.step(request, window)
-        if self.rd_outstanding >= self.qp.max_rd_atomic:
+        if self.rd_outstanding >= self.connection.max_rd_atomic:
             return self.block(_READS)
         if end > request.packets:
             end = request.packets
-        cost = request.length_bytes - index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
-        if cost > (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes):
-            cost = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        cost = request.length_bytes - index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
+        if cost > (end - index) * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes):
+            cost = (end - index) * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
         cost += (end - index) * (16 + window.packet_overhead_bytes) + _BURST_OVERHEAD
         if not self.admitted(window, cost):
             return self.block(_WINDOW)
@@ -485,10 +453,10 @@ class ReliableSendQueue(SendQueue):
 
     def step_atomic(self, request, window):
         """Compare-and-swap or fetch-and-add."""
-        if self.qp.max_rd_atomic == 0:
+        if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
             return self.step(request, window)
-        if self.rd_outstanding >= self.qp.max_rd_atomic:
+        if self.rd_outstanding >= self.connection.max_rd_atomic:
             return self.block(_READS)
         if not self.admitted(window, _ACK_COST + _BURST_OVERHEAD):
             return self.block(_WINDOW)
@@ -530,7 +498,7 @@ class ReliableSendQueue(SendQueue):
         window.give_up(self.flights.clear(window.epoch))
         if lost:
             window.lost()
-            self.qp.count("retransmissions")
+            self.connection.count("retransmissions")
         self.unblock()
 
     def unblock(self):
@@ -553,9 +521,13 @@ class ReliableSendQueue(SendQueue):
     def fail_head(self, status):
         """The oldest request ends with ``status``, everything else flushed, and the queue pair is in
         error."""
+        request: Request
         if self.head != self.tail:
-            self.retire(status)
-        self.qp.fail()
+            request = self.at(self.head)
+            self.requests[self.head & self.mask] = None
+            self.head += 1
+            self.source.fail(request, status, self.now)
+        self.connection.fail()
 
     def settle(self):
         """Give back to the window what is answered for."""
@@ -588,18 +560,29 @@ class ReliableSendQueue(SendQueue):
 
     def check_drained(self):
         """Tell when a draining queue has nothing left under way."""
-        if self.qp.draining and self.head == self.tail:
-            self.qp.drained()
+        if self.connection.draining and self.head == self.tail:
+            self.connection.drained()
 
     def flush(self):
         self.forget()
-        SendQueue.flush(self)
+        self.ready = False
+        while self.head != self.tail:
+            self.retire(_FLUSHED)
+        self.source.flush(self.now)
         self.cursor = self.head
 
     def reset(self):
         self.forget()
-        SendQueue.reset(self)
+        self.ready = False
+        while self.head != self.tail:
+            self.source.drop(self.at(self.head))
+            self.requests[self.head & self.mask] = None
+            self.head += 1
+        self.source.reset()
         self.start_psns(0)
+
+    def drained(self):
+        return self.head == self.tail
 
     def forget(self):
         """Nothing is awaited any more; the window gets back what this queue pair had in flight."""

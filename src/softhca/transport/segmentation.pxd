@@ -1,4 +1,4 @@
-from softhca.transport.context cimport QueuePair
+from softhca.transport.connection cimport Connection
 from softhca.transport.request cimport Request
 from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_icrc, put_ieth,
                                  put_immdt, put_pad, put_rdeth, put_reth, put_vcrc, put_xrceth)
@@ -9,7 +9,7 @@ from softhca.wire.vcrc cimport compute as variant_crc
 
 
 cdef class PacketWriter:
-    cdef public QueuePair qp
+    cdef public Connection connection
     cdef public Burst burst
     cdef public Route route
     cdef public unsigned long long budget_bytes

@@ -83,10 +83,10 @@ class PacketWriter:
     (RDETH), ``qkey`` and ``source_qp`` (DETH), ``xrc_srq`` (XRCETH).
     """
 
-    def __init__(self, qp):
-        self.qp = qp
-        self.acknowledged = SERVICES[qp.service].acknowledged
-        self.service_code = (qp.service & 7) << 5
+    def __init__(self, connection):
+        self.connection = connection
+        self.acknowledged = SERVICES[connection.service].acknowledged
+        self.service_code = (connection.service & 7) << 5
         self.ee_context = 0
         self.qkey = 0
         self.source_qp = 0
@@ -165,7 +165,7 @@ class PacketWriter:
             self.service_code | opcode,
             solicited,
             pad,
-            self.qp.pkey,
+            self.connection.pkey,
             dest_qp,
             ack_request,
             psn,
@@ -220,7 +220,7 @@ class PacketWriter:
 
     def size_of(self, request, index):
         """Length of that packet, BTH … ICRC, in bytes."""
-        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         n: cython.ulonglong = request.length_bytes - index * pmtu
         if n > pmtu:
             n = pmtu
@@ -258,7 +258,7 @@ class PacketWriter:
         """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −errno when memory could not be read."""
         o: cython.Py_ssize_t
         result: cython.int
-        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = request.length_bytes - offset
         code: cython.uint = self.opcode_of(request, index)
@@ -269,7 +269,7 @@ class PacketWriter:
         pad: cython.uint = (4 - (n & 3)) & 3
         solicited: cython.bint = last and request.work.flags & _SOLICITED != 0 and request.limited
         o = self.open(
-            code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp
+            code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.connection.dest_qp
         )
         if index == 0 and request.kind == _WRITE:
             o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.length_bytes)
@@ -302,12 +302,13 @@ class PacketWriter:
         """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does
         not fit."""
         o: cython.Py_ssize_t
-        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
         n: cython.ulonglong = request.length_bytes - offset
-        most: cython.ulonglong = (end - index) * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        most: cython.ulonglong = (end - index) * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
         if not self.fits(self.packet_bytes(_READ_REQUEST, 0)):
             return False
-        o = self.open(_READ_REQUEST, False, 0, True, (request.first_psn + index) & 0xFFFFFF, self.qp.dest_qp)
+        psn: cython.uint = (request.first_psn + index) & 0xFFFFFF
+        o = self.open(_READ_REQUEST, False, 0, True, psn, self.connection.dest_qp)
         o = put_reth(
             self.burst.data,
             o,
@@ -324,7 +325,7 @@ class PacketWriter:
         code: cython.uint = self.opcode_of(request, 0)
         if not self.fits(self.packet_bytes(code, 0)):
             return False
-        o = self.open(code, False, 0, True, request.first_psn, self.qp.dest_qp)
+        o = self.open(code, False, 0, True, request.first_psn, self.connection.dest_qp)
         if code == _SWAP_REQUEST:
             o = put_atomiceth(
                 self.burst.data,
@@ -345,9 +346,8 @@ class PacketWriter:
         """Write an ACK or NAK; False: it does not fit."""
         if not self.fits(self.packet_bytes(_ACK, 0)):
             return False
-        self.close(
-            put_aeth(self.burst.data, self.open(_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn)
-        )
+        o: cython.Py_ssize_t = self.open(_ACK, False, 0, False, psn, self.connection.dest_qp)
+        self.close(put_aeth(self.burst.data, o, syndrome, msn))
         return True
 
     def atomic_response(self, psn, syndrome, msn, original):
@@ -355,8 +355,7 @@ class PacketWriter:
         o: cython.Py_ssize_t
         if not self.fits(self.packet_bytes(_ATOMIC_ACK, 0)):
             return False
-        o = put_aeth(
-            self.burst.data, self.open(_ATOMIC_ACK, False, 0, False, psn, self.qp.dest_qp), syndrome, msn
-        )
+        o = self.open(_ATOMIC_ACK, False, 0, False, psn, self.connection.dest_qp)
+        o = put_aeth(self.burst.data, o, syndrome, msn)
         self.close(put_atomicacketh(self.burst.data, o, original))
         return True

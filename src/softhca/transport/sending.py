@@ -1,15 +1,16 @@
-"""What the send sides of all services share: taking work requests from the ring and completing them in
-order."""
+"""Where requests to be sent come from: the contract, and a queue pair's send queue.
+
+A sender asks a `RequestSource` for its next request and says how each has ended; which ring a request came
+from, and who is told of its end, is the source's matter.
+"""
 
 import cython
 
 from softhca.queues.cqe import WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import MOST_OPCODES, table
 from softhca.queues.wqe import SIGNALED, SendWork
-from softhca.transport.halves import Half
 from softhca.transport.observation import SEND_FAILED, STATUS_NAMES
 from softhca.transport.request import Request
-from softhca.transport.segmentation import PacketWriter
 from softhca.transport.services import operation_mask
 
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
@@ -20,58 +21,75 @@ _MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
 _COMPLETIONS = cython.declare(bytes, table(lambda row: row.completion))
 
 
-class SendQueue(Half):
-    """Work requests between ``head`` (the oldest that has not completed) and ``tail`` (the next one to take).
+class RequestSource:
+    """Requests for one sender, in the order in which they are to be carried out.
 
-    Both are counters that never go back; ``spare`` are the objects of requests that no queue of the adapter
-    uses at the moment.
+    ``capacity``: so many may be under way at most.  ``waits``: the next one is not given before all that the
+    sender has begun is done.
+    """
+
+    def __init__(self, capacity):
+        self.capacity = capacity
+        self.waits = False
+
+    def next(self, at_rest, now):
+        """The next request, judged; None when there is none, or it ``waits``.  ``at_rest``: the sender has
+        nothing under way."""
+        return None
+
+    def retire(self, request, status, now):
+        """``request``, the oldest that `next` has given, has ended with ``status``."""
+
+    def fail(self, request, status, now):
+        """The same, with an error, for which the sender ends its connection next."""
+        self.retire(request, status, now)
+
+    def drop(self, request):
+        """The oldest that `next` has given is forgotten; nobody is told."""
+
+    def patient(self):
+        """Whether there is a next request that can stay where it is until there is room to send it."""
+        return False
+
+    def flush(self, now):
+        """Complete what was not given yet as flushed, a bounded number."""
+
+    def reset(self):
+        """Drop what was not given yet."""
+
+
+class SendQueue(RequestSource):
+    """The send ring of a queue pair and its completion queue.
+
+    ``spare`` are the objects of requests that no queue of the adapter uses at the moment.
     """
 
     def __init__(self, qp):
-        places = 1
-        while places < qp.send_ring.layout.entries:
-            places *= 2
+        RequestSource.__init__(self, qp.send_ring.layout.entries)
         self.qp = qp
-        self.flow = qp.flow
-        self.writer = PacketWriter(qp)
         self.operations = operation_mask(qp.service) & ~qp.environment.withheld_operations
-        self.requests = [None] * places
-        self.mask = places - 1
-        self.head = 0
-        self.tail = 0
-        self.now = 0
-        self.ready = False
         self.broken = False
         # what the consumer asked for bounds what an entry may hold
         self.inline_bytes = qp.max_inline_bytes
         self.spare = qp.environment.requests_like(qp.max_send_sge, qp.max_inline_bytes)
 
-    def at(self, place):
-        """The request of counter ``place``."""
-        return self.requests[place & self.mask]
+    def next(self, at_rest, now):
+        return self.take(False)
 
-    def take(self, flushing=False):
-        """Take the next work request from the ring and judge it; None when there is none."""
-        request: Request
-        if self.tail - self.head > self.mask:
-            return None
-        request = self.blank()
-        if not self.draw(request, flushing):
-            self.spare.append(request)
-            return None
-        self.place(request)
-        return request
+    def take(self, flushing):
+        """Take the next work request from the ring and, unless it is to be flushed, judge it; None when there
+        is none."""
+        request: Request = self.blank()
+        if self.draw(request, flushing):
+            return request
+        self.spare.append(request)
+        return None
 
     def blank(self):
-        """A request that nothing uses; `place` it, or give it back to ``spare``."""
+        """A request that nothing uses."""
         if self.spare:
             return self.spare.pop()
         return Request(self.qp.max_send_sge, self.inline_bytes)
-
-    def place(self, request):
-        """A request that was drawn is the youngest of those under way."""
-        self.requests[self.tail & self.mask] = request
-        self.tail += 1
 
     def draw(self, request, flushing):
         """Fill ``request`` with the next work request of the ring, judged; False when there is none.
@@ -99,11 +117,10 @@ class SendQueue(Half):
             request.prepare(self.qp.environment.regions, self.qp.pd, self.operations)
         return True
 
-    def shows(self, request):
-        """Whether the success of ``request`` is to be told."""
-        return request.work.flags & _SIGNALED or self.qp.signal_all
+    def patient(self):
+        return self.qp.send_ring.count() > 0
 
-    def complete(self, request, status):
+    def complete(self, request, status, now):
         """Write the completion of ``request`` if it is due: always with an error, otherwise when it was
         asked for."""
         work: SendWork = request.work
@@ -127,48 +144,42 @@ class SendQueue(Half):
             self.qp.dest_qp,
             0,
             self.qp.pkey_index,
-            self.flow.service_level,
+            self.qp.flow.service_level,
             0,
             0,
-            self.now,
+            now,
         ):
             self.qp.completion_lost()
 
-    def retire(self, status):
-        """The oldest request has ended with ``status``: its room in the ring is free, then its completion
-        shows."""
-        request: Request = self.at(self.head)
-        self.requests[self.head & self.mask] = None
-        self.head += 1
+    def retire(self, request, status, now):
+        """Its room in the ring is free, then its completion shows."""
         self.qp.send_ring.release(1)
-        self.complete(request, status)
+        self.complete(request, status, now)
         self.spare.append(request)
 
-    def flush(self):
-        """Complete everything, begun or only posted, with WR_FLUSH_ERR in order; at most one ring of what is
-        only posted."""
-        left: cython.uint = self.qp.send_ring.layout.entries
-        self.ready = False
-        while self.head != self.tail:
-            self.retire(_FLUSHED)
+    def drop(self, request):
+        self.qp.send_ring.release(1)
+        self.spare.append(request)
+
+    def flush(self, now):
+        """At most one ring; where there may be more the queue pair has another turn."""
+        request: Request
+        left: cython.uint = self.capacity
         while left:
-            if self.take(True) is None:
+            request = self.take(True)
+            if request is None:
                 return
-            self.retire(_FLUSHED)
+            self.retire(request, _FLUSHED, now)
             left -= 1
-        self.flow.environment.schedule(self.flow)
+        self.qp.environment.schedule(self.qp.flow)
 
     def reset(self):
-        """Drop everything without a completion."""
-        self.ready = False
-        while self.take(True) is not None:
-            pass
-        self.qp.send_ring.release(self.tail - self.head)
-        while self.head != self.tail:
-            self.spare.append(self.at(self.head))
-            self.requests[self.head & self.mask] = None
-            self.head += 1
+        request: Request
+        left: cython.uint = self.capacity
+        while left:
+            request = self.take(True)
+            if request is None:
+                break
+            self.drop(request)
+            left -= 1
         self.broken = self.qp.send_ring.broken
-
-    def drained(self):
-        return self.head == self.tail

@@ -86,17 +86,21 @@ def operation_mask(service: int) -> int:
 
 def make_half(queue_pair: QueuePair, sends: bool) -> Half:
     """The send side, or the receive side, that carries out the queue pair's service."""
-    from softhca.transport.acknowledgement import Requester
+    from softhca.transport.acknowledgement import Sender
     from softhca.transport.datagram import DatagramReceiver, DatagramSender
     from softhca.transport.raw import RawReceiver, RawSender
     from softhca.transport.responder import Responder
+    from softhca.transport.same_host_source import SameHostSource
+    from softhca.transport.sending import SendQueue
     from softhca.transport.unreliable import UnreliableSender
     from softhca.transport.unreliable_receiver import UnreliableReceiver
 
     if queue_pair.service == RC:
-        return Requester(queue_pair) if sends else Responder(queue_pair)
+        return Sender(queue_pair, SameHostSource(queue_pair)) if sends else Responder(queue_pair)
     if queue_pair.service == UC:
-        return UnreliableSender(queue_pair) if sends else UnreliableReceiver(queue_pair)
-    if queue_pair.service == RAW:
-        return RawSender(queue_pair) if sends else RawReceiver(queue_pair)
-    return DatagramSender(queue_pair) if sends else DatagramReceiver(queue_pair)
+        sender, receiver = UnreliableSender, UnreliableReceiver
+    elif queue_pair.service == RAW:
+        sender, receiver = RawSender, RawReceiver
+    else:
+        sender, receiver = DatagramSender, DatagramReceiver
+    return sender(queue_pair, SendQueue(queue_pair)) if sends else receiver(queue_pair)

@@ -1,10 +1,20 @@
+from softhca.transport.context cimport QueuePair
+from softhca.transport.flow cimport Flow
+from softhca.transport.halves cimport Half
 from softhca.transport.request cimport Request
-from softhca.transport.sending cimport SendQueue
+from softhca.transport.segmentation cimport PacketWriter
+from softhca.transport.sending cimport RequestSource
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 
 
-cdef class UnreliableQueue(SendQueue):
+cdef class UnreliableTransmitter(Half):
+    cdef public QueuePair qp
+    cdef readonly Flow flow
+    cdef readonly RequestSource source
+    cdef public PacketWriter writer
+    cdef public unsigned long long now
+    cdef public bint ready
     cdef public unsigned int next_psn
     cdef public unsigned int index
     cdef Request request
@@ -26,8 +36,9 @@ cdef class UnreliableQueue(SendQueue):
     cdef object unreadable(self, int result)
     cdef bint write(self, Request request, Burst burst)
     cdef Request current(self)
+    cdef object retire(self, int status)
     cdef object fail_head(self, int status)
 
 
-cdef class UnreliableSender(UnreliableQueue):
+cdef class UnreliableSender(UnreliableTransmitter):
     pass

@@ -8,13 +8,13 @@ from collections import deque
 
 import cython
 
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR
+from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
+from softhca.transport.halves import Half
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
-from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED
-from softhca.transport.sending import SendQueue
+from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED, PacketWriter
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
 
@@ -28,23 +28,29 @@ _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in 
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _LOCAL = cython.declare(cython.int, LOCAL)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
+_FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _EAGAIN = cython.declare(cython.int, 11)
 _MOST = cython.declare(cython.uint, MAX_BURST_PACKETS)
 
 
-class UnreliableQueue(SendQueue):
-    """A send side that keeps nothing: one request at a time, ``index`` its next packet, ``next_psn`` that
-    one's PSN.
+class UnreliableTransmitter(Half):
+    """A send side that keeps nothing: one request of ``source`` at a time, ``index`` its next packet,
+    ``next_psn`` that one's PSN.
 
     ``window`` is that of the present burst's destination, ``blocked``: there is no room in it; ``held``: the
     memory that the next packet comes from is held.  ``holds`` are the bursts charged, oldest first: (until
     when, to which window, how much, in which epoch of it).
     """
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    def __init__(self, qp, source):
+        self.qp = qp
+        self.flow = qp.flow
+        self.source = source
+        self.writer = PacketWriter(qp)
+        self.now = 0
+        self.ready = False
         self.next_psn = 0
         self.index = 0
         self.request = None
@@ -74,7 +80,7 @@ class UnreliableQueue(SendQueue):
     def current(self):
         """The request under way, or the next one; None for none."""
         if self.request is None and _START_SEND[self.qp.state]:
-            self.request = self.take()
+            self.request = self.source.next(True, self.now)
             if self.request is not None:
                 self.request.segment(self.qp.path_mtu_bytes, self.next_psn)
                 self.index = 0
@@ -104,12 +110,10 @@ class UnreliableQueue(SendQueue):
                 if carry_out(request.work, self.qp):
                     self.fail_head(_BIND_ERROR)
                     break
-                self.request = None
                 self.retire(0)
                 continue
             if not self.write(request, burst):
                 break
-            self.request = None
             self.retire(0)
         if burst.packets:
             self.hold(burst)
@@ -118,7 +122,7 @@ class UnreliableQueue(SendQueue):
             self.window.wait(self.flow, now)
         else:
             self.leave()
-        if self.qp.draining and self.head == self.tail:
+        if self.qp.draining and self.request is None:
             self.qp.drained()
         return burst.packets
 
@@ -230,22 +234,38 @@ class UnreliableQueue(SendQueue):
         else:
             self.fail_head(_PROTECTION_ERROR)
 
+    def retire(self, status):
+        """The request under way has ended with ``status``."""
+        request: Request = self.request
+        self.request = None
+        self.source.retire(request, status, self.now)
+
     def fail_head(self, status):
         """The request under way ends with ``status``; the send queue stops (SQE)."""
-        self.request = None
         self.retire(status)
         self.qp.fail_sending()
 
+    def drained(self):
+        return self.request is None
+
     def flush(self):
+        request: Request = self.request
         self.forget()
-        SendQueue.flush(self)
+        self.ready = False
+        if request is not None:
+            self.source.retire(request, _FLUSHED, self.now)
+        self.source.flush(self.now)
 
     def reset(self):
+        request: Request = self.request
         self.forget()
+        self.ready = False
         self.window = None
         self.armed_ns = 0
-        SendQueue.reset(self)
+        if request is not None:
+            self.source.drop(request)
+        self.source.reset()
 
 
-class UnreliableSender(UnreliableQueue):
+class UnreliableSender(UnreliableTransmitter):
     """The send side of an unreliable connection."""

@@ -1,0 +1,42 @@
+from softhca.transport.counters cimport TransportCounters
+from softhca.transport.environment cimport Environment
+from softhca.transport.flow cimport Flow
+
+
+cdef class Connection:
+    # identity
+    cdef public Environment environment
+    cdef public unsigned int number
+    cdef public int service
+    cdef public int state
+    cdef public unsigned int pd
+    # attributes (ibv_qp_attr)
+    cdef public int port_number
+    cdef public unsigned int pkey
+    cdef public unsigned int pkey_index
+    cdef public unsigned int qkey
+    cdef public unsigned int access
+    cdef public unsigned int path_mtu_bytes
+    cdef public unsigned int dest_qp
+    cdef public unsigned int rq_psn
+    cdef public unsigned int sq_psn
+    cdef public unsigned int max_rd_atomic
+    cdef public unsigned int max_dest_rd_atomic
+    cdef public unsigned int min_rnr_timer
+    cdef public unsigned int timeout
+    cdef public unsigned int retry_count
+    cdef public unsigned int rnr_retry
+    # draining: what SQD waits for, and whether the consumer wants to be told
+    cdef public bint draining
+    cdef public bint notify_drained
+    cdef public bint established
+    # route, window and turns
+    cdef readonly Flow flow
+    cdef public TransportCounters counters
+
+    cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
+    cpdef object count(self, str name)
+    cpdef object drop(self, str name, long long psn)
+    cpdef object observe(self, str event, long long psn=*, str reason=*, long long value=*)
+    cpdef object fail(self, int event=*, str reason=*)
+    cpdef object drained(self)

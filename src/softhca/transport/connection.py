@@ -1,0 +1,66 @@
+"""One end of a connection, or of a datagram service: its attributes, its state, its flow and its counters.
+
+What sends and receives knows this of its owner, and nothing of queues.  A queue pair is one (`context`); an
+end-to-end context of reliable datagrams would be another.
+"""
+
+import cython
+
+from softhca.queues.control_fields import EVENT_SQ_DRAINED
+from softhca.transport.counters import TransportCounters
+from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
+from softhca.transport.states import NAMES, RAW, RESET, UD
+
+_UD = cython.declare(cython.int, UD)
+_RAW = cython.declare(cython.int, RAW)
+
+
+class Connection:
+    """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers."""
+
+    def __init__(self, environment, number, service, pd):
+        self.environment = environment
+        self.number = number
+        self.service = service
+        self.pd = pd
+        self.state = RESET
+        self.counters = TransportCounters()
+        self.draining = False
+        self.notify_drained = False
+        self.established = False
+
+    def count_sent(self, packets, length_bytes):
+        """A burst is written."""
+        self.counters.packets_sent += packets
+        self.counters.bytes_sent += length_bytes
+        self.environment.counters.packets_sent += packets
+        self.environment.counters.bytes_sent += length_bytes
+
+    def count(self, name):
+        """One more of the counter ``name``, here and in the adapter's counters."""
+        setattr(self.counters, name, getattr(self.counters, name) + 1)
+        setattr(self.environment.counters, name, getattr(self.environment.counters, name) + 1)
+
+    def drop(self, name, psn):
+        """The packet ``psn`` is ignored; ``name`` is the counter's."""
+        self.count(name)
+        whole: cython.bint = self.service == _UD or self.service == _RAW
+        self.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, name[6:])
+
+    def observe(self, event, psn=-1, reason="", value=-1):
+        """Tell the observer, if there is one; ``value`` ≥ 0 is a number behind the reason."""
+        if self.environment.observer is not None:
+            if value >= 0:
+                reason = f"{reason} {value}"
+            self.environment.observer(event, self.number, psn, NAMES[self.state], reason)
+
+    def fail(self, event=-1, reason=""):
+        """To the error state; ``event`` ≥ 0 is reported."""
+        raise NotImplementedError
+
+    def drained(self):
+        """SQD: nothing begun is unfinished any more."""
+        self.draining = False
+        if self.notify_drained:
+            self.notify_drained = False
+            self.environment.event(EVENT_SQ_DRAINED, self.number)

@@ -1,0 +1,87 @@
+"""The send queue of a connection whose peer may be on this host: what is done here never comes to the sender.
+
+`SameHostExecutor` carries a request out in place, without packets, so it has no PSN.  That keeps the order of
+a queue pair only where nothing before the request is under way: it is tried while the sender is at rest.
+Behind others it goes to the sender, unless it is worth waiting for these.
+"""
+
+import cython
+
+from softhca.queues.cqe import WC_WR_FLUSH_ERR
+from softhca.queues.operations import LOCAL
+from softhca.queues.wqe import SIGNALED
+from softhca.transport.request import Request
+from softhca.transport.same_host import SameHostExecutor
+from softhca.transport.sending import SendQueue
+from softhca.transport.states import BEHAVIOUR
+
+_FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
+_SIGNALED = cython.declare(cython.uint, SIGNALED)
+_LOCAL = cython.declare(cython.int, LOCAL)
+_START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
+
+
+class SameHostSource(SendQueue):
+    """``kept`` is a request that waits for what the sender has under way."""
+
+    def __init__(self, qp):
+        SendQueue.__init__(self, qp)
+        self.kept = None
+
+    def next(self, at_rest, now):
+        executor: SameHostExecutor = self.qp.executor
+        request: Request = self.kept
+        self.kept = None
+        self.waits = False
+        if request is None:
+            if executor is not None and at_rest:
+                return self.next_here(executor, self.blank(), False, now)
+            request = self.take(False)
+        if request is None or executor is None or request.status or request.kind == _LOCAL:
+            return request
+        if at_rest:
+            return self.next_here(executor, request, True, now)
+        if executor.worth_waiting(request):
+            self.kept = request
+            self.waits = True
+            return None
+        return request
+
+    def next_here(self, executor, request, drawn, now):
+        """Have the executor carry out what stands in the ring, one after the other, ``request`` first where
+        it is ``drawn`` already; the first one that it leaves, or None.
+        """
+        over: cython.bint = not drawn and executor.turn_over()
+        while drawn or (not over and _START_SEND[self.qp.state] and self.draw(request, False)):
+            drawn = False
+            if request.status or not executor.carry_out(request):
+                executor.rest()
+                return request
+            self.qp.send_ring.release(1)
+            if self.qp.signal_all or request.work.flags & _SIGNALED:
+                # a completion may end the queue pair, and so withdraw its grants
+                executor.rest()
+                self.complete(request, 0, now)
+            over = executor.turn_over()
+        executor.rest()
+        self.spare.append(request)
+        if over:
+            # others have their turn now
+            self.qp.environment.schedule(self.qp.flow)
+        return None
+
+    def patient(self):
+        return self.qp.executor is None and (self.kept is not None or SendQueue.patient(self))
+
+    def flush(self, now):
+        request: Request = self.kept
+        self.kept = None
+        if request is not None:
+            self.retire(request, _FLUSHED, now)
+        SendQueue.flush(self, now)
+
+    def reset(self):
+        if self.kept is not None:
+            self.drop(self.kept)
+            self.kept = None
+        SendQueue.reset(self)
