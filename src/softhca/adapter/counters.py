@@ -53,3 +53,17 @@ class PortCounters:
         for reason in range(1, COUNT):
             figures[f"drops_{NAMES[reason]}"] = self.drops[reason]
         return figures
+
+
+def port_figures(port, totals):
+    """All counters of a port by name: its own, the transport's ``totals`` over all queue pairs of the adapter
+    under ``transport_``…, what its link wants to be seen, and its management queue pairs'."""
+    figures = port.counters.as_dict()
+    figures.update({f"transport_{name}": value for name, value in totals.as_dict().items()})
+    if port.link_counters is not None:
+        figures.update(port.link_counters())
+    for flow in port.management:
+        if flow is not None:
+            counters = flow.dispatcher.counters
+            figures.update({f"management{flow.number}_{name}": count for name, count in counters.items()})
+    return figures

@@ -10,6 +10,7 @@ import cython
 from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
+from softhca.adapter.counters import port_figures
 from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.management_flow import management_flows
@@ -18,35 +19,24 @@ from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
-from softhca.adapter.resources import Kind, ResourceTable
+from softhca.adapter.resources import Kind, ResourceTable, limits_of
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.timers import NEVER, Timers
 from softhca.machine.primitives import copy
 from softhca.management.constants import GENERAL_QPN
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
-from softhca.queues.control_fields import EVENT_CQ_ERR, QP_EVENTS
+from softhca.queues.control_fields import EVENT_CQ_ERR
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import Environment
 from softhca.transport.flow import Flow
-from softhca.transport.observation import ASYNC_EVENT, ASYNC_EVENT_NAMES, PACKET_DROPPED, addressed
+from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.states import ERR, INIT, RESET
+from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
 from softhca.wire.burst import Arrival
-from softhca.wire.drops import (
-    DROP_DESTINATION,
-    DROP_LENGTH,
-    DROP_PKEY,
-    DROP_RAW,
-    DROP_SERVICE,
-    DROP_SOURCE,
-    DROP_STATE,
-    DROP_TRUNCATED,
-    DROP_UNKNOWN_QP,
-)
-from softhca.wire.drops import NAMES as DROP_NAMES
 from softhca.wire.link_view import LinkView
 from softhca.wire.packet_view import PacketView
 from softhca.wire.raw import RawView
@@ -60,15 +50,15 @@ _ERR = cython.declare(cython.int, ERR)
 _RC = cython.declare(cython.int, 0)
 _UD = cython.declare(cython.int, 3)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
-_DESTINATION = cython.declare(cython.int, DROP_DESTINATION)
-_LENGTH = cython.declare(cython.int, DROP_LENGTH)
-_PKEY = cython.declare(cython.int, DROP_PKEY)
-_RAW = cython.declare(cython.int, DROP_RAW)
-_SERVICE = cython.declare(cython.int, DROP_SERVICE)
-_SOURCE = cython.declare(cython.int, DROP_SOURCE)
-_STATE = cython.declare(cython.int, DROP_STATE)
-_TRUNCATED = cython.declare(cython.int, DROP_TRUNCATED)
-_UNKNOWN_QP = cython.declare(cython.int, DROP_UNKNOWN_QP)
+_DESTINATION = cython.declare(cython.int, drops.DROP_DESTINATION)
+_LENGTH = cython.declare(cython.int, drops.DROP_LENGTH)
+_PKEY = cython.declare(cython.int, drops.DROP_PKEY)
+_RAW = cython.declare(cython.int, drops.DROP_RAW)
+_SERVICE = cython.declare(cython.int, drops.DROP_SERVICE)
+_SOURCE = cython.declare(cython.int, drops.DROP_SOURCE)
+_STATE = cython.declare(cython.int, drops.DROP_STATE)
+_TRUNCATED = cython.declare(cython.int, drops.DROP_TRUNCATED)
+_UNKNOWN_QP = cython.declare(cython.int, drops.DROP_UNKNOWN_QP)
 _NATIVE = cython.declare(cython.int, 0)
 _GENERAL_QPN = cython.declare(cython.uint, GENERAL_QPN)
 _ARMED = cython.declare(cython.int, PORT_ARMED)
@@ -143,20 +133,7 @@ class Adapter(Environment):
         self.strict_source_port = config.strict_source_port
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
-        self.resources = ResourceTable(
-            {
-                Kind.QP: config.max_qp,
-                Kind.AH: config.max_ah,
-                Kind.SRQ: config.max_srq,
-                Kind.CQ: config.max_cq,
-                Kind.MW: config.max_mw,
-                Kind.FAST_MR: config.max_mr,
-                Kind.MR: config.max_mr,
-                Kind.ARENA: 2 * config.max_mr,
-                Kind.PD: config.max_pd,
-            },
-            generator.randrange(0x11, 0xFFFFFF),
-        )
+        self.resources = ResourceTable(limits_of(config), generator.randrange(0x11, 0xFFFFFF))
         self.timers = Timers(now)
         self.held = HeldFlows()
         self.queue_pairs = {}
@@ -199,11 +176,7 @@ class Adapter(Environment):
     def _observed(self, kind, element):
         """A host was told of an asynchronous event."""
         if self.observer is not None:
-            name = ASYNC_EVENT_NAMES[kind]
-            if kind in QP_EVENTS:
-                self.observer(ASYNC_EVENT, element, -1, "", name)
-            else:
-                self.observer(ASYNC_EVENT, -1, -1, "", f"{name} {element}")
+            observe_event(self.observer, kind, element)
 
     def detach_host(self, number):
         """A host is gone: free everything that it owned.  KeyError when there is no such host."""
@@ -506,7 +479,7 @@ class Adapter(Environment):
     def _dropped(self, reason, arrival, offset, n):
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
         packet = bytes(arrival.buffer[offset : offset + n])
-        self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", DROP_NAMES[reason])
+        self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", drops.NAMES[reason])
 
     def _multicast(self, arrival, now):
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it
@@ -715,16 +688,7 @@ class Adapter(Environment):
     def port_counters(self, number=1):
         """All counters of a port, the transport's over all queue pairs of the adapter under ``transport_``…,
         and those that its link wants to be seen."""
-        port: Port = self.ports[number - 1]
-        figures = port.counters.as_dict()
-        figures.update({f"transport_{name}": value for name, value in self.counters.as_dict().items()})
-        if port.link_counters is not None:
-            figures.update(port.link_counters())
-        for flow in port.management:
-            if flow is not None:
-                counters = flow.dispatcher.counters
-                figures.update({f"management{flow.number}_{name}": count for name, count in counters.items()})
-        return figures
+        return port_figures(self.ports[number - 1], self.counters)
 
 
 def _receives(queue_pair):

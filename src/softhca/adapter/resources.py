@@ -11,6 +11,7 @@ import enum
 import errno
 from typing import Any
 
+from softhca.adapter.config import AdapterConfig
 from softhca.memory.protection import ProtectionDomains
 
 NUMBER_LAST = (1 << 24) - 1
@@ -28,6 +29,21 @@ class Kind(enum.IntEnum):
     MR = 6
     ARENA = 7
     PD = 8
+
+
+def limits_of(config: AdapterConfig) -> dict[Kind, int]:
+    """How many there may be of each kind."""
+    return {
+        Kind.QP: config.max_qp,
+        Kind.AH: config.max_ah,
+        Kind.SRQ: config.max_srq,
+        Kind.CQ: config.max_cq,
+        Kind.MW: config.max_mw,
+        Kind.FAST_MR: config.max_mr,
+        Kind.MR: config.max_mr,
+        Kind.ARENA: 2 * config.max_mr,
+        Kind.PD: config.max_pd,
+    }
 
 
 class Resource:

@@ -9,6 +9,8 @@ number after it where it has one.  Unset texts are empty.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from softhca.queues import control_fields
 from softhca.wire import bth, grh, lrh
 from softhca.wire.framing import NATIVE
@@ -147,3 +149,12 @@ def addressed(packet: bytes, framing: int) -> tuple[int, int]:
         return -1, -1
     header = bth.Bth.decode(packet, o)
     return header.dest_qp, header.psn
+
+
+def observe_event(observer: Callable[..., object], kind: int, element: int) -> None:
+    """Tell ``observer`` that a host is told of an asynchronous event about an element."""
+    name = ASYNC_EVENT_NAMES[kind]
+    if kind in control_fields.QP_EVENTS:
+        observer(ASYNC_EVENT, element, -1, "", name)
+    else:
+        observer(ASYNC_EVENT, -1, -1, "", f"{name} {element}")
