@@ -8,12 +8,10 @@ for C programs too.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.queues import layout as abi
-from softhca.wire.opcodes import BY_NAME
 
 # Kinds: how a requester carries an operation out.
 SEND = 0
@@ -87,15 +85,3 @@ def mask(chosen: Callable[[Operation], bool] = lambda row: True) -> int:
 def table(value: Callable[[Operation], int]) -> bytes:
     """A byte for each opcode, 0 where there is none."""
     return bytes(value(OPERATIONS[code]) if code in OPERATIONS else 0 for code in range(MOST_OPCODES))
-
-
-def packet_table() -> bytes:
-    """Four bytes for each opcode: the low five bits of BTH's opcode, which are the same for all services, of
-    its first, middle, last and only packet."""
-    found = array("B", bytes(4 * MOST_OPCODES))
-    for row in OPERATIONS.values():
-        if row.packets:
-            names = row.packets * 4 if len(row.packets) == 1 else row.packets
-            for position, name in enumerate(names):
-                found[4 * row.opcode + position] = BY_NAME[f"RC_{name}"].code & 0x1F
-    return found.tobytes()

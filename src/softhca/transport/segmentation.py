@@ -10,7 +10,7 @@ the cache, and for a native packet its LRH, GRH and VCRC around it.
 
 import cython
 
-from softhca.queues.operations import WRITE, mask, packet_table
+from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
 from softhca.queues.wqe import SOLICITED
 from softhca.transport.services import SERVICES
 from softhca.wire import bth, opcodes
@@ -50,6 +50,17 @@ _IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
 _INVALIDATES = cython.declare(cython.uint, mask(lambda row: row.invalidates))
 
 
+def _packet_table():
+    """Four bytes for each work request opcode: the low five bits of BTH's opcode, which are the same for all
+    services, of its first, middle, last and only packet."""
+    found = bytearray(4 * MOST_OPCODES)
+    for row in OPERATIONS.values():
+        names = row.packets * 4 if len(row.packets) == 1 else row.packets
+        for position, name in enumerate(names):
+            found[4 * row.opcode + position] = opcodes.BY_NAME[f"RC_{name}"].code & 0x1F
+    return bytes(found)
+
+
 def _header_table():
     """BTH and extension headers in bytes by opcode; 0 for reserved ones."""
     rows = opcodes.OPCODES
@@ -63,7 +74,7 @@ def _front_table():
 
 
 _FRONT_BITS = opcodes.HAS_RDETH | opcodes.HAS_DETH | opcodes.HAS_XRCETH
-_POSITIONS = cython.declare(bytes, packet_table())
+_POSITIONS = cython.declare(bytes, _packet_table())
 _HEADERS = cython.declare(bytes, _header_table())
 _FRONTS = cython.declare(bytes, _front_table())
 _RDETH = cython.declare(cython.uint, opcodes.HAS_RDETH)
