@@ -115,7 +115,7 @@ OWN = (
       "a datagram may be longer than the PMTU"),
     m("C9-201", DATAGRAM, "if view.qkey != self.qp.qkey:", "if view.qkey > self.qp.qkey:", "smaller Q_Keys are good too"),
     m("C9-202", SENDER, "        self.qp.fail_sending()", "        self.qp.fail()", "a local error of the sender ends both sides"),
-    m("C9-203", SENDER, "            self.request = None\n            self.retire(0)", "            self.request = None\n            self.retire(5)",
+    m("C9-203", SENDER, "                break\n            self.retire(0)", "                break\n            self.retire(5)",
       "requests that have gone complete flushed"),
     m("C9-204", DATAGRAM, "self.next_psn = (self.next_psn + 1) & 0xFFFFFF", "self.next_psn = self.next_psn", "datagrams all have one PSN"),
     m("o9-144", DATAGRAM, "if view.qkey != self.qp.qkey:", "if view.qkey != self.qp.qkey or view.psn & 0x800000:",

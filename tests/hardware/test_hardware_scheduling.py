@@ -27,11 +27,10 @@ SCHEDULING = Bench(WorkScheduler(VIS))
 
 @pytest.fixture(scope="module")
 def pool():
-    """Real queue pairs: what the software adapter's scheduler takes."""
+    """Flows of real queue pairs: what the software adapter's scheduler takes."""
     world = Network()
     end = End(world.add(1))
-    pairs = [end.node.adapter.queue_pairs[end.qp().number] for _ in range(VIS)]
-    yield pairs
+    yield [end.node.adapter.queue_pairs[end.qp().number].flow for _ in range(VIS)]
     world.close()
 
 
@@ -46,9 +45,9 @@ class SchedulerModel:
         self.pool = pool
         self.oracle = Scheduler()
         self.offered = self.sent = None
-        for queue_pair in pool:
-            queue_pair.scheduled = False
-            queue_pair.service_level = 0
+        for flow in pool:
+            flow.scheduled = False
+            flow.service_level = 0
 
     def step(self, put, take, level):
         """Whether the put was taken."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from interop_neighbours import Neighbours
 
+from softhca.links.link import Link
 from softhca.runtime import assembly
 from softhca.simulation.frames import Datagram, header_bytes, unwrap
 from softhca.wire.errors import WireError
@@ -41,7 +42,7 @@ _LEAST_BYTES = 16  # BTH and ICRC
 _COUNTERS = ("frames_sent", "packets_received", "icrc_mismatches", "drops")
 
 
-class EthernetLink:
+class EthernetLink(Link):
     """The link of one port with ``address`` and ``mac``, on the Unix socket ``own``; frames go to ``peer``.
 
     Frames to a neighbour that is not known yet wait until it answers, a bounded number of them.
@@ -50,7 +51,7 @@ class EthernetLink:
     def __init__(self, own: str, peer: str, mac: bytes, address: str) -> None:
         packed = ipaddress.ip_address(address).packed
         self.address = address
-        self.framing = ROCE_V4 if len(packed) == 4 else ROCE_V6
+        super().__init__(ROCE_V4 if len(packed) == 4 else ROCE_V6)
         self.gid = V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed
         self.active_mtu = ACTIVE_MTU_BYTES
         self.blocked_fileno = -1

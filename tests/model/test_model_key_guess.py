@@ -268,6 +268,7 @@ def account(prey: Prey, fed: int) -> None:
     drops = {name: value for name, value in counters.items() if name.startswith("drops_")}
     assert counters["packets_received"] + sum(drops.values()) == fed
     received = sum(engine.counters.packets_received for engine in prey.engines.values())
+    received += counters["management1_received"] + counters["management1_drops_qkey"]
     assert received == counters["packets_received"]
     reasons = (
         "truncated",

@@ -32,7 +32,10 @@ class Route:
         has_grh: bool = False,
         destination_port: int = ...,
         scope: int = 0,
+        port_number: int = 1,
     ) -> None: ...
+    @property
+    def port_number(self) -> int: ...
     @property
     def framing(self) -> int: ...
     @property
