@@ -43,6 +43,8 @@ def operations(seed: str, count: int, mtu: int, empty: bool) -> list[dict[str, A
     words = [0] * COUNTERS
     for number in range(count):
         kind = choose.choice(KINDS)
+        if number == count - 1:
+            kind = "send"  # whoever has received it has all writes before it, too, and may look at its memory
         size = choose.choice((0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, choose.randrange(5 * mtu)))
         if not empty and kind not in ("send", "send_imm"):
             size = max(size, 1)
