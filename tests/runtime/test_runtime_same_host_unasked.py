@@ -276,14 +276,14 @@ def test_a_queue_pair_whose_peer_cannot_be_asked_goes_on_with_packets(pair, monk
 
     def narrow(*arguments):
         failing(monkeypatch, socket, "socket", lambda *words: words[:1] == (socket.AF_UNIX,))
-        connect(*arguments)
-        monkeypatch.setattr(socket, "socket", real)
+        connect(*arguments)  # and refused it stays: who is not answered asks again
 
     monkeypatch.setattr(runtime_pair, "connect", narrow)
     ends = pair()
     assert all(write_both_ways(ends))
     assert not any(engine_of(end).loop.dead for end in ends)
     assert not any(neighbours_of(end)._neighbours for end in ends)
+    monkeypatch.setattr(socket, "socket", real)
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
