@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from softhca.adapter.managed_node import DESCRIPTION
-from softhca.adapter.management_flow import MAX_WAITING
+from softhca.adapter.management_flow import MAX_WAITING, MOST_AT_ONCE, PERIOD_NS
 from softhca.management import constants as c
 from softhca.management.agents import ServiceAgent
 from softhca.management.attributes import ClassPortInfo, NodeInfo, PortInfo
@@ -279,6 +279,26 @@ def test_what_waits_to_be_sent_is_bounded(asker, link):
     asker.network.run()
     assert len(asker.sent) == MAX_WAITING
     assert asker.counters()["management1_drops_queue_full"] == 10
+
+
+@every_link
+def test_a_flood_of_datagrams_is_taken_at_a_bounded_rate(asker, link):
+    """What is answered costs more than what it takes to ask, and anybody may ask."""
+    data = asker.packet(CPI)
+
+    def flood(datagrams):
+        for _ in range(datagrams):
+            asker.network.inject(asker.node, data, asker.peer.gid)
+
+    flood(MOST_AT_ONCE + 5)
+    assert asker.counters()["management1_received"] == MOST_AT_ONCE
+    assert asker.counters()["management1_drops_rate"] == 5
+    asker.network.elapse(3 * PERIOD_NS)
+    flood(10)
+    assert asker.counters()["management1_received"] == MOST_AT_ONCE + 3
+    asker.network.elapse(10 * MOST_AT_ONCE * PERIOD_NS)  # a silence gives no more than it gave at first
+    flood(2 * MOST_AT_ONCE)
+    assert asker.counters()["management1_received"] == 2 * MOST_AT_ONCE + 3
 
 
 @every_link

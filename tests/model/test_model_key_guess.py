@@ -269,6 +269,7 @@ def account(prey: Prey, fed: int) -> None:
     assert counters["packets_received"] + sum(drops.values()) == fed
     received = sum(engine.counters.packets_received for engine in prey.engines.values())
     received += counters["management1_received"] + counters["management1_drops_qkey"]
+    received += counters["management1_drops_rate"]
     assert received == counters["packets_received"]
     reasons = (
         "truncated",

@@ -76,6 +76,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
     (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
+    (m("management-flood-answered", "adapter/management_flow.py", "        if not self._in_time(now):\n", "        if False:\n",
+       "every management datagram of a flood is answered"), "adapter/test_adapter_management.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -2,7 +2,8 @@
 
 Queue pair 1 stands on every port and takes datagrams with its own Q_Key; queue pair 0 stands on native ports
 and has virtual lane 15, no Q_Key and no P_Key (IBTA vol. 1, 10.2.5, 14.2).  A datagram is one packet and one
-burst, and what waits to be sent is bounded.
+burst, and what waits to be sent is bounded.  Anybody may send to queue pair 1, and a datagram costs more to
+answer than to receive: so a port takes `PERIOD_NS` apart on average, and drops the others (`drops_rate`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from softhca.adapter.port import Port
 
 MAX_WAITING = 64
+PERIOD_NS = 2_000_000
+MOST_AT_ONCE = 128
+"""So many datagrams may come without a pause after a silence."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
@@ -54,12 +58,16 @@ class ManagementFlow(Flow):
         self.dispatcher = Dispatcher(port.number, qpn, self.queue)
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._psn = 0
+        self._due_ns = 0
 
     def receive(self, view: Any, arrival: Any, now: int) -> None:
         """Take a datagram that has come for this queue pair."""
         dispatcher = self.dispatcher
         if self.number == GENERAL_QPN and view.qkey != GENERAL_QKEY:
             dispatcher.counters["drops_qkey"] += 1
+            return
+        if not self._in_time(now):
+            dispatcher.counters["drops_rate"] += 1
             return
         native = arrival.framing == NATIVE
         source = Address(
@@ -75,6 +83,15 @@ class ManagementFlow(Flow):
         )
         data = bytes(arrival.buffer[view.payload : view.payload + view.payload_bytes])
         dispatcher.receive(data, source)
+
+    def _in_time(self, now: int) -> bool:
+        """Whether a datagram may be taken at ``now``; by ``_due_ns`` those that were would all have come,
+        ``PERIOD_NS`` apart."""
+        due_ns = max(self._due_ns, now)
+        if due_ns - now > (MOST_AT_ONCE - 1) * PERIOD_NS:
+            return False
+        self._due_ns = due_ns + PERIOD_NS
+        return True
 
     def queue(self, data: bytes, destination: Address) -> bool:
         """Send a datagram when it is its turn; False when too many wait, or no route leads there."""

@@ -53,6 +53,7 @@ COUNTERS = (
     "sent",
     "drops_length",
     "drops_qkey",
+    "drops_rate",
     "drops_version",
     "drops_class",
     "drops_method",
