@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from softhca.links.link import NEVER, Link
-from softhca.runtime.transmitter import Transmitter
-
-RECEIVE_BURSTS = 8
-"""So many bursts are taken from a link in one round at most."""
+from softhca.runtime.transmitter import BURSTS, Transmitter
 
 
 class FurtherPorts:
@@ -25,7 +22,7 @@ class FurtherPorts:
         """Take what has come, a bounded number of bursts a port; whether there was anything."""
         worked = False
         for number, link, _ in self._ports:
-            for _turn in range(RECEIVE_BURSTS):
+            for _turn in range(BURSTS):
                 if not link.receive(arrival):
                     break
                 worked = True
