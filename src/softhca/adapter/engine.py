@@ -657,8 +657,9 @@ class Adapter(Environment):
 
     def schedule(self, flow):
         """Give a flow a turn (`Environment.schedule`)."""
-        port: Port = self.ports[flow.port_number - 1]
-        port.scheduler.put(flow)
+        waiting: Flow = flow
+        port: Port = self.ports[waiting.port_number - 1]
+        port.scheduler.put(waiting)
 
     def arm(self, flow, deadline_ns):
         """Call a flow at ``deadline_ns`` or soon after (`Environment.arm`)."""
