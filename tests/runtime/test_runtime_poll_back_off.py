@@ -41,6 +41,13 @@ def test_a_nap_is_a_part_of_what_was_polled_in_vain_and_bounded():
     assert back_off.nap_ns(10**12) == MOST_NAP_NS
 
 
+def test_a_clock_read_before_another_threads_poll_found_something_is_no_long_wait():
+    back_off = PollBackOff(limit_ns=1_000)
+    back_off.worked(500)
+    assert back_off.missed(499) == GIVE_WAY
+    assert back_off.nap_ns(499) == 0
+
+
 def test_where_others_run_nobody_polls_in_vain_for_a_while():
     back_off = PollBackOff(limit_ns=10**12)
     back_off.worked(0)

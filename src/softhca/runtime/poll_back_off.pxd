@@ -8,4 +8,5 @@ cdef class PollBackOff:
     cpdef object worked(self, unsigned long long now)
     cpdef int missed(self, unsigned long long now) noexcept
     cpdef unsigned long long nap_ns(self, unsigned long long now) noexcept
+    cpdef unsigned long long vain_ns(self, unsigned long long now) noexcept
     cpdef object gave_way(self, unsigned long long begin_ns, unsigned long long end_ns)

@@ -59,14 +59,18 @@ class PollBackOff:
     def missed(self, now):
         """A poll at ``now`` found nothing: what to do."""
         self.in_vain += 1
-        if now < self.contended_until_ns or now - self.worked_ns >= self.limit_ns:
+        if now < self.contended_until_ns or self.vain_ns(now) >= self.limit_ns:
             return _SLEEP
         return _GIVE_WAY if self.in_vain > self.at_once else _AGAIN
 
     def nap_ns(self, now):
         """How long a sleep may be that nobody ends."""
-        nap: cython.ulonglong = (now - self.worked_ns) // _NAP_PART
+        nap: cython.ulonglong = self.vain_ns(now) // _NAP_PART
         return nap if nap < _MOST_NAP_NS else _MOST_NAP_NS
+
+    def vain_ns(self, now):
+        """For how long nothing has been found at ``now``: 0 where another thread found something later."""
+        return now - self.worked_ns if now > self.worked_ns else 0
 
     def gave_way(self, begin_ns, end_ns):
         """Others were let run from ``begin_ns`` to ``end_ns``."""
