@@ -109,6 +109,7 @@ def _headers(frame: bytes) -> dict[str, Any]:
 
 def main() -> None:
     interface, path = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS)) as raw,
         Path(path).open("wb") as stream,
