@@ -78,6 +78,10 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
     (m("management-flood-answered", "adapter/management_flow.py", "        if not self._in_time(now):\n", "        if False:\n",
        "every management datagram of a flood is answered"), "adapter/test_adapter_management.py"),
+    (m("dispatch-key-not-looked-at", "adapter/engine.py", "        if self._keys[arrival.data[offset] >> 5] != _BY_QP and", "        if False and",
+       "a packet goes by its destination queue pair although its service has another dispatch key"), "adapter/test_adapter_toy_service.py"),
+    (m("key-of-a-queue-pair-stays", "adapter/keyed.py", "            self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)\n", "            pass\n",
+       "a queue pair that was destroyed is found by its dispatch key"), "adapter/test_adapter_toy_service.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -1,5 +1,6 @@
 from softhca.adapter.held cimport HeldFlows
 from softhca.adapter.hosts cimport Host
+from softhca.adapter.keyed cimport KeyedQueuePairs
 from softhca.adapter.port cimport Port, pkeys_match, same_port
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
@@ -28,6 +29,8 @@ cdef class Adapter(Environment):
     cdef public Timers timers
     cdef public HeldFlows held
     cdef public dict queue_pairs
+    cdef public KeyedQueuePairs keyed
+    cdef bytes _keys
     cdef public dict handles
     cdef public dict hosts
     cdef public unsigned long long now
@@ -50,6 +53,7 @@ cdef class Adapter(Environment):
     cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
     cdef QueuePair _at_port(self, unsigned int number)
+    cdef QueuePair _named(self, PacketView view)
     cdef int _refused(self, QueuePair queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
                       bint local) except -1
     cdef int _begin(self, QueuePair queue_pair, Arrival arrival, unsigned long long now) except -1

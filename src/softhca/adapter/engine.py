@@ -1,6 +1,4 @@
-"""The adapter: one sans-IO engine that turns commands, doorbells, packets and time into packets and
-events.
-"""
+"""The adapter: a sans-IO engine that turns commands, doorbells, packets and time into packets and events."""
 
 import errno
 import random
@@ -13,6 +11,7 @@ from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.counters import port_figures
 from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
+from softhca.adapter.keyed import KeyedQueuePairs
 from softhca.adapter.management_flow import management_flows
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
@@ -33,6 +32,7 @@ from softhca.transport.environment import Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
+from softhca.transport.services import BY_QP, dispatch_keys
 from softhca.transport.states import ERR, INIT, RESET
 from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
@@ -47,7 +47,6 @@ __all__ = ["NEVER", "Adapter"]
 _RESET = cython.declare(cython.int, RESET)
 _INIT = cython.declare(cython.int, INIT)
 _ERR = cython.declare(cython.int, ERR)
-_RC = cython.declare(cython.int, 0)
 _UD = cython.declare(cython.int, 3)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DESTINATION = cython.declare(cython.int, drops.DROP_DESTINATION)
@@ -67,6 +66,7 @@ _TURNS = cython.declare(cython.int, 64)
 _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
 _DEST_QP = cython.declare(cython.uint, DEST_QP)
+_BY_QP = cython.declare(cython.int, BY_QP)
 
 
 class Adapter(Environment):
@@ -137,6 +137,8 @@ class Adapter(Environment):
         self.timers = Timers(now)
         self.held = HeldFlows()
         self.queue_pairs = {}
+        self.keyed = KeyedQueuePairs()
+        self._keys = dispatch_keys()
         self.handles = {}
         self.hosts = {}
         self._kicked = ()
@@ -304,6 +306,8 @@ class Adapter(Environment):
         number = arrival.data[o]
         number = number << 16 | arrival.data[o + 1] << 8 | arrival.data[o + 2]
         queue_pair = self._at_port(number)
+        if self._keys[arrival.data[offset] >> 5] != _BY_QP and view.decode(arrival.data, offset, n) == 0:
+            queue_pair = self._named(view)
         if queue_pair is None:
             if number == _GENERAL_QPN and local:
                 return self._manage_roce(arrival, offset, n, now)
@@ -312,7 +316,7 @@ class Adapter(Environment):
         elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):
             return self._refused(queue_pair, arrival, offset, n, local)
         reason = self._at.sources.check(
-            queue_pair if queue_pair is not None and queue_pair.service != _UD else None,
+            queue_pair if queue_pair is not None and queue_pair.connected else None,
             arrival.address + offset,
             n,
             now,
@@ -327,7 +331,7 @@ class Adapter(Environment):
             return _SERVICE
         if not pkeys_match(queue_pair.pkey, view.pkey):
             return _PKEY
-        if self.strict_source_port and queue_pair.source_port == 0 and queue_pair.service != _UD:
+        if self.strict_source_port and queue_pair.source_port == 0 and queue_pair.connected:
             return self._begin(queue_pair, arrival, now)
         queue_pair.flow.receive(view, arrival, now)
         return 0
@@ -339,10 +343,16 @@ class Adapter(Environment):
             return None
         return queue_pair
 
+    def _named(self, view):
+        """The queue pair for which a decoded packet is, by the dispatch key of its service; else None."""
+        key: cython.int = self._keys[view.service]
+        if key == _BY_QP:
+            return self._at_port(view.dest_qp)
+        return self.keyed.named(view, key, self._at.number)
+
     def _refused(self, queue_pair, arrival, offset, n, local):
-        """Why a RoCE packet that nobody here may take is dropped: what a sound one would be dropped for.
-        Its ICRC is not worth a look.
-        """
+        """Why a RoCE packet that nobody here may take is dropped: what a sound one would be dropped for.  Its
+        ICRC is not worth a look."""
         view: PacketView = self._view
         reason: cython.int = view.decode(arrival.data, offset, n)
         if reason:
@@ -352,10 +362,8 @@ class Adapter(Environment):
         return self._admit(queue_pair, arrival) if local else _DESTINATION
 
     def _begin(self, queue_pair, arrival, now):
-        """A packet for a connection whose peer has not yet shown from which port it sends: 0.
-
-        The peer is who sends a packet that fits; anybody else would have to know the PSN too.
-        """
+        """A packet for a connection whose peer has not yet shown from which port it sends: 0.  The peer is
+        who sends a packet that fits; anybody else would have to know the PSN too."""
         before = queue_pair.heard()
         queue_pair.flow.receive(self._view, arrival, now)
         if queue_pair.heard() != before:
@@ -409,8 +417,7 @@ class Adapter(Environment):
 
     def _raw_packet(self, arrival, offset, now):
         """A raw packet (9.8.4), whose LRH and VCRC are sound: to the queue pair of its service; 0 or a drop
-        reason.
-        """
+        reason."""
         view: RawView = self._raw
         queue_pair: QueuePair
         reason: cython.int = self._at.admit_raw(self._link)
@@ -430,9 +437,7 @@ class Adapter(Environment):
         return 0
 
     def _dispatch(self, arrival, now):
-        """A sound native packet for this port: to its queue pairs, if they may have it; 0 or a drop
-        reason.
-        """
+        """A sound native packet of this port: to its queue pairs; 0 or why it is dropped."""
         view: PacketView = self._view
         queue_pair: QueuePair
         reason: cython.int
@@ -440,7 +445,7 @@ class Adapter(Environment):
             return self._multicast(arrival, now)
         if view.dest_qp <= _GENERAL_QPN:
             return self._manage(arrival, now)
-        queue_pair = self._at_port(view.dest_qp)
+        queue_pair = self._named(view)
         reason = self._admit(queue_pair, arrival)
         if reason == 0:
             queue_pair.flow.receive(view, arrival, now)
@@ -448,8 +453,7 @@ class Adapter(Environment):
 
     def _admit(self, queue_pair, arrival):
         """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason,
-        the first in the standard's order.
-        """
+        the first in the standard's order."""
         view: PacketView = self._view
         if queue_pair is None:
             return _UNKNOWN_QP
@@ -463,9 +467,8 @@ class Adapter(Environment):
 
     def _from_peer(self, queue_pair, arrival):
         """Whether a packet comes from where a queue pair's packets come from: the connected peer's port,
-        with ``strict_source_port`` its UDP port too; anywhere for datagrams.
-        """
-        if queue_pair.service == _UD:
+        with ``strict_source_port`` its UDP port too; anywhere for datagrams."""
+        if not queue_pair.connected:
             return True
         route: Route = queue_pair.flow.route
         if route is None:

@@ -6,7 +6,6 @@ import errno
 from typing import TYPE_CHECKING
 
 from softhca.adapter.config import AdapterConfig
-from softhca.transport.states import UD
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
@@ -23,7 +22,7 @@ class MulticastGroups:
         """Let ``queue_pair`` receive; attaching twice is once.  EINVAL for one that is not UD, ENOMEM when
         full.
         """
-        if queue_pair.service != UD:
+        if not queue_pair.flow.multicasts:
             raise OSError(errno.EINVAL, "only UD queue pairs receive multicast")
         group = self._groups.get(gid)
         if group is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues.operations import ATOMIC, OPERATIONS, READ, WRITE
+from softhca.transport.services import SERVICES
 from softhca.transport.states import RAW, RC, UC, UD
 
 HCA = "hca"
@@ -89,6 +90,8 @@ class Profile:
     @property
     def services(self) -> frozenset[int]:
         """The services whose queue pairs can be made."""
+        if self.kind == HCA:
+            return frozenset(SERVICES)
         options = {RC: RC_OPTION, UC: UC_OPTION}
         return frozenset({UD, RAW} | {service for service, option in options.items() if self.has(option)})
 

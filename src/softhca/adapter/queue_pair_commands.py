@@ -16,16 +16,13 @@ from softhca.queues import qp_attributes
 from softhca.queues.control_fields import (
     CREATE_TELLS_LOSSES,
     QP_EVENTS,
-    QPT_RAW_PACKET,
-    QPT_RC,
-    QPT_UC,
-    QPT_UD,
     RING,
 )
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
-from softhca.transport.states import RAW, RC, UC, UD
+from softhca.transport.services import BY_RAW_SERVICE, of_type
+from softhca.transport.states import RAW, UC
 from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
 
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
     from softhca.adapter.hosts import Host
 
-SERVICE_OF_TYPE = {QPT_RC: RC, QPT_UC: UC, QPT_UD: UD, QPT_RAW_PACKET: RAW}
 NO_SRQ = 0
 _REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
@@ -74,10 +70,11 @@ def _ring(
 
 def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CREATE_QP: a queue pair in RESET over the host's rings; without a receive ring when it has an SRQ."""
-    service = SERVICE_OF_TYPE.get(fields["qp_type"])
-    if service is None:
+    row = of_type(fields["qp_type"])
+    if row is None:
         raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
-    if service == RAW and not any(port.native for port in adapter.ports):
+    service = row.number
+    if row.key == BY_RAW_SERVICE and not any(port.native for port in adapter.ports):
         raise OSError(errno.EOPNOTSUPP, "RoCEv2 has no raw datagrams: they are native packets")
     if service not in adapter.config.profile.services:
         raise OSError(errno.EOPNOTSUPP, f"this {adapter.config.profile} has no such queue pairs")
@@ -130,7 +127,12 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         signal_all=bool(fields["sq_sig_all"]),
         tells_losses=bool(fields["create_flags"] & CREATE_TELLS_LOSSES),
     )
-    slot = host.take_slot(queue_pair)
+    adapter.keyed.add(queue_pair)
+    try:
+        slot = host.take_slot(queue_pair)
+    except OSError:
+        adapter.keyed.forget(queue_pair)
+        raise
     queue_pair.owner = slot
     adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses), cost_bytes)
     adapter.queue_pairs[number] = queue_pair
@@ -185,7 +187,7 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     if code:
         raise OSError(code, "the queue pair's state does not allow these attributes")
     queue_pair.flow.port_number = queue_pair.port_number
-    if queue_pair.service in (UD, RAW):
+    if not queue_pair.connected:
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
         queue_pair.path_mtu_bytes = MTU_BYTES[port.own.active_mtu]
     return {}
@@ -217,6 +219,7 @@ def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
     queue_pair = resource.element
     adapter.resources.remove(resource)
     del adapter.queue_pairs[queue_pair.number]
+    adapter.keyed.forget(queue_pair)
     queue_pair.close()
     adapter.memory_windows.forget_queue_pair(queue_pair.number)
     adapter.timers.disarm(queue_pair.flow)

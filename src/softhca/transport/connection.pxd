@@ -8,6 +8,7 @@ cdef class Connection:
     cdef public Environment environment
     cdef public unsigned int number
     cdef public int service
+    cdef readonly bint connected
     cdef public int state
     cdef public unsigned int pd
     # attributes (ibv_qp_attr)

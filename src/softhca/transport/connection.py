@@ -4,24 +4,24 @@ What sends and receives knows this of its owner, and nothing of queues.  A queue
 end-to-end context of reliable datagrams would be another.
 """
 
-import cython
-
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.counters import TransportCounters
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
-from softhca.transport.states import NAMES, RAW, RESET, UD
-
-_UD = cython.declare(cython.int, UD)
-_RAW = cython.declare(cython.int, RAW)
+from softhca.transport.services import SERVICES
+from softhca.transport.states import NAMES, RESET
 
 
 class Connection:
-    """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers."""
+    """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers.
+
+    ``connected``: its service has one peer.
+    """
 
     def __init__(self, environment, number, service, pd):
         self.environment = environment
         self.number = number
         self.service = service
+        self.connected = SERVICES[service].connected
         self.pd = pd
         self.state = RESET
         self.counters = TransportCounters()
@@ -44,8 +44,7 @@ class Connection:
     def drop(self, name, psn):
         """The packet ``psn`` is ignored; ``name`` is the counter's."""
         self.count(name)
-        whole: cython.bint = self.service == _UD or self.service == _RAW
-        self.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, name[6:])
+        self.observe(PACKET_DROPPED if self.connected else MESSAGE_DROPPED, psn, name[6:])
 
     def observe(self, event, psn=-1, reason="", value=-1):
         """Tell the observer, if there is one; ``value`` ≥ 0 is a number behind the reason."""

@@ -32,12 +32,10 @@ from softhca.transport.observation import (
     MODIFIED,
     STATE_CHANGED,
 )
-from softhca.transport.queue_pair_flow import QueuePairFlow
 from softhca.transport.states import (
     BEHAVIOUR,
     ERR,
     NAMES,
-    RC,
     RESET,
     RTR,
     RTS,
@@ -50,7 +48,6 @@ from softhca.transport.states import (
 _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
 _SQE = cython.declare(cython.int, SQE)
-_RC = cython.declare(cython.int, RC)
 _FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
 _FLUSH_RECEIVE = cython.declare(tuple, tuple(behaviour.flush_receive for behaviour in BEHAVIOUR))
 
@@ -75,7 +72,7 @@ _DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_noti
 
 
 class QueuePair(Connection):
-    """One queue pair of ``service`` (RC, UC, UD or RAW by `softhca.transport.states`), in RESET.
+    """One queue pair of ``service``, a key of `services.SERVICES`, in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
@@ -120,7 +117,7 @@ class QueuePair(Connection):
         self.signal_all = signal_all
         self.tells_losses = tells_losses
         self.executor = None
-        self.flow = QueuePairFlow(self)
+        self.flow = services.SERVICES[service].flow(self)
         self._defaults()
         self.requester, self.responder = DormantHalf(self, True), DormantHalf(self, False)
 
@@ -156,7 +153,8 @@ class QueuePair(Connection):
         half = self.requester if sends else self.responder
         if not isinstance(half, DormantHalf):
             return
-        half = services.make_half(self, sends)
+        row = services.SERVICES[self.service]
+        half = row.sender(self) if sends else row.receiver(self)
         if sends:
             self.requester = half
             half.begin(self.sq_psn)
@@ -181,7 +179,7 @@ class QueuePair(Connection):
         given = {name: value for name, value in attributes.items() if name != "qp_state"}
         if (
             not isinstance(target, int)
-            or check(self.service, self.state, target, given)
+            or check(services.SERVICES[self.service].rules, self.state, target, given)
             or check_values(given)
         ):
             return EINVAL
@@ -274,7 +272,7 @@ class QueuePair(Connection):
         expected, unanswered = self.rq_psn, self.sq_psn
         if not isinstance(self.responder, DormantHalf):
             expected = self.responder.epsn
-        if self.service == _RC and not isinstance(self.requester, DormantHalf):
+        if services.SERVICES[self.service].acknowledged and not isinstance(self.requester, DormantHalf):
             unanswered = self.requester.una_psn
         return expected, unanswered
 

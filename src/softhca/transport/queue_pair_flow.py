@@ -4,7 +4,8 @@ import cython
 
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
-from softhca.transport.states import BEHAVIOUR, RC, RESET, RTR, UD
+from softhca.transport.services import SERVICES
+from softhca.transport.states import BEHAVIOUR, RESET, RTR
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
 
 _RTR = cython.declare(cython.int, RTR)
@@ -23,8 +24,10 @@ class QueuePairFlow(Flow):
     """
 
     def __init__(self, queue_pair):
-        service = queue_pair.service
-        Flow.__init__(self, queue_pair.environment, queue_pair.number, service == RC, service == UD)
+        row = SERVICES[queue_pair.service]
+        Flow.__init__(
+            self, queue_pair.environment, queue_pair.number, row.shares_bursts, row.multicasts
+        )
         self.qp = queue_pair
         self.replied_last = False
         self.overtaken = False

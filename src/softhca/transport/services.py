@@ -1,18 +1,36 @@
-"""What distinguishes the services, as data (IBTA vol. 1, table 33 and 9.7, 9.8)."""
+"""What distinguishes the services, a row each (IBTA vol. 1, table 33 and 9.7, 9.8).
+
+Whoever has to tell services apart asks the row: which packets are a service's and where they go, which work
+requests it has, and what its queue pairs are made of.  So a service is a row here, and whatever is truly new
+(an engine, a header).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from softhca.queues.control_fields import QPT_RAW_PACKET, QPT_RC, QPT_UC, QPT_UD
 from softhca.queues.operations import OPERATIONS
 from softhca.queues.wqe import SEND
 from softhca.transport.states import RAW, RC, UC, UD
-from softhca.wire.opcodes import BY_NAME, SERVICE_NAMES
+from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
+    from softhca.transport.flow import Flow
     from softhca.transport.halves import Half
+
+# Dispatch keys: what names the queue pair that a packet is for.
+BY_QP = 0
+"""BTH's destination queue pair."""
+BY_EE_CONTEXT = 1
+"""RDETH's end-to-end context."""
+BY_XRC_SRQ = 2
+"""XRCETH's shared receive queue; the destination queue pair of packets without that header."""
+BY_RAW_SERVICE = 3
+"""The EtherType or IPv6: the packet has no BTH."""
 
 
 def carried(service: int, connected: bool) -> frozenset[int]:
@@ -26,55 +44,170 @@ def carried(service: int, connected: bool) -> frozenset[int]:
     )
 
 
+def _flow(queue_pair: QueuePair) -> Flow:
+    """Send side and receive side take turns on the queue pair's route."""
+    from softhca.transport.queue_pair_flow import QueuePairFlow
+
+    return QueuePairFlow(queue_pair)
+
+
+def _number(queue_pair: QueuePair) -> int:
+    """The queue pair's own number."""
+    return int(queue_pair.number)
+
+
 @dataclass(frozen=True)
 class Service:
     """One transport service.
 
+    ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8); ``qp_types``:
+    ibv_qp_type of its queue pairs; ``rules``: the service whose column of `states.TRANSITIONS` they obey.
+
+    ``key`` says what of a packet names the queue pair that it is for (``BY_…``), and ``key_number`` what it
+    says there for a given queue pair, 24 bits.
+
     ``connected``: one peer and one service level, given by the queue pair's attributes; ``acknowledged``:
     requests are answered and retried; ``send_error_state``: a failed send request leaves the receive side
     alive (SQE); ``operations``: work requests.
+
+    ``shares_bursts`` and ``multicasts`` are its flows' (`Flow`).  ``sender`` and ``receiver`` make the
+    engines of a queue pair when it first needs them, and ``flow`` its flow when it is made.
     """
 
     number: int
     name: str
+    qp_types: tuple[int, ...]
+    rules: int
     connected: bool
     acknowledged: bool
     send_error_state: bool
     operations: frozenset[int]
+    sender: Callable[[QueuePair], Half]
+    receiver: Callable[[QueuePair], Half]
+    flow: Callable[[QueuePair], Flow] = _flow
+    key: int = BY_QP
+    key_number: Callable[[QueuePair], int] = _number
+    shares_bursts: bool = False
+    multicasts: bool = False
+
+    @property
+    def request_headers(self) -> tuple[str, ...]:
+        """What stands between BTH and the operation's headers of a request, in order; the decoder's table
+        (`wire.opcodes`) has it."""
+        return FRONT_HEADERS[self.number][0] if self.number in FRONT_HEADERS else ()
+
+    @property
+    def response_headers(self) -> tuple[str, ...]:
+        """The same of a response."""
+        return FRONT_HEADERS[self.number][1] if self.number in FRONT_HEADERS else ()
+
+
+# The engines: loaded when one is made, for they read their own rows.
+
+
+def _reliable_sender(queue_pair: QueuePair) -> Half:
+    from softhca.transport.acknowledgement import Sender
+    from softhca.transport.same_host_source import SameHostSource
+
+    return Sender(queue_pair, SameHostSource(queue_pair))
+
+
+def _reliable_receiver(queue_pair: QueuePair) -> Half:
+    from softhca.transport.responder import Responder
+
+    return Responder(queue_pair)
+
+
+def _unreliable_sender(queue_pair: QueuePair) -> Half:
+    from softhca.transport.sending import SendQueue
+    from softhca.transport.unreliable import UnreliableSender
+
+    return UnreliableSender(queue_pair, SendQueue(queue_pair))
+
+
+def _unreliable_receiver(queue_pair: QueuePair) -> Half:
+    from softhca.transport.unreliable_receiver import UnreliableReceiver
+
+    return UnreliableReceiver(queue_pair)
+
+
+def _datagram_sender(queue_pair: QueuePair) -> Half:
+    from softhca.transport.datagram import DatagramSender
+    from softhca.transport.sending import SendQueue
+
+    return DatagramSender(queue_pair, SendQueue(queue_pair))
+
+
+def _datagram_receiver(queue_pair: QueuePair) -> Half:
+    from softhca.transport.datagram import DatagramReceiver
+
+    return DatagramReceiver(queue_pair)
+
+
+def _raw_sender(queue_pair: QueuePair) -> Half:
+    from softhca.transport.raw import RawSender
+    from softhca.transport.sending import SendQueue
+
+    return RawSender(queue_pair, SendQueue(queue_pair))
+
+
+def _raw_receiver(queue_pair: QueuePair) -> Half:
+    from softhca.transport.raw import RawReceiver
+
+    return RawReceiver(queue_pair)
 
 
 SERVICES: dict[int, Service] = {
     RC: Service(
         RC,
         "RC",
+        qp_types=(QPT_RC,),
+        rules=RC,
         connected=True,
         acknowledged=True,
         send_error_state=False,
         operations=carried(RC, connected=True),
+        sender=_reliable_sender,
+        receiver=_reliable_receiver,
+        shares_bursts=True,
     ),
     UC: Service(
         UC,
         "UC",
+        qp_types=(QPT_UC,),
+        rules=UC,
         connected=True,
         acknowledged=False,
         send_error_state=True,
         operations=carried(UC, connected=True),
+        sender=_unreliable_sender,
+        receiver=_unreliable_receiver,
     ),
     UD: Service(
         UD,
         "UD",
+        qp_types=(QPT_UD,),
+        rules=UD,
         connected=False,
         acknowledged=False,
         send_error_state=True,
         operations=carried(UD, connected=False),
+        sender=_datagram_sender,
+        receiver=_datagram_receiver,
+        multicasts=True,
     ),
     RAW: Service(
         RAW,
         "RAW",
+        qp_types=(QPT_RAW_PACKET,),
+        rules=RAW,
         connected=False,
         acknowledged=False,
         send_error_state=True,
         operations=frozenset({SEND}),
+        sender=_raw_sender,
+        receiver=_raw_receiver,
+        key=BY_RAW_SERVICE,
     ),
 }
 
@@ -84,23 +217,11 @@ def operation_mask(service: int) -> int:
     return sum(1 << opcode for opcode in SERVICES[service].operations)
 
 
-def make_half(queue_pair: QueuePair, sends: bool) -> Half:
-    """The send side, or the receive side, that carries out the queue pair's service."""
-    from softhca.transport.acknowledgement import Sender
-    from softhca.transport.datagram import DatagramReceiver, DatagramSender
-    from softhca.transport.raw import RawReceiver, RawSender
-    from softhca.transport.responder import Responder
-    from softhca.transport.same_host_source import SameHostSource
-    from softhca.transport.sending import SendQueue
-    from softhca.transport.unreliable import UnreliableSender
-    from softhca.transport.unreliable_receiver import UnreliableReceiver
+def of_type(qp_type: int) -> Service | None:
+    """The service of queue pairs of an ibv_qp_type; None: none has it."""
+    return next((row for row in SERVICES.values() if qp_type in row.qp_types), None)
 
-    if queue_pair.service == RC:
-        return Sender(queue_pair, SameHostSource(queue_pair)) if sends else Responder(queue_pair)
-    if queue_pair.service == UC:
-        sender, receiver = UnreliableSender, UnreliableReceiver
-    elif queue_pair.service == RAW:
-        sender, receiver = RawSender, RawReceiver
-    else:
-        sender, receiver = DatagramSender, DatagramReceiver
-    return sender(queue_pair, SendQueue(queue_pair)) if sends else receiver(queue_pair)
+
+def dispatch_keys() -> bytes:
+    """The dispatch key by the top three bits of an opcode; BY_QP where no service has them."""
+    return bytes(SERVICES[code].key if code in SERVICES else BY_QP for code in range(8))

@@ -124,6 +124,10 @@ _SERVICES: tuple[tuple[int, tuple[int, ...], tuple[str, ...], tuple[str, ...]], 
     (UD, (0x04, 0x05), ("deth",), ("deth",)),
     (XRC, (*range(0x15), 0x16, 0x17), ("xrceth",), ()),
 )
+FRONT_HEADERS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    service: (requests, responses) for service, _, requests, responses in _SERVICES
+}
+"""What a service puts between BTH and the headers of the operation: of its requests, of its responses."""
 
 
 def _table() -> dict[int, Opcode]:

@@ -1,0 +1,55 @@
+"""Queue pairs of services whose packets name them by something else than the destination queue pair: an
+end-to-end context (RDETH), the shared receive queue of XRC (XRCETH).
+
+Which header it is stands in the service's row (`transport.services`), and so does the number under which a
+queue pair is found.
+"""
+
+from errno import EBUSY
+
+import cython
+
+from softhca.transport.context import QueuePair
+from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE, BY_XRC_SRQ, SERVICES
+
+_BY_EE_CONTEXT = cython.declare(cython.int, BY_EE_CONTEXT)
+_BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
+_OTHER_WAYS = (BY_QP, BY_RAW_SERVICE)
+
+
+class KeyedQueuePairs:
+    """Those of one adapter, each by its service and 24 bits of number."""
+
+    def __init__(self):
+        self._found = {}
+
+    def add(self, queue_pair):
+        """Enter a new queue pair, whatever its service.  OSError EBUSY: its number is another one's."""
+        row = SERVICES[queue_pair.service]
+        if row.key not in _OTHER_WAYS:
+            number = row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF
+            if self._found.setdefault(number, queue_pair) is not queue_pair:
+                raise OSError(EBUSY, f"another {row.name} queue pair is found by {number & 0xFFFFFF:#x}")
+
+    def forget(self, queue_pair):
+        """A queue pair goes."""
+        row = SERVICES[queue_pair.service]
+        if row.key not in _OTHER_WAYS:
+            self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)
+
+    def named(self, view, key, port_number):
+        """The queue pair that a decoded packet names by the header that ``key`` says, if it lives on the
+        port; None where there is none, or no such header.
+        """
+        queue_pair: QueuePair
+        number: cython.uint
+        if key == _BY_EE_CONTEXT and view.has_rdeth:
+            number = view.ee_context
+        elif key == _BY_XRC_SRQ and view.has_xrceth:
+            number = view.xrc_srq
+        else:
+            return None
+        queue_pair = self._found.get(view.service << 24 | number)
+        if queue_pair is not None and queue_pair.flow.port_number != port_number:
+            return None
+        return queue_pair
