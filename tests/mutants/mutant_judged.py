@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 REPLIES = "transport/replies.py"
+PACING = "transport/response_pacing.py"
 RESPONDER = "transport/responder.py"
 ANSWERS = "transport/acknowledgement.py"
 WINDOW = "transport/window.py"
@@ -76,6 +77,18 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
     (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
+    (m("responses-without-a-pace", REPLIES, "        if self.now < self.departure_ns:\n            self.paced", "        if False:\n            self.paced",
+       "one READ request is answered as fast as the link takes it"), "transport/test_transport_response_pacing.py"),
+    (m("short-answers-count-as-full-bursts", PACING, "        self.free_ns -= min(self.free_ns, self.time_of(self.burst_bytes - min(cost_bytes, self.burst_bytes)))\n", "",
+       "short answers to READs wait as if each were a burst"), "transport/test_transport_response_pacing.py"),
+    (m("asking-again-is-no-loss", RESPONDER, "        if window.responses.lost(window.near_limit()):\n            window.lost()\n", "",
+       "who asks again and again is answered as fast as who receives"), "transport/test_transport_response_pacing.py"),
+    (m("pace-never-grows", RESPONDER, "        window.responses.asked_on(window.near_limit())\n", "",
+       "a requester that keeps up is answered no faster"), "transport/test_transport_response_pacing.py"),
+    (m("reset-keeps-a-paced-answer", REPLIES, "        self.paced = False\n        self.departs = False\n", "        self.departs = False\n",
+       "a queue pair that was reset while an answer waited answers no more"), "transport/test_transport_response_pacing.py"),
+    (m("gap-told-instead-of-acknowledgement", REPLIES, "            if self.nak_pending == _SEQUENCE and self.ack_pending and not self.acknowledge_executed():\n                return\n", "",
+       "requests executed behind a forged gap are not acknowledged"), "transport/test_transport_rc_responder.py"),
     (m("management-flood-answered", "adapter/management_flow.py", "        if not self._in_time(now):\n", "        if False:\n",
        "every management datagram of a flood is answered"), "adapter/test_adapter_management.py"),
     (m("dispatch-key-not-looked-at", "adapter/engine.py", "        if self._keys[arrival.data[offset] >> 5] != _BY_QP and", "        if False and",

@@ -19,12 +19,12 @@ from softhca.wire.raw import RAW_IPV6
 from softhca.wire.raw_packet import decode_raw
 
 GOLDEN = {
-    "rc-chaos": "79d1516a890338dc8eb820f2cbe90e19",
+    "rc-chaos": "5d1a0540c104b0fc86986a4753ff59e9",
     "uc-chaos": "e5ec317429198379e244aa385297f3fb",
-    "native-chaos": "0aacb98808acceff4ca090bbf0bc817a",
-    "rc-crash": "0ea3deccc193ce4a5a30d63e56185477",
+    "native-chaos": "da52fec1077ce985b5c268c02cb1cbe6",
+    "rc-crash": "ddf4dd819a3fa488368467a3a5400ad4",
     "ud-chaos": "48449288c2f634b76bc511e70c67d327",
-    "swap-under-load": "c1e6ebc9076ab645e21c5174ed7a093f",
+    "swap-under-load": "47ad7324efe1d68134dc3dc5d1a47576",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
     "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
 }

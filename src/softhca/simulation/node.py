@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.engine import NEVER, Adapter
 from softhca.adapter.resources import Kind
+from softhca.adapter.timers import TICK_NS
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
 from softhca.links.impairment import is_off, phase_ns
 from softhca.memory.host import HostMemory
-from softhca.transport.observation import MEMORY_HELD
+from softhca.transport.observation import MEMORY_HELD, RESPONSE_PACED
 from softhca.transport.window import BURST_OVERHEAD_BYTES
 from softhca.wire.burst import Burst
 from softhca.wire.flows import FIRST_SOURCE_PORT
@@ -27,6 +28,8 @@ HOST_MEMORY_BYTES = 256 << 20
 MILLION = 1_000_000
 BURSTS_A_TURN = 1_000
 TURNS = 1_000
+LATE_NS = 2 * TICK_NS
+"""What is due is done no later than that."""
 
 _new_engine: Callable[..., Any] = Adapter
 
@@ -132,6 +135,9 @@ class Node:
         if event == MEMORY_HELD:
             truly = self.pager is not None and self.pager.holding
             self.world.wire.held(self.world.now, (self.number, qp), psn, reason, truly)
+        elif event == RESPONSE_PACED:
+            until_ns = self._world_time(self.clock() + int(reason.split()[1])) + self.world.faults.stall_ns
+            self.world.wire.paced((self.number, qp), until_ns + LATE_NS)
 
     def _world_time(self, local_ns: int) -> int:
         """The first moment of the world at which `clock` shows ``local_ns``."""

@@ -214,6 +214,12 @@ class WireOracle:
         if peer is not None and peer.requester is not None:
             peer.requester.strict = False
 
+    def paced(self, one: Key, until_ns: int) -> None:
+        """A queue pair says that the answer to a READ keeps its pace, and goes on at that time."""
+        end = self._ends.get(_number_of(one))
+        if end is not None and end.responder is not None:
+            end.responder.paced(until_ns)
+
     # packets
 
     def disorder(self) -> None:
@@ -288,7 +294,7 @@ class WireOracle:
         if _ANSWERS >> code & 1:
             end.requester.received(now, code, data)
             if end.requester.over:
-                end.responder.over = True
+                end.responder.ended(now)
         else:
             end.responder.received(now, code, data)
 

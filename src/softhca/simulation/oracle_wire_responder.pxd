@@ -15,6 +15,7 @@ cdef class Responder:
     cdef list _taken
     cdef dict _reads
     cdef dict _values
+    cdef dict _interrupted
     cdef long long _next
     cdef long long _next_end
     cdef long long _left_bytes
@@ -28,6 +29,7 @@ cdef class Responder:
     cdef long long _held
     cdef bint _waits
     cdef long long _patient_ns
+    cdef long long _paced_ns
     cdef long long _malformed
     cdef bint _doomed
 
@@ -41,6 +43,7 @@ cdef class Responder:
     @cython.locals(kept=dict)
     cdef _forget_oldest(self)
     cdef _expect_answer(self, long long now, long long at)
+    cpdef ended(self, long long now)
     cpdef look(self, long long now)
     cpdef malformed(self, int code, bytes data)
     cpdef forged(self, bytes data)

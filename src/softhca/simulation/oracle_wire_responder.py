@@ -78,6 +78,7 @@ class Responder:
         self._taken: list[int] = []
         self._reads: dict[int, tuple[int, int]] = {}
         self._values: dict[int, bytes | None] = {}
+        self._interrupted: dict[int, tuple[int, int]] = {}
         self._next = _NOWHERE
         self._next_end = self._left_bytes = 0
         self._beyond = -1
@@ -90,6 +91,7 @@ class Responder:
         self._held = _NOWHERE
         self._waits = False
         self._patient_ns = -1
+        self._paced_ns = -1
         self._malformed = -1
         self._doomed = False
 
@@ -115,6 +117,17 @@ class Responder:
             self._due_ns = self._patient_ns if self._due_ns >= 0 else -1
             self._gap_ns = self._patient_ns if self._gap_ns >= 0 else -1
 
+    def paced(self, until_ns: int) -> None:
+        """The answer to a READ keeps its pace: it goes on then, and with it what is to be said later."""
+        self._paced_ns = until_ns
+        self._due_ns = max(self._due_ns, until_ns) if self._due_ns >= 0 else -1
+        self._gap_ns = max(self._gap_ns, until_ns) if self._gap_ns >= 0 else -1
+
+    def ended(self, now: int) -> None:
+        """The peer has ended the connection; but what keeps its pace may be behind an own refusal."""
+        if now > self._paced_ns:
+            self.over = True
+
     # what comes in
 
     def received(self, now: int, code: int, data: bytes) -> None:
@@ -127,7 +140,7 @@ class Responder:
         if at > self.front:
             self._beyond = max(self._beyond, at)
             if self._gap_ns < 0 and self._told != self.front:
-                self._gap_ns = max(now, self._patient_ns)
+                self._gap_ns = max(now, self._patient_ns, self._paced_ns)
         elif at < self.front:
             self._again(now, at, code, data)
         else:
@@ -169,13 +182,13 @@ class Responder:
             self._gap_ns = -1
 
     def _forget_oldest(self) -> None:
-        for kept in (self._reads, self._values):
+        for kept in (self._reads, self._values, self._interrupted):
             if len(kept) > KEPT_ANSWERS:
                 del kept[next(iter(kept))]
 
     def _expect_answer(self, now: int, at: int) -> None:
         self._due = max(at, self._due) if self._due_ns >= 0 else at
-        self._due_ns = max(now, self._due_ns, self._patient_ns)
+        self._due_ns = max(now, self._due_ns, self._patient_ns, self._paced_ns)
 
     def look(self, now: int) -> None:
         """Time goes on: what had to be said has been said.  A responder needs no longer than its turn."""
@@ -260,7 +273,7 @@ class Responder:
         if kind == RNR_NAK:
             self._look_at_rnr(at, code, place)
         elif code == 0:
-            if at != self.front or self._beyond <= at:
+            if at != self.front or self._beyond < at:
                 self.fail("a gap is told as it is", f"{place}, expected {self.front & 0xFFFFFF}")
             if self._told == at:
                 self.fail("a gap is told once", place)
@@ -289,7 +302,7 @@ class Responder:
         """What was taken as executed from ``at`` on was not."""
         del self._ends[bisect_left(self._ends, at) :]
         del self._taken[bisect_left(self._taken, at) :]
-        for kept in (self._reads, self._values):
+        for kept in (self._reads, self._values, self._interrupted):
             for first in [first for first in kept if first >= at]:
                 del kept[first]
         if not self.over:
@@ -315,6 +328,11 @@ class Responder:
                 self.fail("answers only to what came", f"READ response PSN {at & 0xFFFFFF}")
                 return
             end, left = asked
+            if at < self._next:
+                # what was begun goes on behind an answer that is given again
+                self._interrupted[self._next] = (self._next_end, self._left_bytes)
+        elif at in self._interrupted and self._next != at:
+            end, left = self._interrupted.pop(at)
         elif self._next != at:
             awaited = "none" if self._next == _NOWHERE else str(self._next & 0xFFFFFF)
             self.fail("READ responses in order", f"PSN {at & 0xFFFFFF}, expected {awaited}")

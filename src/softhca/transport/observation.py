@@ -27,6 +27,7 @@ RNR_WAIT_OVER = "rnr_wait_over"
 RNR_RETRY_EXHAUSTED = "rnr_retry_exhausted"
 MEMORY_HELD = "memory_held"
 MEMORY_TRIED = "memory_tried"
+RESPONSE_PACED = "response_paced"
 DUPLICATE_ANSWERED = "duplicate_answered"
 GHOST_RESPONSE = "ghost_response"
 MESSAGE_DROPPED = "message_dropped"
@@ -73,6 +74,11 @@ EVENTS: dict[str, tuple[str, str, str]] = {
         "what waited for held memory is tried again",
         "as above",
         "`answer`, `source` or `result`",
+    ),
+    RESPONSE_PACED: (
+        "the answer to an RDMA READ waits, to keep its pace",
+        "of the packet that has to wait",
+        "`wait_ns` and how long",
     ),
     DUPLICATE_ANSWERED: (
         "a request that was executed before is answered again",

@@ -79,6 +79,7 @@ class QueuePairFlow(Flow):
 
     def expire(self, now):
         self.qp.requester.expire(now)
+        self.qp.responder.expire(now)
 
     def resume(self, now):
         self.qp.requester.resume(now)

@@ -4,8 +4,8 @@ There are ``max_dest_rd_atomic`` of them (IBTA vol. 1, 9.7.5.1.2 and 9.4.5), rou
 there are requesters that do so to what was agreed.  A new request takes the oldest one's place.  A request
 that finds even the oldest one unanswered goes beyond what was agreed; one that was answered and is only to be
 answered again makes room, for who sends a new request has its answer.  Answers go out in the order of their
-PSNs, one at a time; one that was begun stops where an earlier one is asked for again, since the requester has
-gone back.
+PSNs, one at a time; one that was begun goes on behind an earlier one that is asked for again meanwhile: the
+requester has gone back and will ask for both, or the network has doubled the request.
 """
 
 import cython

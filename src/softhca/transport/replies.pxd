@@ -1,6 +1,7 @@
 from softhca.transport.execution cimport MessageReceiver
 from softhca.transport.replay cimport ReplayRing, Resource
 from softhca.transport.segmentation cimport PacketWriter
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.build cimport put_aeth, put_pad
 from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
@@ -20,11 +21,16 @@ cdef class ReplyingReceiver(MessageReceiver):
     cdef public bint nak_sent
     cdef public bint dying
     cdef public bint held
+    cdef public bint paced
+    cdef unsigned long long departure_ns
+    cdef bint departs
     cdef unsigned int held_psn
 
     cdef unsigned int credit_code(self)
+    cdef bint may_depart(self, Resource resource)
     cdef int answer(self, Resource resource)
     cdef int read_packet(self, Resource resource, unsigned int index)
     cdef object acknowledge_through(self, unsigned int psn)
     cdef object acknowledge(self)
+    cdef bint acknowledge_executed(self)
     cdef object fatal(self, unsigned int code, int event)

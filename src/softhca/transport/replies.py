@@ -5,6 +5,9 @@ At most one acknowledgement waits to be sent; it stands for everything before it
 answers to the RDMA READs and atomics that came before it.  An answer to a later READ makes it superfluous,
 for it acknowledges what lies before as well.  So a run of packets, however long, gives one ACK.
 
+Answers to READs keep the pace of the window to their destination (`softhca.transport.response_pacing`), and
+what is behind them waits with them.
+
 An ACK may tarry: where the requester has something to send too it goes behind that, in the same burst if it
 fits.  One that is asked for again does not, for its absence has been noticed.
 """
@@ -21,12 +24,14 @@ from softhca.transport.observation import (
     MEMORY_TRIED,
     NAK_NAMES,
     NAK_SENT,
+    RESPONSE_PACED,
     RNR_NAK_SENT,
     WAIT_NS,
 )
 from softhca.transport.replay import ReplayRing, Resource
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
+from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes
 from softhca.wire.build import put_aeth, put_pad
 from softhca.wire.psn import distance
@@ -62,6 +67,7 @@ class ReplyingReceiver(MessageReceiver):
     ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been
     told; ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told
     so.  ``held``: the memory that the next answer comes from is held, and what is behind it waits too.
+    ``paced``: the next answer's first burst has to wait until ``departure_ns`` (0: it has no moment yet).
     """
 
     def __init__(self, qp):
@@ -84,6 +90,9 @@ class ReplyingReceiver(MessageReceiver):
         self.nak_sent = False
         self.dying = False
         self.held = False
+        self.paced = False
+        self.departs = False
+        self.departure_ns = 0
         self.ring.clear()
 
     def credit_code(self):
@@ -102,7 +111,9 @@ class ReplyingReceiver(MessageReceiver):
         self.flow.environment.schedule(self.flow)
 
     def has_work(self):
-        return not self.held and (self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0)
+        if self.held or self.paced:
+            return False
+        return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
 
     def may_tarry(self):
         return (
@@ -132,6 +143,31 @@ class ReplyingReceiver(MessageReceiver):
             self.qp.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
             self.flow.environment.schedule(self.flow)
 
+    def expire(self, now):
+        if self.paced:
+            if now >= self.departure_ns:
+                self.paced = False
+                self.flow.environment.schedule(self.flow)
+            else:
+                self.flow.environment.arm(self.flow, self.departure_ns)
+
+    def may_depart(self, resource):
+        """Whether responses may be written into the present burst; else the flow comes again in time."""
+        if self.departs:
+            return True
+        if self.departure_ns == 0:
+            window: DestinationWindow = self.flow.window
+            self.departure_ns = window.responses.departure(window.near_limit(), self.now)
+        if self.now < self.departure_ns:
+            self.paced = True
+            psn: cython.uint = (resource.first_psn + resource.next_index) & 0xFFFFFF
+            self.qp.observe(RESPONSE_PACED, psn, WAIT_NS, self.departure_ns - self.now)
+            self.flow.environment.arm(self.flow, self.departure_ns)
+            return False
+        self.departure_ns = 0
+        self.departs = True
+        return True
+
     def produce(self, burst, now):
         """Answers in the order of their PSNs, then the acknowledgement."""
         resource: Resource
@@ -147,8 +183,13 @@ class ReplyingReceiver(MessageReceiver):
             if self.answer(resource) == 0:
                 break
         packets = burst.packets - packets
+        length = burst.length - length
+        if self.departs:
+            self.departs = False
+            window: DestinationWindow = self.flow.window
+            window.responses.sent(window.cost(length, packets))
         if packets:
-            self.qp.count_sent(packets, burst.length - length)
+            self.qp.count_sent(packets, length)
         return packets
 
     def answer(self, resource):
@@ -162,6 +203,8 @@ class ReplyingReceiver(MessageReceiver):
                 return 0
             self.ring.done(resource)
             return 1
+        if not self.may_depart(resource):
+            return 0
         while resource.next_index < resource.end_index:
             written = self.read_packet(resource, resource.next_index)
             if written == 0:
@@ -182,6 +225,7 @@ class ReplyingReceiver(MessageReceiver):
                 )
                 return 1
             resource.next_index += 1
+        self.flow.window.responses.answered(resource.end_bytes)
         self.ring.done(resource)
         return 1
 
@@ -226,8 +270,14 @@ class ReplyingReceiver(MessageReceiver):
         return 1
 
     def acknowledge(self):
-        """Write the NAK or ACK that is due, if it fits behind the answers of this burst."""
+        """Write the NAK or ACK that is due, if it fits behind the answers of this burst.
+
+        What was executed after a gap had been noticed (a packet out of order, or a forged one) is
+        acknowledged before that is told: a NAK of what the requester has not sent yet would tell it nothing.
+        """
         if self.nak_pending:
+            if self.nak_pending == _SEQUENCE and self.ack_pending and not self.acknowledge_executed():
+                return
             psn: cython.uint = self.epsn if self.nak_pending == _SEQUENCE else self.nak_psn
             if not self.writer.acknowledge(psn, self.nak_pending, self.msn):
                 return
@@ -241,11 +291,16 @@ class ReplyingReceiver(MessageReceiver):
             self.ack_pending = self.asked_again = False
             self.dying = False
         elif self.ack_pending:
-            if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):
-                return
-            self.qp.counters.acks_sent += 1
-            self.ack_pending = self.asked_again = False
-            self.dying = False
+            self.acknowledge_executed()
+
+    def acknowledge_executed(self):
+        """Write the ACK that is due; False where it does not fit."""
+        if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):
+            return False
+        self.qp.counters.acks_sent += 1
+        self.ack_pending = self.asked_again = False
+        self.dying = False
+        return True
 
     def fatal(self, code, event):
         """Answer with NAK ``code`` for ``nak_psn`` and put the queue pair in error; ``event`` ≥ 0 is

@@ -1,6 +1,7 @@
 from softhca.memory.regions cimport Region
 from softhca.transport.replay cimport Resource
 from softhca.transport.replies cimport ReplyingReceiver
+from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.psn cimport distance

@@ -50,6 +50,7 @@ from softhca.transport.replies import (
     ReplyingReceiver,
 )
 from softhca.transport.states import ERR
+from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
 
@@ -256,6 +257,8 @@ class Responder(ReplyingReceiver):
         if resource is None:
             self.refuse(_INVALID_REQUEST)
             return
+        window: DestinationWindow = self.flow.window
+        window.responses.asked_on(window.near_limit())
         resource.va = view.reth_va
         resource.length_bytes = n
         resource.rkey = view.reth_rkey
@@ -370,6 +373,9 @@ class Responder(ReplyingReceiver):
                 self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
                 return
         self.qp.observe(DUPLICATE_ANSWERED, view.psn, READ_AGAIN)
+        window: DestinationWindow = self.flow.window
+        if window.responses.lost(window.near_limit()):
+            window.lost()
         self.ring.ask(
             resource,
             index,

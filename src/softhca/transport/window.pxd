@@ -1,3 +1,6 @@
+from softhca.transport.response_pacing cimport ResponsePacing
+
+
 cdef class RoundTrips:
     cdef public unsigned long long awaited_bytes
     cdef public unsigned long long begin_ns
@@ -28,6 +31,7 @@ cdef class DestinationWindow:
     cdef public unsigned long long careful_bytes
     cdef public unsigned long long borne_bytes
     cdef public RoundTrips trips
+    cdef readonly ResponsePacing responses
     cdef public bint wanted
     cdef public unsigned long long losses
     cdef public object waiters
@@ -38,6 +42,7 @@ cdef class DestinationWindow:
 
     cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
     cpdef unsigned long long near_room(self, object flow)
+    cpdef unsigned long long near_limit(self) noexcept
     cpdef unsigned long long room(self, object flow)
     cpdef bint admits(self, object flow, unsigned long long cost_bytes)
     cpdef object charge(self, unsigned long long cost_bytes)

@@ -44,6 +44,8 @@ from collections import deque
 
 import cython
 
+from softhca.transport.response_pacing import ResponsePacing
+
 FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
 DEFAULT_LIMIT_BYTES = 3 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
@@ -73,8 +75,9 @@ class DestinationWindow:
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
     has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
     was, ``heard_ns`` is when something was last confirmed; ``sender`` is the flow that has sent last.
-    ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ValueError when the
-    limits contradict each other.
+    ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ``responses`` is the
+    pace of answers to RDMA READs, which the limit bounds as well but which do not count as in flight.
+    ValueError when the limits contradict each other.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class DestinationWindow:
         self.careful_bytes = far_maximum_bytes
         self.borne_bytes = 0
         self.trips = RoundTrips()
+        self.responses = ResponsePacing(minimum)
         self.wanted = False
         self.losses = 0
         self.waiters = deque()
@@ -125,6 +129,10 @@ class DestinationWindow:
         if self.in_flight_bytes >= self.maximum_bytes:
             return 0
         return min(room, self.maximum_bytes - self.in_flight_bytes)
+
+    def near_limit(self):
+        """The limit of bytes under way whose loss is not noticed at once."""
+        return min(self.limit_bytes, self.maximum_bytes)
 
     def room(self, flow):
         """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 out of
