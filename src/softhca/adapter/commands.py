@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import attributes, key_commands, paged_commands, queue_pair_commands
+from softhca.adapter import attributes, host_agents, key_commands, paged_commands, queue_pair_commands
 from softhca.adapter.paths import check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -378,6 +378,8 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
         adapter.memory_windows.deallocate(resource.element)
     elif resource.kind is Kind.MR:
         adapter.regions.deregister(resource.element)
+    elif resource.kind is Kind.AGENT:
+        host_agents.release_agent(host, resource)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
     adapter.resources.remove(resource)
@@ -411,6 +413,9 @@ HANDLERS: Mapping[int, Handler] = {
     control.DESTROY_AH: _destroy_ah,
     control.ATTACH_MCAST: _attach_mcast,
     control.DETACH_MCAST: _detach_mcast,
+    control.REGISTER_AGENT: host_agents.register_agent,
+    control.UNREGISTER_AGENT: host_agents.unregister_agent,
+    control.SEND_MAD: host_agents.send_mad,
     control.ATTACH_RAW: _attach_raw,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,

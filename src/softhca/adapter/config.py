@@ -102,6 +102,9 @@ class AdapterConfig:
 
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
 
+    ``max_agent`` bounds the management agents that hosts register, ``host_subnet_management`` lets hosts have
+    agents on queue pair 0, which configures ports.
+
     ``max_host_bytes`` limits what the queues of one host may cost the adapter beyond the host's own memory.
 
     ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
@@ -146,6 +149,8 @@ class AdapterConfig:
     profile: Profile = HCA_PROFILE
     type_2: str = TYPE_2B
     max_fast_pages: int = 65_536
+    max_agent: int = 256
+    host_subnet_management: bool = False
     further_ports: tuple[PortConfig, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,8 +8,9 @@ answer than to receive: so a port takes `PERIOD_NS` apart on average, and drops 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from softhca.adapter.config import MANAGEMENT_LANE
 from softhca.adapter.managed_node import ManagedAdapter
@@ -24,7 +25,8 @@ from softhca.management.constants import (
     SUBNET_QPN,
 )
 from softhca.management.dispatcher import Dispatcher
-from softhca.management.mad import Address
+from softhca.management.mad import Address, MadHeader
+from softhca.management.pending import NEVER_NS, Pending, PendingRequests, request_key
 from softhca.transport.flow import Flow
 from softhca.wire import opcodes
 from softhca.wire.build import put_bth, put_deth, put_icrc, put_vcrc
@@ -35,12 +37,15 @@ from softhca.wire.vcrc import compute as variant_crc
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
+    from softhca.adapter.host_agents import HostAgent
     from softhca.adapter.port import Port
 
 MAX_WAITING = 64
 PERIOD_NS = 2_000_000
 MOST_AT_ONCE = 128
 """So many datagrams may come without a pause after a silence."""
+PATIENCE_NS = 10_000_000
+"""An agent whose ring is full is told of a time-out so much later."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
@@ -56,6 +61,7 @@ class ManagementFlow(Flow):
         self.port_number = port.number
         self.service_level = HIGHEST_LEVEL if qpn == SUBNET_QPN else 0
         self.dispatcher = Dispatcher(port.number, qpn, self.queue)
+        self.pending = PendingRequests()
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._psn = 0
         self._due_ns = 0
@@ -83,6 +89,37 @@ class ManagementFlow(Flow):
         )
         data = bytes(arrival.buffer[view.payload : view.payload + view.payload_bytes])
         dispatcher.receive(data, source)
+
+    def ask(
+        self, agent: HostAgent, data: bytes, destination: Address, timeout_ns: int, retries: int, now: int
+    ) -> None:
+        """Send a request of a host's agent, again ``retries`` times where no response comes within
+        ``timeout_ns`` of each, and tell the agent when none has come at all.  OSError as
+        `Dispatcher.send`."""
+        key = request_key(MadHeader.decode(data))
+        request = Pending(agent, key, data, destination, timeout_ns, retries, now + timeout_ns)
+        self.pending.add(request)  # before it is sent: the port itself may answer at once
+        try:
+            self.dispatcher.send(agent, data, destination)
+        except OSError:
+            self.pending.answered(agent, key)
+            raise
+        self.environment.arm(self, request.deadline_ns)
+
+    def expire(self, now: int) -> None:
+        """Send again what has had no response in time, or give it up."""
+        for request in self.pending.due(now):
+            agent = cast("HostAgent", request.client)
+            if request.retries:
+                self.pending.add(request.again(now))
+                with contextlib.suppress(OSError):  # no room, or no way any more: that is one try less
+                    self.dispatcher.send(agent, request.data, request.destination)
+            elif agent.timed_out(request.data, request.destination):
+                self.dispatcher.cancel(agent, MadHeader.decode(request.data))
+            else:
+                self.pending.add(request.later(now + PATIENCE_NS))
+        if self.pending.next_ns != NEVER_NS:
+            self.environment.arm(self, self.pending.next_ns)
 
     def _in_time(self, now: int) -> bool:
         """Whether a datagram may be taken at ``now``; by ``_due_ns`` those that were would all have come,

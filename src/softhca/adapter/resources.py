@@ -29,6 +29,7 @@ class Kind(enum.IntEnum):
     MR = 6
     ARENA = 7
     PD = 8
+    AGENT = 9
 
 
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
@@ -43,6 +44,7 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
         Kind.MR: config.max_mr,
         Kind.ARENA: 2 * config.max_mr,
         Kind.PD: config.max_pd,
+        Kind.AGENT: config.max_agent,
     }
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
+from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.errors import DriverError
@@ -300,6 +301,17 @@ class DeviceDriver:
     def detach_raw(self, qpn: int, service: int) -> None:
         """Let it receive that no more; EINVAL when it did not."""
         self.session.call(control.DETACH_RAW, qp_num=qpn, service=service)
+
+    def register_agent(
+        self, port: int, management_class: int, class_version: int, methods: Iterable[int], entries: int
+    ) -> AgentHandle:
+        """Take part in management through queue pair 1 (of the subnet's classes: 0) of a port, with room for
+        ``entries`` datagrams: those of a class's requests with ``methods``, and responses to what is sent.
+
+        EBUSY: another agent of the port has one of the methods; EPERM: the adapter keeps queue pair 0 to
+        itself; EOPNOTSUPP: the port has none.
+        """
+        return AgentHandle(self, _u8(port, "port"), management_class, class_version, methods, entries)
 
     # events
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
-from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, QP_ERROR_EVENTS
+from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, EVENT_MAD, QP_ERROR_EVENTS
 
 if TYPE_CHECKING:
     from softhca.driver.cq import CqHandle
@@ -85,6 +85,8 @@ class EventRouter:
         fired: list[CqHandle] = []
         with self._lock:
             while (event := ring.take()) is not None:
+                if event.kind == EVENT_MAD:
+                    continue  # who waits for it looks into its ring
                 if event.kind != EVENT_COMPLETION:
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)

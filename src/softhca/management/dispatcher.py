@@ -163,6 +163,11 @@ class Dispatcher:
             for key in [key for key in self._outstanding if key[0] == taker.number]:
                 del self._outstanding[key]
 
+    def cancel(self, client: Client, header: MadHeader) -> None:
+        """A client waits no longer for the response to what it asked with this header."""
+        key = client.number, header.transaction_id & _LOW_MASK, header.management_class
+        self._outstanding.pop(key, None)
+
     def outstanding(self) -> int:
         """How many requests of clients have had no response."""
         return len(self._outstanding)

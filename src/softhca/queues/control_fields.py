@@ -44,6 +44,9 @@ ALLOC_FAST_MR = 32
 DEREG_FAST_MR = 33
 REG_PAGED = 34
 SET_DATA_ACCESS = 35
+REGISTER_AGENT = 36
+UNREGISTER_AGENT = 37
+SEND_MAD = 38
 
 # ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
 MEMORY_SHARED = 0
@@ -78,9 +81,12 @@ EVENT_COMPLETION = 256
 EVENT_MESSAGES_LOST = 257
 # softhca's own: pages of the pageable memory behind a key are not there, and somebody waits for them.
 EVENT_PAGE_FAULT = 258
+# softhca's own: an agent's ring has an entry more.
+EVENT_MAD = 259
 
 # What is told of one kind of element, and forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
+AGENT_EVENTS = frozenset({EVENT_MAD})
 MR_EVENTS = frozenset({EVENT_PAGE_FAULT})
 SRQ_EVENTS = frozenset({EVENT_SRQ_ERR, EVENT_SRQ_LIMIT_REACHED})
 QP_EVENTS = frozenset({
@@ -158,6 +164,11 @@ PORT_ATTRIBUTES: Fields = _all(
 
 RING: Fields = (("entries", "u32"), ("body_bytes", "u32"), ("frames", "runs"))
 
+MAD_ADDRESS: Fields = (
+    ("dgid", "gid"), *_all("u32", "qpn qkey"), *_all("u16", "dlid pkey_index"),
+    *_all("u8", "sl path_bits is_global traffic_class"),
+)
+
 REGION: Fields = (
     *_all("u32", "pd access page_offset"), *_all("u64", "va length"), ("zero_based", "u8"),
     ("frames", "runs"),
@@ -212,5 +223,17 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DEREG_FAST_MR: ("DEREG_FAST_MR", _all("u32", "mr"), ()),
     REG_PAGED: ("REG_PAGED", (*_all("u32", "pd access descriptor"), ("va", "u64")), _all("u32", "lkey rkey")),
     SET_DATA_ACCESS: ("SET_DATA_ACCESS", _all("u8", "allowed"), _all("u8", "was_allowed")),
+    # Bit n of ``methods``: the requests with method n, 128 bits of two words.
+    REGISTER_AGENT: (
+        "REGISTER_AGENT",
+        (*_all("u8", "port_num mgmt_class class_version"), *_all("u64", "methods_low methods_high"), *RING),
+        _all("u32", "agent"),
+    ),
+    UNREGISTER_AGENT: ("UNREGISTER_AGENT", _all("u32", "agent"), ()),
+    SEND_MAD: (
+        "SEND_MAD",
+        (*_all("u32", "agent timeout_ms retries"), *MAD_ADDRESS, ("mad", "bytes")),
+        (),
+    ),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

@@ -27,6 +27,7 @@ TITLES = {
     "MAX_ENTRIES": "Bounds of a ring.",
     "COMMAND_ENTRIES": "The control rings, in this order: commands, replies, events.",
     "DOORBELL_SLOTS": "The doorbell FIFO of a host.",
+    "MAX_AGENT_ENTRIES": "The receive ring of an agent.",
     "ADAPTER_AWAKE": "The sleep flag.",
     "MESSAGE_MAGIC": "The control socket.",
 }

@@ -112,6 +112,10 @@ EVENT_BODY_BYTES = EVENT_ENTRIES * 16
 DOORBELL_SLOTS = 16_384
 MAX_DOORBELL_SLOTS = 1 << 22
 
+# The receive ring of an agent: its entries are a mad_header and the datagram.
+MAX_AGENT_ENTRIES = 1024
+MAD_BYTES = 256
+
 # The sleep flag of an adapter process.
 ADAPTER_AWAKE = 0
 ADAPTER_ASLEEP = 1
@@ -250,6 +254,22 @@ EVENT = Record("event", 16, "an entry of the event ring", (
     ("extra", "u64", 8),
 ))  # fmt: skip
 
+MAD_HEADER = Record("mad_header", 56, "what precedes a datagram in an agent's ring", (
+    ("status", "u32", 0),
+    ("qpn", "u32", 4),
+    ("qkey", "u32", 8),
+    ("pkey", "u16", 12),
+    ("lid", "u16", 14),
+    ("sl", "u8", 16),
+    ("path_bits", "u8", 17),
+    ("has_grh", "u8", 18),
+    ("traffic_class", "u8", 19),
+    ("gid_prefix", "u64", 24),
+    ("gid_interface", "u64", 32),
+    ("own_gid_prefix", "u64", 40),
+    ("own_gid_interface", "u64", 48),
+))  # fmt: skip
+
 MESSAGE_HEADER = Record("message_header", 20, "what precedes the fields of a message on the control socket", (
     ("magic", "u32", 0),
     ("version", "u32", 4),
@@ -259,7 +279,7 @@ MESSAGE_HEADER = Record("message_header", 20, "what precedes the fields of a mes
 ))  # fmt: skip
 
 RECORDS = (SEND_WQE, RECV_WQE, SGE, PAGE_RUN, CQE, RING, REFERENCE,
-           DOORBELLS, COMMAND_HEADER, REPLY_HEADER, EVENT, MESSAGE_HEADER)  # fmt: skip
+           DOORBELLS, COMMAND_HEADER, REPLY_HEADER, EVENT, MAD_HEADER, MESSAGE_HEADER)  # fmt: skip
 
 
 def constants() -> dict[str, int]:

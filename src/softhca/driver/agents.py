@@ -1,0 +1,193 @@
+"""The host's half of a management agent: what it sends, and the ring of what came for it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softhca.driver.errors import DriverError
+from softhca.machine.primitives import address_of
+from softhca.management.constants import GENERAL_QKEY
+from softhca.queues import control_fields as control
+from softhca.queues.layout import MAD_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
+from softhca.queues.ring import RingConsumer
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
+_HEADER = MAD_HEADER.packing()
+_METHOD_BITS = 128
+
+
+@dataclass(frozen=True)
+class MadAddress:
+    """The other end of a datagram's way: queue pair ``qpn`` and, where packets have a global route (on RoCE:
+    always), its ``gid``; ``dlid``, ``sl`` and ``path_bits`` on native links.
+
+    ``qkey`` is the one to send with; ``pkey_index`` names an entry of the own port's table, and of what has
+    arrived ``pkey`` is the packet's.
+    """
+
+    gid: bytes | None = None
+    qpn: int = 1
+    qkey: int = GENERAL_QKEY
+    pkey_index: int = 0
+    dlid: int = 0
+    sl: int = 0
+    path_bits: int = 0
+    traffic_class: int = 0
+    pkey: int = 0xFFFF
+
+
+@dataclass(frozen=True)
+class MadArrival:
+    """``mad``: 256 bytes, from ``source``, which one can answer.
+
+    ``status``: 0, or ETIMEDOUT: nobody has answered this request of one's own, which went to ``source``.
+    """
+
+    mad: bytes
+    source: MadAddress
+    status: int = 0
+
+
+class AgentHandle:
+    """A registration: ``number``, ``entries``.  Any thread may call any method."""
+
+    def __init__(
+        self,
+        driver: DeviceDriver,
+        port: int,
+        management_class: int,
+        class_version: int,
+        methods: Iterable[int],
+        entries: int,
+    ) -> None:
+        if not 0 < entries <= MAX_AGENT_ENTRIES:
+            raise DriverError(errno.EINVAL, f"an agent has room for 1…{MAX_AGENT_ENTRIES} datagrams")
+        asked = 0
+        for method in methods:
+            if not 0 <= method < _METHOD_BITS:
+                raise DriverError(errno.EINVAL, f"there is no method {method:#x}")
+            asked |= 1 << method
+        self._driver = driver
+        self._session = driver.session
+        self._lock = threading.RLock()
+        self._entry = bytearray(ENTRY_BYTES)
+        self._broken = False
+        self.entries = entries
+        self._frames: Sequence[int]
+        self._frames, layout, ring = self._session.make_ring(entries, entries * ENTRY_BYTES)
+        self._ring = RingConsumer(layout)
+        try:
+            reply = self._session.call(
+                control.REGISTER_AGENT,
+                port_num=port,
+                mgmt_class=management_class,
+                class_version=class_version,
+                methods_low=asked & (1 << 64) - 1,
+                methods_high=asked >> 64,
+                **ring,
+            )
+        except DriverError:
+            self._session.free(self._frames)
+            raise
+        self.number: int = reply["agent"]
+
+    def send(self, mad: bytes, to: MadAddress, timeout_ms: int = 0, retries: int = 0) -> None:
+        """Send a datagram.  Of a request with ``timeout_ms`` something is received in any case: its response
+        or, after so long and as many ``retries``, itself with the status ETIMEDOUT.
+
+        EINVAL for what cannot be sent, or a request whose class and low 32 bits of transaction ID are those
+        of one that waits; EAGAIN: too many wait; ENOBUFS: the port has too many to send.
+        """
+        self._session.call(
+            control.SEND_MAD,
+            agent=self.number,
+            timeout_ms=timeout_ms,
+            retries=retries,
+            dgid=to.gid or bytes(16),
+            qpn=to.qpn,
+            qkey=to.qkey,
+            dlid=to.dlid,
+            pkey_index=to.pkey_index,
+            sl=to.sl,
+            path_bits=to.path_bits,
+            is_global=int(to.gid is not None),
+            traffic_class=to.traffic_class,
+            mad=mad,
+        )
+
+    def receive(self, timeout_s: float | None = None) -> MadArrival | None:
+        """The next datagram; None: none has come within ``timeout_s`` (0: only look).  EIO when the ring
+        holds what cannot be, or the adapter is gone.
+        """
+        found: list[MadArrival] = []
+
+        def ready() -> bool:
+            if not found:
+                arrival = self._take()
+                if arrival is not None:
+                    found.append(arrival)
+            return bool(found) or bool(self._session.dead) or not self._frames or self._broken
+
+        self._session.check()
+        if not ready():
+            if timeout_s == 0:
+                self._session.channel.progress()
+                ready()
+            else:
+                self._session.channel.wait(ready, timeout_s)
+        if found:
+            return found[0]
+        self._session.check()
+        if not self._frames:
+            raise DriverError(errno.EINVAL, "the agent is not registered any more")
+        if self._broken:
+            raise DriverError(errno.EIO, "the ring of an agent holds what cannot be")
+        return None
+
+    def _take(self) -> MadArrival | None:
+        with self._lock:
+            if not self._frames or self._broken or self._session.dead:
+                return None
+            n = self._ring.take(address_of(self._entry), ENTRY_BYTES)
+            if n < 0:
+                self._broken = True
+            if n <= 0:
+                return None
+            if n != ENTRY_BYTES:
+                self._broken = True
+                return None
+            self._ring.release(1)
+            return _arrival(bytes(self._entry))
+
+    def unregister(self) -> None:
+        """Get nothing any more; what has come and was not received is lost."""
+        with self._session.lock:
+            self._session.call(control.UNREGISTER_AGENT, agent=self.number)
+            with self._lock:
+                frames, self._frames = self._frames, ()
+        self._driver.events.sort()
+        self._session.free(frames)
+        self._session.channel.recall()
+
+
+def _arrival(entry: bytes) -> MadArrival:
+    values = dict(zip(MAD_HEADER.names, _HEADER.unpack_from(entry), strict=True))
+    gid = values["gid_prefix"].to_bytes(8, "big") + values["gid_interface"].to_bytes(8, "big")
+    source = MadAddress(
+        gid=gid if values["has_grh"] else None,
+        qpn=values["qpn"],
+        qkey=values["qkey"],
+        dlid=values["lid"],
+        sl=values["sl"],
+        path_bits=values["path_bits"],
+        traffic_class=values["traffic_class"],
+        pkey=values["pkey"],
+    )
+    return MadArrival(entry[_HEADER.size :], source, values["status"])
