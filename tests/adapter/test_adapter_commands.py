@@ -413,6 +413,7 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
     listener = left.qp(UD)
     left.device.attach_mcast(listener.number, group)
     left.device.create_ah(left.pd, VECTOR)
+    left.device.register_agent(1, 0x32, 1, {1}, 4)
     post(left_qp, WRITE, [left.sge(0, 5000)], va=right.va, rkey=right.key.rkey)
     key = left.key.lkey
     left.device.close()
@@ -427,6 +428,7 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.MR: 1,
         Kind.ARENA: 1,
         Kind.PD: 1,
+        Kind.AGENT: 0,
     }
     assert adapter.regions.find(key, left.pd, left.va, 1, 0) is None
     assert adapter.regions.refusal == REFUSED_KEY

@@ -23,6 +23,7 @@ from softhca.memory.runs import runs_of
 from softhca.queues import control_fields as control
 from softhca.queues import wqe
 from softhca.queues.cqe import CQE_BYTES
+from softhca.queues.layout import MAD_BYTES
 from softhca.queues.ring import plan
 from softhca.testing.addressing import gid
 from softhca.wire.burst import Burst
@@ -35,7 +36,7 @@ HERE, THERE = gid(1), gid(2)
 # a reply's field → the fields that name the same thing
 NAMED = {
     "pd": ("pd",), "cq": ("send_cq", "recv_cq", "cq"), "qp_num": ("qp_num", "dest_qp_num"), "srq": ("srq",),
-    "lkey": ("lkey",), "ah": ("ah",),
+    "lkey": ("lkey",), "ah": ("ah",), "agent": ("agent",),
 }  # fmt: skip
 FIELD_KIND = {field: kind for kind, fields in NAMED.items() for field in fields}
 USUAL = {
@@ -44,7 +45,8 @@ USUAL = {
     "max_send_wr": (4,), "max_recv_wr": (4,), "max_send_sge": (2,), "max_recv_sge": (2,),
     "max_inline_data": (32,), "va": (0x10000,), "length": (4096, 8192, 100), "ah_is_global": (1,),
     "is_global": (1,), "timeout": (1,), "retry_cnt": (1,), "flags": (0, 1, 2, 4, 7), "scope": (0, 1),
-    "attr_mask": (0x39, 0x129181, 0x121181, 1, 0x13E01, 2),
+    "mgmt_class": (0x32, 4), "class_version": (1,), "methods_low": (0, 2, 8), "qpn": (1,),
+    "timeout_ms": (1, 0, 5), "retries": (0, 3), "attr_mask": (0x39, 0x129181, 0x121181, 1, 0x13E01, 2),
 }  # fmt: skip
 
 
@@ -213,11 +215,19 @@ def values_of(place: Place, choices: Choices, number: int) -> dict[str, Any]:
             values[name] = (HERE, THERE, choices.block(16))[how % 3]
         elif kind == "bytes":
             values[name] = choices.run()
+            if name == "mad" and how < 0xF0:
+                values[name] = mad_of(values[name], how)
         elif kind == "counters":
             values[name] = ()
         else:
             values[name] = number_for(place, choices, name, kind, how)
     return values
+
+
+def mad_of(body: bytes, how: int) -> bytes:
+    """A datagram of a class, with a method that may have a response."""
+    header = bytes([1, (0x32, 4)[how & 1], 1, (1, 2, 3, 0x81)[how >> 1 & 3], 0, 0, 0, 0])
+    return (header + body).ljust(MAD_BYTES, b"\0")[:MAD_BYTES]
 
 
 def number_for(place: Place, choices: Choices, name: str, kind: str, how: int) -> int:

@@ -379,7 +379,7 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     elif resource.kind is Kind.MR:
         adapter.regions.deregister(resource.element)
     elif resource.kind is Kind.AGENT:
-        host_agents.release_agent(host, resource)
+        host_agents.release_agent(adapter, host, resource)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
     adapter.resources.remove(resource)

@@ -137,16 +137,18 @@ def register_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
 def unregister_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """UNREGISTER_AGENT: nothing is written into its ring afterwards."""
     resource = adapter.resources.find(Kind.AGENT, fields["agent"], host.number)
-    release_agent(host, resource)
+    release_agent(adapter, host, resource)
     adapter.resources.remove(resource)
     return {}
 
 
-def release_agent(host: Host, resource: Resource) -> None:
+def release_agent(adapter: Adapter, host: Host, resource: Resource) -> None:
     """An agent goes: its methods are free, and what it has asked is nobody's."""
     agent: HostAgent = resource.element
     agent.flow.dispatcher.unregister(agent)
     agent.flow.pending.forget(agent)
+    if not len(agent.flow.pending):
+        adapter.timers.disarm(agent.flow)
     host.forget(AGENT_EVENTS, resource.number)
 
 
