@@ -339,35 +339,17 @@ def test_the_adapter_is_told_whether_it_may_reach_foreign_memory(server, monkeyp
     channel.close()
 
 
-def test_an_application_whose_process_has_ended_is_let_go_before_the_engine_works(server, monkeypatch):
+def test_an_application_whose_process_has_ended_is_let_go_although_its_socket_is_open(server, monkeypatch):
+    """Before the next turn: `test_runtime_served_turns`."""
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     monkeypatch.setattr("softhca.runtime.messages.peer_of", lambda control: (child.pid, os.getuid()))
     channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
     until(lambda: len(server.adapter.hosts) == 1)
-    plain, plain_turn, hosts, dead = server.loop, server._turn, [], []
-    life = os.pidfd_open(child.pid)
-
-    def ended(bound_ms):  # a poll object of its own: the engine's thread and this one ask at the same time
-        looked = select.poll()
-        looked.register(life, select.POLLIN)
-        return looked.poll(bound_ms)
-
-    def whole_turn(now):
-        dead[:] = ended(0)
-        return plain_turn(now)
-
-    def turn(now):
-        if dead:
-            hosts.append(len(plain.adapter.hosts))
-        return plain.turn(now)
-
-    monkeypatch.setattr(server, "loop", Replaced(plain, turn=turn))
-    monkeypatch.setattr(server, "_turn", whole_turn)
     child.kill()
-    assert ended(BOUND_S * 1000)
+    life = os.pidfd_open(child.pid)
+    assert select.select([life], [], [], BOUND_S)[0]
     channel.kick()  # its socket is open as before
-    until(lambda: hosts)
-    assert hosts[0] == 0
+    until(lambda: not server.adapter.hosts)
     channel.close()
     child.wait()
     child.stdin.close()
@@ -387,12 +369,14 @@ def test_a_server_that_has_ended_may_be_stopped_again_and_touches_no_descriptor(
 
 
 def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told(server, monkeypatch, caplog):
-    def broken(now):
+    def broken(*_):
         raise RuntimeError("an engine never raises")
 
     devices.add(f"failing=unix:{server.path}")
     driver = registry.open_device("failing")
-    monkeypatch.setattr(server, "loop", Replaced(server.loop, turn=broken))
+    monkeypatch.setattr(server, "_turns", Replaced(server._turns, run=broken, turn=broken))
+    os.eventfd_write(server._stop, 1)  # should it sleep
+    until(lambda: server.loop.dead)
     with pytest.raises(DriverError, match="adapter") as caught:
         driver.alloc_pd()
     assert caught.value.errno == errno.EIO

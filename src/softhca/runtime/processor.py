@@ -2,20 +2,27 @@
 
 A call that lets it go for a moment, often, starves the other threads: each time they are woken too late to
 take it, and each time they begin anew to wait for the switch interval (5 ms) after which they may ask for it.
-``ctypes.PyDLL`` calls with the lock held.
+Compiled, these are calls in C; interpreted, ``ctypes.PyDLL`` calls with the lock held.
 """
 
 import ctypes
 import select
 
+import cython
+
 _libc = ctypes.PyDLL(None)
 
-give_way = _libc.sched_yield
-"""sched_yield(2): let others run that are ready; returns at once when there are none.
 
-``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a whole
-switch interval then.
-"""
+def give_way():
+    """sched_yield(2): let others run that are ready; returns at once when there are none.
+
+    ``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a whole
+    switch interval then.
+    """
+    if cython.compiled:
+        sched_yield()  # noqa: F821 - processor.pxd's
+    else:
+        _libc.sched_yield()
 
 
 class _PollDescriptor(ctypes.Structure):
@@ -27,10 +34,18 @@ class _PollDescriptor(ctypes.Structure):
 class Readable:
     """Whether ``descriptor`` is readable now: an object to be called."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._asked = _PollDescriptor(descriptor, select.POLLIN, 0)
-        self._reference = ctypes.byref(self._asked)
+    def __init__(self, descriptor):
+        self.descriptor = descriptor
+        self.asked = None
+        if not cython.compiled:
+            self.asked = _PollDescriptor(descriptor, select.POLLIN, 0)
 
-    def __call__(self) -> bool:
+    def __call__(self):
         """poll(2) that does not wait."""
-        return bool(_libc.poll(self._reference, 1, 0) > 0)
+        return self.now()
+
+    def now(self):
+        """The same, for who has its type."""
+        if cython.compiled:
+            return is_readable(self.descriptor)  # noqa: F821 - processor.pxd's
+        return bool(_libc.poll(ctypes.byref(self.asked), 1, 0) > 0)

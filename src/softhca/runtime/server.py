@@ -1,7 +1,7 @@
 """The adapter in a process of its own: serves every application that attaches, ends when the last has gone.
 
-Theory of operation.  The process has one thread and one loop.  As long as there is traffic it spins:
-doorbells of all hosts, packets, time-outs; the applications touch shared memory only.  When nothing has
+Theory of operation.  The process has one thread and one loop.  As long as there is traffic it spins
+(`served_turns`): doorbells of all hosts, packets, time-outs; the applications touch shared memory only.  When nothing has
 happened for the length of a spin it raises every host's sleep flag, looks once more (a doorbell that was
 rung before the flag could be seen), and blocks on the link, the bells and the control sockets
 until the engine's next deadline.  An application that rings a doorbell takes the flag down and, if it was
@@ -53,9 +53,9 @@ from softhca.runtime.bells import Bell
 from softhca.runtime.clock import now_ns
 from softhca.runtime.entrance import Entrance, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
-from softhca.runtime.poll_back_off import SLEEP, PollBackOff
-from softhca.runtime.processor import give_way
+from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.same_host import SameHost
+from softhca.runtime.served_turns import ServedTurns
 from softhca.runtime.sleeper import timeout_s
 
 CONTROL_EVERY_TURNS = 32
@@ -98,6 +98,9 @@ class AdapterServer:
         # Between a stop and the end of serving; a signal handler may enter it again.
         self._stop_lock = threading.RLock()
         self._lives = select.epoll()
+        self._turns = ServedTurns(
+            self.loop, self.back_off, self._lives.fileno(), self._bury, self._tell, CONTROL_EVERY_TURNS, now_ns
+        )
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
         for each in self.links:
@@ -158,21 +161,13 @@ class AdapterServer:
         """Until the last application has gone (or, with ``stay``, until ``stop``), or until the adapter has
         failed, which is logged; ``loop.dead`` tells.
         """
-        turns = 0
         self.back_off.worked(now_ns())
         try:
             while self._goes_on():
-                now = now_ns()
-                if self._turn(now):
-                    self.back_off.worked(now)
-                elif self.back_off.missed(now) == SLEEP and self._may_sleep(now):
+                if self._turns.run():
                     self._sleep()
                     self.back_off.worked(now_ns())
                 else:
-                    give_way()
-                    self.back_off.gave_way(now, now_ns())
-                turns += 1
-                if turns % CONTROL_EVERY_TURNS == 0:
                     self._attend(0)
         except Exception as error:
             self.loop.fail(error)
@@ -192,12 +187,12 @@ class AdapterServer:
 
     def _turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
-        self._bury()
-        worked = bool(self.loop.turn(now))
-        if self.loop.sleeper.deliver():
-            for number in self.adapter.take_notifications():
-                self._hosts[number].ring()
-        return worked
+        return bool(self._turns.turn(now))
+
+    def _tell(self) -> None:
+        """Ring the bells of the hosts that the engine has told something."""
+        for number in self.adapter.take_notifications():
+            self._hosts[number].ring()
 
     def _bury(self) -> None:
         """Let every application go whose process has ended, before anything is done in its memory."""
@@ -205,10 +200,6 @@ class AdapterServer:
             for application in list(self._applications.values()):
                 if application.life == life:
                     self._dismiss(application)
-
-    def _may_sleep(self, now: int) -> bool:
-        """Whether a sleep is not too coarse for what is held back; where others want to run it may be."""
-        return now < self.back_off.contended_until_ns or not self.loop.soon(now)
 
     def _sleep(self) -> None:
         """Block until there is something to do."""

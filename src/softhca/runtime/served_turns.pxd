@@ -1,0 +1,20 @@
+from softhca.runtime.loop cimport EngineLoop, monotonic_ns
+from softhca.runtime.poll_back_off cimport PollBackOff
+from softhca.runtime.processor cimport Readable
+
+
+cdef class ServedTurns:
+    cdef public EngineLoop loop
+    cdef public PollBackOff back_off
+    cdef Readable ended
+    cdef object bury
+    cdef object tell
+    cdef public unsigned int most
+    cdef unsigned int left
+    cdef object clock
+    cdef public object give_way
+
+    cpdef bint turn(self, unsigned long long now) except -1
+    cpdef bint run(self) except -1
+    cpdef bint may_sleep(self, unsigned long long now) except -1
+    cdef unsigned long long now(self) except? 0
