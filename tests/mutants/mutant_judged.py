@@ -15,6 +15,7 @@ WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
+SERVED = "runtime/served_turns.py"
 TRANSMITTER = "runtime/transmitter.py"
 DELAYED = "runtime/delayed_acknowledgement.py"
 BATCHING = "runtime/doorbell_batching.py"
@@ -54,6 +55,13 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
        "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
     (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
+    (m("ended-application-let-go-behind-the-turn", SERVED, "        if self.ended.now():\n            self.bury()\n        worked: cython.bint = self.loop.turn(now)\n", "        worked: cython.bint = self.loop.turn(now)\n        if self.ended.now():\n            self.bury()\n",
+       "an adapter process works in the memory of an application whose process has ended"), "runtime/test_runtime_served_turns.py"),
+    (m("hosts-told-by-the-next-turn", SERVED, "        worked: cython.bint = self.loop.turn(now)\n        if self.loop.sleeper.deliver():\n            self.tell()\n", "        if self.loop.sleeper.deliver():\n            self.tell()\n        worked: cython.bint = self.loop.turn(now)\n",
+       "an adapter process falls asleep with something that it has not told a host"), "runtime/test_runtime_served_turns.py"),
+    (m("turns-counted-anew-behind-a-sleep", SERVED, "                return True\n", "                self.left = self.most\n                return True\n",
+       "an adapter process that always falls asleep looks at no control socket"), "runtime/test_runtime_served_turns.py"),
+    (m("sleep-although-something-is-due-soon", SERVED, "or not self.loop.soon(now)", "or True", "an adapter process sleeps past what is held back"), "runtime/test_runtime_served_turns.py"),
     (m("burst-goes-on-elsewhere", TRANSMITTER, "self.waits_for if self.pending else self.link_of(burst.route)", "self.link_of(burst.route)",
        "a burst that a link has begun goes on over another one when links change"), "runtime/test_runtime_transmitter.py"),
     (m("stopped-neighbour-stops-all", TRANSMITTER, "if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):", "if result == _AGAIN:",

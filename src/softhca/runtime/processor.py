@@ -16,8 +16,8 @@ _libc = ctypes.PyDLL(None)
 def give_way():
     """sched_yield(2): let others run that are ready; returns at once when there are none.
 
-    ``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a whole
-    switch interval then.
+    ``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a
+    whole switch interval then.
     """
     if cython.compiled:
         sched_yield()  # noqa: F821 - processor.pxd's

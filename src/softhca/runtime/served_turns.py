@@ -22,10 +22,10 @@ _SLEEP = cython.declare(cython.int, SLEEP)
 class ServedTurns:
     """``loop``'s turns, by one thread, without its lock.
 
-    ``ended`` is a descriptor that is readable when the process of an application has ended: ``bury`` is called
-    then, before the engine does anything in its memory.  ``tell`` is called behind a turn in which the engine
-    has told a host something.  ``most`` is how many turns there are until `run` lets its caller look at the
-    rest; ``clock`` gives nanoseconds.  What the calls raise, `turn` and `run` raise.
+    ``ended`` is a descriptor that is readable when the process of an application has ended: ``bury`` is
+    called then, before the engine does anything in its memory.  ``tell`` is called behind a turn in which
+    the engine has told a host something.  ``most`` is how many turns there are until `run` lets its caller
+    look at the rest; ``clock`` gives nanoseconds.  What the calls raise, `turn` and `run` raise.
     """
 
     def __init__(self, loop: EngineLoop, back_off: PollBackOff, ended, bury, tell, most, clock=now_ns):

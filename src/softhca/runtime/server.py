@@ -1,11 +1,11 @@
 """The adapter in a process of its own: serves every application that attaches, ends when the last has gone.
 
 Theory of operation.  The process has one thread and one loop.  As long as there is traffic it spins
-(`served_turns`): doorbells of all hosts, packets, time-outs; the applications touch shared memory only.  When nothing has
-happened for the length of a spin it raises every host's sleep flag, looks once more (a doorbell that was
-rung before the flag could be seen), and blocks on the link, the bells and the control sockets
-until the engine's next deadline.  An application that rings a doorbell takes the flag down and, if it was
-up, rings its bell: one system call a sleep, not one a doorbell.
+(`served_turns`): doorbells of all hosts, packets, time-outs; the applications touch shared memory only.
+When nothing has happened for the length of a spin it raises every host's sleep flag, looks once more (a
+doorbell that was rung before the flag could be seen), and blocks on the link, the bells and the control
+sockets until the engine's next deadline.  An application that rings a doorbell takes the flag down and, if
+it was up, rings its bell: one system call a sleep, not one a doorbell.
 
 Nothing that an application has a hand in makes the process wait: it is woken, and wakes, by a socket pair
 (`bells`) and speaks with ``MSG_DONTWAIT``; what an application passes is a memfd, or is closed.
@@ -99,7 +99,8 @@ class AdapterServer:
         self._stop_lock = threading.RLock()
         self._lives = select.epoll()
         self._turns = ServedTurns(
-            self.loop, self.back_off, self._lives.fileno(), self._bury, self._tell, CONTROL_EVERY_TURNS, now_ns
+            self.loop, self.back_off, self._lives.fileno(), self._bury, self._tell, CONTROL_EVERY_TURNS,
+            now_ns,
         )
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
