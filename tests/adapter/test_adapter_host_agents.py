@@ -362,3 +362,19 @@ def test_who_waits_gets_it_and_who_waits_in_vain_nothing(hosts):
 
 def sender_address(hosts):
     return MadAddress(gid=hosts.nodes[1].gid, pkey=0xFFFF)
+
+
+def test_who_is_interrupted_while_waiting_gets_it_the_next_time(hosts, monkeypatch):
+    agent, sender = hosts.agent(0, {c.METHOD_SEND}), hosts.agent(1)
+
+    def interrupted(ready, timeout_s):
+        for number in (1, 2):
+            sender.send(request(c.METHOD_SEND, data=bytes([number])).encode(), hosts.to(0))
+        hosts.network.elapse(500_000)
+        assert ready()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hosts.devices[0].session.channel, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.receive(1.0)
+    assert [Mad.decode(each.mad).data[0] for each in hosts.got(agent)] == [1, 2]

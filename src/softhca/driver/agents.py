@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,7 @@ class AgentHandle:
         self._lock = threading.RLock()
         self._entry = bytearray(ENTRY_BYTES)
         self._broken = False
+        self._kept: list[MadArrival] = []
         self.entries = entries
         self._frames: Sequence[int]
         self._frames, layout, ring = self._session.make_ring(entries, entries * ENTRY_BYTES)
@@ -141,7 +142,7 @@ class AgentHandle:
                 self._session.channel.progress()
                 ready()
             else:
-                self._session.channel.wait(ready, timeout_s)
+                self._wait(ready, found, timeout_s)
         if found:
             return found[0]
         self._session.check()
@@ -151,8 +152,19 @@ class AgentHandle:
             raise DriverError(errno.EIO, "the ring of an agent holds what cannot be")
         return None
 
+    def _wait(self, ready: Callable[[], bool], found: list[MadArrival], timeout_s: float | None) -> None:
+        """Until ``ready()``.  Who is interrupted when something has been ``found`` puts it back."""
+        try:
+            self._session.channel.wait(ready, timeout_s)
+        except BaseException:
+            with self._lock:
+                self._kept[:0] = found
+            raise
+
     def _take(self) -> MadArrival | None:
         with self._lock:
+            if self._kept:
+                return self._kept.pop(0)
             if not self._frames or self._broken or self._session.dead:
                 return None
             n = self._ring.take(address_of(self._entry), ENTRY_BYTES)
