@@ -15,22 +15,28 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transport/datagram.py", "DatagramReceiver.fill_grh", "self.grh_key = key → pass",
     ): "the last header is kept to save time",
     (
-        "transport/halves.py", "Half.produce", "return 0 → return 1",
-    ): "only asked of a half that has work, and each such half has its own",
+        "transport/engines.py", "SendEngine.produce", "return 0 → return 1",
+    ): "each send engine has its own",
     (
-        "transport/halves.py", "Half.has_work", "return False → return True",
+        "transport/engines.py", "ReceiveEngine.produce", "return 0 → return 1",
+    ): "only asked of an engine that has work, and each such engine has its own",
+    (
+        "transport/engines.py", "SendEngine.has_work", "return False → return True",
     ): "costs a turn in which nothing is sent",
-    ("transport/halves.py", "Half.drained", "return True → return False"): "every send side has its own",
-    ("transport/halves.py", "Half.drained", "return True → return 0"): "every send side has its own",
+    (
+        "transport/engines.py", "ReceiveEngine.has_work", "return False → return True",
+    ): "costs a turn in which nothing is sent",
+    ("transport/engines.py", "SendEngine.drained", "return True → return False"): "every sender has its own",
+    ("transport/engines.py", "SendEngine.drained", "return True → return 0"): "every sender has its own",
     (
         "transport/raw.py", "RawSender.put",
         "burst.data[1] = burst.data[1] & 0xF0 | (_LNH_IPV6 if service == _RAW_IPV6 else _LNH_RAW) → "
         "burst.data[1] = burst.data[1] & 241 | (_LNH_IPV6 if service == _RAW_IPV6 else _LNH_RAW)",
     ): "a route without GRH has written an even LNH there",
     (
-        "transport/responder.py", "Responder.message",
-        "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False → "
-        "_INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, True",
+        "transport/execution.py", "MessageExecutor.complete",
+        "self.queue.complete(status, _RECV, 0, length_bytes, 0, self.connection.dest_qp, False, now) → "
+        "self.queue.complete(status, _RECV, 0, length_bytes, 0, self.connection.dest_qp, True, now)",
     ): "a completion with an error is an event for a solicited request, too",
     (
         "transport/unreliable.py", "UnreliableTransmitter.leave_window",
@@ -40,7 +46,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transport/unreliable.py", "UnreliableTransmitter.reset", "self.window = None → pass",
     ): "it has been left, and the next burst aims anew",
     (
-        "transport/unreliable_receiver.py", "UnreliableReceiver.carry_out", "self.abandon() → pass",
+        "transport/unreliable_receiver.py", "UnreliableReceiver.carry_out", "self.execution.abandon() → pass",
     ): "in ERR nothing comes any more, and reset() abandons",
     (
         "wire/captures.py", "read_capture", "start = stream.read(4) → start = stream.read(5)",

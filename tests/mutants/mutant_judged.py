@@ -11,6 +11,8 @@ REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
 RESPONDER = "transport/responder.py"
 ANSWERS = "transport/acknowledgement.py"
+EXECUTION = "transport/execution.py"
+RECEIVING = "transport/receiving.py"
 WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
@@ -41,7 +43,12 @@ TURN = (
 JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("read-answered-from-other-memory", REPLIES, "            resource.region.generation != resource.generation\n            or not resource", "            not resource",
        "the answer to a READ goes on after its key has died"), "transport/test_transport_told_once.py"),
-    (m("receive-error-told-twice", RESPONDER, "            event = -1\n        self.nak_psn", "        self.nak_psn",
+    (m("receiver-stays-with-a-queue", EXECUTION, "        self.queue = self.sink.receive_queue(view)\n",
+       "        if self.queue is None:\n            self.queue = self.sink.receive_queue(view)\n",
+       "all messages go where the first one went"), "transport/test_transport_sinks.py"),
+    (m("acquired-receive-not-flushed", RECEIVING, "        if self.acquired:\n            self.complete(_FLUSHED, ", "        if False:\n            self.complete(_FLUSHED, ",
+       "the receive of the message under way is not flushed"), "transport/test_transport_sinks.py"),
+    (m("receive-error-told-twice", RESPONDER, "            event = -1\n", "            pass\n",
        "an error that a receive tells is an event, too"), "transport/test_transport_told_once.py"),
     (m("arm-word-read-too-early", COMPLETION, PUSH + ARM, ARM + PUSH,
        "a request to be told that comes while an entry is written is lost"), "queues/test_queues_completion.py"),

@@ -10,7 +10,7 @@ SEND, ACK = op.RC_SEND_ONLY, op.RC_ACKNOWLEDGE
 def crossing(size=8, requests=1):
     """Left has a message to acknowledge, and so many of its own to send."""
     pair = Pair()
-    pair.left.qp.wake(True)
+    pair.left.qp.send_engine()
     for end in (pair.left, pair.right):
         for _ in range(8):
             end.post_receive([end.region(64).sge()])

@@ -147,7 +147,7 @@ class Keys(RuleBasedStateMachine):
     @rule(vi=st.integers(0, QPS - 1), pick=st.integers(0, 5))
     def read(self, vi: int, pick: int) -> None:
         keys, slots = self.usable(vi), self.model.valid_keys(vi)[1:]
-        ring = self.pair.rights[vi].qp.receive_engine().ring
+        ring = self.pair.rights[vi].qp.receive_engine().replies.ring
         if vi in self.writes or not keys or ring.pending == READS:
             return
         key = keys[pick % len(keys)]
@@ -157,7 +157,7 @@ class Keys(RuleBasedStateMachine):
     @rule(vi=st.integers(0, QPS - 1))
     def answer(self, vi: int) -> None:
         qp, burst = self.pair.rights[vi].qp, self.pair.burst
-        pending = qp.receive_engine().ring.pending
+        pending = qp.receive_engine().replies.ring.pending
         lives = sum(key is not None for key in self.model.valid_keys(vi)[1:])
         while qp.receive_engine().has_work():
             burst.reset()

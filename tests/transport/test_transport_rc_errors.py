@@ -297,7 +297,7 @@ def test_page_that_is_gone_inside_a_read_response_is_a_remote_operational_error(
     p = pair()
     target, source = p.right.region(4000, fill=DATA[:4000]), p.left.region(4000)
     p.left.post(wqe.RDMA_READ, [source.sge()], remote=target)
-    until(p, lambda: p.right.qp.receive_engine().ring.pending)
+    until(p, lambda: p.right.qp.receive_engine().replies.ring.pending)
     p.b.owned.remove(target)
     HOST.detach(target.first)
     target.region.refresh()

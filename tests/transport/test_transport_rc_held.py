@@ -187,7 +187,7 @@ def test_repetitions_of_what_was_done_are_acknowledged_while_the_next_packet_is_
     p.forge(op.RC_RDMA_WRITE_FIRST, 0, b"?" * PMTU, **first)
     p.run()
     assert [(row["psn"], row["syndrome"] >> 5) for row in p.decoded("ba")] == [(0, 0), (1, 1), (0, 0)]
-    assert p.right.qp.receive_engine().received_bytes == PMTU
+    assert p.right.qp.receive_engine().execution.received_bytes == PMTU
     p.b.data_access(True)
     p.forge(op.RC_RDMA_WRITE_LAST, 1, b"\2" * PMTU)
     p.run()
@@ -307,7 +307,7 @@ def test_an_answer_that_was_given_once_makes_room_for_a_new_request(pair):
     p.b.data_access(True)
     p.run()
     assert [row["psn"] for row in p.decoded("ba")] == [0, 1, 1, 2]
-    assert p.right.qp.receive_engine().ring.pending == 0
+    assert p.right.qp.receive_engine().replies.ring.pending == 0
 
 
 def test_a_request_too_many_is_refused_while_the_first_answer_is_held(pair):

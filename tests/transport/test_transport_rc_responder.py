@@ -344,7 +344,7 @@ def test_duplicates_of_a_read_under_way_begin_its_answer_anew_and_add_none(pair,
             read(p, 100 + sent, 65_536 - 256 * sent, 256 * sent)
         else:
             read(p, 100, 65_536)
-    assert p.right.qp.receive_engine().ring.pending == 1
+    assert p.right.qp.receive_engine().replies.ring.pending == 1
     psns = [row[1] for row in answers(p)]
     assert psns == [*range(100, 100 + sent), *range(100 + sent if ahead else 100, 356)]
 
@@ -358,7 +358,7 @@ def test_duplicates_of_several_reads_begin_each_answer_anew_once(pair):
     for _ in range(20):
         for i in range(4):
             read(p, 100 + 10 * i, 2_560)
-    assert p.right.qp.receive_engine().ring.pending == 4
+    assert p.right.qp.receive_engine().replies.ring.pending == 4
     assert [row[1] for row in answers(p)] == [*range(100, 140)]
 
 

@@ -66,7 +66,7 @@ def test_c9_187_to_189_sequence_table_and_what_the_receiver_does(uc, position, e
                 length=length)  # fmt: skip
         assert drops(p) == ({"sequence": 1} if verdict in (BREAK, REFUSE) else {}), (before, position)
         under_way = verdict != REFUSE and last
-        assert (p.right.qp.receive_engine().operation >= 0) == under_way
+        assert (p.right.qp.receive_engine().execution.operation >= 0) == under_way
         assert p.right.qp.state == RTS
 
 
@@ -144,7 +144,7 @@ def test_c9_170_bad_key_takes_no_receive(uc):
     p.right.post_receive([inbox.sge()], wr_id=1)
     write(p, target, opcode=op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, rkey=target.key ^ 1)
     assert drops(p) == {"protection": 1}
-    assert p.right.qp.receive_engine().holding == 0
+    assert p.right.qp.receive_engine().sink.acquired == 0
     write(p, target, 51, opcode=op.UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE)
     assert [(c.wr_id, c.byte_len) for c in p.right.received()] == [(1, 2)]
 

@@ -139,7 +139,7 @@ def test_reads_are_answered_although_their_resources_change_in_number(pair, reso
     source, target = p.right.region(40_000, fill=PATTERN[:40_000]), p.left.region(40_000)
     for i in range(4):
         p.left.post(wqe.RDMA_READ, [target.sge(10_000 * i, 10_000)], remote=source, offset=10_000 * i)
-    while p.right.qp.receive_engine().ring.pending < 4:
+    while p.right.qp.receive_engine().replies.ring.pending < 4:
         assert p.step()
     assert p.right.qp.modify({"qp_state": SQD}, p.now) == 0
     assert p.right.qp.modify({"qp_state": SQD, "max_dest_rd_atomic": resources}, p.now) == 0

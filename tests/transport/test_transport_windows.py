@@ -189,7 +189,7 @@ def test_a_write_that_is_to_come_again_uses_no_key_meanwhile(pair, opcode):
     p.b.data_access(opcode == wqe.RDMA_WRITE_WITH_IMM)
     p.left.post(opcode, [local.sge()], rkey=w.key, va=w.va)
     arrive(p, 1)
-    assert p.right.qp.receive_engine().nak_pending >> 5 == 1
+    assert p.right.qp.receive_engine().replies.nak_pending >> 5 == 1
     assert users(w) == 0
     p.b.data_access(True)
     p.right.post_receive([])

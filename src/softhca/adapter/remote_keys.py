@@ -23,8 +23,8 @@ import enum
 from typing import NamedTuple
 
 from softhca.transport.context import QueuePair
-from softhca.transport.execution import MessageReceiver
-from softhca.transport.replies import ReplyingReceiver
+from softhca.transport.responder import Responder
+from softhca.transport.unreliable_receiver import UnreliableReceiver
 
 VIS = 256
 WRITES = 1
@@ -187,11 +187,12 @@ def outstanding(queue_pair: QueuePair) -> list[int | None]:
     Unreliable ones have one slot; datagrams none.
     """
     responder = queue_pair.receive_engine()
-    if not isinstance(responder, MessageReceiver):
+    if not isinstance(responder, (Responder, UnreliableReceiver)):
         return []
-    found = [_key(responder.region, responder.generation)]
-    if isinstance(responder, ReplyingReceiver):
-        for resource in responder.ring.places():
+    under_way = responder.execution
+    found = [_key(under_way.region, under_way.generation)]
+    if isinstance(responder, Responder):
+        for resource in responder.replies.ring.places():
             used = resource.pending and not resource.atomic
             found.append(_key(resource.region, resource.generation) if used else None)
     return found

@@ -11,6 +11,7 @@ cdef class Connection:
     cdef readonly bint connected
     cdef public int state
     cdef public unsigned int pd
+    cdef public bint tells_losses
     # attributes (ibv_qp_attr)
     cdef public int port_number
     cdef public unsigned int pkey

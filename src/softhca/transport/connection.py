@@ -1,6 +1,7 @@
 """One end of a connection, or of a datagram service: its attributes, its state, its flow and its counters.
 
-What sends and receives knows this of its owner, and nothing of queues.  A queue pair is one (`context`); an
+What sends and receives knows this of its owner, and nothing of queues: these are behind a source of requests
+(`sending`) and a sink of messages (`receiving`).  A queue pair is one (`context`); an
 end-to-end context of reliable datagrams would be another.
 """
 
@@ -14,7 +15,7 @@ from softhca.transport.states import NAMES, RESET
 class Connection:
     """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers.
 
-    ``connected``: its service has one peer.
+    ``connected``: its service has one peer.  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
     """
 
     def __init__(self, environment, number, service, pd):
@@ -23,6 +24,7 @@ class Connection:
         self.service = service
         self.connected = SERVICES[service].connected
         self.pd = pd
+        self.tells_losses = False
         self.state = RESET
         self.counters = TransportCounters()
         self.draining = False

@@ -2,7 +2,7 @@ from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
 from softhca.queues.shared_receive cimport SharedReceiveQueue
 from softhca.transport.connection cimport Connection
-from softhca.transport.halves cimport Half
+from softhca.transport.engines cimport ReceiveEngine, SendEngine
 
 
 cdef class QueuePair(Connection):
@@ -19,19 +19,17 @@ cdef class QueuePair(Connection):
     cdef public unsigned int max_recv_sge
     cdef public unsigned int max_inline_bytes
     cdef public bint signal_all
-    cdef public bint tells_losses
     # who its packets come from (the adapter's)
     cdef public object source
     cdef public unsigned int source_port
     cdef public dict attributes
-    # halves
-    cdef public Half requester
-    cdef public Half responder
+    # engines
+    cdef public SendEngine requester
+    cdef public ReceiveEngine responder
     cdef public object executor
 
-    cpdef Half send_engine(self)
-    cpdef Half receive_engine(self)
-    cpdef object wake(self, bint sends)
+    cpdef SendEngine send_engine(self)
+    cpdef ReceiveEngine receive_engine(self)
     cpdef tuple heard(self)
     cpdef object doorbell(self, unsigned long long now)
     cdef object move(self, int target, str reason)

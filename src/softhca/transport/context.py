@@ -1,4 +1,4 @@
-"""The queue pair: identity, attributes, state, the two halves that carry out its service, and its flow.
+"""The queue pair: identity, attributes, state, the two engines that carry out its service, and its flow.
 
 How an adapter uses it
 ----------------------
@@ -24,7 +24,7 @@ from softhca.queues.control_fields import (
 )
 from softhca.transport import services
 from softhca.transport.connection import Connection
-from softhca.transport.dormant import DormantHalf
+from softhca.transport.dormant import DormantReceiver, DormantSender
 from softhca.transport.observation import (
     COMPLETION_ERROR,
     COMPLETION_LOST,
@@ -75,7 +75,7 @@ class QueuePair(Connection):
     """One queue pair of ``service``, a key of `services.SERVICES`, in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
-    (its port's active MTU).  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
+    (its port's active MTU).
     ``flow`` has its route, its window and its turns.  The adapter's are, of a connection, ``source``, what is
     known of where its packets come from, and ``source_port``, the UDP port with which its peer began (0: not
     yet, or it does not matter).
@@ -119,7 +119,8 @@ class QueuePair(Connection):
         self.executor = None
         self.flow = services.SERVICES[service].flow(self)
         self._defaults()
-        self.requester, self.responder = DormantHalf(self, True), DormantHalf(self, False)
+        self.requester = DormantSender(self)
+        self.responder = DormantReceiver(self)
 
     def _defaults(self):
         """Attributes as they are in RESET."""
@@ -138,33 +139,23 @@ class QueuePair(Connection):
         self.flow.clear()
 
     def send_engine(self):
-        """The send side that carries out the service, made if only its place is held so far."""
-        self.wake(True)
+        """The engine that sends for the service; made, with the attributes as they are, if only its place is
+        held so far."""
+        if isinstance(self.requester, DormantSender):
+            self.requester = services.SERVICES[self.service].sender(self)
+            self.requester.begin(self.sq_psn)
+            if self.state in (RTS, SQD):
+                self.requester.start(0)
         return self.requester
 
     def receive_engine(self):
-        """The receive side that carries out the service, made if only its place is held so far."""
-        self.wake(False)
+        """The engine that receives for the service, likewise."""
+        if isinstance(self.responder, DormantReceiver):
+            self.responder = services.SERVICES[self.service].receiver(self)
+            self.responder.begin(self.rq_psn)
+            if self.state in (RTR, RTS, SQD):
+                self.responder.start(0)
         return self.responder
-
-    def wake(self, sends):
-        """Have the send side of the service, or the receive side, with the attributes as they are, if only
-        its place is held so far."""
-        half = self.requester if sends else self.responder
-        if not isinstance(half, DormantHalf):
-            return
-        row = services.SERVICES[self.service]
-        half = row.sender(self) if sends else row.receiver(self)
-        if sends:
-            self.requester = half
-            half.begin(self.sq_psn)
-            starts = self.state in (RTS, SQD)
-        else:
-            self.responder = half
-            half.begin(self.rq_psn)
-            starts = self.state in (RTR, RTS, SQD)
-        if starts:
-            half.start(0)
 
     # commands
 
@@ -270,9 +261,9 @@ class QueuePair(Connection):
         It moves with the first packet of the peer that fits.
         """
         expected, unanswered = self.rq_psn, self.sq_psn
-        if not isinstance(self.responder, DormantHalf):
+        if not isinstance(self.responder, DormantReceiver):
             expected = self.responder.epsn
-        if services.SERVICES[self.service].acknowledged and not isinstance(self.requester, DormantHalf):
+        if services.SERVICES[self.service].acknowledged and not isinstance(self.requester, DormantSender):
             unanswered = self.requester.una_psn
         return expected, unanswered
 

@@ -12,7 +12,8 @@ from softhca.machine.primitives import address_of
 from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
 from softhca.queues.operations import mask
 from softhca.queues.wqe import SOLICITED
-from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.transport.engines import ReceiveEngine
+from softhca.transport.receiving import NO_RECEIVE
 from softhca.transport.request import Request
 from softhca.transport.unreliable import UnreliableTransmitter
 from softhca.wire.build import put_immdt, put_pad
@@ -111,12 +112,15 @@ class DatagramSender(UnreliableTransmitter):
         return True
 
 
-class DatagramReceiver(ReceiveQueue):
-    """The receive side: packets are judged in the order of figure 117 (C9-171), and the first thing that is
-    wrong is what the drop is counted as.  The PSN is not looked at (o9-144)."""
+class DatagramReceiver(ReceiveEngine):
+    """The receive side, whose receives are in ``queue``: packets are judged in the order of figure 117
+    (C9-171), and the first thing that is wrong is what the drop is counted as.  The PSN is not looked at
+    (o9-144)."""
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    def __init__(self, qp, queue):
+        self.qp = qp
+        self.queue = queue
+        self.now = 0
         self.grh = bytearray(GRH_BYTES)
         self.grh_key = None
         self.grh_address = address_of(self.grh)
@@ -125,27 +129,27 @@ class DatagramReceiver(ReceiveQueue):
         status: cython.int
         flags: cython.uint = _WITH_IMM if view.has_immdt else 0
         self.now = now
-        self.slid = arrival.slid
-        self.service_level = arrival.sl
-        self.path_bits = arrival.path_bits
+        self.queue.slid = arrival.slid
+        self.queue.service_level = arrival.sl
+        self.queue.path_bits = arrival.path_bits
         if view.qkey != self.qp.qkey:
             self.qp.drop("drops_qkey", view.psn)
             return
-        if not self.posted():
+        if not self.queue.posted():
             self.qp.drop("drops_no_receive", view.psn)
             return
         if view.payload_bytes > self.qp.path_mtu_bytes:
             # C9-205: a wrong length takes no receive
             self.qp.drop("drops_length", view.psn)
             return
-        status = self.acquire()
+        status = self.queue.acquire()
         if status == _NO_RECEIVE:
             self.qp.drop("drops_no_receive", view.psn)
             return
         if status == 0:
-            status = self.resolve()
+            status = self.queue.resolve()
         if status == 0:
-            if view.payload_bytes + _GRH_BYTES > self.buffers.total_bytes:
+            if view.payload_bytes + _GRH_BYTES > self.queue.buffers.total_bytes:
                 # C9-205: the receive waits for the next datagram
                 self.qp.drop("drops_receive_length", view.psn)
                 return
@@ -155,12 +159,12 @@ class DatagramReceiver(ReceiveQueue):
             self.qp.drop("drops_held", view.psn)
             return
         if status:
-            self.finish(status, _RECV, 0, 0, 0, view.source_qp, False)
+            self.queue.complete(status, _RECV, 0, 0, 0, view.source_qp, False, now)
             self.qp.fail()
             return
         if arrival.source is not None:
             flags |= _GRH
-        self.finish(
+        self.queue.complete(
             0,
             _RECV,
             flags,
@@ -168,7 +172,14 @@ class DatagramReceiver(ReceiveQueue):
             view.immediate if view.has_immdt else 0,
             view.source_qp,
             view.solicited,
+            now,
         )
+
+    def flush(self):
+        self.queue.flush(self.now)
+
+    def reset(self):
+        self.queue.reset()
 
     def place(self, view, arrival):
         """Deliver GRH and payload; 0, −EAGAIN where the memory is held, or the completion status with which
@@ -176,12 +187,14 @@ class DatagramReceiver(ReceiveQueue):
         result: cython.int = 0
         if arrival.framing == _NATIVE:
             if arrival.grh >= 0:
-                result = self.buffers.scatter(0, _GRH_BYTES, arrival.address + arrival.grh)
+                result = self.queue.buffers.scatter(0, _GRH_BYTES, arrival.address + arrival.grh)
         else:
             self.fill_grh(arrival, 12 + 8 + (4 if view.has_immdt else 0) + view.payload_bytes + view.pad + 4)
-            result = self.buffers.scatter(0, _GRH_BYTES, self.grh_address)
+            result = self.queue.buffers.scatter(0, _GRH_BYTES, self.grh_address)
         if result == 0 and view.payload_bytes:
-            result = self.buffers.scatter(_GRH_BYTES, view.payload_bytes, arrival.address + view.payload)
+            result = self.queue.buffers.scatter(
+                _GRH_BYTES, view.payload_bytes, arrival.address + view.payload
+            )
         return result if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR
 
     def fill_grh(self, arrival, transport_bytes):

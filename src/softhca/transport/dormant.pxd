@@ -1,13 +1,14 @@
-cimport cython
-
 from softhca.transport.context cimport QueuePair
-from softhca.transport.halves cimport Half
+from softhca.transport.engines cimport ReceiveEngine, SendEngine
 
 
-cdef class DormantHalf(Half):
+cdef class DormantSender(SendEngine):
     cdef QueuePair qp
-    cdef bint sends
 
     cdef bint waiting(self)
-    @cython.locals(qp=QueuePair, sends=cython.bint)
-    cdef Half real(self)
+
+
+cdef class DormantReceiver(ReceiveEngine):
+    cdef QueuePair qp
+
+    cdef bint waiting(self)

@@ -1,57 +1,71 @@
-"""The halves of a queue pair that has carried nothing yet.
+"""The engines of a queue pair that has carried nothing yet.
 
 A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
-`QueuePair.wake` puts the real half in place of this one and tells it the attributes that were set meanwhile.
-Whoever wants more of a half than the inputs and outputs below asks for the real one (`send_engine`,
-`receive_engine`).
+`QueuePair.wake` puts the real engine in place of this one and tells it the attributes that were set
+meanwhile.  Whoever wants more of an engine than the inputs and outputs below asks for the real one
+(`send_engine`, `receive_engine`).
+
+With that call the queue pair lets the object here go, so nothing of it is touched behind the call.
 """
 
-from softhca.transport.halves import Half
+from softhca.transport.engines import ReceiveEngine, SendEngine
 
 
-class DormantHalf(Half):
-    """Stands for either half, and has nothing but its place."""
+class DormantSender(SendEngine):
+    """Stands for the send engine, and has nothing but its place."""
 
-    def __init__(self, qp, sends):
+    def __init__(self, qp):
         self.qp = qp
-        self.sends = sends
 
     def waiting(self):
-        """Whether there is a work request here, or the ring is broken: then the real half must see to it."""
-        ring = self.qp.send_ring if self.sends else self.qp.receive_ring
-        return ring is not None and ring.count() != 0
-
-    def real(self):
-        """The half that takes this one's place, from now on the queue pair's."""
-        # Nothing of this object may be touched behind the call: the queue pair has let it go.
-        qp = self.qp
-        sends = self.sends
-        return qp.send_engine() if sends else qp.receive_engine()
+        """Whether there is a work request, or the ring is broken: then the real engine must see to it."""
+        return self.qp.send_ring is not None and self.qp.send_ring.count() != 0
 
     def receive(self, view, arrival, now):
-        self.real().receive(view, arrival, now)
-
-    def receive_raw(self, view, arrival, now):
-        self.real().receive_raw(view, arrival, now)
+        self.qp.send_engine().receive(view, arrival, now)
 
     def produce(self, burst, now):
-        if self.sends and self.waiting():
-            return self.real().produce(burst, now)
+        if self.waiting():
+            return self.qp.send_engine().produce(burst, now)
         return 0
 
     def doorbell(self, now):
         if self.waiting():
-            self.real().doorbell(now)
+            self.qp.send_engine().doorbell(now)
 
     def start(self, now):
-        if self.sends:
-            self.doorbell(now)
+        self.doorbell(now)
 
     def flush(self):
         if self.waiting():
-            self.real().flush()
+            self.qp.send_engine().flush()
 
     def reset(self):
         if self.waiting():
-            self.real().reset()
+            self.qp.send_engine().reset()
+
+
+class DormantReceiver(ReceiveEngine):
+    """Stands for the receive engine, likewise."""
+
+    def __init__(self, qp):
+        self.qp = qp
+
+    def waiting(self):
+        """As for the send engine, of receives."""
+        return self.qp.receive_ring is not None and self.qp.receive_ring.count() != 0
+
+    def receive(self, view, arrival, now):
+        self.qp.receive_engine().receive(view, arrival, now)
+
+    def receive_raw(self, view, arrival, now):
+        self.qp.receive_engine().receive_raw(view, arrival, now)
+
+    def flush(self):
+        if self.waiting():
+            self.qp.receive_engine().flush()
+
+    def reset(self):
+        if self.waiting():
+            self.qp.receive_engine().reset()

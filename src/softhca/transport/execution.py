@@ -20,7 +20,7 @@ from softhca.queues.cqe import (
     WC_WITH_INV,
 )
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
-from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.transport.receiving import NO_RECEIVE
 from softhca.wire import opcodes
 
 # outcomes of `execute`; `failure` is the completion status for a receive that is held
@@ -66,12 +66,16 @@ _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 _WITH_INV = cython.declare(cython.uint, WC_WITH_INV)
 
 
-class MessageReceiver(ReceiveQueue):
-    """The message under way: ``operation`` (SEND, WRITE or NOTHING), ``received_bytes`` of it, the target
-    of a WRITE."""
+class MessageExecutor:
+    """The message under way: ``operation`` (SEND, WRITE or NOTHING), ``received_bytes`` of it, the target of
+    a WRITE; and the ``queue`` of ``sink`` that gives its receive, or gave that of the message before.
+    """
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    def __init__(self, connection, sink):
+        self.connection = connection
+        self.sink = sink
+        self.queue = None
+        self.now = 0
         self.operation = _NOTHING
         self.received_bytes = 0
         self.failure = 0
@@ -91,23 +95,28 @@ class MessageReceiver(ReceiveQueue):
     def length_ok(self, view):
         """The payload rule (9.7.4.1.6, C9-195 to C9-199): first and middle are full and unpadded, last is
         not empty."""
-        pmtu: cython.uint = self.qp.path_mtu_bytes
+        pmtu: cython.uint = self.connection.path_mtu_bytes
         if view.position == _FIRST or view.position == _MIDDLE:
             return view.payload_bytes == pmtu and view.pad == 0
         if view.position == _LAST and view.payload_bytes == 0:
             return False
         return view.payload_bytes <= pmtu
 
-    def execute(self, view, arrival):
+    def execute(self, view, arrival, now):
         """Carry out one packet that is in sequence and of right length; an outcome, with ``failure`` set."""
+        self.now = now
         self.failure = _INVALID_REQUEST_ERROR
         if view.operation == _SEND:
             return self.place_send(view, arrival)
         return self.place_write(view, arrival)
 
-    def hold(self):
-        """Make sure that a receive is held; an outcome."""
-        status: cython.int = self.acquire()
+    def acquire(self, view):
+        """Make sure that a receive is acquired from the queue to which the message goes; an outcome."""
+        status: cython.int
+        self.queue = self.sink.receive_queue(view)
+        if self.queue is None:
+            return _INVALID
+        status = self.queue.acquire()
         if status == 0:
             return _DONE
         if status == _NO_RECEIVE:
@@ -115,23 +124,30 @@ class MessageReceiver(ReceiveQueue):
         self.failure = status
         return _OPERATIONAL
 
+    def complete(self, status, length_bytes, now):
+        """Complete the receive that is acquired, if there is one, with an error; whether there is one."""
+        if self.queue is None or not self.queue.acquired:
+            return False
+        self.queue.complete(status, _RECV, 0, length_bytes, 0, self.connection.dest_qp, False, now)
+        return True
+
     def place_send(self, view, arrival):
         outcome: cython.int
         status: cython.int
         if self.operation == _NOTHING:
-            outcome = self.hold()
+            outcome = self.acquire(view)
             if outcome != _DONE:
                 return outcome
-            status = self.resolve()
+            status = self.queue.resolve()
             if status:
                 self.failure = status
                 return _OPERATIONAL
             self.received_bytes = 0
-        if self.received_bytes + view.payload_bytes > self.buffers.total_bytes:
+        if self.received_bytes + view.payload_bytes > self.queue.buffers.total_bytes:
             self.failure = _LENGTH_ERROR
             return _LENGTH
         if view.payload_bytes:
-            status = self.buffers.scatter(
+            status = self.queue.buffers.scatter(
                 self.received_bytes, view.payload_bytes, arrival.address + view.payload
             )
             if status == -_EAGAIN:
@@ -140,10 +156,10 @@ class MessageReceiver(ReceiveQueue):
                 self.failure = _PROTECTION_ERROR
                 return _OPERATIONAL
         self.received_bytes += view.payload_bytes
-        if view.has_ieth and self.qp.environment.memory_windows.invalidate(
-            view.invalidate_key, self.qp.number, self.qp.pd, True
+        if view.has_ieth and self.connection.environment.memory_windows.invalidate(
+            view.invalidate_key, self.connection.number, self.connection.pd, True
         ):
-            self.qp.count("key_refusals")
+            self.connection.count("key_refusals")
             self.operation = _NOTHING
             return _INVALIDATION
         self.ended(view, _RECV)
@@ -162,7 +178,7 @@ class MessageReceiver(ReceiveQueue):
         if ends != (self.received_bytes + view.payload_bytes == self.length_bytes):
             return _INVALID
         if view.has_immdt:
-            outcome = self.hold()
+            outcome = self.acquire(view)
             if outcome != _DONE:
                 return outcome
         if view.payload_bytes:
@@ -170,7 +186,7 @@ class MessageReceiver(ReceiveQueue):
                 not self.region.valid
                 or self.region.generation != self.generation
                 or not self.region.access & _REMOTE_WRITE
-                or self.region.pd != self.qp.pd
+                or self.region.pd != self.connection.pd
             ):
                 return _ACCESS
             result = self.region.write(
@@ -193,7 +209,7 @@ class MessageReceiver(ReceiveQueue):
         self.va = view.reth_va
         self.length_bytes = view.reth_length
         self.release_target()
-        if not self.qp.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:
+        if not self.connection.access & _REMOTE_WRITE or self.length_bytes > _MAX_MESSAGE:
             return _INVALID
         if self.length_bytes == 0:
             return _DONE
@@ -201,11 +217,11 @@ class MessageReceiver(ReceiveQueue):
 
     def resolve_target(self, rkey, va, n):
         """Look up the key of an RDMA WRITE; False when it does not give the right to these bytes."""
-        region: Region = self.qp.environment.regions.find(
-            rkey, self.qp.pd, va, n, _REMOTE_WRITE, self.qp.number
+        region: Region = self.connection.environment.regions.find(
+            rkey, self.connection.pd, va, n, _REMOTE_WRITE, self.connection.number
         )
         if region is None:
-            self.qp.count("key_refusals")
+            self.connection.count("key_refusals")
             return False
         self.region = region
         self.generation = region.generation
@@ -238,21 +254,18 @@ class MessageReceiver(ReceiveQueue):
         elif view.has_ieth:
             flags = _WITH_INV
             imm_or_key = view.invalidate_key
-        self.finish(
+        self.queue.complete(
             0,
             opcode,
             flags,
             self.received_bytes & _WORD,
             imm_or_key,
-            self.qp.dest_qp,
+            self.connection.dest_qp,
             view.solicited,
+            self.now,
         )
 
     def abandon(self):
-        """Give the message under way up; a receive that it held waits for the next one."""
+        """Give the message under way up; the receive acquired for it waits for the next one to that queue."""
         self.operation = _NOTHING
         self.release_target()
-
-    def reset(self):
-        self.abandon()
-        ReceiveQueue.reset(self)

@@ -1,6 +1,8 @@
 from softhca.machine.primitives cimport fill
 from softhca.transport.datagram cimport DatagramSender
 from softhca.transport.environment cimport AddressHandle
+from softhca.transport.context cimport QueuePair
+from softhca.transport.engines cimport ReceiveEngine
 from softhca.transport.receiving cimport ReceiveQueue
 from softhca.transport.request cimport Request
 from softhca.wire.build cimport put_vcrc
@@ -17,5 +19,7 @@ cdef class RawSender(DatagramSender):
     pass
 
 
-cdef class RawReceiver(ReceiveQueue):
-    pass
+cdef class RawReceiver(ReceiveEngine):
+    cdef QueuePair qp
+    cdef ReceiveQueue queue
+    cdef unsigned long long now

@@ -11,7 +11,8 @@ import cython
 from softhca.machine.primitives import fill
 from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV
 from softhca.transport.datagram import DatagramSender
-from softhca.transport.receiving import NO_RECEIVE, ReceiveQueue
+from softhca.transport.engines import ReceiveEngine
+from softhca.transport.receiving import NO_RECEIVE
 from softhca.wire import lrh, rwh
 from softhca.wire.build import put_vcrc
 from softhca.wire.raw import LEAST_PACKET_BYTES, RAW_IPV6, check_ipv6, is_ipv6
@@ -97,38 +98,49 @@ class RawSender(DatagramSender):
         return True
 
 
-class RawReceiver(ReceiveQueue):
+class RawReceiver(ReceiveEngine):
     """The receive side: what follows LRH and RWH, padding too; a completion's source queue pair is the
     service.
     """
+
+    def __init__(self, qp, queue):
+        self.qp = qp
+        self.queue = queue
+        self.now = 0
 
     def receive_raw(self, view, arrival, now):
         status: cython.int
         result: cython.int
         n: cython.uint = view.payload_bytes
         self.now = now
-        self.slid = arrival.slid
-        self.service_level = arrival.sl
-        self.path_bits = arrival.path_bits
-        status = self.acquire()
+        self.queue.slid = arrival.slid
+        self.queue.service_level = arrival.sl
+        self.queue.path_bits = arrival.path_bits
+        status = self.queue.acquire()
         if status == _NO_RECEIVE:
             self.qp.drop("drops_no_receive", -1)
             return
         if status == 0:
-            status = self.resolve()
+            status = self.queue.resolve()
         if status == 0:
-            if n > self.buffers.total_bytes:
+            if n > self.queue.buffers.total_bytes:
                 # the receive waits for the next datagram, as one of an unreliable datagram does
                 self.qp.drop("drops_receive_length", -1)
                 return
-            result = self.buffers.scatter(0, n, arrival.address + view.payload)
+            result = self.queue.buffers.scatter(0, n, arrival.address + view.payload)
             if result == -_EAGAIN:
                 self.qp.drop("drops_held", -1)
                 return
             if result:
                 status = _PROTECTION_ERROR
         if status:
-            self.finish(status, _RECV, 0, 0, 0, 0, False)
+            self.queue.complete(status, _RECV, 0, 0, 0, 0, False, now)
             self.qp.fail()
             return
-        self.finish(0, _RECV, 0, n, 0, view.service, False)
+        self.queue.complete(0, _RECV, 0, n, 0, view.service, False, now)
+
+    def flush(self):
+        self.queue.flush(self.now)
+
+    def reset(self):
+        self.queue.reset()

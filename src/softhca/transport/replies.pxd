@@ -1,4 +1,6 @@
-from softhca.transport.execution cimport MessageReceiver
+from softhca.transport.connection cimport Connection
+from softhca.transport.flow cimport Flow
+from softhca.transport.receiving cimport MessageSink
 from softhca.transport.replay cimport ReplayRing, Resource
 from softhca.transport.segmentation cimport PacketWriter
 from softhca.transport.window cimport DestinationWindow
@@ -7,18 +9,19 @@ from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
 
 
-cdef class ReplyingReceiver(MessageReceiver):
+cdef class ResponseGenerator:
+    cdef Connection connection
+    cdef Flow flow
+    cdef MessageSink sink
+    cdef unsigned long long now
     cdef public PacketWriter writer
     cdef public ReplayRing ring
-    cdef public unsigned int epsn
     cdef public unsigned int msn
     cdef public bint ack_pending
     cdef public bint asked_again
     cdef public unsigned int ack_psn
     cdef public unsigned int nak_pending
     cdef public unsigned int nak_psn
-    cdef public unsigned int gap_psn
-    cdef public bint nak_sent
     cdef public bint dying
     cdef public bint held
     cdef public bint paced
@@ -26,11 +29,19 @@ cdef class ReplyingReceiver(MessageReceiver):
     cdef bint departs
     cdef unsigned int held_psn
 
-    cdef unsigned int credit_code(self)
-    cdef bint may_depart(self, Resource resource)
-    cdef int answer(self, Resource resource)
-    cdef int read_packet(self, Resource resource, unsigned int index)
+    cdef object silence(self)
+    cdef bint has_work(self) noexcept
+    cdef bint may_tarry(self) noexcept
+    cdef object expire(self, unsigned long long now)
+    cdef bint may_depart(self, Resource resource) except -1
+    cdef int produce(self, Burst burst, unsigned long long now) except? -1
+    cdef int join(self, Burst burst) except? -1
+    cdef object resume(self)
+    cdef int answer(self, Resource resource) except? -1
+    cdef int read_packet(self, Resource resource, unsigned int index) except? -1
     cdef object acknowledge_through(self, unsigned int psn)
     cdef object acknowledge(self)
-    cdef bint acknowledge_executed(self)
-    cdef object fatal(self, unsigned int code, int event)
+    cdef bint acknowledge_executed(self) except -1
+    cdef object refuse(self, unsigned int psn, unsigned int syndrome)
+    cdef object fatal(self, unsigned int psn, unsigned int code, int event)
+    cdef object flush(self)

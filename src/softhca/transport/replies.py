@@ -16,8 +16,6 @@ import cython
 
 from softhca.memory.regions import REMOTE_READ
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL
-from softhca.transport.credits import INVALID, encode
-from softhca.transport.execution import MessageReceiver
 from softhca.transport.observation import (
     HELD_ANSWER,
     MEMORY_HELD,
@@ -49,7 +47,6 @@ _REMOTE_ACCESS = cython.declare(cython.uint, REMOTE_ACCESS)
 _REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
 _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
-_NO_LIMIT = cython.declare(cython.uint, INVALID)
 _RESPONSE_FIRST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_FIRST)
 _RESPONSE_MIDDLE = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_MIDDLE)
 _RESPONSE_LAST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_LAST)
@@ -61,21 +58,23 @@ _ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
 _FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
 
 
-class ReplyingReceiver(MessageReceiver):
-    """``epsn`` is the PSN expected next, ``msn`` counts completed messages.
+class ResponseGenerator:
+    """Writes what a responder has to answer; ``msn`` counts completed messages.
 
-    ``nak_pending`` is the syndrome of a NAK to be sent, 0 for none; ``nak_sent``: the present gap has been
-    told; ``dying``: the queue pair is in error because of what came in, and the peer has yet to be told
-    so.  ``held``: the memory that the next answer comes from is held, and what is behind it waits too.
+    ``nak_pending`` is the syndrome of a NAK to be sent for ``nak_psn``, 0 for none; ``dying``: the connection
+    is in error because of what came in, and the peer has yet to be told so.  ``held``: the memory that the
+    next answer comes from is held, and what is behind it waits too.
     ``paced``: the next answer's first burst has to wait until ``departure_ns`` (0: it has no moment yet).
     """
 
-    def __init__(self, qp):
-        super().__init__(qp)
+    def __init__(self, connection, sink):
+        self.connection = connection
+        self.flow = connection.flow
+        self.sink = sink
+        self.now = 0
         self.held_psn = 0
-        self.writer = PacketWriter(qp)
+        self.writer = PacketWriter(connection)
         self.ring = ReplayRing(0)
-        self.epsn = 0
         self.msn = 0
         self.silence()
 
@@ -86,22 +85,12 @@ class ReplyingReceiver(MessageReceiver):
         self.ack_psn = 0
         self.nak_pending = 0
         self.nak_psn = 0
-        self.gap_psn = 0
-        self.nak_sent = False
         self.dying = False
         self.held = False
         self.paced = False
         self.departs = False
         self.departure_ns = 0
         self.ring.clear()
-
-    def credit_code(self):
-        """The AETH's credit field: receives posted and not used, or "no limit" where they are shared."""
-        count: cython.longlong
-        if self.qp.shared_receive is not None or not self.qp.environment.credits:
-            return _NO_LIMIT
-        count = self.qp.receive_ring.count()
-        return encode(count) if count > 0 else 0
 
     def acknowledge_through(self, psn):
         """An ACK for everything up to ``psn`` is due."""
@@ -111,11 +100,13 @@ class ReplyingReceiver(MessageReceiver):
         self.flow.environment.schedule(self.flow)
 
     def has_work(self):
+        """Whether there is something to send now."""
         if self.held or self.paced:
             return False
         return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
 
     def may_tarry(self):
+        """Whether that is a delayed acknowledgement and nothing else."""
         return (
             self.ack_pending
             and not self.asked_again
@@ -124,26 +115,28 @@ class ReplyingReceiver(MessageReceiver):
             and self.ring.pending == 0
         )
 
-    def join(self, burst, now):
+    def join(self, burst):
+        """Write a delayed acknowledgement behind others' packets; how many packets."""
         packets: cython.uint = burst.packets
         length: cython.uint = burst.length
         if not self.may_tarry():
             return 0
-        self.now = now
         self.writer.begin(burst, self.flow.route, _UNLIMITED)
         self.acknowledge()
         if burst.packets == packets:
             return 0
-        self.qp.count_sent(burst.packets - packets, burst.length - length)
+        self.connection.count_sent(burst.packets - packets, burst.length - length)
         return burst.packets - packets
 
-    def resume(self, now):
+    def resume(self):
+        """Memory may be there again."""
         if self.held:
             self.held = False
-            self.qp.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
+            self.connection.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
             self.flow.environment.schedule(self.flow)
 
     def expire(self, now):
+        """The moment of an answer that waits may have come."""
         if self.paced:
             if now >= self.departure_ns:
                 self.paced = False
@@ -161,7 +154,7 @@ class ReplyingReceiver(MessageReceiver):
         if self.now < self.departure_ns:
             self.paced = True
             psn: cython.uint = (resource.first_psn + resource.next_index) & 0xFFFFFF
-            self.qp.observe(RESPONSE_PACED, psn, WAIT_NS, self.departure_ns - self.now)
+            self.connection.observe(RESPONSE_PACED, psn, WAIT_NS, self.departure_ns - self.now)
             self.flow.environment.arm(self.flow, self.departure_ns)
             return False
         self.departure_ns = 0
@@ -169,7 +162,7 @@ class ReplyingReceiver(MessageReceiver):
         return True
 
     def produce(self, burst, now):
-        """Answers in the order of their PSNs, then the acknowledgement."""
+        """Write answers in the order of their PSNs, then the acknowledgement; how many packets."""
         resource: Resource
         packets: cython.uint = burst.packets
         length: cython.uint = burst.length
@@ -189,7 +182,7 @@ class ReplyingReceiver(MessageReceiver):
             window: DestinationWindow = self.flow.window
             window.responses.sent(window.cost(length, packets))
         if packets:
-            self.qp.count_sent(packets, length)
+            self.connection.count_sent(packets, length)
         return packets
 
     def answer(self, resource):
@@ -198,7 +191,7 @@ class ReplyingReceiver(MessageReceiver):
         psn: cython.uint
         if resource.atomic:
             if not self.writer.atomic_response(
-                resource.first_psn, self.credit_code(), resource.msn, resource.result
+                resource.first_psn, self.sink.credit_code(), resource.msn, resource.result
             ):
                 return 0
             self.ring.done(resource)
@@ -213,13 +206,13 @@ class ReplyingReceiver(MessageReceiver):
             if written == -_EAGAIN:
                 self.held = True
                 self.held_psn = psn
-                self.qp.observe(MEMORY_HELD, psn, HELD_ANSWER)
+                self.connection.observe(MEMORY_HELD, psn, HELD_ANSWER)
                 self.flow.environment.hold(self.flow)
                 return 0
             if written < 0:
                 self.ring.clear()
-                self.nak_psn = psn
                 self.fatal(
+                    psn,
                     _REMOTE_ACCESS if written == -_EACCES else _REMOTE_OPERATIONAL,
                     _ACCESS_EVENT if written == -_EACCES else _FATAL_EVENT,
                 )
@@ -234,7 +227,7 @@ class ReplyingReceiver(MessageReceiver):
         when the memory may not be read any more."""
         o: cython.Py_ssize_t
         result: cython.int
-        pmtu: cython.ulonglong = self.qp.path_mtu_bytes
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = resource.end_bytes - offset
         first: cython.bint = index == resource.begin_index and not resource.resumed
@@ -252,18 +245,16 @@ class ReplyingReceiver(MessageReceiver):
         if resource.length_bytes and (
             resource.region.generation != resource.generation
             or not resource.region.access & _REMOTE_READ
-            or resource.region.pd != self.qp.pd
+            or resource.region.pd != self.connection.pd
         ):
             return -_EACCES
         o = self.writer.open(
-            code, False, pad, False, (resource.first_psn + index) & 0xFFFFFF, self.qp.dest_qp
+            code, False, pad, False, (resource.first_psn + index) & 0xFFFFFF, self.connection.dest_qp
         )
         if first or last:
-            o = put_aeth(self.writer.burst.data, o, self.credit_code(), resource.msn)
+            o = put_aeth(self.writer.burst.data, o, self.sink.credit_code(), resource.msn)
         if n:
-            result = resource.region.read(
-                (resource.va + offset) & _MASK64, self.writer.burst.address + o, n
-            )
+            result = resource.region.read((resource.va + offset) & _MASK64, self.writer.burst.address + o, n)
             if result:
                 return result
         self.writer.close(put_pad(self.writer.burst.data, o + n, pad))
@@ -278,15 +269,15 @@ class ReplyingReceiver(MessageReceiver):
         if self.nak_pending:
             if self.nak_pending == _SEQUENCE and self.ack_pending and not self.acknowledge_executed():
                 return
-            psn: cython.uint = self.epsn if self.nak_pending == _SEQUENCE else self.nak_psn
-            if not self.writer.acknowledge(psn, self.nak_pending, self.msn):
+            if not self.writer.acknowledge(self.nak_psn, self.nak_pending, self.msn):
                 return
             if self.nak_pending >> 5 == 1:
-                self.qp.count("rnr_naks_sent")
-                self.qp.observe(RNR_NAK_SENT, psn, WAIT_NS, RNR_TIMER_NS[self.nak_pending & 31])
+                self.connection.count("rnr_naks_sent")
+                delay_ns = RNR_TIMER_NS[self.nak_pending & 31]
+                self.connection.observe(RNR_NAK_SENT, self.nak_psn, WAIT_NS, delay_ns)
             else:
-                self.qp.count("naks_sent")
-                self.qp.observe(NAK_SENT, psn, NAK_NAMES[self.nak_pending & 31])
+                self.connection.count("naks_sent")
+                self.connection.observe(NAK_SENT, self.nak_psn, NAK_NAMES[self.nak_pending & 31])
             self.nak_pending = 0
             self.ack_pending = self.asked_again = False
             self.dying = False
@@ -295,30 +286,27 @@ class ReplyingReceiver(MessageReceiver):
 
     def acknowledge_executed(self):
         """Write the ACK that is due; False where it does not fit."""
-        if not self.writer.acknowledge(self.ack_psn, self.credit_code(), self.msn):
+        if not self.writer.acknowledge(self.ack_psn, self.sink.credit_code(), self.msn):
             return False
-        self.qp.counters.acks_sent += 1
+        self.connection.counters.acks_sent += 1
         self.ack_pending = self.asked_again = False
         self.dying = False
         return True
 
-    def fatal(self, code, event):
-        """Answer with NAK ``code`` for ``nak_psn`` and put the queue pair in error; ``event`` ≥ 0 is
-        reported."""
-        self.nak_pending = code
+    def refuse(self, psn, syndrome):
+        """A NAK for ``psn`` is due; it stands for the acknowledgement as well."""
+        self.nak_pending = syndrome
+        self.nak_psn = psn
         self.ack_pending = False
-        self.dying = True
         self.flow.environment.schedule(self.flow)
-        self.qp.fail(event, NAK_NAMES[code & 31])
+
+    def fatal(self, psn, code, event):
+        """Answer ``psn`` with NAK ``code`` and put the connection in error; ``event`` ≥ 0 is reported."""
+        self.dying = True
+        self.refuse(psn, code)
+        self.connection.fail(event, NAK_NAMES[code & 31])
 
     def flush(self):
+        """The connection is in error: nothing is to be sent but, where that is why, the NAK that says so."""
         if not self.dying:
             self.silence()
-        self.abandon()
-        MessageReceiver.flush(self)
-
-    def reset(self):
-        self.silence()
-        self.epsn = 0
-        self.msn = 0
-        MessageReceiver.reset(self)

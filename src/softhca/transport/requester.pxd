@@ -1,7 +1,7 @@
 from softhca.queues.wqe cimport SendWork
 from softhca.transport.connection cimport Connection
 from softhca.transport.flow cimport Flow
-from softhca.transport.halves cimport Half
+from softhca.transport.engines cimport SendEngine
 from softhca.transport.key_work cimport carry_out
 from softhca.transport.request cimport Request
 from softhca.transport.retry cimport Flights, RetryState
@@ -12,7 +12,7 @@ from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
 
 
-cdef class RequestTransmitter(Half):
+cdef class RequestTransmitter(SendEngine):
     cdef readonly Connection connection
     cdef readonly Flow flow
     cdef readonly RequestSource source

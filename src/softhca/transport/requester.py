@@ -24,7 +24,7 @@ import cython
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
 from softhca.queues.wqe import FENCE
-from softhca.transport.halves import Half
+from softhca.transport.engines import SendEngine
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
@@ -78,7 +78,7 @@ _MOST_BYTES = cython.declare(cython.ulonglong, MAX_BURST_BYTES)
 _MOST_PACKETS = cython.declare(cython.ulonglong, MAX_BURST_PACKETS)
 
 
-class RequestTransmitter(Half):
+class RequestTransmitter(SendEngine):
     """Decides what of the requests of ``source`` is sent and when; what comes back is `Sender`'s
     (acknowledgement.py).
 

@@ -17,8 +17,9 @@ import cython
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, Region
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
-from softhca.queues.cqe import WC_RECV, WC_REM_INV_REQ_ERR
+from softhca.queues.cqe import WC_REM_INV_REQ_ERR
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.engines import ReceiveEngine
 from softhca.transport.execution import (
     ACCESS,
     DONE,
@@ -29,6 +30,7 @@ from softhca.transport.execution import (
     NOT_READY,
     NOTHING,
     OPERATIONAL,
+    MessageExecutor,
 )
 from softhca.transport.observation import (
     ACKNOWLEDGED,
@@ -47,7 +49,7 @@ from softhca.transport.replies import (
     REMOTE_OPERATIONAL,
     RNR,
     SEQUENCE,
-    ReplyingReceiver,
+    ResponseGenerator,
 )
 from softhca.transport.states import ERR
 from softhca.transport.window import DestinationWindow
@@ -87,25 +89,40 @@ _COMPARE_SWAP = cython.declare(cython.uint, opcodes.COMPARE_SWAP)
 _FETCH_ADD = cython.declare(cython.uint, opcodes.FETCH_ADD)
 _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
-_RECV = cython.declare(cython.uint, WC_RECV)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
 _ERR = cython.declare(cython.int, ERR)
 _EACCES = cython.declare(cython.int, 13)
 _EAGAIN = cython.declare(cython.int, 11)
 
 
-class Responder(ReplyingReceiver):
-    """The whole receive side of a reliable connection."""
+class Responder(ReceiveEngine):
+    """The receive engine of a reliable connection, whose messages go to ``sink``.
+
+    ``epsn`` is the PSN expected next; ``gap_psn`` the last one beyond the present gap, ``nak_sent``: the gap,
+    or that the packet expected cannot be taken now, has been told.  ``execution`` carries the messages out,
+    ``replies`` writes the answers.
+    """
+
+    def __init__(self, connection, sink):
+        self.connection = connection
+        self.flow = connection.flow
+        self.sink = sink
+        self.execution = MessageExecutor(connection, sink)
+        self.replies = ResponseGenerator(connection, sink)
+        self.now = 0
+        self.epsn = 0
+        self.gap_psn = 0
+        self.nak_sent = False
 
     def begin(self, psn):
         self.epsn = psn
-        self.msn = 0
+        self.replies.msn = 0
 
     def start(self, now):
         self.now = now
-        resources: cython.uint = resources_for(self.qp.max_dest_rd_atomic)
-        if self.ring.capacity != resources:
-            self.ring.resize(resources)
+        resources: cython.uint = resources_for(self.connection.max_dest_rd_atomic)
+        if self.replies.ring.capacity != resources:
+            self.replies.ring.resize(resources)
 
     def receive(self, view, arrival, now):
         gap: cython.int = distance(self.epsn, view.psn)
@@ -113,32 +130,67 @@ class Responder(ReplyingReceiver):
         if gap == 0:
             # An RNR NAK that still waits to be sent stops everything, so that what follows is not half
             # executed.
-            if self.nak_pending == 0 or self.nak_pending == _SEQUENCE:
+            if self.replies.nak_pending == 0 or self.replies.nak_pending == _SEQUENCE:
                 self.expected(view, arrival)
         elif gap > 0:
             self.gap(view.psn)
         else:
-            self.qp.count("duplicates")
+            self.connection.count("duplicates")
             self.duplicate(view)
+
+    def produce(self, burst, now):
+        self.now = now
+        return self.replies.produce(burst, now)
+
+    def join(self, burst, now):
+        self.now = now
+        return self.replies.join(burst)
+
+    def has_work(self):
+        return self.replies.has_work()
+
+    def may_tarry(self):
+        return self.replies.may_tarry()
+
+    def expire(self, now):
+        self.replies.expire(now)
+
+    def resume(self, now):
+        self.replies.resume()
+
+    def flush(self):
+        self.replies.flush()
+        self.execution.abandon()
+        self.sink.flush(self.now)
+
+    def reset(self):
+        self.replies.silence()
+        self.replies.msn = 0
+        self.epsn = 0
+        self.gap_psn = 0
+        self.nak_sent = False
+        self.execution.abandon()
+        self.sink.reset()
 
     def gap(self, psn):
         """A packet beyond the expected one: drop it and say so once (9.7.4.1.1, 9.7.5.2.8)."""
-        self.qp.count("out_of_sequence")
+        self.connection.count("out_of_sequence")
         if self.nak_sent:
-            if self.nak_pending == _SEQUENCE and distance(self.gap_psn, psn) > 0:
+            if self.replies.nak_pending == _SEQUENCE and distance(self.gap_psn, psn) > 0:
                 self.gap_psn = psn
             return
         self.nak_sent = True
-        self.nak_pending = _SEQUENCE
+        self.replies.nak_pending = _SEQUENCE
+        self.replies.nak_psn = self.epsn
         self.gap_psn = psn
-        self.qp.observe(GAP, psn, EXPECTED, self.epsn)
+        self.connection.observe(GAP, psn, EXPECTED, self.epsn)
         self.flow.environment.schedule(self.flow)
 
     def expected(self, view, arrival):
         """Check and execute the packet whose turn it is."""
         if view.operation == _SEND or view.operation == _WRITE:
             self.message(view, arrival)
-        elif self.operation != _NOTHING:
+        elif self.execution.operation != _NOTHING:
             self.refuse(_INVALID_REQUEST)
         elif view.operation == _READ_REQUEST:
             self.read_request(view)
@@ -151,34 +203,32 @@ class Responder(ReplyingReceiver):
         """A packet of a SEND or RDMA WRITE."""
         outcome: cython.int
         ends: cython.bint = view.position != _FIRST and view.position != _MIDDLE
-        if not self.in_sequence(view) or not self.length_ok(view):
-            self.failure = _INVALID_REQUEST_ERROR
+        if not self.execution.in_sequence(view) or not self.execution.length_ok(view):
+            self.execution.failure = _INVALID_REQUEST_ERROR
             self.message_failed(view, INVALID)
             return
-        outcome = self.execute(view, arrival)
-        if self.qp.state == _ERR:
+        outcome = self.execution.execute(view, arrival, self.now)
+        if self.connection.state == _ERR:
             # Its completion was lost, so the consumer will never know of it: the peer must not believe it
             # done.
-            self.nak_psn = view.psn
-            self.fatal(_REMOTE_OPERATIONAL, -1)
+            self.replies.fatal(view.psn, _REMOTE_OPERATIONAL, -1)
         elif outcome == _DONE:
             self.advance(1)
             if ends:
-                self.msn = (self.msn + 1) & 0xFFFFFF
+                self.replies.msn = (self.replies.msn + 1) & 0xFFFFFF
             if view.ack_request:
-                self.acknowledge_through(view.psn)
-            elif self.ack_pending:
-                self.ack_psn = view.psn
+                self.replies.acknowledge_through(view.psn)
+            elif self.replies.ack_pending:
+                self.replies.ack_psn = view.psn
         elif outcome == _INVALIDATION:
             # The message itself has arrived and is acknowledged; what fails is local (error class J).
             self.advance(1)
-            self.msn = (self.msn + 1) & 0xFFFFFF
-            self.acknowledge_through(view.psn)
-            self.finish(
-                _INVALID_REQUEST_ERROR, _RECV, 0, self.received_bytes & 0xFFFFFFFF, 0, self.qp.dest_qp, False
-            )
-            self.dying = True
-            self.qp.fail(-1)
+            self.replies.msn = (self.replies.msn + 1) & 0xFFFFFF
+            self.replies.acknowledge_through(view.psn)
+            length_bytes = self.execution.received_bytes & 0xFFFFFFFF
+            self.execution.complete(_INVALID_REQUEST_ERROR, length_bytes, self.now)
+            self.replies.dying = True
+            self.connection.fail(-1)
         else:
             self.message_failed(view, outcome)
 
@@ -191,28 +241,23 @@ class Responder(ReplyingReceiver):
             self.held_request(view.psn)
             return
         code, event = ANSWERS[outcome]
-        if self.holding:
-            self.finish(self.failure, _RECV, 0, 0, 0, self.qp.dest_qp, False)
+        if self.execution.complete(self.execution.failure, 0, self.now):
             event = -1
-        self.nak_psn = view.psn
-        self.fatal(code, event)
+        self.replies.fatal(view.psn, code, event)
 
     def not_ready(self, psn):
         """An RNR NAK for the expected packet: nothing is executed before it has come again (9.7.5.2.8).
 
         Where that is the first of an RDMA WRITE, its key is not in use: it will be looked up again.
         """
-        if self.operation == _NOTHING:
-            self.release_target()
-        self.nak_pending = _RNR | (self.qp.min_rnr_timer & 31)
-        self.nak_psn = psn
+        if self.execution.operation == _NOTHING:
+            self.execution.release_target()
         self.nak_sent = True
-        self.ack_pending = False
-        self.flow.environment.schedule(self.flow)
+        self.replies.refuse(psn, _RNR | (self.connection.min_rnr_timer & 31))
 
     def held_request(self, psn):
         """The memory of the expected packet is held: it is to come again."""
-        self.qp.observe(MEMORY_HELD, psn, HELD_REQUEST)
+        self.connection.observe(MEMORY_HELD, psn, HELD_REQUEST)
         self.not_ready(psn)
 
     def advance(self, packets):
@@ -220,40 +265,39 @@ class Responder(ReplyingReceiver):
         gap now."""
         self.epsn = (self.epsn + packets) & 0xFFFFFF
         self.nak_sent = False
-        if self.nak_pending == _SEQUENCE:
+        if self.replies.nak_pending == _SEQUENCE:
             if distance(self.gap_psn, self.epsn) > 0:
-                self.nak_pending = 0
-                self.acknowledge_through((self.epsn - 1) & 0xFFFFFF)
+                self.replies.nak_pending = 0
+                self.replies.acknowledge_through((self.epsn - 1) & 0xFFFFFF)
             else:
                 self.nak_sent = True
+                self.replies.nak_psn = self.epsn
 
     def refuse(self, code):
         """NAK ``code`` to the expected packet, of an RDMA READ or atomic: the connection ends."""
-        self.nak_psn = self.epsn
-        if self.holding:
-            self.finish(_INVALID_REQUEST_ERROR, _RECV, 0, 0, 0, self.qp.dest_qp, False)
-        self.fatal(code, _EVENTS[code])
+        self.execution.complete(_INVALID_REQUEST_ERROR, 0, self.now)
+        self.replies.fatal(self.epsn, code, _EVENTS[code])
 
     def read_request(self, view):
         """RDMA READ: check it and note it to be answered (9.7.4.1.3 to 9.7.4.1.5)."""
         resource: Resource
         packets: cython.uint = 1
         n: cython.ulonglong = view.reth_length
-        if not self.qp.access & _REMOTE_READ or n > _MAX_MESSAGE:
+        if not self.connection.access & _REMOTE_READ or n > _MAX_MESSAGE:
             self.refuse(_INVALID_REQUEST)
             return
         if n:
-            packets = (n + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
+            packets = (n + self.connection.path_mtu_bytes - 1) // self.connection.path_mtu_bytes
         region = None
         if n:
-            region = self.qp.environment.regions.find(
-                view.reth_rkey, self.qp.pd, view.reth_va, n, _REMOTE_READ, self.qp.number
+            region = self.connection.environment.regions.find(
+                view.reth_rkey, self.connection.pd, view.reth_va, n, _REMOTE_READ, self.connection.number
             )
             if region is None:
-                self.qp.count("key_refusals")
+                self.connection.count("key_refusals")
                 self.refuse(_REMOTE_ACCESS)
                 return
-        resource = self.ring.add(self.epsn, packets)
+        resource = self.replies.ring.add(self.epsn, packets)
         if resource is None:
             self.refuse(_INVALID_REQUEST)
             return
@@ -270,10 +314,10 @@ class Responder(ReplyingReceiver):
     def answered_later(self, resource, packets):
         """A READ or atomic is accepted: its answer acknowledges everything before it as well."""
         self.advance(packets)
-        self.msn = (self.msn + 1) & 0xFFFFFF
-        resource.msn = self.msn
-        self.ack_pending = False
-        self.ring.ask(resource, 0, packets, resource.length_bytes)
+        self.replies.msn = (self.replies.msn + 1) & 0xFFFFFF
+        resource.msn = self.replies.msn
+        self.replies.ack_pending = False
+        self.replies.ring.ask(resource, 0, packets, resource.length_bytes)
         self.flow.environment.schedule(self.flow)
 
     def atomic_request(self, view):
@@ -281,17 +325,17 @@ class Responder(ReplyingReceiver):
         resource: Resource
         region: Region
         result: cython.ulonglong
-        if not self.qp.access & _REMOTE_ATOMIC or view.atomic_va & 7:
+        if not self.connection.access & _REMOTE_ATOMIC or view.atomic_va & 7:
             self.refuse(_INVALID_REQUEST)
             return
-        region = self.qp.environment.regions.find(
-            view.atomic_rkey, self.qp.pd, view.atomic_va, 8, _REMOTE_ATOMIC, self.qp.number
+        region = self.connection.environment.regions.find(
+            view.atomic_rkey, self.connection.pd, view.atomic_va, 8, _REMOTE_ATOMIC, self.connection.number
         )
         if region is None:
-            self.qp.count("key_refusals")
+            self.connection.count("key_refusals")
             self.refuse(_REMOTE_ACCESS)
             return
-        if not self.ring.has_place():
+        if not self.replies.ring.has_place():
             self.refuse(_INVALID_REQUEST)
             return
         if view.operation == _COMPARE_SWAP:
@@ -305,7 +349,7 @@ class Responder(ReplyingReceiver):
         if region.fault:
             self.refuse(_REMOTE_ACCESS if region.fault == -_EACCES else _REMOTE_OPERATIONAL)
             return
-        resource = self.ring.add(self.epsn, 1)
+        resource = self.replies.ring.add(self.epsn, 1)
         resource.atomic = True
         resource.va = view.atomic_va
         resource.length_bytes = 8
@@ -318,12 +362,12 @@ class Responder(ReplyingReceiver):
     def duplicate(self, view):
         """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others
         replayed."""
-        if self.nak_pending and self.nak_pending != _SEQUENCE:
+        if self.replies.nak_pending and self.replies.nak_pending != _SEQUENCE:
             return
         if view.operation == _SEND or view.operation == _WRITE:
-            self.qp.observe(DUPLICATE_ANSWERED, view.psn, ACKNOWLEDGED)
-            self.acknowledge_through(view.psn)
-            self.asked_again = True
+            self.connection.observe(DUPLICATE_ANSWERED, view.psn, ACKNOWLEDGED)
+            self.replies.acknowledge_through(view.psn)
+            self.replies.asked_again = True
         elif view.operation == _READ_REQUEST:
             self.read_again(view)
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
@@ -331,7 +375,7 @@ class Responder(ReplyingReceiver):
 
     def same_range(self, resource, view, index):
         """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
-        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes)
+        offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
         return (
             not resource.atomic
             and view.reth_rkey == resource.rkey
@@ -348,13 +392,14 @@ class Responder(ReplyingReceiver):
         """
         index: cython.uint
         packets: cython.uint = 1
-        resource: Resource = self.ring.find(view.psn)
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
+        resource: Resource = self.replies.ring.find(view.psn)
         if resource is None:
-            self.qp.drop("drops_resources", view.psn)
+            self.connection.drop("drops_resources", view.psn)
             return
         index = distance(resource.first_psn, view.psn)
         if not self.same_range(resource, view, index):
-            self.qp.drop("drops_sequence", view.psn)
+            self.connection.drop("drops_sequence", view.psn)
             return
         if (
             resource.pending
@@ -363,47 +408,50 @@ class Responder(ReplyingReceiver):
         ):
             return  # it will be sent anyway
         if view.reth_length:
-            packets = (view.reth_length + self.qp.path_mtu_bytes - 1) // self.qp.path_mtu_bytes
-            region = self.qp.environment.regions.find(
-                view.reth_rkey, self.qp.pd, view.reth_va, view.reth_length, _REMOTE_READ, self.qp.number
+            packets = (view.reth_length + pmtu - 1) // pmtu
+            region = self.connection.environment.regions.find(
+                view.reth_rkey,
+                self.connection.pd,
+                view.reth_va,
+                view.reth_length,
+                _REMOTE_READ,
+                self.connection.number,
             )
             if region is not resource.region or region is None:
-                self.qp.count("key_refusals")
-                self.nak_psn = view.psn
-                self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
+                self.connection.count("key_refusals")
+                self.replies.fatal(view.psn, _REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
                 return
-        self.qp.observe(DUPLICATE_ANSWERED, view.psn, READ_AGAIN)
+        self.connection.observe(DUPLICATE_ANSWERED, view.psn, READ_AGAIN)
         window: DestinationWindow = self.flow.window
         if window.responses.lost(window.near_limit()):
             window.lost()
-        self.ring.ask(
+        self.replies.ring.ask(
             resource,
             index,
             index + packets,
-            index * cython.cast(cython.ulonglong, self.qp.path_mtu_bytes) + view.reth_length,
+            index * pmtu + view.reth_length,
         )
         resource.resumed = index > 0 and not view.migreq
         self.flow.environment.schedule(self.flow)
 
     def atomic_again(self, view):
         """Give the saved result of a repeated atomic, but only while its key is valid."""
-        resource: Resource = self.ring.find(view.psn)
+        resource: Resource = self.replies.ring.find(view.psn)
         if (
             resource is None
             or not resource.atomic
             or view.atomic_va != resource.va
             or view.atomic_rkey != resource.rkey
         ):
-            self.qp.drop("drops_resources", view.psn)
+            self.connection.drop("drops_resources", view.psn)
             return
-        region = self.qp.environment.regions.find(
-            resource.rkey, self.qp.pd, resource.va, 8, _REMOTE_ATOMIC, self.qp.number
+        region = self.connection.environment.regions.find(
+            resource.rkey, self.connection.pd, resource.va, 8, _REMOTE_ATOMIC, self.connection.number
         )
         if region is None or region is not resource.region or region.generation != resource.generation:
-            self.qp.count("key_refusals")
-            self.nak_psn = view.psn
-            self.fatal(_REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
+            self.connection.count("key_refusals")
+            self.replies.fatal(view.psn, _REMOTE_ACCESS, _EVENTS[_REMOTE_ACCESS])
             return
-        self.qp.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)
-        self.ring.ask(resource, 0, 1, 8)
+        self.connection.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)
+        self.replies.ring.ask(resource, 0, 1, 8)
         self.flow.environment.schedule(self.flow)

@@ -19,8 +19,8 @@ from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
+    from softhca.transport.engines import ReceiveEngine, SendEngine
     from softhca.transport.flow import Flow
-    from softhca.transport.halves import Half
 
 # Dispatch keys: what names the queue pair that a packet is for.
 BY_QP = 0
@@ -82,8 +82,8 @@ class Service:
     acknowledged: bool
     send_error_state: bool
     operations: frozenset[int]
-    sender: Callable[[QueuePair], Half]
-    receiver: Callable[[QueuePair], Half]
+    sender: Callable[[QueuePair], SendEngine]
+    receiver: Callable[[QueuePair], ReceiveEngine]
     flow: Callable[[QueuePair], Flow] = _flow
     key: int = BY_QP
     key_number: Callable[[QueuePair], int] = _number
@@ -105,56 +105,60 @@ class Service:
 # The engines: loaded when one is made, for they read their own rows.
 
 
-def _reliable_sender(queue_pair: QueuePair) -> Half:
+def _reliable_sender(queue_pair: QueuePair) -> SendEngine:
     from softhca.transport.acknowledgement import Sender
     from softhca.transport.same_host_source import SameHostSource
 
     return Sender(queue_pair, SameHostSource(queue_pair))
 
 
-def _reliable_receiver(queue_pair: QueuePair) -> Half:
+def _reliable_receiver(queue_pair: QueuePair) -> ReceiveEngine:
+    from softhca.transport.receiving import ReceiveQueue
     from softhca.transport.responder import Responder
 
-    return Responder(queue_pair)
+    return Responder(queue_pair, ReceiveQueue(queue_pair))
 
 
-def _unreliable_sender(queue_pair: QueuePair) -> Half:
+def _unreliable_sender(queue_pair: QueuePair) -> SendEngine:
     from softhca.transport.sending import SendQueue
     from softhca.transport.unreliable import UnreliableSender
 
     return UnreliableSender(queue_pair, SendQueue(queue_pair))
 
 
-def _unreliable_receiver(queue_pair: QueuePair) -> Half:
+def _unreliable_receiver(queue_pair: QueuePair) -> ReceiveEngine:
+    from softhca.transport.receiving import ReceiveQueue
     from softhca.transport.unreliable_receiver import UnreliableReceiver
 
-    return UnreliableReceiver(queue_pair)
+    return UnreliableReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
-def _datagram_sender(queue_pair: QueuePair) -> Half:
+def _datagram_sender(queue_pair: QueuePair) -> SendEngine:
     from softhca.transport.datagram import DatagramSender
     from softhca.transport.sending import SendQueue
 
     return DatagramSender(queue_pair, SendQueue(queue_pair))
 
 
-def _datagram_receiver(queue_pair: QueuePair) -> Half:
+def _datagram_receiver(queue_pair: QueuePair) -> ReceiveEngine:
     from softhca.transport.datagram import DatagramReceiver
+    from softhca.transport.receiving import ReceiveQueue
 
-    return DatagramReceiver(queue_pair)
+    return DatagramReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
-def _raw_sender(queue_pair: QueuePair) -> Half:
+def _raw_sender(queue_pair: QueuePair) -> SendEngine:
     from softhca.transport.raw import RawSender
     from softhca.transport.sending import SendQueue
 
     return RawSender(queue_pair, SendQueue(queue_pair))
 
 
-def _raw_receiver(queue_pair: QueuePair) -> Half:
+def _raw_receiver(queue_pair: QueuePair) -> ReceiveEngine:
     from softhca.transport.raw import RawReceiver
+    from softhca.transport.receiving import ReceiveQueue
 
-    return RawReceiver(queue_pair)
+    return RawReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
 SERVICES: dict[int, Service] = {

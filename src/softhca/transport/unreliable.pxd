@@ -1,6 +1,6 @@
 from softhca.transport.context cimport QueuePair
 from softhca.transport.flow cimport Flow
-from softhca.transport.halves cimport Half
+from softhca.transport.engines cimport SendEngine
 from softhca.transport.request cimport Request
 from softhca.transport.segmentation cimport PacketWriter
 from softhca.transport.sending cimport RequestSource
@@ -8,7 +8,7 @@ from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 
 
-cdef class UnreliableTransmitter(Half):
+cdef class UnreliableTransmitter(SendEngine):
     cdef public QueuePair qp
     cdef readonly Flow flow
     cdef readonly RequestSource source

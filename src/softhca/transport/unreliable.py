@@ -10,7 +10,7 @@ import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
-from softhca.transport.halves import Half
+from softhca.transport.engines import SendEngine
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
@@ -35,7 +35,7 @@ _EAGAIN = cython.declare(cython.int, 11)
 _MOST = cython.declare(cython.uint, MAX_BURST_PACKETS)
 
 
-class UnreliableTransmitter(Half):
+class UnreliableTransmitter(SendEngine):
     """A send side that keeps nothing: one request of ``source`` at a time, ``index`` its next packet,
     ``next_psn`` that one's PSN.
 

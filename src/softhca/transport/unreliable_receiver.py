@@ -11,8 +11,9 @@ import cython
 
 from softhca.memory.regions import REMOTE_WRITE
 from softhca.queues.control_fields import EVENT_MESSAGES_LOST
-from softhca.queues.cqe import WC_RECV, WC_RECV_RDMA_WITH_IMM
+from softhca.queues.cqe import WC_RECV_RDMA_WITH_IMM
 from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.transport.engines import ReceiveEngine
 from softhca.transport.execution import (
     ACCESS,
     DONE,
@@ -21,9 +22,10 @@ from softhca.transport.execution import (
     NOT_READY,
     NOTHING,
     OPERATIONAL,
-    MessageReceiver,
+    MessageExecutor,
 )
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
+from softhca.transport.receiving import ReceiveQueue
 from softhca.wire import opcodes
 
 BEGIN = 0  # a message begins
@@ -69,83 +71,33 @@ _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _EACCES = cython.declare(cython.int, 13)
 _EAGAIN = cython.declare(cython.int, 11)
-_RECV = cython.declare(cython.uint, WC_RECV)
 _RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
 _LOST = cython.declare(cython.int, EVENT_MESSAGES_LOST)
 
 
-class UnreliableReceiver(MessageReceiver):
-    """``epsn`` is the PSN expected next (C9-181); ``told``: the client knows that packets before it are
-    missing; ``rkey`` is that of the RDMA WRITE under way."""
+class UnreliableExecutor(MessageExecutor):
+    """Carries out SENDs and RDMA WRITEs of an unreliable connection, each packet judged by itself; ``rkey``
+    is that of the RDMA WRITE under way."""
 
-    def __init__(self, qp):
-        super().__init__(qp)
-        self.epsn = 0
-        self.told = False
+    def __init__(self, connection, sink):
+        MessageExecutor.__init__(self, connection, sink)
         self.rkey = 0
 
-    def begin(self, psn):
-        self.epsn = psn
-        self.told = False
-
-    def receive(self, view, arrival, now):
-        verdict: cython.int = _REFUSE
-        in_order: cython.bint = view.psn == self.epsn
-        whole: cython.bint = self.operation != _NOTHING
-        reason: str
-        self.now = now
-        if not in_order:
-            self.missed()
-        if view.operation <= _WRITE:
-            verdict = _SEQUENCE[
-                (self.operation + 1) * _COLUMNS + view.operation * _POSITIONS + view.position
-            ]
-        if verdict == _REFUSE or (verdict == _GO_ON and not in_order):
-            self.drop("drops_sequence", self.epsn if whole else view.psn, whole)
-            if in_order:
-                self.expect(view.psn)
-            return
-        if verdict == _BREAK:
-            self.drop("drops_sequence", self.epsn, True)
-        self.expect(view.psn)
-        reason = self.refusal(view)
-        if reason is not None:
-            self.drop(reason, view.psn, True)
-            return
-        self.carry_out(view, arrival)
-
-    def missed(self):
-        """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
-        again (o9-131)."""
-        self.qp.count("out_of_sequence")
-        if self.qp.tells_losses and not self.told:
-            self.told = True
-            self.qp.environment.event(_LOST, self.qp.number)
-
-    def expect(self, psn):
-        """The packet behind ``psn`` comes next (C9-185)."""
-        self.epsn = (psn + 1) & 0xFFFFFF
-        self.told = False
-
-    def drop(self, reason, psn, whole):
-        """Drop the packet and with it the message under way; its receive serves the next message.
-
-        ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
-        """
-        self.qp.count(reason)
-        self.qp.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
-        self.abandon()
+    def posted(self, view):
+        """Whether there is a receive for the message of this packet, sound or not."""
+        queue: ReceiveQueue = self.sink.receive_queue(view)
+        return queue is not None and queue.posted()
 
     def refusal(self, view):
         """What a packet in sequence is dropped for, the first in the order of figure 117; None: nothing."""
         starts: cython.bint = view.position == _FIRST or view.position == _ONLY
         ends: cython.bint = view.position == _LAST or view.position == _ONLY
         # C9-190; C9-199: with a pad the opcode of a first or middle is invalid
-        if view.operation == _WRITE and not self.qp.access & _REMOTE_WRITE:
+        if view.operation == _WRITE and not self.connection.access & _REMOTE_WRITE:
             return "drops_opcode"
         if view.pad and not ends:
             return "drops_opcode"
-        if ((starts and view.operation == _SEND) or view.has_immdt) and not self.posted():
+        if ((starts and view.operation == _SEND) or view.has_immdt) and not self.posted(view):
             return "drops_no_receive"
         if not self.length_ok(view):
             return "drops_length"
@@ -175,7 +127,7 @@ class UnreliableReceiver(MessageReceiver):
             return (
                 self.region.valid
                 and self.region.access & _REMOTE_WRITE != 0
-                and self.region.pd == self.qp.pd
+                and self.region.pd == self.connection.pd
                 and self.region.covers(va, n)
             )
         if self.received_bytes:
@@ -183,35 +135,19 @@ class UnreliableReceiver(MessageReceiver):
             return False
         return self.resolve_target(self.rkey, va, n)
 
-    def carry_out(self, view, arrival):
-        """Execute a packet against which nothing is to be said; the receive itself may still be bad."""
-        outcome: cython.int
-        if view.operation == _SEND:
-            outcome = self.place_send(view, arrival)
-        else:
-            outcome = self.put(view, arrival)
-        if outcome == _DONE:
-            return
-        if outcome == _OPERATIONAL:
-            # A local error, which ends the queue pair.
-            if self.holding:
-                self.finish(self.failure, _RECV, 0, 0, 0, self.qp.dest_qp, False)
-            self.abandon()
-            self.qp.fail()
-            return
-        self.drop(DROPS.get(outcome, "drops_protection"), view.psn, True)
-
-    def put(self, view, arrival):
+    def place_write(self, view, arrival):
         """Write what a packet of an RDMA WRITE brings; an outcome."""
         outcome: cython.int
         result: cython.int
         if view.has_immdt:
-            outcome = self.hold()
+            outcome = self.acquire(view)
             if outcome != _DONE:
                 return outcome
         if view.payload_bytes:
             result = self.region.write(
-                (self.va + self.received_bytes) & _MASK64, arrival.address + view.payload, view.payload_bytes
+                (self.va + self.received_bytes) & _MASK64,
+                arrival.address + view.payload,
+                view.payload_bytes,
             )
             if result == -_EAGAIN:
                 return _HELD
@@ -220,3 +156,89 @@ class UnreliableReceiver(MessageReceiver):
         self.received_bytes += view.payload_bytes
         self.ended(view, _RECV_RDMA_WITH_IMM)
         return _DONE
+
+
+class UnreliableReceiver(ReceiveEngine):
+    """``epsn`` is the PSN expected next (C9-181); ``told``: the client knows that packets before it are
+    missing; ``execution`` carries messages out, which go to ``sink``."""
+
+    def __init__(self, connection, sink):
+        self.connection = connection
+        self.sink = sink
+        self.execution = UnreliableExecutor(connection, sink)
+        self.now = 0
+        self.epsn = 0
+        self.told = False
+
+    def begin(self, psn):
+        self.epsn = psn
+        self.told = False
+
+    def receive(self, view, arrival, now):
+        verdict: cython.int = _REFUSE
+        in_order: cython.bint = view.psn == self.epsn
+        whole: cython.bint = self.execution.operation != _NOTHING
+        reason: str
+        self.now = now
+        if not in_order:
+            self.missed()
+        if view.operation <= _WRITE:
+            verdict = _SEQUENCE[
+                (self.execution.operation + 1) * _COLUMNS + view.operation * _POSITIONS + view.position
+            ]
+        if verdict == _REFUSE or (verdict == _GO_ON and not in_order):
+            self.drop("drops_sequence", self.epsn if whole else view.psn, whole)
+            if in_order:
+                self.expect(view.psn)
+            return
+        if verdict == _BREAK:
+            self.drop("drops_sequence", self.epsn, True)
+        self.expect(view.psn)
+        reason = self.execution.refusal(view)
+        if reason is not None:
+            self.drop(reason, view.psn, True)
+            return
+        self.carry_out(view, arrival)
+
+    def flush(self):
+        self.execution.abandon()
+        self.sink.flush(self.now)
+
+    def reset(self):
+        self.execution.abandon()
+        self.sink.reset()
+
+    def missed(self):
+        """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
+        again (o9-131)."""
+        self.connection.count("out_of_sequence")
+        if self.connection.tells_losses and not self.told:
+            self.told = True
+            self.connection.environment.event(_LOST, self.connection.number)
+
+    def expect(self, psn):
+        """The packet behind ``psn`` comes next (C9-185)."""
+        self.epsn = (psn + 1) & 0xFFFFFF
+        self.told = False
+
+    def drop(self, reason, psn, whole):
+        """Drop the packet and with it the message under way; its receive serves the next message.
+
+        ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
+        """
+        self.connection.count(reason)
+        self.connection.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
+        self.execution.abandon()
+
+    def carry_out(self, view, arrival):
+        """Execute a packet against which nothing is to be said; the receive itself may still be bad."""
+        outcome: cython.int = self.execution.execute(view, arrival, self.now)
+        if outcome == _DONE:
+            return
+        if outcome == _OPERATIONAL:
+            # A local error, which ends the queue pair.
+            self.execution.complete(self.execution.failure, 0, self.now)
+            self.execution.abandon()
+            self.connection.fail()
+            return
+        self.drop(DROPS.get(outcome, "drops_protection"), view.psn, True)
