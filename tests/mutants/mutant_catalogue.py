@@ -15,6 +15,7 @@ VIEW = "wire/packet_view.py"
 BUILD = "wire/build.py"
 ICRC = "wire/icrc.py"
 REQUESTER = "transport/requester.py"
+CONDITIONS = "transport/conditions.py"
 RETRY = "transport/retry.py"
 ANSWERS = "transport/acknowledgement.py"
 REQUEST = "transport/request.py"
@@ -223,11 +224,11 @@ SENDER = (
     m("rnr-counts-as-retry", ANSWERS, "elif self.retry.spend_rnr_retry():", "elif self.retry.spend_retry():",
       "RNR NAKs use up the other retries"),
     m("rnr-nak-twice-counts-twice", ANSWERS,
-      "        if self.retry.rnr_waiting:\n            return\n        if self.retry.refused and not self.rewound and self.cursor_psn() == self.una_psn == view.psn:\n            return  # its delay is over, and the packet has not gone again since\n", "",
+      "        if not (_TRANSMITS >> self.condition) & 1:\n            return\n        if not (_RNR_NAKS >> self.recovery) & 1 and self.cursor_psn() == self.una_psn == view.psn:\n            return  # its delay is over, and the packet has not gone again since\n", "",
       "an RNR NAK that comes while one is waited for counts as another one"),
-    m("sequence-nak-behind-rnr-nak-heeded", ANSWERS, "if not self.goes_again() and not self.retry.refused:", "if not self.goes_again():",
+    m("sequence-nak-behind-rnr-nak-heeded", CONDITIONS, 'Recovery("REFUSED", True, False, False,', 'Recovery("REFUSED", True, True, False,',
       "a sequence NAK behind an RNR NAK of the same PSN costs a retry"),
-    m("rnr-nak-gives-no-retries-back", RETRY, "        self.refused = True\n        self.retries_left = self.retry_count\n", "        self.refused = True\n",
+    m("rnr-nak-gives-no-retries-back", RETRY, "        self.retries_left = self.retry_count\n        if self.rnr_retry == RNR", "        if self.rnr_retry == RNR",
       "losses between RNR NAKs are counted over the whole wait for a receive"),
     m("rnr-delay-too-short", RETRY, "tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)", "tuple(microseconds for microseconds in _RNR_TIMER_US)",
       "the delay of an RNR NAK is a thousandth of what it should be"),
@@ -243,7 +244,7 @@ SENDER = (
       "losses do not narrow the window"),
     Mutant("window-waits-unasked", (
         Edit(REQUESTER, "self.writer.burst.packets == 0 and (self.probe or self.unasked()):", "self.probe:"),
-        Edit(REQUESTER, "if self.blocked == _WINDOW and self.flow.waiting and not self.probe and not self.unasked():", "if self.blocked == _WINDOW and self.flow.waiting and not self.probe:"),
+        Edit(REQUESTER, "if placed and self.flow.waiting and not self.probe and not self.unasked():", "if placed and self.flow.waiting and not self.probe:"),
       ), "who waits for room may have asked for no answer, and a time-out ends the wait"),
     m("window-turn-lost", WINDOW, "        flow.environment.schedule(flow)\n", "", "who waits for room is not woken"),
     m("fence-ignored", REQUESTER, "if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:", "if False:",
@@ -274,7 +275,7 @@ SENDER = (
       "if not self.advance((view.psn + 1) & 0xFFFFFF):\n            self.implied_nak()\n            return\n        if not _TRANSMIT[self.connection.state] or self.head == self.tail:\n            return\n        if self.una_psn",
       "a NAK acknowledges the packet that it refuses"),
     m("nak-access-ignored", ANSWERS, "elif code in NAK_STATUS:", "elif code in NAK_STATUS and code != 2:", "a remote access error is overheard"),
-    m("implied-nak-missed", ANSWERS, "        if not self.goes_again() and self.head != self.tail:\n", "        if False:\n",
+    m("implied-nak-missed", ANSWERS, "        if (_IMPLIED_NAK >> self.recovery) & 1 and not self.goes_again() and self.head != self.tail:\n", "        if False:\n",
       "an ACK that overtakes a READ's response says nothing"),
     m("ghost-acks-believed", ANSWERS, "if distance(self.una_psn, view.psn) < 0 or distance", "if distance", "old answers are taken for new ones"),
     m("atomic-result-byte-order", ANSWERS, "store64(self.result_address, view.atomic_original)",
@@ -444,12 +445,12 @@ HELD = (
     m("held-answer-skips-a-packet", REPLIES, "                self.held = True\n", "                self.held = True\n                resource.next_index += 1\n",
       "the packet of an answer that was held is left out"),
     m("held-source-forgotten", REQUESTER, "        self.flow.environment.hold(self.flow)\n", "", "who waits for his own memory waits for ever"),
-    m("held-result-repaired-by-time-out", ANSWERS, "        if not self.retry.rnr_waiting:\n            self.retry.progress()\n", "        if False:\n            self.retry.progress()\n",
+    m("held-result-repaired-by-time-out", ANSWERS, "        if (_TRANSMITS >> self.condition) & 1:\n            self.retry.progress()\n", "        if False:\n            self.retry.progress()\n",
       "an answer that cannot be placed is dropped, and only a time-out asks again"),
-    m("held-result-forgotten", ANSWERS, "            self.retry.wait_memory()\n            self.flow.environment.hold(self.flow)\n", "            self.retry.wait_memory()\n",
+    m("held-result-forgotten", ANSWERS, "            self.condition = _UNPLACED\n            self.flow.environment.hold(self.flow)\n", "            self.condition = _UNPLACED\n",
       "an answer that cannot be placed is never asked for again"),
-    m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.rewind(False)\n            self.retry.wait_memory()",
-      "            if not self.retry.spend_retry():\n                self.fail_head(_RETRY_EXCEEDED)\n                return\n            self.rewind(False)\n            self.retry.wait_memory()",
+    m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.recovery = _FRESH\n            self.rewind(False)\n",
+      "            if not self.retry.spend_retry():\n                self.fail_head(_RETRY_EXCEEDED)\n                return\n            self.rewind(False)\n",
       "an answer that cannot be placed costs a retry"),
     m("held-atomic-result-kept", ANSWERS, "        result = request.scatter(0, 8, self.result_address)\n        if result:", "        result = request.scatter(0, 8, self.result_address)\n        if result and result != -_EAGAIN:",
       "an atomic completes whose result was not placed"),

@@ -40,8 +40,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "a completion with an error is an event for a solicited request, too",
     (
         "transport/unreliable.py", "UnreliableTransmitter.leave_window",
-        "self.blocked = False → self.blocked = True",
-    ): "the turn that is asked for clears it",
+        "self.condition = _READY → pass",
+    ): "the turn that is asked for makes it so",
     (
         "transport/unreliable.py", "UnreliableTransmitter.reset", "self.window = None → pass",
     ): "it has been left, and the next burst aims anew",

@@ -11,7 +11,9 @@ REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
 RESPONDER = "transport/responder.py"
 ANSWERS = "transport/acknowledgement.py"
+CONDITIONS = "transport/conditions.py"
 EXECUTION = "transport/execution.py"
+REQUESTER = "transport/requester.py"
 RECEIVING = "transport/receiving.py"
 WINDOW = "transport/window.py"
 COMPLETION = "queues/completion.py"
@@ -43,6 +45,12 @@ TURN = (
 JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("read-answered-from-other-memory", REPLIES, "            resource.region.generation != resource.generation\n            or not resource", "            not resource",
        "the answer to a READ goes on after its key has died"), "transport/test_transport_told_once.py"),
+    (m("stalled-though-answered", CONDITIONS, "given up what is in flight\",\n        answer=True,\n", "given up what is in flight\",\n",
+       "a silent peer's answer is not heeded"), "transport/test_transport_conditions.py"),
+    (m("place-in-the-window-forgotten", REQUESTER, "        if placed and self.flow.waiting and", "        if False and",
+       "who waits for room asks for a turn at every answer"), "transport/test_transport_conditions.py"),
+    (m("refused-again-hears-nothing", CONDITIONS, 'Recovery("REFUSED_AGAIN", False, False, True,', 'Recovery("REFUSED_AGAIN", False, False, False,',
+       "an RNR NAK of a packet that has gone again is not heeded"), "transport/test_transport_conditions.py"),
     (m("receiver-stays-with-a-queue", EXECUTION, "        self.queue = self.sink.receive_queue(view)\n",
        "        if self.queue is None:\n            self.queue = self.sink.receive_queue(view)\n",
        "all messages go where the first one went"), "transport/test_transport_sinks.py"),
@@ -88,7 +96,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a region that gets another translation keeps its index"), "memory/test_memory_key_reuse.py"),
     (m("who-waits-does-not-probe", ANSWERS, "                self.probe = quiet\n", "                pass\n",
        "who waits for room learns of a peer's end only when all before it have"), "adapter/test_adapter_silence.py"),
-    (m("retry-waits-for-room", ANSWERS, "        self.rewound = False\n        self.probe = quiet\n", "        self.rewound = False\n",
+    (m("retry-waits-for-room", ANSWERS, "        self.probe = quiet\n        self.again(TIMEOUT)", "        self.again(TIMEOUT)",
        "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
     (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),

@@ -5,7 +5,7 @@ import pytest
 from transport_pair import Faults
 
 from softhca.queues import wqe
-from softhca.transport.requester import WINDOW
+from softhca.transport.conditions import WINDOW
 from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, PATIENCE_NS, DestinationWindow
 from softhca.wire.psn import distance
 
@@ -34,7 +34,7 @@ def run(p, also=lambda: None):
         if not p.step():
             break
         for left in p.lefts:
-            if left.qp.send_engine().blocked == WINDOW:
+            if left.qp.send_engine().condition == WINDOW:
                 waited += 1
                 assert not unasked(left.qp)
         also()
@@ -75,7 +75,7 @@ def test_a_read_that_needs_more_room_than_is_left_does_not_wait_for_a_time_out(p
     stop(p, writer)
     reader.post(wqe.RDMA_READ, [source.sge()], remote=target)
     p.transmit(p.a)
-    assert reader.qp.send_engine().blocked == WINDOW
+    assert reader.qp.send_engine().condition == WINDOW
     p.a.schedule(writer.qp.flow)
     assert run(p) > 0
 
@@ -91,7 +91,7 @@ def test_one_packet_goes_beyond_a_full_window_and_asks(pair):
     window.limit_bytes = window.in_flight_bytes
     p.transmit(p.a)
     assert [row["ack_request"] for row in p.decoded("ab")] == [False] * sent + [True]
-    assert requester.blocked == WINDOW
+    assert requester.condition == WINDOW
     assert window.in_flight_bytes > window.limit_bytes
     assert not p.transmit(p.a)
     window.limit_bytes = window.maximum_bytes

@@ -4,6 +4,7 @@ import pytest
 from transport_pair import ERR, RTS, Faults
 
 from softhca.queues import cqe, wqe
+from softhca.transport.conditions import NOT_READY
 from softhca.transport.credits import INVALID
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.wire import opcodes as op
@@ -48,7 +49,7 @@ def psns(p):
 
 def wait(p):
     """Until the delay of the RNR NAK is over, and what it refused has gone again."""
-    while p.left.qp.send_engine().retry.rnr_waiting:
+    while p.left.qp.send_engine().condition == NOT_READY:
         assert p.step()
     settle(p)
 

@@ -4,6 +4,7 @@ import pytest
 from transport_pair import ERR, RTS, Faults
 
 from softhca.queues import cqe, wqe
+from softhca.transport.conditions import NOT_READY
 from softhca.transport.credits import INVALID
 from softhca.wire import opcodes as op
 
@@ -258,7 +259,7 @@ def test_requests_between_an_rnr_nak_and_its_delay_stay_where_they_are(lone):
     ack(lone, 10, 0x60)
     send(lone, 1)
     assert psns(lone) == []
-    assert lone.left.qp.send_engine().retry.rnr_waiting
+    assert lone.left.qp.send_engine().condition == NOT_READY
 
 
 def test_implied_nak_does_not_end_an_rnr_delay(lone):
@@ -271,7 +272,7 @@ def test_implied_nak_does_not_end_an_rnr_delay(lone):
     assert done(lone) == [(0, 0)]
     assert psns(lone) == []
     assert lone.a.counters.implied_naks == 0
-    while lone.left.qp.send_engine().retry.rnr_waiting:
+    while lone.left.qp.send_engine().condition == NOT_READY:
         assert lone.step()
     settle(lone)
     assert psns(lone) == [11]

@@ -8,8 +8,8 @@ from transport_pair import ERR, RC, RESET, RTS, SQD, SQE, UC
 from softhca.queues import cqe, wqe
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
+from softhca.transport.conditions import STALLED
 from softhca.transport.replay import ReplayRing
-from softhca.transport.requester import SILENCE
 from softhca.transport.window import MOST_PATIENCE_NS, DestinationWindow
 from softhca.wire import opcodes as op
 
@@ -62,7 +62,7 @@ def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pai
     p.step()
     p.flying.clear()  # only what is sent from now on arrives
     old.forgive()  # for another queue pair, which has waited for long
-    while requester.blocked != SILENCE:
+    while requester.condition != STALLED:
         assert p.step()
     p.flying.clear()
     assert p.left.qp.modify({"qp_state": SQD}, p.now) == 0
@@ -72,7 +72,7 @@ def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pai
     p.run()
     assert len(p.log) > sent
     assert new.in_flight_bytes == old.in_flight_bytes == 0
-    assert requester.silence_ns == 0
+    assert requester.stalled_until_ns == 0
 
 
 def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
@@ -83,15 +83,15 @@ def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
     while not p.left.qp.flow.waiting:
         assert p.step()
     window.forgive()
-    while requester.blocked != SILENCE:
+    while requester.condition != STALLED:
         assert p.transmit(p.a)
-    assert requester.silence_ns == p.now + MOST_PATIENCE_NS
+    assert requester.stalled_until_ns == p.now + MOST_PATIENCE_NS
     window.charge(window.limit_bytes)  # another queue pair's, so that there is no room
-    while requester.blocked == SILENCE:
+    while requester.condition == STALLED:
         assert p.step()
     while not p.left.qp.flow.waiting:
         assert p.step()
-    assert (requester.silence_ns, window.watcher) == (0, p.left.qp.flow)
+    assert (requester.stalled_until_ns, window.watcher) == (0, p.left.qp.flow)
     p.run()
     assert [c.status for c in p.left.sent()] == [0]
     assert target.data == source.data

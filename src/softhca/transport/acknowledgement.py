@@ -22,6 +22,14 @@ from softhca.queues.cqe import (
     WC_RNR_RETRY_EXC_ERR,
 )
 from softhca.queues.operations import ATOMIC, LOCAL, READ
+from softhca.transport.conditions import (
+    FRESH,
+    NOT_READY,
+    RECOVERIES,
+    UNPLACED,
+    conditions_that,
+    recoveries_that,
+)
 from softhca.transport.credits import CREDITS, INVALID
 from softhca.transport.observation import (
     GHOST_RESPONSE,
@@ -40,7 +48,7 @@ from softhca.transport.observation import (
     WAIT_NS,
 )
 from softhca.transport.request import Request
-from softhca.transport.requester import WINDOW, RequestTransmitter
+from softhca.transport.requester import RequestTransmitter
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import opcodes
@@ -78,7 +86,18 @@ _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _RNR_RETRY_EXCEEDED = cython.declare(cython.int, WC_RNR_RETRY_EXC_ERR)
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _CREDITS = cython.declare(tuple, CREDITS)
-_WINDOW = cython.declare(cython.int, WINDOW)
+_NOT_READY = cython.declare(cython.int, NOT_READY)
+_UNPLACED = cython.declare(cython.int, UNPLACED)
+_FRESH = cython.declare(cython.int, FRESH)
+_TRANSMITS = cython.declare(cython.uint, conditions_that("transmits"))
+_ANSWER = cython.declare(cython.uint, conditions_that("answer"))
+_CREDITS_COME = cython.declare(cython.uint, conditions_that("credits"))
+_DELAY = cython.declare(cython.uint, conditions_that("delay"))
+_PERSIST = cython.declare(cython.uint, conditions_that("persist"))
+_IMPLIED_NAK = cython.declare(cython.uint, recoveries_that("implied_nak"))
+_SEQUENCE_NAK = cython.declare(cython.uint, recoveries_that("sequence_nak"))
+_RNR_NAKS = cython.declare(cython.uint, recoveries_that("rnr_nak"))
+_REFUSED = cython.declare(tuple, tuple(row.refused for row in RECOVERIES))
 
 
 class Sender(RequestTransmitter):
@@ -101,7 +120,8 @@ class Sender(RequestTransmitter):
                 and view.syndrome >> 5 == _ACK
             ):
                 self.take_credits(view)  # unsolicited: new credits for a connection at rest (9.7.7.2.4)
-                self.unblock()
+                if (_CREDITS_COME >> self.condition) & 1:
+                    self.go_on()
             else:
                 self.connection.count("ghost_acks")
                 self.connection.observe(GHOST_RESPONSE, view.psn)
@@ -154,7 +174,7 @@ class Sender(RequestTransmitter):
     def progressed(self):
         """Something new has been answered: retries count anew, the timer starts again, the window gets
         room."""
-        self.rewound = False
+        self.recovery = _FRESH
         self.retry.progress()
         self.settle()
         if self.cursor < self.head or (
@@ -166,13 +186,13 @@ class Sender(RequestTransmitter):
             if self.head != self.tail:
                 self.cursor_packet = distance(self.at(self.head).first_psn, self.una_psn)
             self.rd_outstanding = 0
-        if not self.retry.rnr_waiting:
+        if (_TRANSMITS >> self.condition) & 1:
             if distance(self.una_psn, self.cursor_psn()) > 0:
                 self.retry.restart(self.now)
             else:
                 self.retry.deadline_ns = 0
-        if self.blocked:
-            self.unblock()
+        if (_ANSWER >> self.condition) & 1:
+            self.go_on()
 
     def take_credits(self, view):
         """MSN and credit count of an AETH: how far the sends may go (9.7.7.2)."""
@@ -190,21 +210,20 @@ class Sender(RequestTransmitter):
         self.take_credits(view)
         if not self.advance((view.psn + 1) & 0xFFFFFF):
             self.implied_nak()
-        elif self.blocked:
-            self.unblock()
+        elif (_ANSWER >> self.condition) & 1:
+            self.go_on()
 
     def implied_nak(self):
         """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again,
         once.  While the delay of an RNR NAK runs nothing is sent; what is missing goes out when it is over.
         """
-        if not self.goes_again() and self.head != self.tail:
+        if (_IMPLIED_NAK >> self.recovery) & 1 and not self.goes_again() and self.head != self.tail:
             self.connection.count("implied_naks")
             self.again(IMPLIED_NAK)
 
     def goes_again(self):
-        """Whether an answer that asks for the oldest packet asks for nothing new: it has been sent again
-        since there was progress, or will be."""
-        return self.rewound or self.retry.rnr_waiting or self.cursor_psn() == self.una_psn
+        """Whether the oldest packet will be sent (again) whatever is heard of it."""
+        return not (_TRANSMITS >> self.condition) & 1 or self.cursor_psn() == self.una_psn
 
     def again(self, reason):
         """One retry: go back to the oldest unanswered PSN, or give up."""
@@ -222,9 +241,9 @@ class Sender(RequestTransmitter):
         (9.7.5.2.8)."""
         self.connection.count("rnr_naks_received")
         self.connection.observe(RNR_NAK_RECEIVED, view.psn, WAIT_NS, RNR_TIMER_NS[view.syndrome & 31])
-        if self.retry.rnr_waiting:
+        if not (_TRANSMITS >> self.condition) & 1:
             return
-        if self.retry.refused and not self.rewound and self.cursor_psn() == self.una_psn == view.psn:
+        if not (_RNR_NAKS >> self.recovery) & 1 and self.cursor_psn() == self.una_psn == view.psn:
             return  # its delay is over, and the packet has not gone again since
         if not self.advance(view.psn):
             self.implied_nak()
@@ -234,7 +253,9 @@ class Sender(RequestTransmitter):
             self.implied_nak()
         elif self.retry.spend_rnr_retry():
             self.rewind(False)
-            self.retry.wait_rnr(view.syndrome & 31, self.now)
+            self.recovery = _REFUSED[self.recovery]
+            self.retry.delay(view.syndrome & 31, self.now)
+            self.condition = _NOT_READY
         else:
             self.connection.observe(RNR_RETRY_EXHAUSTED, view.psn)
             self.fail_head(_RNR_RETRY_EXCEEDED)
@@ -253,7 +274,7 @@ class Sender(RequestTransmitter):
         if self.una_psn != view.psn:
             self.implied_nak()  # slices of an RDMA READ before it are missing
         elif code == _NAK_SEQUENCE:
-            if not self.goes_again() and not self.retry.refused:
+            if (_SEQUENCE_NAK >> self.recovery) & 1 and not self.goes_again():
                 self.again(SEQUENCE_ERROR)
         elif code in NAK_STATUS:
             self.fail_head(NAK_STATUS[code])
@@ -343,10 +364,12 @@ class Sender(RequestTransmitter):
             self.fail_head(_PROTECTION_ERROR)
             return
         self.connection.observe(MEMORY_HELD, self.una_psn, HELD_RESULT)
-        if not self.retry.rnr_waiting:
+        if (_TRANSMITS >> self.condition) & 1:
             self.retry.progress()
+            self.recovery = _FRESH
             self.rewind(False)
-            self.retry.wait_memory()
+            self.retry.stop()
+            self.condition = _UNPLACED
             self.flow.environment.hold(self.flow)
 
     def answered(self, request, index):
@@ -369,24 +392,24 @@ class Sender(RequestTransmitter):
             self.flow.window.look(self.flow, now)
         if not _TRANSMIT[self.connection.state]:
             return
-        self.end_silence(now)
+        self.end_stall(now)
         if self.retry.deadline_ns and now >= self.retry.deadline_ns:
             self.overdue()
         self.rearm()
 
     def overdue(self):
         """The transport timer, the persist timer, or the delay of an RNR NAK is over."""
-        if self.retry.rnr_waiting:
+        if (_DELAY >> self.condition) & 1:
             self.retry.stop()
             self.connection.observe(RNR_WAIT_OVER, self.una_psn)
-            self.unblock()
+            self.go_on()
             return
         quiet: cython.bint = self.flow.window.quiet(self.retry.interval_ns, self.now)
         if self.retry.persisting:
             self.retry.deadline_ns = 0
-            if self.blocked == _WINDOW:
+            if (_PERSIST >> self.condition) & 1:
                 self.probe = quiet
-                self.unblock()
+                self.go_on()
             return
         if self.writer.held and distance(self.una_psn, self.asked_psn) <= 0:
             # nothing in flight asks for an answer, and the packet that would was held when it was last tried:
@@ -394,6 +417,5 @@ class Sender(RequestTransmitter):
             self.rewind(False)
             return
         self.connection.count("timeouts")
-        self.rewound = False
         self.probe = quiet
         self.again(TIMEOUT)

@@ -12,6 +12,7 @@ from softhca.machine.primitives import address_of
 from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
 from softhca.queues.operations import mask
 from softhca.queues.wqe import SOLICITED
+from softhca.transport.conditions import WINDOW
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.receiving import NO_RECEIVE
 from softhca.transport.request import Request
@@ -36,6 +37,7 @@ _RECV = cython.declare(cython.uint, WC_RECV)
 _GRH = cython.declare(cython.uint, WC_GRH)
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 _NATIVE = cython.declare(cython.int, NATIVE)
+_WINDOW = cython.declare(cython.int, WINDOW)
 
 
 class DatagramSender(UnreliableTransmitter):
@@ -47,7 +49,7 @@ class DatagramSender(UnreliableTransmitter):
     def doorbell(self, now):
         request: Request
         self.now = now
-        if not self.blocked:
+        if self.condition != _WINDOW:
             # the turn that is asked for is one of the first request's service level
             request = self.current()
             if request is not None:
@@ -93,7 +95,8 @@ class DatagramSender(UnreliableTransmitter):
         qkey: cython.uint = request.work.remote_qkey
         code: cython.uint = self.writer.opcode_of(request, 0)
         if not self.writer.fits(self.writer.packet_bytes(code, n)):
-            self.blocked = burst.packets == 0
+            if burst.packets == 0:
+                self.condition = _WINDOW
             return False
         self.writer.qkey = self.qp.qkey if qkey & _OWN_QKEY else qkey
         self.writer.source_qp = self.qp.number

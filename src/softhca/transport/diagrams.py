@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 
 from softhca.queues.states import POSTING, Posting
+from softhca.transport.conditions import CONDITIONS, EVENTS, RECOVERIES
 from softhca.transport.services import SERVICES
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, RTS, SQE, TRANSITIONS, Behaviour
 
-HEADING = """# States of a queue pair
+HEADING = """# States of a queue pair, and of its sender
 
 Drawn from the tables in `src/softhca/transport/states.py` and `src/softhca/queues/states.py` (IBTA vol. 1,
-10.3.1 and 11.2.5.2).
+10.3.1 and 11.2.5.2), and in `src/softhca/transport/conditions.py`.
 Do not edit by hand: `python -m softhca.transport.diagrams > docs/states.md`.
 """
 
@@ -54,10 +55,36 @@ def attribute_table() -> str:
     return "\n".join(rows)
 
 
+def condition_table() -> str:
+    """What a sender waits for, and which events end the wait, as a Markdown table."""
+    columns = ("transmits", *EVENTS)
+    rows = [f"| condition | waits for | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 2)]
+    for condition in CONDITIONS:
+        marks = ("yes" if getattr(condition, column) else "" for column in columns)
+        rows.append(f"| {condition.name} | {condition.waits_for} | {' | '.join(marks)} |")
+    return "\n".join(rows)
+
+
+def recovery_table() -> str:
+    """What is new of the oldest packets, and what follows, as a Markdown table."""
+    columns = ("implied_nak", "sequence_nak", "rnr_nak")
+    after = ("lost", "refused", "other")
+    heads = ("recovery", *columns, *after)
+    rows = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
+    for row in RECOVERIES:
+        marks = ["yes" if getattr(row, column) else "" for column in columns]
+        marks += [RECOVERIES[getattr(row, column)].name for column in after]
+        rows.append(f"| {row.name} | {' | '.join(marks)} |")
+    return "\n".join(rows)
+
+
 def page() -> str:
     """The whole document."""
     parts = [HEADING, mermaid(), "\n## What happens in each state\n", behaviour_table(),
-             "\n## Attributes of each transition\n", attribute_table()]
+             "\n## Attributes of each transition\n", attribute_table(),
+             "\n## What a sender waits for, and what ends it\n", condition_table(),
+             "\n## What a requester hears of its oldest packets that is new, and what follows\n",
+             recovery_table()]
     return "\n".join(parts) + "\n"
 
 

@@ -10,6 +10,7 @@ import cython
 
 from softhca.machine.primitives import fill
 from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV
+from softhca.transport.conditions import WINDOW
 from softhca.transport.datagram import DatagramSender
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.receiving import NO_RECEIVE
@@ -33,6 +34,7 @@ _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
 _EAGAIN = cython.declare(cython.int, 11)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _RECV = cython.declare(cython.uint, WC_RECV)
+_WINDOW = cython.declare(cython.int, WINDOW)
 
 
 def front_bytes(service):
@@ -75,7 +77,7 @@ class RawSender(DatagramSender):
             return False
         # the writer counts LRH and VCRC itself
         if not self.writer.fits(size - _LRH_BYTES):
-            self.blocked = True
+            self.condition = _WINDOW
             return False
         if n:
             result = request.payload(0, n, burst.address + o)

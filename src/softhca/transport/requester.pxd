@@ -22,10 +22,11 @@ cdef class RequestTransmitter(SendEngine):
     cdef public unsigned long long head
     cdef public unsigned long long tail
     cdef public unsigned long long now
-    cdef public bint ready
+    cdef public int condition
+    cdef public int recovery
     cdef public RetryState retry
     cdef public Flights flights
-    cdef public unsigned long long silence_ns
+    cdef public unsigned long long stalled_until_ns
     cdef public unsigned long long cursor
     cdef public unsigned int cursor_packet
     cdef public unsigned int una_psn
@@ -37,8 +38,6 @@ cdef class RequestTransmitter(SendEngine):
     cdef public bint limited
     cdef public bint informed
     cdef public unsigned int rd_outstanding
-    cdef public int blocked
-    cdef public bint rewound
     cdef unsigned int slice_packets
     cdef unsigned int begun
     cdef bint pushed
@@ -68,10 +67,10 @@ cdef class RequestTransmitter(SendEngine):
     cdef unsigned long long full_burst(self, DestinationWindow window) noexcept
     cdef bint unasked(self) except -1
     cpdef object rewind(self, bint lost)
-    cpdef object unblock(self)
+    cdef object go_on(self)
     cpdef object fail_head(self, int status)
     cpdef object settle(self)
-    cdef int doubt(self, DestinationWindow window, bint already) except? -1
-    cdef object end_silence(self, unsigned long long now)
+    cdef int stall(self, DestinationWindow window, bint already) except? -1
+    cdef object end_stall(self, unsigned long long now)
     cdef object rearm(self)
     cdef object check_drained(self)

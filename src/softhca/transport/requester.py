@@ -13,9 +13,9 @@ What is sent is charged to the destination's window and stands in ``flights`` un
 waits for room in the window has asked for an answer (`unasked`): a burst that fills it ends with AckReq,
 and a queue pair that others leave no room in the middle of a message sends one packet beyond it, which
 asks; so does one whose time is over while nobody is answered (``probe``).  A long RDMA READ goes out in
-slices, each charged with the response that it asks for.  When something forbids the next packet the reason is
-in ``blocked`` and the event that removes it schedules the queue pair again.  Memory that is held
-(`Environment.hold`) is such a reason; what is in flight then has been asked for, as far as that could be
+slices, each charged with the response that it asks for.  What forbids the next packet is the sender's
+``condition``, and the event that ends it has the sender ask for a turn (`conditions`).  Memory that is held
+(`Environment.hold`) is such a condition; what is in flight then has been asked for, as far as that could be
 foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
@@ -24,6 +24,20 @@ import cython
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
 from softhca.queues.wqe import FENCE
+from softhca.transport.conditions import (
+    CREDITS,
+    FRESH,
+    IDLE,
+    MEMORY,
+    ORDER,
+    READS,
+    READY,
+    RECOVERIES,
+    STALLED,
+    UNPLACED,
+    WINDOW,
+    conditions_that,
+)
 from softhca.transport.engines import SendEngine
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
@@ -40,22 +54,25 @@ from softhca.transport.window import (
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
 
-# why nothing more may be sent
-NOT_BLOCKED = 0
-WINDOW = 1  # no room in the destination's window
-READS = 2  # max_rd_atomic reached, or a fence
-CREDITS = 3  # the peer has posted no receive for it
-ORDER = 4  # waits until everything before it has completed
-MEMORY = 5  # the memory that it comes from is held
-SILENCE = 6  # the window has given up what is in flight, for nothing comes back
-
-_NOT_BLOCKED = cython.declare(cython.int, NOT_BLOCKED)
+_IDLE = cython.declare(cython.int, IDLE)
+_READY = cython.declare(cython.int, READY)
 _WINDOW = cython.declare(cython.int, WINDOW)
 _READS = cython.declare(cython.int, READS)
 _CREDITS = cython.declare(cython.int, CREDITS)
 _ORDER = cython.declare(cython.int, ORDER)
 _MEMORY = cython.declare(cython.int, MEMORY)
-_SILENCE = cython.declare(cython.int, SILENCE)
+_STALLED = cython.declare(cython.int, STALLED)
+_UNPLACED = cython.declare(cython.int, UNPLACED)
+_FRESH = cython.declare(cython.int, FRESH)
+# a bit for each condition that such an event ends
+_TRANSMITS = cython.declare(cython.uint, conditions_that("transmits"))
+_DOORBELL = cython.declare(cython.uint, conditions_that("doorbell"))
+_GO_BACK = cython.declare(cython.uint, conditions_that("go_back"))
+_MEMORY_THERE = cython.declare(cython.uint, conditions_that("memory"))
+_PATIENCE = cython.declare(cython.uint, conditions_that("patience"))
+_PATH = cython.declare(cython.uint, conditions_that("path"))
+_LOST = cython.declare(tuple, tuple(row.lost for row in RECOVERIES))
+_OTHER = cython.declare(tuple, tuple(row.other for row in RECOVERIES))
 _EAGAIN = cython.declare(cython.int, 11)
 _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
@@ -68,7 +85,7 @@ _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
-_SILENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
+_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
@@ -99,10 +116,9 @@ class RequestTransmitter(SendEngine):
         self.head = 0
         self.tail = 0
         self.now = 0
-        self.ready = False
         self.retry = RetryState()
         self.flights = Flights()
-        self.silence_ns = 0
+        self.stalled_until_ns = 0
         self.start_psns(0)
 
     def start_psns(self, psn):
@@ -118,8 +134,8 @@ class RequestTransmitter(SendEngine):
         self.limited = False
         self.informed = False
         self.rd_outstanding = 0
-        self.blocked = _NOT_BLOCKED
-        self.rewound = False
+        self.condition = _IDLE
+        self.recovery = _FRESH
         self.unrequested_bytes = 0
         self.armed_ns = 0
         self.slice_packets = 1
@@ -141,24 +157,25 @@ class RequestTransmitter(SendEngine):
 
     def doorbell(self, now):
         self.now = now
-        if _START_SEND[self.connection.state] and self.blocked == _NOT_BLOCKED:
-            self.ready = True
+        if _START_SEND[self.connection.state] and (_DOORBELL >> self.condition) & 1:
+            self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
     def resume(self, now):
         self.now = now
-        if self.retry.unplaced:
+        if not (_MEMORY_THERE >> self.condition) & 1:
+            return
+        if self.condition == _UNPLACED:
             self.retry.stop()
             self.connection.observe(MEMORY_TRIED, self.una_psn, HELD_RESULT)
-            self.unblock()
-        elif self.blocked == _MEMORY:
+        else:
             self.connection.observe(MEMORY_TRIED, self.cursor_psn(), HELD_SOURCE)
-            self.unblock()
+        self.go_on()
 
     def has_work(self):
         if self.flow.window is not None and self.flow.window.turn is self.flow:
             return True
-        return self.ready and self.blocked == _NOT_BLOCKED and not self.retry.rnr_waiting
+        return self.condition == _READY
 
     def at(self, place):
         """The request of counter ``place``."""
@@ -216,17 +233,19 @@ class RequestTransmitter(SendEngine):
         request: Request
         written: cython.uint
         length: cython.uint = burst.length
-        doubting: cython.bint = self.blocked == _SILENCE
+        stalled: cython.bint = self.condition == _STALLED
+        transmits: cython.bint = (_TRANSMITS >> self.condition) & 1 != 0
         self.now = now
-        self.blocked = _NOT_BLOCKED
-        if not _TRANSMIT[self.connection.state] or self.retry.rnr_waiting or window is None:
-            self.ready = False
+        if not transmits or not _TRANSMIT[self.connection.state] or window is None:
+            if transmits:
+                self.condition = _IDLE
             if window is not None:
                 window.leave(self.flow)
             return 0
         if self.flights.given_up(window.epoch):
-            return self.doubt(window, doubting)
-        self.silence_ns = 0
+            return self.stall(window, stalled)
+        self.condition = _READY
+        self.stalled_until_ns = 0
         self.begun = burst.packets
         self.pushed = False
         self.beyond = False
@@ -237,8 +256,8 @@ class RequestTransmitter(SendEngine):
         while not waits:
             request = self.current()
             if request is None:
-                if self.blocked == _NOT_BLOCKED:
-                    self.ready = False
+                if self.condition == _READY:
+                    self.condition = _IDLE
                 break
             if self.step(request, window) == 0:
                 break
@@ -254,11 +273,11 @@ class RequestTransmitter(SendEngine):
                 self.retry.restart(now)
                 self.rearm()
             self.connection.count_sent(written, burst.length - length)
-        if self.blocked == _WINDOW:
+        if self.condition == _WINDOW:
             window.wait(self.flow, now)
             self.persist()
         # one that found no place behind others keeps its turn
-        elif not written and not (self.begun and self.ready and self.blocked == _NOT_BLOCKED):
+        elif not written and not (self.begun and self.condition == _READY):
             window.leave(self.flow)
         self.check_drained()
         return written
@@ -274,8 +293,8 @@ class RequestTransmitter(SendEngine):
         )
 
     def block(self, reason):
-        """Nothing more until an event of that kind."""
-        self.blocked = reason
+        """Nothing more until an event that ends the condition ``reason``."""
+        self.condition = reason
         return 0
 
     def wait_memory(self):
@@ -387,7 +406,6 @@ class RequestTransmitter(SendEngine):
         for they may leave none; and while nothing is known of the peer's credits, for without them the next
         one must wait.
         """
-        full: cython.ulonglong = self.full_burst(window)
         weight: cython.ulonglong = _FULL_BURST
         if window.waiters or (window.in_flight_bytes and window.sender is not self.flow):
             return True
@@ -398,8 +416,9 @@ class RequestTransmitter(SendEngine):
         weight += self.writer.burst.length
         return (
             2 * (self.unrequested_bytes + weight + _FULL_BURST) > window.limit_bytes
-            or window.in_flight_bytes + weight + max(full, _FULL_BURST) > window.limit_bytes
             or (request.limited and not self.informed)
+            or window.in_flight_bytes + weight + max(self.full_burst(window), _FULL_BURST)
+            > window.limit_bytes
         )
 
     def full_burst(self, window):
@@ -493,23 +512,25 @@ class RequestTransmitter(SendEngine):
         self.rd_outstanding = 0
         self.unrequested_bytes = 0
         self.asked_psn = self.una_psn
-        self.rewound = lost
+        self.recovery = _LOST[self.recovery] if lost else _OTHER[self.recovery]
         self.retry.deadline_ns = 0
         window.give_up(self.flights.clear(window.epoch))
         if lost:
             window.lost()
             self.connection.count("retransmissions")
-        self.unblock()
+        if (_GO_BACK >> self.condition) & 1:
+            self.go_on()
 
-    def unblock(self):
-        """Something has changed: look again whether there is something to send; who waits for the window goes
-        on waiting, unless what was asked for has come and more is in flight."""
-        if self.blocked == _WINDOW and self.flow.waiting and not self.probe and not self.unasked():
+    def go_on(self):
+        """The wait is over: ask for a turn, to look whether there is something to send.  Who has a place in
+        the window goes on waiting there, unless what was asked for has come and more is in flight."""
+        placed: cython.bint = self.condition == _WINDOW or not (_TRANSMITS >> self.condition) & 1
+        if placed and self.flow.waiting and not self.probe and not self.unasked():
+            self.condition = _WINDOW
             self.persist()
             return
-        self.silence_ns = 0
-        self.blocked = _NOT_BLOCKED
-        self.ready = True
+        self.stalled_until_ns = 0
+        self.condition = _READY
         self.flow.environment.schedule(self.flow)
 
     def persist(self):
@@ -535,25 +556,25 @@ class RequestTransmitter(SendEngine):
         if cost:
             self.flow.window.credit(cost, self.now)
 
-    def doubt(self, window, already):
+    def stall(self, window, already):
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""
         window.leave(self.flow)
         if not already:
-            self.silence_ns = self.now + _SILENCE_NS
+            self.stalled_until_ns = self.now + _PATIENCE_NS
             self.rearm()
-        return self.block(_SILENCE)
+        return self.block(_STALLED)
 
-    def end_silence(self, now):
+    def end_stall(self, now):
         """Enough of waiting for a sign of life, if it is time: what was in flight is forgotten."""
-        if self.blocked == _SILENCE and now >= self.silence_ns:
+        if (_PATIENCE >> self.condition) & 1 and now >= self.stalled_until_ns:
             self.flights.clear(self.flow.window.epoch)
-            self.unblock()
+            self.go_on()
 
     def rearm(self):
         """Have the environment call at the earlier deadline, unless it will call before anyway."""
         deadline: cython.ulonglong = self.retry.deadline_ns
-        if self.silence_ns and (deadline == 0 or self.silence_ns < deadline):
-            deadline = self.silence_ns
+        if self.stalled_until_ns and (deadline == 0 or self.stalled_until_ns < deadline):
+            deadline = self.stalled_until_ns
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
             self.flow.environment.arm(self.flow, deadline)
@@ -565,7 +586,6 @@ class RequestTransmitter(SendEngine):
 
     def flush(self):
         self.forget()
-        self.ready = False
         while self.head != self.tail:
             self.retire(_FLUSHED)
         self.source.flush(self.now)
@@ -573,7 +593,6 @@ class RequestTransmitter(SendEngine):
 
     def reset(self):
         self.forget()
-        self.ready = False
         while self.head != self.tail:
             self.source.drop(self.at(self.head))
             self.requests[self.head & self.mask] = None
@@ -588,14 +607,14 @@ class RequestTransmitter(SendEngine):
         """Nothing is awaited any more; the window gets back what this queue pair had in flight."""
         self.retry.stop()
         self.rd_outstanding = 0
-        self.blocked = _NOT_BLOCKED
+        self.condition = _IDLE
         self.leave_window()
 
     def leave_window(self):
         if self.flow.window is None:
             return
-        self.silence_ns = 0
+        self.stalled_until_ns = 0
         self.flow.window.give_up(self.flights.clear(self.flow.window.epoch))
         self.flow.window.quit(self.flow)
-        if self.blocked == _WINDOW or self.blocked == _SILENCE:
-            self.unblock()
+        if (_PATH >> self.condition) & 1:
+            self.go_on()

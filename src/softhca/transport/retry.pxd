@@ -7,9 +7,6 @@ cdef class RetryState:
     cdef public unsigned int rnr_retry
     cdef public unsigned int retries_left
     cdef public unsigned int rnr_retries_left
-    cdef public bint rnr_waiting
-    cdef public bint refused
-    cdef public bint unplaced
     cdef public bint persisting
 
     cpdef object configure(self, unsigned int timeout, unsigned int retry_count, unsigned int rnr_retry)
@@ -19,8 +16,7 @@ cdef class RetryState:
     cpdef object stop(self)
     cpdef bint spend_retry(self) except? -1
     cpdef bint spend_rnr_retry(self) except? -1
-    cpdef object wait_rnr(self, unsigned int timer, unsigned long long now)
-    cpdef object wait_memory(self)
+    cpdef object delay(self, unsigned int timer, unsigned long long now)
 
 cdef class Flights:
     cdef unsigned long long entries[64]

@@ -49,8 +49,6 @@ def interval_ns(timeout):
 class RetryState:
     """The timer and the two retry counters of a requester.  ``deadline_ns`` is 0 while nothing is awaited.
 
-    ``rnr_waiting``: nothing may be sent, because of an RNR NAK or, with ``unplaced``, because an answer could
-    not be placed.  ``refused``: the oldest packet has had an RNR NAK, and nothing new was answered since.
     ``persisting``: the timer is the persist timer, nothing is in flight.
     """
 
@@ -61,9 +59,6 @@ class RetryState:
         self.rnr_retry = 0
         self.retries_left = 0
         self.rnr_retries_left = 0
-        self.rnr_waiting = False
-        self.refused = False
-        self.unplaced = False
         self.persisting = False
 
     def configure(self, timeout, retry_count, rnr_retry):
@@ -89,13 +84,10 @@ class RetryState:
         """The responder has acknowledged something new: all retries are available again."""
         self.retries_left = self.retry_count
         self.rnr_retries_left = self.rnr_retry
-        self.refused = False
 
     def stop(self):
         """Nothing is awaited any more."""
         self.deadline_ns = 0
-        self.rnr_waiting = False
-        self.unplaced = False
         self.persisting = False
 
     def spend_retry(self):
@@ -107,7 +99,6 @@ class RetryState:
 
     def spend_rnr_retry(self):
         """True when one more RNR retry was left: those for packets that do not arrive are all there again."""
-        self.refused = True
         self.retries_left = self.retry_count
         if self.rnr_retry == RNR_RETRY_INFINITE:
             return True
@@ -116,16 +107,10 @@ class RetryState:
         self.rnr_retries_left -= 1
         return True
 
-    def wait_rnr(self, timer, now):
-        """Send nothing until the delay of the RNR NAK's ``timer`` field is over."""
-        self.rnr_waiting = True
+    def delay(self, timer, now):
+        """The delay of the RNR NAK's ``timer`` field runs."""
+        self.persisting = False
         self.deadline_ns = now + RNR_TIMER_NS[timer & 31]
-
-    def wait_memory(self):
-        """Send nothing until there is a chance that an answer can be placed; `stop` ends it."""
-        self.rnr_waiting = True
-        self.unplaced = True
-        self.deadline_ns = 0
 
 
 class Flights:

@@ -14,18 +14,16 @@ cdef class UnreliableTransmitter(SendEngine):
     cdef readonly RequestSource source
     cdef public PacketWriter writer
     cdef public unsigned long long now
-    cdef public bint ready
+    cdef public int condition
     cdef public unsigned int next_psn
     cdef public unsigned int index
     cdef Request request
     cdef public DestinationWindow window
-    cdef public bint blocked
-    cdef public bint held
     cdef public object holds
     cdef unsigned long long armed_ns
 
     cdef object aim(self, Burst burst, object route, DestinationWindow window)
-    cdef object hold(self, Burst burst)
+    cdef object charge(self, Burst burst)
     cdef object rearm(self)
     cdef object release(self, unsigned long long now)
     cdef object give_back(self)

@@ -10,6 +10,7 @@ import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
+from softhca.transport.conditions import IDLE, MEMORY, READY, WINDOW, conditions_that
 from softhca.transport.engines import SendEngine
 from softhca.transport.key_work import carry_out
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
@@ -26,6 +27,13 @@ _HOLD_NS = cython.declare(cython.ulonglong, HOLD_NS)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_IDLE = cython.declare(cython.int, IDLE)
+_READY = cython.declare(cython.int, READY)
+_WINDOW = cython.declare(cython.int, WINDOW)
+_MEMORY = cython.declare(cython.int, MEMORY)
+_DOORBELL = cython.declare(cython.uint, conditions_that("doorbell"))
+_MEMORY_THERE = cython.declare(cython.uint, conditions_that("memory"))
+_PATH = cython.declare(cython.uint, conditions_that("path"))
 _LOCAL = cython.declare(cython.int, LOCAL)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
@@ -39,8 +47,8 @@ class UnreliableTransmitter(SendEngine):
     """A send side that keeps nothing: one request of ``source`` at a time, ``index`` its next packet,
     ``next_psn`` that one's PSN.
 
-    ``window`` is that of the present burst's destination, ``blocked``: there is no room in it; ``held``: the
-    memory that the next packet comes from is held.  ``holds`` are the bursts charged, oldest first: (until
+    ``window`` is that of the present burst's destination; what the next packet waits for is the ``condition``
+    (`conditions`).  ``holds`` are the bursts charged, oldest first: (until
     when, to which window, how much, in which epoch of it).
     """
 
@@ -50,13 +58,11 @@ class UnreliableTransmitter(SendEngine):
         self.source = source
         self.writer = PacketWriter(qp)
         self.now = 0
-        self.ready = False
+        self.condition = _IDLE
         self.next_psn = 0
         self.index = 0
         self.request = None
         self.window = None
-        self.blocked = False
-        self.held = False
         self.holds = deque()
         self.armed_ns = 0
 
@@ -68,14 +74,14 @@ class UnreliableTransmitter(SendEngine):
 
     def doorbell(self, now):
         self.now = now
-        if _START_SEND[self.qp.state] and not self.blocked and not self.held:
-            self.ready = True
+        if _START_SEND[self.qp.state] and (_DOORBELL >> self.condition) & 1:
+            self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
     def has_work(self):
         if self.window is not None and self.window.turn is self.flow:
             return True
-        return self.ready and not self.blocked and not self.held
+        return self.condition == _READY
 
     def current(self):
         """The request under way, or the next one; None for none."""
@@ -90,17 +96,16 @@ class UnreliableTransmitter(SendEngine):
         request: Request
         self.now = now
         self.release(now)
-        self.blocked = False
-        self.held = False
+        self.condition = _READY
         if not _TRANSMIT[self.qp.state]:
-            self.ready = False
+            self.condition = _IDLE
             self.leave()
             return 0
         self.writer.begin(burst, self.flow.route, _UNLIMITED)
         while True:
             request = self.current()
             if request is None:
-                self.ready = False
+                self.condition = _IDLE
                 break
             if request.status:
                 self.fail_head(request.status)
@@ -116,9 +121,9 @@ class UnreliableTransmitter(SendEngine):
                 break
             self.retire(0)
         if burst.packets:
-            self.hold(burst)
+            self.charge(burst)
             self.qp.count_sent(burst.packets, burst.length)
-        elif self.blocked:
+        elif self.condition == _WINDOW:
             self.window.wait(self.flow, now)
         else:
             self.leave()
@@ -137,7 +142,7 @@ class UnreliableTransmitter(SendEngine):
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes
 
-    def hold(self, burst):
+    def charge(self, burst):
         """The burst has gone: charge it to its window for a while."""
         window: DestinationWindow = self.window
         cost: cython.ulonglong = window.cost(burst.length, burst.packets)
@@ -185,15 +190,14 @@ class UnreliableTransmitter(SendEngine):
     def leave_window(self):
         # what is held knows its own window
         self.quit()
-        if self.blocked:
-            self.blocked = False
+        if (_PATH >> self.condition) & 1:
+            self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
     def forget(self):
         """Nothing is under way any more; the windows get back what is held."""
         self.request = None
-        self.blocked = False
-        self.held = False
+        self.condition = _IDLE
         self.quit()
         while self.holds:
             self.give_back()
@@ -207,7 +211,8 @@ class UnreliableTransmitter(SendEngine):
         if written < 0:
             self.unreadable(written)
             return False
-        self.blocked = written == 0 and burst.packets == 0
+        if written == 0 and burst.packets == 0:
+            self.condition = _WINDOW
         self.index += written
         self.next_psn = (self.next_psn + written) & 0xFFFFFF
         if self.writer.held:
@@ -216,13 +221,13 @@ class UnreliableTransmitter(SendEngine):
 
     def wait_memory(self):
         """The memory that the next packet comes from is held: it is tried again later."""
-        self.held = True
+        self.condition = _MEMORY
         self.qp.observe(MEMORY_HELD, self.next_psn, HELD_SOURCE)
         self.flow.environment.hold(self.flow)
 
     def resume(self, now):
-        if self.held:
-            self.held = False
+        if (_MEMORY_THERE >> self.condition) & 1:
+            self.condition = _READY
             self.qp.observe(MEMORY_TRIED, self.next_psn, HELD_SOURCE)
             self.flow.environment.schedule(self.flow)
 
@@ -251,7 +256,6 @@ class UnreliableTransmitter(SendEngine):
     def flush(self):
         request: Request = self.request
         self.forget()
-        self.ready = False
         if request is not None:
             self.source.retire(request, _FLUSHED, self.now)
         self.source.flush(self.now)
@@ -259,7 +263,6 @@ class UnreliableTransmitter(SendEngine):
     def reset(self):
         request: Request = self.request
         self.forget()
-        self.ready = False
         self.window = None
         self.armed_ns = 0
         if request is not None:
