@@ -181,7 +181,7 @@ class Prey:
         if kind == UD:
             return Victim(name, qp.number, 256, 0, 0, "")
         responder = engine.receive_engine()
-        operation = responder.operation
+        operation = responder.execution.operation
         under_way = "" if operation == NOTHING else "write" if operation == WRITE_OPERATION else "send"
         answered = engine.send_engine().una_psn if kind == RC else 0
         return Victim(name, qp.number, 256, responder.epsn, answered, under_way)

@@ -97,7 +97,8 @@ class ResponseGenerator:
         if not self.ack_pending or distance(self.ack_psn, psn) > 0:
             self.ack_psn = psn
         self.ack_pending = True
-        self.flow.environment.schedule(self.flow)
+        if not self.flow.scheduled:
+            self.flow.environment.schedule(self.flow)
 
     def has_work(self):
         """Whether there is something to send now."""

@@ -31,11 +31,13 @@ class SameHostSource(SendQueue):
     def next(self, at_rest, now):
         executor: SameHostExecutor = self.qp.executor
         request: Request = self.kept
+        if executor is None and request is None:
+            return self.take(False)
         self.kept = None
         self.waits = False
         if request is None:
             if executor is not None and at_rest:
-                return self.next_here(executor, self.blank(), False, now)
+                return self.next_here(executor, self.spare.pop() if self.spare else self.blank(), False, now)
             request = self.take(False)
         if request is None or executor is None or request.status or request.kind == _LOCAL:
             return request

@@ -35,10 +35,10 @@ cdef class PacketWriter:
     cdef unsigned int close(self, Py_ssize_t o) except 0
     cdef object frame(self, unsigned int n)
     cdef unsigned int packet_bytes(self, unsigned int opcode, unsigned int payload_bytes) noexcept
-    cdef unsigned int opcode_of(self, Request request, unsigned int index)
-    cdef unsigned int size_of(self, Request request, unsigned int index)
+    cdef unsigned int opcode_of(self, Request request, unsigned int index) noexcept
+    cdef unsigned int size_of(self, Request request, unsigned int index, unsigned int code) noexcept
     cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1
-    cdef int data_packet(self, Request request, unsigned int index, bint ack_request) except? -1
+    cdef int data_packet(self, Request request, unsigned int index, unsigned int code, bint ack_request) except? -1
     cpdef object ask_last(self)
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
     cpdef bint atomic_request(self, Request request) except *

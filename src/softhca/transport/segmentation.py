@@ -229,13 +229,13 @@ class PacketWriter:
             position = 2 if index + 1 == request.packets else 1
         return _POSITIONS[4 * request.work.opcode + position]
 
-    def size_of(self, request, index):
-        """Length of that packet, BTH … ICRC, in bytes."""
+    def size_of(self, request, index, code):
+        """Length of that packet, which has the opcode ``code``, BTH … ICRC, in bytes."""
         pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         n: cython.ulonglong = request.length_bytes - index * pmtu
         if n > pmtu:
             n = pmtu
-        return self.packet_bytes(self.opcode_of(request, index), n)
+        return self.packet_bytes(code, n)
 
     def message(self, request, index, limit, ack_at_end):
         """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −errno when
@@ -246,16 +246,26 @@ class PacketWriter:
         """
         written: cython.int = 0
         result: cython.int
+        code: cython.uint
         size: cython.uint
         last: cython.bint
         ends: cython.bint
         while index < request.packets and written < limit:
-            size = self.size_of(request, index)
+            code = self.opcode_of(request, index)
+            size = self.size_of(request, index, code)
             if not self.fits(size):
                 break
             last = index + 1 == request.packets
-            ends = last or written + 1 == limit or not self.fits_after(size, self.size_of(request, index + 1))
-            result = self.data_packet(request, index, self.acknowledged and (last or (ends and ack_at_end)))
+            ends = (
+                last
+                or written + 1 == limit
+                or not self.fits_after(
+                    size, self.size_of(request, index + 1, self.opcode_of(request, index + 1))
+                )
+            )
+            result = self.data_packet(
+                request, index, code, self.acknowledged and (last or (ends and ack_at_end))
+            )
             if result:
                 self.held = result == -_EAGAIN
                 if written and self.held and self.acknowledged:
@@ -265,14 +275,13 @@ class PacketWriter:
             written += 1
         return written
 
-    def data_packet(self, request, index, ack_request):
+    def data_packet(self, request, index, code, ack_request):
         """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −errno when memory could not be read."""
         o: cython.Py_ssize_t
         result: cython.int
         pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         offset: cython.ulonglong = index * pmtu
         n: cython.ulonglong = request.length_bytes - offset
-        code: cython.uint = self.opcode_of(request, index)
         opcode: cython.uint = request.work.opcode
         last: cython.bint = index + 1 == request.packets
         if n > pmtu:

@@ -79,16 +79,14 @@ class SendQueue(RequestSource):
     def take(self, flushing):
         """Take the next work request from the ring and, unless it is to be flushed, judge it; None when there
         is none."""
-        request: Request = self.blank()
+        request: Request = self.spare.pop() if self.spare else self.blank()
         if self.draw(request, flushing):
             return request
         self.spare.append(request)
         return None
 
     def blank(self):
-        """A request that nothing uses."""
-        if self.spare:
-            return self.spare.pop()
+        """A new request."""
         return Request(self.qp.max_send_sge, self.inline_bytes)
 
     def draw(self, request, flushing):
