@@ -28,7 +28,7 @@ def context_of(number):
 
 
 def name_peer(engine, queue_pair):
-    """Have an engine's packets name the peer as this service does."""
+    """Have the packets of whoever has this writer name the peer as this service does."""
     engine.writer.ee_context = context_of(queue_pair.dest_qp)
     engine.writer.source_qp = queue_pair.number
     return engine
@@ -39,7 +39,9 @@ def sender(queue_pair):
 
 
 def receiver(queue_pair):
-    return name_peer(SERVICES[RC].receiver(queue_pair), queue_pair)
+    engine = SERVICES[RC].receiver(queue_pair)
+    name_peer(engine.replies, queue_pair)
+    return engine
 
 
 ROW = Service(

@@ -15,7 +15,8 @@ from softhca.transport.states import NAMES, RESET
 class Connection:
     """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers.
 
-    ``connected``: its service has one peer.  ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST (o9-131).
+    ``connected``: its service has one peer; ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST
+    (o9-131).
     """
 
     def __init__(self, environment, number, service, pd):
