@@ -117,7 +117,7 @@ def test_what_is_due_within_the_grain_of_a_sleep_is_soon(link):
 
 def test_a_deadline_of_the_link_that_a_kick_leaves_behind_wakes_a_sleeper(link):
     woken = []
-    loop = EngineLoop(QuietEngine(), link, lambda: woken.append(True))
+    loop = EngineLoop(QuietEngine(), link, lambda: woken.append(True), clock=lambda: 1)
     loop.kick()
     assert woken == []
     link.due_ns = 50
