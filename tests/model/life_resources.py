@@ -121,6 +121,7 @@ class ResourceRules(RuleBasedStateMachine):
                 "AH": sum(domain.side == side for domain, _ in self.handles),
                 "MW": 0,
                 "FAST_MR": 0,
+                "AGENT": 0,
             }
 
     # completions

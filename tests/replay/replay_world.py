@@ -5,6 +5,8 @@ Each yields `Sent` packets, already under the capture's names, with the place at
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from replay_capture import Captured, Conversation, Message, Record, conversation, record_of
@@ -21,6 +23,7 @@ from softhca.wire.icrc import syndrome
 from softhca.wire.packet import assemble, decode_transport
 
 GRH_BYTES = 40
+LAST_NS = 10_000_000  # time enough for what is still to be answered
 WRONG_KEY = 0xFF  # flips the key's low byte, its owner's half
 REQUESTER_KEY = 0x5A000000
 REQUESTER_SHIFT = 1 << 40
@@ -93,6 +96,18 @@ class Replay:
             self.sent.append(Sent(record_of(names.apply(decode_transport(segment))), place, self.pair.now))
 
 
+    def advance(self, way: str, target_ns: int, then: Callable[[], None]) -> None:
+        """Virtual time goes to ``target_ns``; every deadline of who sends ``way`` is kept at its moment, and
+        ``then`` follows."""
+        node = self.pair.a if way == "ab" else self.pair.b
+        while node.deadlines and min(node.deadlines.values()) <= target_ns:
+            flow = min(node.deadlines, key=node.deadlines.__getitem__)
+            self.pair.now = node.now = max(self.pair.now, node.deadlines.pop(flow))
+            flow.expire(self.pair.now)
+            then()
+        self.pair.now = node.now = max(self.pair.now, target_ns)
+
+
 class ResponderReplay(Replay):
     """The captured requests against our responder, which may send after each of them or, ``held_back``, only
     where the capture has a reply."""
@@ -140,9 +155,16 @@ class ResponderReplay(Replay):
         assert self.pair.right.post_receive(sges, wr_id=message.psn)
         self.receives.append((message, region.data))
 
+    def send_at_once(self, place: int) -> None:
+        """Something is due at its time, and nobody holds answers back."""
+        if not self.held_back:
+            self.drain("ba", self.replies, place)
+
     def run(self) -> ResponderReplay:
         waiting = [m for m in self.talk.messages if m.consumes_receive]
+        begin_ns = self.pair.now
         for packet in self.talk.packets:
+            self.advance("ba", begin_ns + packet.time_ns, partial(self.send_at_once, packet.number - 1))
             while waiting and waiting[0].unready < packet.number:
                 self.post_receive(waiting.pop(0))
             if packet in self.talk.requests:
@@ -151,7 +173,9 @@ class ResponderReplay(Replay):
                     self.drain("ba", self.replies, packet.number)
             elif packet in self.talk.replies and self.held_back:
                 self.drain("ba", self.replies, packet.number)
-        self.drain("ba", self.replies, self.talk.packets[-1].number)
+        last = self.talk.packets[-1]
+        self.advance("ba", begin_ns + last.time_ns + LAST_NS, lambda: None)
+        self.drain("ba", self.replies, last.number)
         return self
 
 
@@ -194,21 +218,15 @@ class RequesterReplay(Replay):
             ah=self.handle, qpn=self.pair.right.number, qkey=message.first.get("qkey", 0),
         )  # fmt: skip
 
-    def advance(self, target_ns: int, place: int) -> None:
-        """Virtual time goes to ``target_ns``; every deadline on the way is kept at its moment."""
-        pair, deadlines = self.pair, self.pair.a.deadlines
-        while deadlines and min(deadlines.values()) <= target_ns:
-            flow = min(deadlines, key=deadlines.__getitem__)
-            pair.now = pair.a.now = max(pair.now, deadlines.pop(flow))
-            flow.expire(pair.now)
-            self.drain("ab", self.back, place)
-        pair.now = pair.a.now = max(pair.now, target_ns)
+    def advance_to(self, target_ns: int, place: int) -> None:
+        """Virtual time goes to ``target_ns``, and what our requester sends then goes out at ``place``."""
+        self.advance("ab", target_ns, lambda: self.drain("ab", self.back, place))
 
     def time_out(self, place: int) -> None:
         """Go to the requester's deadline, which the capture's requester has reached here."""
         (moment,) = self.pair.a.deadlines.values()
         before = self.pair.now
-        self.advance(moment, place)
+        self.advance_to(moment, place)
         self.skipped_ns += self.pair.now - before
 
     def run(self) -> RequesterReplay:
@@ -218,7 +236,7 @@ class RequesterReplay(Replay):
             for message in self.talk.messages
         ]
         for packet in self.talk.packets:
-            self.advance(self.start_ns + self.skipped_ns + packet.time_ns, packet.number)
+            self.advance_to(self.start_ns + self.skipped_ns + packet.time_ns, packet.number)
             while waiting and waiting[0][0] <= packet.number:
                 self.post(waiting.pop(0)[1])
                 self.drain("ab", self.back, packet.number)

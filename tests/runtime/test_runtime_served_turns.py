@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from test_runtime_held_packets import HoldingLink, QuietEngine
+from runtime_quiet import HoldingLink, QuietEngine
 
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.poll_back_off import CONTENDED_NS, PollBackOff

@@ -6,6 +6,7 @@ is missing: that one was lost, and the requester goes back to it (implied NAK, 9
 outside ``una_psn`` … ``high_psn`` − 1 are ghosts of earlier transmissions and change nothing.
 """
 
+import errno
 from array import array
 
 import cython
@@ -51,30 +52,29 @@ from softhca.transport.request import Request
 from softhca.transport.requester import RequestTransmitter
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
-from softhca.wire import opcodes
+from softhca.wire import aeth, opcodes
 from softhca.wire.psn import distance
 
-# AETH syndrome: bits 5 and 6 say which kind, the low five bits credits, timer or code
-ACK = 0
-RNR_NAK = 1
-NAK = 3
-NAK_SEQUENCE = 0
+# bits 5 and 6 of an AETH's syndrome, as a number
+ACK = aeth.KIND_ACK >> 5
+RNR_NAK = aeth.KIND_RNR_NAK >> 5
+NAK = aeth.KIND_NAK >> 5
 
 # completion status by NAK code; others are reserved
 NAK_STATUS: dict[int, int] = {
-    1: WC_REM_INV_REQ_ERR,
-    2: WC_REM_ACCESS_ERR,
-    3: WC_REM_OP_ERR,
-    4: WC_REM_INV_RD_REQ_ERR,
+    aeth.NAK_INVALID_REQUEST: WC_REM_INV_REQ_ERR,
+    aeth.NAK_REMOTE_ACCESS: WC_REM_ACCESS_ERR,
+    aeth.NAK_REMOTE_OPERATIONAL: WC_REM_OP_ERR,
+    aeth.NAK_INVALID_RD_REQUEST: WC_REM_INV_RD_REQ_ERR,
 }
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ACK = cython.declare(cython.uint, ACK)
 _RNR_NAK = cython.declare(cython.uint, RNR_NAK)
 _NAK = cython.declare(cython.uint, NAK)
-_NAK_SEQUENCE = cython.declare(cython.uint, NAK_SEQUENCE)
+_NAK_SEQUENCE = cython.declare(cython.uint, aeth.NAK_PSN_SEQUENCE)
 _INVALID = cython.declare(cython.uint, INVALID)
 _ACKNOWLEDGE = cython.declare(cython.uint, opcodes.ACKNOWLEDGE)
 _READ_RESPONSE = cython.declare(cython.uint, opcodes.READ_RESPONSE)

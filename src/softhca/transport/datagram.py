@@ -6,6 +6,8 @@ for IPv6 that header, for IPv4 the header in the last 20 of the 40 bytes (annex 
 A native packet may come without a GRH: then the 40 bytes stay as they are.
 """
 
+import errno
+
 import cython
 
 from softhca.machine.primitives import address_of
@@ -31,7 +33,7 @@ _IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _GRH = cython.declare(cython.uint, WC_GRH)

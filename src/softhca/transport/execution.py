@@ -6,6 +6,8 @@ is the service's matter, so `execute` says what went wrong and the service answe
 is written before everything that can be known of the packet has been checked.
 """
 
+import errno
+
 import cython
 
 from softhca.memory.regions import REMOTE_WRITE, Region
@@ -55,8 +57,8 @@ _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_EACCES = cython.declare(cython.int, 13)
-_EAGAIN = cython.declare(cython.int, 11)
+_EACCES = cython.declare(cython.int, errno.EACCES)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)

@@ -6,6 +6,8 @@ least packet (o9-145); it may be longer than the MTU, for all that the frame may
 Nothing is acknowledged, and a packet bears no queue pair: which one receives it, the adapter knows (o9-146).
 """
 
+import errno
+
 import cython
 
 from softhca.machine.primitives import fill
@@ -31,7 +33,7 @@ _RAW_IPV6 = cython.declare(cython.uint, RAW_IPV6)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _OPERATION_ERROR = cython.declare(cython.int, WC_LOC_QP_OP_ERR)
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
 _RECV = cython.declare(cython.uint, WC_RECV)
 _WINDOW = cython.declare(cython.int, WINDOW)

@@ -12,6 +12,8 @@ An ACK may tarry: where the requester has something to send too it goes behind t
 fits.  One that is asked for again does not, for its absence has been noticed.
 """
 
+import errno
+
 import cython
 
 from softhca.memory.regions import REMOTE_READ
@@ -30,16 +32,16 @@ from softhca.transport.replay import ReplayRing, Resource
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
 from softhca.transport.window import DestinationWindow
-from softhca.wire import opcodes
+from softhca.wire import aeth, opcodes
 from softhca.wire.build import put_aeth, put_pad
 from softhca.wire.psn import distance
 
 # NAK syndromes
-RNR = 0x20
-SEQUENCE = 0x60
-INVALID_REQUEST = 0x61
-REMOTE_ACCESS = 0x62
-REMOTE_OPERATIONAL = 0x63
+RNR = aeth.KIND_RNR_NAK
+SEQUENCE = aeth.KIND_NAK | aeth.NAK_PSN_SEQUENCE
+INVALID_REQUEST = aeth.KIND_NAK | aeth.NAK_INVALID_REQUEST
+REMOTE_ACCESS = aeth.KIND_NAK | aeth.NAK_REMOTE_ACCESS
+REMOTE_OPERATIONAL = aeth.KIND_NAK | aeth.NAK_REMOTE_OPERATIONAL
 
 _RNR = cython.declare(cython.uint, RNR)
 _SEQUENCE = cython.declare(cython.uint, SEQUENCE)
@@ -52,8 +54,8 @@ _RESPONSE_MIDDLE = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_MID
 _RESPONSE_LAST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_LAST)
 _RESPONSE_ONLY = cython.declare(cython.uint, opcodes.RC_RDMA_READ_RESPONSE_ONLY)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_EACCES = cython.declare(cython.int, 13)
-_EAGAIN = cython.declare(cython.int, 11)
+_EACCES = cython.declare(cython.int, errno.EACCES)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ACCESS_EVENT = cython.declare(cython.int, EVENT_QP_ACCESS_ERR)
 _FATAL_EVENT = cython.declare(cython.int, EVENT_QP_FATAL)
 

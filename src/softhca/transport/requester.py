@@ -19,6 +19,8 @@ slices, each charged with the response that it asks for.  What forbids the next 
 foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
+import errno
+
 import cython
 
 from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
@@ -73,7 +75,7 @@ _PATIENCE = cython.declare(cython.uint, conditions_that("patience"))
 _PATH = cython.declare(cython.uint, conditions_that("path"))
 _LOST = cython.declare(tuple, tuple(row.lost for row in RECOVERIES))
 _OTHER = cython.declare(tuple, tuple(row.other for row in RECOVERIES))
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)

@@ -13,6 +13,8 @@ other resource" is not there now (resources not ready, a fault of class B: 9.9.3
 counts; the message goes on with its repetition.
 """
 
+import errno
+
 import cython
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, Region
@@ -91,8 +93,8 @@ _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
 _ERR = cython.declare(cython.int, ERR)
-_EACCES = cython.declare(cython.int, 13)
-_EAGAIN = cython.declare(cython.int, 11)
+_EACCES = cython.declare(cython.int, errno.EACCES)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 
 
 class Responder(ReceiveEngine):

@@ -1,8 +1,10 @@
 """The local buffers of one work request: its scatter/gather list with every key looked up once."""
 
+import errno
+
 import cython
 
-_EACCES = cython.declare(cython.int, 13)
+_EACCES = cython.declare(cython.int, errno.EACCES)
 _EFAULT = cython.declare(cython.int, 14)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 

@@ -8,6 +8,8 @@ once, from registered memory to its place in the burst; the ICRC follows at once
 the cache, and for a native packet its LRH, GRH and VCRC around it.
 """
 
+import errno
+
 import cython
 
 from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
@@ -42,7 +44,7 @@ _ICRC_BYTES = cython.declare(cython.uint, 4)
 _ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
 _ACK_REQUEST_BIT = cython.declare(cython.uint, bth.ACK_REQUEST_BIT)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _SOLICITED = cython.declare(cython.uint, SOLICITED)
 _WRITE = cython.declare(cython.int, WRITE)
 # Bit n stands for work request opcode n.

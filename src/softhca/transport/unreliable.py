@@ -4,6 +4,7 @@ A message is sent once and completes when its last byte has gone (C9-180).  What
 destination's window for ``HOLD_NS``, for nobody tells when it has been taken.
 """
 
+import errno
 from collections import deque
 
 import cython
@@ -39,7 +40,7 @@ _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
-_EAGAIN = cython.declare(cython.int, 11)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _MOST = cython.declare(cython.uint, MAX_BURST_PACKETS)
 
 

@@ -7,6 +7,8 @@ whose receive waits for the next message (C9-186, C9-188).  A first or only pack
 PSN (C9-184).
 """
 
+import errno
+
 import cython
 
 from softhca.memory.regions import REMOTE_WRITE
@@ -69,8 +71,8 @@ _WRITE = cython.declare(cython.uint, opcodes.WRITE)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_EACCES = cython.declare(cython.int, 13)
-_EAGAIN = cython.declare(cython.int, 11)
+_EACCES = cython.declare(cython.int, errno.EACCES)
+_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _RECV_RDMA_WITH_IMM = cython.declare(cython.uint, WC_RECV_RDMA_WITH_IMM)
 _LOST = cython.declare(cython.int, EVENT_MESSAGES_LOST)
 
