@@ -9,10 +9,12 @@ import errno
 from collections.abc import Iterable
 
 from softhca.driver.agents import AgentHandle, MadAddress, MadArrival
+from softhca.management.constants import RESPONSE
 from softhca.management.mad import Mad, MadHeader
+from softhca.management.pending import is_request
 from softhca.verbs.base import Resource, require, translated
 from softhca.verbs.device import Context
-from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 __all__ = ["Mad", "MadAddress", "MadAgent", "MadArrival", "MadHeader"]
 
@@ -69,15 +71,19 @@ class MadAgent(Resource):
 
     def ask(self, request: Mad, to: MadAddress, timeout_ms: int = 1000, retries: int = 3) -> Mad:
         """Send a request and wait for its response, for a program that does one thing at a time: what else
-        comes meanwhile is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered.
+        comes meanwhile is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered; `PyverbsUserError`: there
+        is no response to such a datagram, or no time to wait for it.
         """
+        if timeout_ms <= 0 or not is_request(request.header):
+            raise PyverbsUserError("what is asked is a request, and has a time-out")
         self.send(request, to, timeout_ms, retries)
         while True:
             arrival = self.receive()
             if arrival is None:
                 continue
             found = Mad.decode(arrival.mad)
-            if found.header.transaction_id != request.header.transaction_id:
+            answers = arrival.status != 0 or bool(found.header.method & RESPONSE)
+            if not answers or found.header.transaction_id != request.header.transaction_id:
                 continue
             if arrival.status:
                 raise PyverbsRDMAError("Nobody has answered a management datagram", errno.ETIMEDOUT)

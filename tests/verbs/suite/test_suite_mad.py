@@ -68,6 +68,26 @@ def test_a_time_out_ends_a_blocking_question(verbs_pair) -> None:
         assert late.value.error_code == errno.ETIMEDOUT
 
 
+def test_what_nobody_answers_or_nobody_waits_for_cannot_be_asked(verbs_pair) -> None:
+    to = address_of(verbs_pair.server)
+    with MadAgent(verbs_pair.client, 1, VENDOR) as asker:
+        for asked, timeout_ms in ((request(), 0), (request(method=SEND), 1000)):
+            with pytest.raises(PyverbsUserError):
+                asker.ask(asked, to, timeout_ms=timeout_ms)
+
+
+def test_a_request_of_the_same_transaction_id_is_no_answer(verbs_pair) -> None:
+    """Who asks may be asked as well, and the other side counts its transactions by itself."""
+    to = address_of(verbs_pair.client)
+    with MadAgent(verbs_pair.client, 1, VENDOR, 1, {GET}) as asker:
+        asker.send(request(), to)  # to itself, who does not answer
+        arrived = Mad.decode(receive(verbs_pair, asker).mad).header.transaction_id
+        asker.send(request(arrived), to)
+        with pytest.raises(PyverbsRDMAError) as late:
+            asker.ask(request(arrived), to, timeout_ms=1, retries=0)
+        assert late.value.error_code == errno.ETIMEDOUT
+
+
 def test_two_programs_share_queue_pair_1_with_one_transaction_id(verbs_pair) -> None:
     to = address_of(verbs_pair.server)
     with (
