@@ -9,13 +9,14 @@ import pytest
 
 from softhca.adapter import host_agents
 from softhca.adapter.management_flow import PATIENCE_NS
-from softhca.driver.agents import ENTRY_BYTES, MadAddress
+from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import store64
 from softhca.management import constants as c
 from softhca.management.attributes import ClassPortInfo, PortInfo
 from softhca.management.mad import Mad, MadHeader
 from softhca.queues import control_fields as control
+from softhca.queues.layout import MAD_ENTRY_BYTES
 from softhca.testing.network import Network
 
 LINKS = ("ipv4", "ipv6", "native")
@@ -265,7 +266,7 @@ HOSTILE = {
 def test_a_registration_that_cannot_be_changes_nothing(hosts, name):
     changes, code = HOSTILE[name]
     session = hosts.devices[0].session
-    _, _, ring = session.make_ring(1, ENTRY_BYTES)
+    _, _, ring = session.make_ring(1, MAD_ENTRY_BYTES)
     fields = {"port_num": 1, "mgmt_class": CLASS, "class_version": 1, **ring, **changes}
     if code == 0:
         session.call(control.REGISTER_AGENT, **fields)

@@ -23,7 +23,7 @@ from softhca.management.dispatcher import Client
 from softhca.management.mad import Address, MadHeader
 from softhca.management.pending import is_request, request_key
 from softhca.queues.control_fields import AGENT_EVENTS, EVENT_MAD
-from softhca.queues.layout import MAD_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
+from softhca.queues.layout import MAD_BYTES, MAD_ENTRY_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
 from softhca.queues.ring import RingLayout, RingProducer
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from softhca.adapter.hosts import Host
     from softhca.adapter.management_flow import ManagementFlow
 
-ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
 MAX_PENDING = 256
 """So many requests of one agent may wait for responses, with a time-out."""
 MAX_RETRIES = 255
@@ -63,7 +62,7 @@ class HostAgent(Client):
         self.element = element
         self._host = host
         self._ring = RingProducer(layout)
-        self._entry = bytearray(ENTRY_BYTES)
+        self._entry = bytearray(MAD_ENTRY_BYTES)
         self._address = address_of(self._entry)
 
     def _delivered(self, data: bytes, source: Address) -> bool:
@@ -97,7 +96,7 @@ class HostAgent(Client):
             *own_gid,
         )
         self._entry[_HEADER.size :] = data
-        if not self._ring.push(self._address, ENTRY_BYTES):
+        if not self._ring.push(self._address, MAD_ENTRY_BYTES):
             return False
         self._host.tell(EVENT_MAD, self.element)
         return True
@@ -122,8 +121,8 @@ def register_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
         fields,
         least_entries=1,
         most_entries=MAX_AGENT_ENTRIES,
-        least_entry_bytes=ENTRY_BYTES,
-        most_entry_bytes=ENTRY_BYTES,
+        least_entry_bytes=MAD_ENTRY_BYTES,
+        most_entry_bytes=MAD_ENTRY_BYTES,
     )
     cost_bytes = cost_of(layout, produces=True)
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)

@@ -12,13 +12,12 @@ from softhca.driver.errors import DriverError
 from softhca.machine.primitives import address_of
 from softhca.management.constants import GENERAL_QKEY
 from softhca.queues import control_fields as control
-from softhca.queues.layout import MAD_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
+from softhca.queues.layout import MAD_ENTRY_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
 from softhca.queues.ring import RingConsumer
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
-ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
 _HEADER = MAD_HEADER.packing()
 _METHOD_BITS = 128
 
@@ -77,12 +76,12 @@ class AgentHandle:
         self._driver = driver
         self._session = driver.session
         self._lock = threading.RLock()
-        self._entry = bytearray(ENTRY_BYTES)
+        self._entry = bytearray(MAD_ENTRY_BYTES)
         self._broken = False
         self._kept: list[MadArrival] = []
         self.entries = entries
         self._frames: Sequence[int]
-        self._frames, layout, ring = self._session.make_ring(entries, entries * ENTRY_BYTES)
+        self._frames, layout, ring = self._session.make_ring(entries, entries * MAD_ENTRY_BYTES)
         self._ring = RingConsumer(layout)
         try:
             reply = self._session.call(
@@ -167,12 +166,12 @@ class AgentHandle:
                 return self._kept.pop(0)
             if not self._frames or self._broken or self._session.dead:
                 return None
-            n = self._ring.take(address_of(self._entry), ENTRY_BYTES)
+            n = self._ring.take(address_of(self._entry), MAD_ENTRY_BYTES)
             if n < 0:
                 self._broken = True
             if n <= 0:
                 return None
-            if n != ENTRY_BYTES:
+            if n != MAD_ENTRY_BYTES:
                 self._broken = True
                 return None
             self._ring.release(1)

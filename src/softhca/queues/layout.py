@@ -270,6 +270,8 @@ MAD_HEADER = Record("mad_header", 56, "what precedes a datagram in an agent's ri
     ("own_gid_interface", "u64", 48),
 ))  # fmt: skip
 
+MAD_ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
+
 MESSAGE_HEADER = Record("message_header", 20, "what precedes the fields of a message on the control socket", (
     ("magic", "u32", 0),
     ("version", "u32", 4),
