@@ -2,9 +2,9 @@
 
 A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
-`QueuePair.wake` puts the real engine in place of this one and tells it the attributes that were set
-meanwhile.  Whoever wants more of an engine than the inputs and outputs below asks for the real one
-(`send_engine`, `receive_engine`).
+`QueuePair.send_engine` and `receive_engine` put the real engine in place of this one and tell it the
+attributes that were set meanwhile; whoever wants more of an engine than the inputs and outputs below asks
+for it by them.
 
 With that call the queue pair lets the object here go, so nothing of it is touched behind the call.
 """
