@@ -10,7 +10,13 @@ from softhca.driver import services
 from softhca.testing import SENT
 from softhca.testing.ends import FETCH_ADD, QKEY, RC, READ, UC, UD, WRITE, WRITE_IMM, End, connect, post
 from softhca.testing.network import Network
-from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, MOST_PATIENCE_NS, PATIENCE_NS
+from softhca.transport.window import (
+    DEFAULT_LIMIT_BYTES,
+    DEFAULT_MAXIMUM_BYTES,
+    MOST_PATIENCE_NS,
+    PATIENCE_NS,
+    PROBE_BYTES,
+)
 
 LONG = 1 << 19
 NEVER_TIMES_OUT = 0
@@ -77,6 +83,22 @@ def test_a_host_that_is_gone_is_not_flooded(world):
     assert len(moments) >= 5
     assert min(after - before for before, after in itertools.pairwise(moments)) >= PATIENCE_NS
     assert moments[-1] - moments[0] >= 5 * MOST_PATIENCE_NS
+
+
+def test_a_receiver_that_waits_for_a_processor_gets_single_packets(world):
+    near, far = End(world.add(1), 2 * LONG), End(world.add(2), 2 * LONG)
+    pairs = [(near.qp(), far.qp()) for _ in range(8)]
+    for mine, theirs in pairs:
+        connect((near, mine), (far, theirs), timeout=NEVER_TIMES_OUT)
+    packets = world.record(SENT)
+    world.tamper = lambda _: None
+    for mine, _ in pairs:
+        post(mine, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
+    world.run(limit_ns=15 * PATIENCE_NS + PATIENCE_NS // 2)  # four waits in vain: 1, 2, 4 and 8 times as long
+    lengths = [len(sent.data) for sent in packets]
+    assert sum(lengths[:-4]) > DEFAULT_LIMIT_BYTES // 2
+    assert sum(lengths) <= DEFAULT_LIMIT_BYTES + 4 * PROBE_BYTES
+    assert all(length <= PROBE_BYTES for length in lengths[-4:])
 
 
 TOLD_TIMEOUT = 13

@@ -100,6 +100,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
     (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
+    (m("silence-costs-a-burst", WINDOW, "self.limit_bytes = _PROBE + self.packet_overhead_bytes", "self.limit_bytes = self.minimum_bytes",
+       "a receiver that is silent for a moment gets another burst"), "adapter/test_adapter_silence.py"),
     (m("responses-without-a-pace", REPLIES, "        if self.now < self.departure_ns:\n            self.paced", "        if False:\n            self.paced",
        "one READ request is answered as fast as the link takes it"), "transport/test_transport_response_pacing.py"),
     (m("short-answers-count-as-full-bursts", PACING, "        self.free_ns -= min(self.free_ns, self.time_of(self.burst_bytes - min(cost_bytes, self.burst_bytes)))\n", "",

@@ -15,6 +15,7 @@ from softhca.transport.window import (
     MOST_PATIENCE_NS,
     PATIENCE_NS,
     PERIOD_NS,
+    PROBE_BYTES,
     TELLING_BYTES,
     TRIPS,
     DestinationWindow,
@@ -260,7 +261,7 @@ def test_flights_of_an_epoch_that_is_over_give_nothing_back(give):
     assert give(flights, 5) == 2
 
 
-def test_who_waits_in_vain_finds_room_for_one_burst_and_needs_more_patience_each_time():
+def test_who_waits_in_vain_finds_room_for_one_packet_and_needs_more_patience_each_time():
     window, qp = DestinationWindow(), Waiter()
     window.charge(DEFAULT_LIMIT_BYTES)
     window.wait(qp, 1_000)
@@ -273,7 +274,8 @@ def test_who_waits_in_vain_finds_room_for_one_burst_and_needs_more_patience_each
     assert qp.armed_ns == 1_000 + PATIENCE_NS
     window.look(qp, 1_000 + PATIENCE_NS)
     assert (window.in_flight_bytes, window.epoch, window.turn, qp.turns) == (0, 1, qp, 1)
-    assert (window.limit_bytes, window.losses) == (ONE, 1)
+    assert (window.limit_bytes, window.losses) == (PROBE_BYTES, 1)
+    assert window.near_limit() == ONE  # the pace of answers to READs goes on by bursts
     assert qp.armed_ns == 1_000 + PATIENCE_NS + 2 * PATIENCE_NS
     for _ in range(9):
         window.forgive()
@@ -401,10 +403,12 @@ def test_after_a_silence_a_long_path_is_soon_where_it_was():
         path.round()
     before = path.window.limit_bytes
     path.window.forgive()
-    assert path.window.limit_bytes == ONE
-    limits = [path.round() for _ in range(6)]
+    first = path.window.limit_bytes
+    assert first == PROBE_BYTES + path.window.packet_overhead_bytes
+    limits = [path.round() for _ in range(10)]
     assert before == FAR_MAXIMUM_BYTES == 32 * ONE
-    assert limits == [2 * ONE, 4 * ONE, 8 * ONE, 16 * ONE, 32 * ONE, 32 * ONE]
+    assert limits == [min(first << times, before) for times in range(1, 11)]
+    assert limits[-1] == before
 
 
 def test_a_loss_within_the_maximum_leaves_the_way_up_to_it():
@@ -510,11 +514,13 @@ def test_after_a_silence_a_short_path_is_soon_where_it_was():
         window.charge(ONE)
         window.forgive()
     limits = []
-    for _ in range(4):
-        window.charge(ONE)
-        window.credit(ONE, 0)
+    for _ in range(7):
+        cost = window.room(None)
+        window.charge(cost)
+        window.credit(cost, 0)
         limits.append(window.limit_bytes)
-    assert limits == [2 * ONE, DEFAULT_LIMIT_BYTES, DEFAULT_LIMIT_BYTES, DEFAULT_LIMIT_BYTES]
+    assert limits[:-1] == [min(PROBE_BYTES << times, DEFAULT_LIMIT_BYTES) for times in range(1, 7)]
+    assert limits[-1] == DEFAULT_LIMIT_BYTES
 
 
 def test_after_a_loss_nothing_counts_as_borne():

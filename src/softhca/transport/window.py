@@ -28,12 +28,14 @@ Theory of operation
 * *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
   until its own time-out, which may be hours away.  So while some wait for room one queue pair, the
   ``watcher``, looks every ``patience_ns`` whether anything has come back; if not, what is in flight counts as
-  gone (`forgive`) and the next burst finds out.  One timer serves all that wait: ten thousand of their own
-  would go off several times in one wait.  If the burst is answered, the limit grows with every byte confirmed
-  to what it was (``borne_bytes``).  Each time that it was in vain the wait doubles, so that a receiver that
-  only sleeps is not flooded.  Charges belong to an ``epoch``; those of an earlier one are not given back.  A
-  reliable queue pair whose charges were given up sends nothing until it is answered, its timer runs out, or
-  ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst by burst.
+  gone (`forgive`) and the next packet finds out: one packet, for what is in flight may well stand in the
+  buffer of a receiver that only waits for a processor, and beside the six bursts of both directions that has
+  room for few.  One timer serves all that wait: ten thousand of their own would go off several times in one
+  wait.  If the packet is answered, the limit grows with every byte confirmed to what it was
+  (``borne_bytes``).  Each time that it was in vain the wait doubles.  Charges belong to an ``epoch``; those
+  of an earlier one are not given back.  A reliable queue pair whose charges were given up sends nothing until
+  it is answered, its timer runs out, or ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst
+  by burst.
 * *Probes.*  Who waits with a timer of its own does not wait for ever beside those that nobody answers: where
   nothing was confirmed for the interval of its timer, and for ``PATIENCE_NS`` at least (`quiet`), it sends
   one packet beyond the limit, as TCP's persist timer does.  So each queue pair notices a peer that is gone
@@ -53,6 +55,7 @@ DEFAULT_MAXIMUM_BYTES = 4 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 FAR_NS = 250_000
 FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 PERIOD_NS = 10_000_000_000
+PROBE_BYTES = 4_096 + 256 + BURST_OVERHEAD_BYTES  # a packet of any path MTU with any headers
 TELLING_BYTES = 2 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 TRIPS = 2  # so many round trips are known before the shortest tells anything
 FAR_GROWTH_WINDOWS = 4
@@ -63,6 +66,7 @@ _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FAR_GROWTH_WINDOWS = cython.declare(cython.uint, FAR_GROWTH_WINDOWS)
 _FAR_NS = cython.declare(cython.ulonglong, FAR_NS)
 _PERIOD_NS = cython.declare(cython.ulonglong, PERIOD_NS)
+_PROBE = cython.declare(cython.ulonglong, PROBE_BYTES)
 _TELLING = cython.declare(cython.ulonglong, TELLING_BYTES)
 _TRIPS = cython.declare(cython.uint, TRIPS)
 _PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
@@ -131,8 +135,8 @@ class DestinationWindow:
         return min(room, self.maximum_bytes - self.in_flight_bytes)
 
     def near_limit(self):
-        """The limit of bytes under way whose loss is not noticed at once."""
-        return min(self.limit_bytes, self.maximum_bytes)
+        """The limit of bytes under way whose loss is not noticed at once; a burst at least."""
+        return max(self.minimum_bytes, min(self.limit_bytes, self.maximum_bytes))
 
     def room(self, flow):
         """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 out of
@@ -207,7 +211,7 @@ class DestinationWindow:
             self.pass_on()
 
     def forgive(self):
-        """Nothing has come back for ``patience_ns``: nothing counts as in flight any more, one burst may be
+        """Nothing has come back for ``patience_ns``: nothing counts as in flight any more, one packet may be
         tried, and the next time more patience is needed."""
         self.epoch += 1
         self.in_flight_bytes = 0
@@ -217,7 +221,7 @@ class DestinationWindow:
         self.confirmed_bytes = 0
         self.trips.forget()
         self.borne_bytes = max(self.borne_bytes, self.limit_bytes)
-        self.limit_bytes = self.minimum_bytes
+        self.limit_bytes = _PROBE + self.packet_overhead_bytes
         self.pass_on()
 
     def lost(self):
