@@ -18,6 +18,7 @@ from chaos_script import make_pool
 REMOTE_OPERATION, RETRY_EXCEEDED, GONE = 11, 12, 255
 QUIET_S = 30.0
 SLACK_NS = 500_000_000
+SECOND_NS = 1_000_000_000
 PAUSE_LIMIT_S = 8.0
 GROWTH_KIB = 65_536
 FLOWS = 64
@@ -36,6 +37,7 @@ class Figures:
     processes: int = 0
     operations: int = 0
     told: int = 0
+    told_within_a_second: int = 0
     told_most_ns: int = 0
     withdrawal_most_ns: int = 0
     pause_most_ns: int = 0
@@ -101,6 +103,7 @@ class Session(Joining, Faults):
                 failed_ns = self.hub.ledger.get(row, FAILED_NS)
                 if failed_ns:
                     self.figures.told += 1
+                    self.figures.told_within_a_second += failed_ns - victim.hurt_ns <= SECOND_NS
                     self.figures.told_most_ns = max(self.figures.told_most_ns, failed_ns - victim.hurt_ns)
                     del waiting[row]
                 elif time.monotonic_ns() - victim.hurt_ns > self.bound_ns(plan):

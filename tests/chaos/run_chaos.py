@@ -191,13 +191,14 @@ def table(report: dict[str, Any]) -> str:
     """The report for people."""
     columns = ("rounds", "processes", "connects", "killed", "stopped", "ended", "operations")
     lines = [
-        "| mode | " + " | ".join(columns) + " | told after, at most | bystander's pause, at most |",
-        "| --- " * (len(columns) + 3) + "|",
+        "| mode | " + " | ".join(columns) + " | told within a second | at most | bystander's pause |",
+        "| --- " * (len(columns) + 4) + "|",
     ]
     for mode, figures in report["modes"].items():
         lines.append(
             f"| {mode} | "
             + " | ".join(f"{figures[name]:,}" for name in columns)
+            + f" | {figures['told_within_a_second'] / max(figures['told'], 1):.1%}"
             + f" | {figures['told_most_ns'] / 1e9:.2f} s | {figures['pause_most_ns'] / 1e6:.0f} ms |"
         )
     kinds: dict[str, int] = {}
