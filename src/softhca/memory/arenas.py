@@ -6,6 +6,8 @@ that turns it into an address here, or into an address of another process (``pid
 ``process_vm_readv`` can reach.
 """
 
+from __future__ import annotations
+
 import errno
 import mmap
 
@@ -21,7 +23,7 @@ PAGE_MASK = cython.declare(cython.uint, 0xFFF)
 _SLOTS = cython.declare(cython.ulonglong, 1 << 20)
 
 
-def _sparse_words(count):
+def _sparse_words(count: int) -> memoryview[int]:
     """``count`` zero 64-bit words that cost memory only where they are written."""
     return memoryview(mmap.mmap(-1, count * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("Q")
 
@@ -29,12 +31,12 @@ def _sparse_words(count):
 class AddressMap:
     """One process's private table slot → base address."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.bases = _sparse_words(SLOTS)
         self.pages = _sparse_words(SLOTS)
         self.pids = _sparse_words(SLOTS)
 
-    def attach(self, slot, pages, address, pid=0):
+    def attach(self, slot: int, pages: int, address: int, pid: int = 0) -> None:
         """Map ``pages`` pages from ``slot`` on to the page-aligned ``address`` of this process, or of
         ``pid``.
 
@@ -51,7 +53,7 @@ class AddressMap:
             self.pids[slot + i] = pid
             self.pages[slot + i] = min(SLOT_PAGES, pages - i * SLOT_PAGES)
 
-    def detach(self, slot, pages):
+    def detach(self, slot: int, pages: int) -> None:
         """Forget what ``attach`` of the same slot and page count made; EINVAL where that is not attached."""
         count = _slots_for(slot, pages)
         for i in range(count):
@@ -62,7 +64,7 @@ class AddressMap:
             self.bases[slot + i] = 0
             self.pids[slot + i] = 0
 
-    def address(self, frame):
+    def address(self, frame: int) -> int:
         """Address of a frame's first byte (in the process ``pid(frame)`` where that is not 0); 0 where
         unknown."""
         slot: cython.ulonglong = frame >> PAGE_SHIFT
@@ -71,19 +73,19 @@ class AddressMap:
             return 0
         return self.bases[slot] + page * 4096
 
-    def pid(self, frame):
+    def pid(self, frame: int) -> int:
         """Process whose address ``address(frame)`` is; 0: this one."""
         slot: cython.ulonglong = frame >> PAGE_SHIFT
         if slot >= _SLOTS:
             return 0
         return self.pids[slot]
 
-    def pages_of(self, slot):
+    def pages_of(self, slot: int) -> int:
         """Number of pages that ``slot`` holds; 0 where it is not attached."""
         return self.pages[slot] if 0 <= slot < SLOTS else 0
 
 
-def _slots_for(slot, pages):
+def _slots_for(slot: int, pages: int) -> int:
     """Number of slots that ``pages`` take from ``slot`` on; EINVAL where they leave the space."""
     count = -(-pages // SLOT_PAGES)
     if pages <= 0 or slot < 0 or slot + count > SLOTS:

@@ -13,9 +13,12 @@ taken, at most half of the slots are passed over: two rounds lie between two use
 were given in them.
 """
 
+from __future__ import annotations
+
 import random
 import sys
 from array import array
+from collections.abc import Iterable
 
 import cython
 
@@ -32,7 +35,7 @@ class KeyIndex:
     bits an entry, of which so many are used.
     """
 
-    def __init__(self, seed, half_bits=12):
+    def __init__(self, seed: int | random.Random, half_bits: int = 12) -> None:
         if not 1 <= half_bits <= 12:
             raise ValueError(f"half a width of {half_bits} bits cannot be")
         generator = seed if isinstance(seed, random.Random) else random.Random(seed)
@@ -43,7 +46,7 @@ class KeyIndex:
         if sys.byteorder == "big":
             self.rounds.byteswap()
 
-    def index(self, slot):
+    def index(self, slot: int) -> int:
         """Index of a slot (both below 2^24)."""
         size: cython.uint = self.mask + 1
         left: cython.uint = (slot >> self.half_bits) & self.mask
@@ -54,7 +57,7 @@ class KeyIndex:
         right ^= self.rounds[3 * size + left] & self.mask
         return (left << self.half_bits) | right
 
-    def slot(self, index):
+    def slot(self, index: int) -> int:
         """Slot of an index: the inverse of ``index``."""
         size: cython.uint = self.mask + 1
         left: cython.uint = (index >> self.half_bits) & self.mask
@@ -74,7 +77,12 @@ class KeySequence:
     once, which the caller sees to.  ``half_bits`` as `KeyIndex`: with less than 12 a round is shorter.
     """
 
-    def __init__(self, generator, half_bits=12):
+    places: int
+    place_mask: int
+    _taken: bytearray
+    _slots: array[int]
+
+    def __init__(self, generator: random.Random, half_bits: int = 12) -> None:
         self.permutation = KeyIndex(generator, half_bits)
         self.generator = generator
         self.indices = 1 << 2 * half_bits
@@ -85,7 +93,7 @@ class KeySequence:
         self._upper = bytearray()
         self._set_places(min(FIRST_PLACES, self.indices), ())
 
-    def take(self):
+    def take(self) -> tuple[int, int]:
         """``(slot, key)`` of a new key, which is neither 0 nor all ones."""
         place: cython.uint
         found: cython.longlong
@@ -109,13 +117,13 @@ class KeySequence:
         self.live += 1
         return slot, self._key(slot)
 
-    def give(self, slot):
+    def give(self, slot: int) -> None:
         """The key of a slot that `take` gave is dead."""
         self._taken[slot & self.place_mask] = 0
         self._slots[slot & self.place_mask] = -1
         self.live -= 1
 
-    def _set_places(self, places, live):
+    def _set_places(self, places: int, live: Iterable[int]) -> None:
         """Begin anew with so many places; slots that differed modulo fewer differ modulo these."""
         self.places = places
         self.place_mask = places - 1
@@ -125,7 +133,7 @@ class KeySequence:
             self._taken[slot & self.place_mask] = 1
             self._slots[slot & self.place_mask] = slot
 
-    def _key(self, slot):
+    def _key(self, slot: int) -> int:
         """Index and a random low byte, of the half of the 256 that the slot's last one was not of."""
         where: cython.uint = slot >> 3
         bit: cython.uint = 1 << (slot & 7)

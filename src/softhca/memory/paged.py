@@ -9,7 +9,11 @@ What stands in the memory is another process's word, and is checked at each use:
 holds an operation (−EAGAIN), a frame that cannot be ends it (−EFAULT).
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -30,6 +34,10 @@ from softhca.memory.regions import (
     Region,
     check_rights,
 )
+
+if TYPE_CHECKING:
+    from softhca.memory.paged_mapping import PagedMapping
+    from softhca.memory.regions import RegionTable
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 EAGAIN = cython.declare(cython.int, errno.EAGAIN)
@@ -53,7 +61,12 @@ class PagedAccess:
     through this attachment; it must not raise, nor come back here.
     """
 
-    def __init__(self, mapping, number, header, line, table, frames, pages, frame_count):
+    on_fault: Callable[[], object]
+
+    def __init__(
+        self, mapping: PagedMapping, number: int, header: int, line: int, table: int, frames: int,
+        pages: int, frame_count: int,
+    ) -> None:
         self.mapping = mapping
         self.number = number
         self.header = header
@@ -64,19 +77,19 @@ class PagedAccess:
         self.frame_count = frame_count
         self.on_fault = None
 
-    def enter(self):
+    def enter(self) -> bool:
         """Begin an access; whether it may go on.  `leave` ends it, also where it may not."""
         return not atomic_add64(self.line, 1) >> 63
 
-    def leave(self):
+    def leave(self) -> None:
         """End an access."""
         atomic_add64(self.line, MASK64)
 
-    def rights(self):
+    def rights(self) -> int:
         """The rights word."""
         return load64(self.header + _RIGHTS)
 
-    def ready(self, offset, n):
+    def ready(self, offset: int, n: int) -> int:
         """Whether the pages of ``n`` bytes from ``offset`` on are there, inside a bracket: 0; −EAGAIN: one is
         not, and is asked for; −EFAULT: its frame cannot be.  The caller has checked the range.
         """
@@ -97,7 +110,7 @@ class PagedAccess:
             page += 1
         return 0
 
-    def ask(self, page, count):
+    def ask(self, page: int, count: int) -> None:
         """Note that pages are waited for, unless others are already."""
         if load64(self.line + _WANTED) == 0:
             store64(self.line + _WANTED, (count << 32) | (page + 1))
@@ -106,14 +119,14 @@ class PagedAccess:
             if self.on_fault is not None:
                 self.on_fault()
 
-    def place(self, offset):
+    def place(self, offset: int) -> int:
         """Address of a byte, inside a bracket; 0 where its page is not there or cannot be."""
         entry: cython.ulonglong = load64(self.table + (offset >> 12) * 8)
         if not entry >> 63 or (entry & _FRAME_BITS) >= self.frame_count:
             return 0
         return self.frames + (entry & _FRAME_BITS) * 4096 + (offset & 0xFFF)
 
-    def move(self, offset, local, n, writing):
+    def move(self, offset: int, local: int, n: int, writing: bool) -> int:
         """Copy ``n`` bytes between the memory and an address of this process, inside a bracket; as `ready`,
         and nothing is copied where a page is not there.
         """
@@ -147,7 +160,7 @@ class PagedRegion(Region):
     page is not there; −EACCES once after the memory's rights have changed, with a new ``generation``.
     """
 
-    def __init__(self, table, slot, memory, granted):
+    def __init__(self, table: RegionTable, slot: int, memory: PagedAccess, granted: int) -> None:
         Region.__init__(self, table, slot)
         self.memory = memory
         self.granted = granted
@@ -155,7 +168,7 @@ class PagedRegion(Region):
         self.paged = True
         self.first_entry = self.entry_count = self.page_offset = 0
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Take over the memory's present rights; what was resolved by others before is void."""
         seen: cython.ulonglong = self.memory.rights()
         if seen == self.seen:
@@ -166,15 +179,15 @@ class PagedRegion(Region):
         if not seen & _VALID:
             self.valid = False
 
-    def read(self, va, dst_address, n):
+    def read(self, va: int, dst_address: int, n: int) -> int:
         """As ``Region.read``, or −EAGAIN."""
         return self.move(va, dst_address, n, False)
 
-    def write(self, va, src_address, n):
+    def write(self, va: int, src_address: int, n: int) -> int:
         """As ``Region.write``, or −EAGAIN."""
         return self.move(va, src_address, n, True)
 
-    def move(self, va, local, n, writing):
+    def move(self, va: int, local: int, n: int, writing: bool) -> int:
         """Copy in a bracket; 0 or −errno."""
         offset: cython.ulonglong = (va - self.va) & MASK64
         result: cython.int = self.begin(offset, n)
@@ -187,7 +200,7 @@ class PagedRegion(Region):
         self.memory.leave()
         return result
 
-    def begin(self, offset, n):
+    def begin(self, offset: int, n: int) -> int:
         """Open a bracket: 0, and then `PagedAccess.leave` must close it; or −errno, and it is not open."""
         if not self.valid:
             return -EACCES
@@ -204,17 +217,17 @@ class PagedRegion(Region):
             return -EACCES
         return 0
 
-    def compare_swap(self, va, compare, swap):
+    def compare_swap(self, va: int, compare: int, swap: int) -> int:
         """As ``Region.compare_swap``; ``fault`` may be −EAGAIN.  Aligned, it is one instruction, hence atomic
         for all processes and adapters that share the memory.
         """
         return self.atomic(va, compare, swap, True)
 
-    def fetch_add(self, va, add):
+    def fetch_add(self, va: int, add: int) -> int:
         """As ``Region.fetch_add``, otherwise as `compare_swap`."""
         return self.atomic(va, 0, add, False)
 
-    def atomic(self, va, compare, operand, swapping):
+    def atomic(self, va: int, compare: int, operand: int, swapping: bool) -> int:
         """Both atomics; the old value, ``fault`` set."""
         old: cython.ulonglong = 0
         offset: cython.ulonglong = (va - self.va) & MASK64
@@ -232,7 +245,7 @@ class PagedRegion(Region):
         self.memory.leave()
         return 0 if self.fault else old
 
-    def aligned(self, offset, compare, operand, swapping):
+    def aligned(self, offset: int, compare: int, operand: int, swapping: bool) -> int:
         """By the machine; the old value."""
         place: cython.ulonglong = self.memory.place(offset)
         if not place:
@@ -242,7 +255,7 @@ class PagedRegion(Region):
             return atomic_cas64(place, compare, operand)
         return atomic_add64(place, operand)
 
-    def unaligned(self, offset, compare, operand, swapping):
+    def unaligned(self, offset: int, compare: int, operand: int, swapping: bool) -> int:
         """Read and written, so that it is atomic among this adapter's own operations; the old value."""
         old: cython.ulonglong
         self.fault = self.memory.move(offset, self.scratch, 8, False)
@@ -252,12 +265,14 @@ class PagedRegion(Region):
             self.fault = self.memory.move(offset, self.scratch, 8, True)
         return old
 
-    def dispose(self):
+    def dispose(self) -> None:
         """Leave the memory."""
         self.memory.mapping.detach(self.memory)
 
 
-def register_paged(table, mapping, pd, va, access):
+def register_paged(
+    table: RegionTable, mapping: PagedMapping, pd: int, va: int, access: int
+) -> PagedRegion:
     """Register the whole memory of ``mapping`` (`PagedMapping`) in a region table: a new attachment, key and
     region.
 
@@ -292,7 +307,7 @@ def register_paged(table, mapping, pd, va, access):
     return region
 
 
-def scan_entries(table, first, count):
+def scan_entries(table: int, first: int, count: int) -> list[tuple[int, int, int]]:
     """``(page, frame, pages)`` for each run of valid entries among ``count`` from ``first`` on, in one piece
     here as there.
     """
@@ -319,14 +334,14 @@ def scan_entries(table, first, count):
     return runs
 
 
-def put_entries(table, page, frame, count):
+def put_entries(table: int, page: int, frame: int, count: int) -> None:
     """Make the entries of ``count`` pages valid, at consecutive frames; their bytes stand there already."""
     i: cython.ulonglong
     for i in range(count):
         store64(table + (page + i) * 8, _VALID | (frame + i))
 
 
-def clear_entries(table, page, count):
+def clear_entries(table: int, page: int, count: int) -> None:
     """Make the entries of ``count`` pages invalid, for when no access is under way."""
     i: cython.ulonglong
     for i in range(count):

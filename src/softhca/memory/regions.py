@@ -10,7 +10,11 @@ low byte is random, or the consumer's where the standard gives it to him (fast r
 ``windows.py``).
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
@@ -27,6 +31,23 @@ from softhca.machine.primitives import (
 from softhca.memory.arenas import PAGE_BYTES, SLOT_PAGES
 from softhca.memory.keys import KeySequence
 from softhca.memory.tpt import PD_LIMIT
+
+if TYPE_CHECKING:
+    import random
+
+    from softhca.memory.arenas import AddressMap
+    from softhca.memory.tpt import TranslationTable
+
+    class Sharing(Protocol):
+        """Who tells neighbours on the same host which regions there are."""
+
+        def grant(self, region: Region) -> object: ...
+        def withdraw(self, region: Region) -> object: ...
+
+Run = tuple[int, int]
+"""First frame and number of frames."""
+Frames = Sequence[int | Run]
+Translation = tuple["AddressMap", int, int, Frames, int, bool]
 
 LOCAL_WRITE = 1
 REMOTE_WRITE = 2
@@ -66,7 +87,18 @@ class Region:
     ``window``: it is a memory window, which may be for one ``queue_pair`` alone (0: for every one).
     """
 
-    def __init__(self, table, slot):
+    key: int
+    pd: int
+    access: int
+    va: int
+    length: int
+    zero_based: bool
+    page_offset: int
+    first_entry: int
+    entry_count: int
+    address_map: AddressMap
+
+    def __init__(self, table: RegionTable, slot: int) -> None:
         self.slot = slot
         self.tpt = table.tpt
         self.scratch = table.scratch_address
@@ -76,16 +108,16 @@ class Region:
         self.fault = 0
         self.paged = False
 
-    def dispose(self):
+    def dispose(self) -> None:
         """Give back what the region stands on; its key is dead already."""
         self.tpt.release(self.first_entry, self.entry_count)
 
-    def covers(self, va, n):
+    def covers(self, va: int, n: int) -> bool:
         """Whether ``n`` bytes from ``va`` lie in the region (no sum that could wrap)."""
         offset: cython.ulonglong = (va - self.va) & MASK64
         return offset <= self.length and n <= self.length - offset
 
-    def read(self, va, dst_address, n):
+    def read(self, va: int, dst_address: int, n: int) -> int:
         """Copy ``n`` bytes from the region to an address of this process; 0 or −errno.
 
         EACCES: the region is dead, or a page's entry belongs to another domain.  EFAULT: out of range, or a
@@ -104,7 +136,7 @@ class Region:
             return 0
         return self.walk(offset, dst_address, n, False)
 
-    def write(self, va, src_address, n):
+    def write(self, va: int, src_address: int, n: int) -> int:
         """Copy ``n`` bytes from an address of this process into the region; 0 or −errno as ``read``.
 
         EACCES also where the region, or a page's entry, has no LOCAL_WRITE.
@@ -121,7 +153,7 @@ class Region:
             return 0
         return self.walk(offset, src_address, n, True)
 
-    def walk(self, offset, local, n, writing):
+    def walk(self, offset: int, local: int, n: int, writing: bool) -> int:
         """Move bytes page by page through the translation table; 0 or −errno, earlier pages stay moved."""
         piece: cython.ulonglong
         entry: cython.ulonglong
@@ -155,7 +187,7 @@ class Region:
             n -= piece
         return 0
 
-    def compare_swap(self, va, compare, swap):
+    def compare_swap(self, va: int, compare: int, swap: int) -> int:
         """Put ``swap`` into the 8 bytes at ``va`` if they equal ``compare``; returns what was there.
 
         Values are in host byte order.  ``fault`` tells whether it worked; memory is untouched where it did
@@ -174,7 +206,7 @@ class Region:
             self.fault = self.write(va, self.scratch, 8)
         return 0 if self.fault else old
 
-    def fetch_add(self, va, add):
+    def fetch_add(self, va: int, add: int) -> int:
         """Add to the 8 bytes at ``va``, modulo 2^64; returns what was there.  Otherwise as
         ``compare_swap``."""
         old: cython.ulonglong
@@ -190,7 +222,7 @@ class Region:
             self.fault = self.write(va, self.scratch, 8)
         return 0 if self.fault else old
 
-    def atomic_place(self, va):
+    def atomic_place(self, va: int) -> int:
         """Check an atomic's range into ``fault``; its address where the machine can do it, else 0.
 
         Another process's memory and bytes that are not aligned in this one are read and written instead: the
@@ -212,7 +244,7 @@ class Region:
                 return place
         return 0
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Look again whether the region's bytes lie in one piece, after its entries or the address map
         changed.
 
@@ -240,7 +272,7 @@ class Region:
         self.direct_pid = owner
 
 
-def _move(pid, address, local, n, writing):
+def _move(pid: int, address: int, local: int, n: int, writing: bool) -> int:
     """Copy between an address of ``pid`` (0: this process) and ``local``; 0 or −errno."""
     moved: cython.longlong
     if pid == 0:
@@ -269,7 +301,14 @@ class RegionTable:
     told what to ``grant(region)`` and to ``withdraw(region)``.  ``half_bits`` as `KeySequence`.
     """
 
-    def __init__(self, tpt, generator, max_regions=DEFAULT_MAX_REGIONS, half_bits=12):
+    _places: list[Region]
+    _last: Region
+    sharing: Sharing
+
+    def __init__(
+        self, tpt: TranslationTable, generator: random.Random, max_regions: int = DEFAULT_MAX_REGIONS,
+        half_bits: int = 12,
+    ) -> None:
         self.sequence = KeySequence(generator, half_bits)
         if not 0 < max_regions <= self.sequence.capacity:
             raise OSError(errno.EINVAL, f"{max_regions} regions cannot be")
@@ -285,10 +324,10 @@ class RegionTable:
         self._scratch = bytearray(16)
         self.scratch_address = (address_of(self._scratch) + 7) & ~7
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.live
 
-    def find(self, key, pd, va, length, access, queue_pair=0):
+    def find(self, key: int, pd: int, va: int, length: int, access: int, queue_pair: int = 0) -> Region:
         """The live region of ``key`` if ``pd`` may do ``access`` to ``length`` bytes at ``va``, else None.
 
         The checks stand in the order of the refusals: REFUSED_KEY, REFUSED_PD, REFUSED_RIGHTS, REFUSED_RANGE.
@@ -314,7 +353,7 @@ class RegionTable:
         self.refusal = _NONE
         return region
 
-    def live_key(self, key):
+    def live_key(self, key: int) -> Region:
         """The region or window of ``key``, whoever may use it; None where the key is dead or no one's."""
         region: Region = self._last
         place: cython.uint
@@ -330,7 +369,7 @@ class RegionTable:
                 return None
         return region
 
-    def take_slot(self):
+    def take_slot(self) -> tuple[int, int]:
         """The next slot and its new key.  OSError ENOMEM where there are ``max_regions``."""
         if self.sequence.live >= self.max_regions:
             raise OSError(errno.ENOMEM, f"no free region: {self.max_regions} regions and windows are there")
@@ -339,7 +378,7 @@ class RegionTable:
             self._spread()
         return slot, key
 
-    def _spread(self):
+    def _spread(self) -> None:
         """The places have become more: each live slot has one of its own there, too."""
         before = self._places
         self._place_mask = self.sequence.place_mask
@@ -348,17 +387,17 @@ class RegionTable:
             if region is not None:
                 self._places[region.slot & self._place_mask] = region
 
-    def give_slot(self, slot):
+    def give_slot(self, slot: int) -> None:
         """Give a slot back that nothing has entered."""
         self.sequence.give(slot)
 
-    def enter(self, region, key):
+    def enter(self, region: Region, key: int) -> None:
         """Let a region or window made for the slot that `take_slot` gave have its place, with ``key``."""
         region.key = key
         self._places[region.slot & self._place_mask] = region
         self.live += 1
 
-    def leave(self, region):
+    def leave(self, region: Region) -> None:
         """Give the slot of a region or window back: its key is dead at once."""
         region.valid = False
         region.direct_address = 0
@@ -366,13 +405,16 @@ class RegionTable:
         self._vacate(region)
         self.live -= 1
 
-    def _vacate(self, region):
+    def _vacate(self, region: Region) -> None:
         """Nobody finds a region by its key any more."""
         self._places[region.slot & self._place_mask] = None
         self._last = None
         self.sequence.give(region.slot)
 
-    def register(self, address_map, pd, va, length, access, frames, page_offset, zero_based=False):
+    def register(
+        self, address_map: AddressMap, pd: int, va: int, length: int, access: int, frames: Frames,
+        page_offset: int, zero_based: bool = False,
+    ) -> Region:
         """Register ``length`` bytes that begin ``page_offset`` bytes into the first of ``frames``.
 
         ``frames`` lists frame numbers or runs ``(first frame, count)``; together exactly the pages that the
@@ -396,7 +438,7 @@ class RegionTable:
             self.sharing.grant(region)
         return region
 
-    def deregister(self, region):
+    def deregister(self, region: Region) -> None:
         """End a registration: its key is dead at once.  OSError EINVAL where it is dead already, EBUSY
         while memory windows are bound to it (nothing changes then)."""
         self._must_be_free(region)
@@ -405,7 +447,10 @@ class RegionTable:
         self.leave(region)
         region.dispose()
 
-    def reregister(self, region, pd=None, access=None, translation=None):
+    def reregister(
+        self, region: Region, pd: int | None = None, access: int | None = None,
+        translation: Translation | None = None,
+    ) -> Region:
         """Change a region's domain, access or ``translation = (address_map, va, length, frames,
         page_offset, zero_based)``.
 
@@ -425,7 +470,9 @@ class RegionTable:
         finally:
             self.sharing.grant(region)
 
-    def _reregister(self, region, pd, access, translation):
+    def _reregister(
+        self, region: Region, pd: int | None, access: int | None, translation: Translation | None
+    ) -> Region:
         """Nobody but this adapter can reach the region now."""
         pd = region.pd if pd is None else pd
         access = region.access if access is None else access
@@ -449,7 +496,10 @@ class RegionTable:
         self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
         return region
 
-    def _install(self, region, address_map, pd, va, length, access, runs, first, page_offset, zero_based):
+    def _install(
+        self, region: Region, address_map: AddressMap, pd: int, va: int, length: int, access: int,
+        runs: Sequence[Run], first: int, page_offset: int, zero_based: bool,
+    ) -> None:
         """Give a region its checked attributes."""
         region.zero_based = bool(zero_based or access & ZERO_BASED)
         region.address_map = address_map
@@ -462,7 +512,7 @@ class RegionTable:
         region.page_offset = page_offset
         region.refresh()
 
-    def _translate(self, runs, access, pd):
+    def _translate(self, runs: Sequence[Run], access: int, pd: int) -> int:
         """New table entries for runs of frames; the first one's number."""
         first = self.tpt.allocate(sum(count for _, count in runs))
         place = first
@@ -471,7 +521,7 @@ class RegionTable:
             place += count
         return first
 
-    def _must_be_free(self, region):
+    def _must_be_free(self, region: Region) -> None:
         """Refuse a dead or foreign region with EINVAL, one with bound windows with EBUSY."""
         if self._places[region.slot & self._place_mask] is not region:
             raise OSError(errno.EINVAL, "the region is not registered here")
@@ -479,7 +529,7 @@ class RegionTable:
             raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
 
 
-def check_rights(pd, access):
+def check_rights(pd: int, access: int) -> None:
     """EINVAL for a domain or access bits that cannot be (remote change of memory needs local write)."""
     if not 0 < pd < PD_LIMIT:
         raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
@@ -489,7 +539,10 @@ def check_rights(pd, access):
         raise OSError(errno.EINVAL, "remote write and remote atomic access need local write access")
 
 
-def _checked(capacity, address_map, pd, va, length, access, frames, page_offset):
+def _checked(
+    capacity: int, address_map: AddressMap, pd: int, va: int, length: int, access: int, frames: Frames,
+    page_offset: int,
+) -> list[Run]:
     """Check a registration whole before anything is changed; its frames as runs."""
     check_rights(pd, access)
     runs = [frame if isinstance(frame, tuple) else (frame, 1) for frame in frames]
@@ -497,7 +550,10 @@ def _checked(capacity, address_map, pd, va, length, access, frames, page_offset)
     return runs
 
 
-def check_runs(capacity, address_map, va, length, runs, page_offset):
+def check_runs(
+    capacity: int, address_map: AddressMap, va: int, length: int, runs: Sequence[Run],
+    page_offset: int,
+) -> None:
     """EINVAL for a range that cannot be or runs of frames that are not its pages; ENOMEM for more than
     ``capacity`` of them, EFAULT for one that is not mapped here."""
     if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:

@@ -6,6 +6,10 @@ is claimed here (`shared_directory.py`).  So a place to be written to is claimed
 looked whether anything was withdrawn; and who has copied asks `kept` before it believes so.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import cython
 
 from softhca.machine.primitives import atomic_add64, load64, store64
@@ -66,7 +70,11 @@ class SharedPath:
     ``fenced``: the neighbour has no barrier that reaches this process, so each claim is one itself.
     """
 
-    def __init__(self, gid, own_gid):
+    arenas: dict[int, tuple[int, int]]
+    is_there: Callable[[], bool]
+    thread: Callable[[], int]
+
+    def __init__(self, gid: bytes, own_gid: bytes) -> None:
         self.gid = gid
         self.gid_high = int.from_bytes(own_gid[:8], "big")
         self.gid_low = int.from_bytes(own_gid[8:], "big")
@@ -83,7 +91,10 @@ class SharedPath:
         self.known_key = 0
         self.known_va = self.known_length = self.known_rights = self.known_arena = self.known_place = 0
 
-    def open(self, directory, lane, pid, is_there, fenced=True, thread=None):
+    def open(
+        self, directory: int, lane: int, pid: int, is_there: Callable[[], bool], fenced: bool = True,
+        thread: Callable[[], int] | None = None,
+    ) -> None:
         """The neighbour's directory and this side's lane are mapped at these addresses; ``is_there`` asks
         whether its process still is, ``thread`` for the calling thread's number."""
         self.fenced = fenced
@@ -96,7 +107,7 @@ class SharedPath:
         self.is_there = is_there
         self.alive = True
 
-    def close(self):
+    def close(self) -> None:
         """The neighbour has gone, or its mappings go."""
         self.alive = False
         self.arenas = {}
@@ -104,7 +115,7 @@ class SharedPath:
         self.is_there = self.thread = None
         self.directory = self.lane = 0
 
-    def enter(self):
+    def enter(self) -> bool:
         """Begin to look; False where memory must not be touched now (and nothing has begun)."""
         if not self.alive:
             return False
@@ -117,12 +128,12 @@ class SharedPath:
         self.leave()
         return False
 
-    def leave(self):
+    def leave(self) -> None:
         """What was found does not hold any more."""
         self.turn = (self.turn + 1) & _MASK64
         store64(self.lane, self.turn)
 
-    def queue_pair(self, number, own):
+    def queue_pair(self, number: int, own: int) -> int:
         """What the neighbour's queue pair ``number`` takes from ``own``: rights, from bit 16 its
         P_Key and from bit 32 its domain; 0 for nothing.
         """
@@ -142,7 +153,7 @@ class SharedPath:
                 return 0
         return 0
 
-    def place(self, key, pd, va, n, access):
+    def place(self, key: int, pd: int, va: int, n: int, access: int) -> int:
         """Address of ``n`` bytes at ``va`` if ``key`` gives domain ``pd`` the rights ``access``; 0 for none.
 
         The address is this process's, or with ``foreign`` that of process ``pid``.  Nothing may be written
@@ -158,7 +169,7 @@ class SharedPath:
             return 0
         return self.locate(self.known_arena, self.known_place, offset, n)
 
-    def claim(self, address, n):
+    def claim(self, address: int, n: int) -> bool:
         """Say that ``n`` bytes are about to be written, at most 1 MiB, at an address inside of what `place`
         has found last.  False: the owner has withdrawn something since `enter`, so nothing may be written.
         """
@@ -175,7 +186,7 @@ class SharedPath:
         # has every processor pass before it reads claims.
         return load64(self.directory + _CHANGES) == self.changes
 
-    def aim(self, address, n):
+    def aim(self, address: int, n: int) -> int:
         """Describe ``n`` bytes of the neighbour's own memory in the lane, to be claimed and written then; the
         address of the description, whose length the owner makes 0 when it withdraws them."""
         store64(self.lane + _TARGET, address)
@@ -183,11 +194,11 @@ class SharedPath:
         store64(self.lane + _TARGET_THREAD, self.thread())
         return self.lane + _TARGET
 
-    def unchanged(self):
+    def unchanged(self) -> bool:
         """Whether the owner has withdrawn nothing since `enter`."""
         return load64(self.directory + _CHANGES) == self.changes
 
-    def kept(self, access):
+    def kept(self, access: int) -> bool:
         """Asked behind a copy for which `place` was asked ``access``: whether it counts.  What was read could
         have been another region's since the owner has withdrawn something; what was written is lost where
         the owner has taken the claim away."""
@@ -197,7 +208,7 @@ class SharedPath:
             atomic_add64(self.lane + _CLAIM, 0)
         return load64(self.lane + _TAKEN_AWAY) != self.turn
 
-    def look_up(self, key):
+    def look_up(self, key: int) -> bool:
         """Read the entry of ``key``; False where there is none.  Inside the lane it is known until `leave`:
         whoever withdraws it meanwhile waits for that, so what was found holds as long.
         """
@@ -220,7 +231,7 @@ class SharedPath:
                 return True
         return False
 
-    def locate(self, arena, begin, offset, n):
+    def locate(self, arena: int, begin: int, offset: int, n: int) -> int:
         """Address of ``n`` bytes ``offset`` behind ``begin`` of an arena; 0 where they are not mapped."""
         base: cython.ulonglong
         size: cython.ulonglong
@@ -242,7 +253,7 @@ class SharedPath:
             return 0
         return base + begin + offset
 
-    def set_arena(self, number, base, size):
+    def set_arena(self, number: int, base: int, size: int) -> None:
         """The neighbour's arena ``number`` is mapped at ``base``; 0: it is not any more."""
         arenas = dict(self.arenas)
         arenas.pop(number, None)

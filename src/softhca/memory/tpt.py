@@ -5,6 +5,8 @@ Up to 2^27 entries of 64 bits for pages of 4 KiB: frame (bits 0–31), protectio
 never used costs nothing.
 """
 
+from __future__ import annotations
+
 import errno
 import mmap
 
@@ -31,7 +33,7 @@ class TranslationTable:
     ``stopped`` is the adapter's mode bit: while it is set, no byte of registered memory is read or written.
     """
 
-    def __init__(self, capacity=MAX_ENTRIES):
+    def __init__(self, capacity: int = MAX_ENTRIES) -> None:
         if not 0 < capacity <= MAX_ENTRIES:
             raise OSError(errno.EINVAL, f"a translation table of {capacity} entries cannot be")
         self.capacity = capacity
@@ -42,11 +44,11 @@ class TranslationTable:
         self._free = FreeRuns(0, capacity)
 
     @property
-    def free_entries(self):
+    def free_entries(self) -> int:
         """Entries that are not allocated."""
         return self._free.free_count
 
-    def allocate(self, count):
+    def allocate(self, count: int) -> int:
         """First of ``count`` consecutive, invalid entries; OSError ENOMEM where there is no such run."""
         if count <= 0:
             raise OSError(errno.EINVAL, f"cannot allocate {count} table entries")
@@ -55,7 +57,7 @@ class TranslationTable:
             raise OSError(errno.ENOMEM, f"no {count} consecutive translation table entries")
         return first
 
-    def release(self, first, count):
+    def release(self, first: int, count: int) -> None:
         """Invalidate and give back a run; OSError EINVAL where it is not allocated."""
         try:
             self._free.give(first, count)
@@ -63,11 +65,11 @@ class TranslationTable:
             raise OSError(errno.EINVAL, str(error)) from None
         fill(self.address + first * 8, 0, count * 8)
 
-    def set(self, i, frame, rights, pd):
+    def set(self, i: int, frame: int, rights: int, pd: int) -> None:
         """Make entry ``i`` valid."""
         self.set_run(i, frame, 1, rights, pd)
 
-    def set_run(self, first, frame, count, rights, pd):
+    def set_run(self, first: int, frame: int, count: int, rights: int, pd: int) -> int:
         """Make ``count`` entries valid, for consecutive frames; OSError EINVAL for a value out of its
         width."""
         i: cython.uint
@@ -83,7 +85,7 @@ class TranslationTable:
             self.entries[first + i] = low + i
         return 0
 
-    def protect_run(self, first, count, rights, pd):
+    def protect_run(self, first: int, count: int, rights: int, pd: int) -> int:
         """Change rights and domain of ``count`` entries; frames and valid bits stay."""
         i: cython.uint
         high: cython.ulonglong
@@ -93,14 +95,14 @@ class TranslationTable:
             self.entries[first + i] = (self.entries[first + i] & _VALID_AND_FRAME) | high
         return 0
 
-    def entry(self, i):
+    def entry(self, i: int) -> int:
         """Entry ``i`` as 64 bits; 0 (invalid) outside the table."""
         if i >= self.capacity:
             return 0
         return self.entries[i]
 
 
-def _check_run(capacity, first, count, rights, pd):
+def _check_run(capacity: int, first: int, count: int, rights: int, pd: int) -> None:
     """OSError EINVAL for a run outside the table, or for rights or a domain out of their width."""
     if count <= 0 or first > capacity or count > capacity - first or not 0 <= rights <= 0x7F:
         raise OSError(errno.EINVAL, f"no table entries {first} + {count} with rights {rights:#x}")

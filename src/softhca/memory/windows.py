@@ -11,7 +11,11 @@ strikes out those users and no others.  So it costs O(users of that key), and wh
 and none can enter (the search of outstanding operations of a remote-key manager; `RemoteKeyModel`).
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import cython
 
@@ -26,6 +30,12 @@ from softhca.memory.regions import (
     check_rights,
     check_runs,
 )
+
+if TYPE_CHECKING:
+    from softhca.memory.arenas import AddressMap
+    from softhca.memory.regions import RegionTable
+
+_Member = TypeVar("_Member", "Window", "FastRegion")
 
 TYPE_1 = 1
 TYPE_2 = 2
@@ -53,7 +63,9 @@ class TrackedRegion(Region):
     operations under way with its key.
     """
 
-    def __init__(self, table, slot, number, pd):
+    users: dict[object, None]
+
+    def __init__(self, table: RegionTable, slot: int, number: int, pd: int) -> None:
         Region.__init__(self, table, slot)
         self.tracked = True
         self.number = number
@@ -61,15 +73,15 @@ class TrackedRegion(Region):
         self.va = self.length = self.access = 0
         self.users = {}
 
-    def begin_use(self, user):
+    def begin_use(self, user: object) -> None:
         """An operation has looked the key up; ``user`` is whoever carries it out."""
         self.users[user] = None
 
-    def end_use(self, user):
+    def end_use(self, user: object) -> None:
         """It is over; one whose key has been withdrawn is none any more."""
         self.users.pop(user, None)
 
-    def withdraw(self):
+    def withdraw(self) -> int:
         """The key gives no right any more; how many operations have lost it by that."""
         lost: cython.int = len(self.users)
         self.valid = False
@@ -86,14 +98,16 @@ class Window(TrackedRegion):
     hence a window of type 2 refuses other domains as well, as 2B has to and 2A may.
     """
 
-    def __init__(self, table, slot, number, pd, kind):
+    parent: Region
+
+    def __init__(self, table: RegionTable, slot: int, number: int, pd: int, kind: int) -> None:
         TrackedRegion.__init__(self, table, slot, number, pd)
         self.window = True
         self.kind = kind
         self.parent = None
         self.parent_va = 0
 
-    def read(self, va, dst_address, n):
+    def read(self, va: int, dst_address: int, n: int) -> int:
         offset: cython.ulonglong = (va - self.va) & _MASK64
         if not self.valid:
             return -_EACCES
@@ -101,7 +115,7 @@ class Window(TrackedRegion):
             return -_EFAULT
         return self.parent.read((self.parent_va + offset) & _MASK64, dst_address, n)
 
-    def write(self, va, src_address, n):
+    def write(self, va: int, src_address: int, n: int) -> int:
         offset: cython.ulonglong = (va - self.va) & _MASK64
         if not self.valid:
             return -_EACCES
@@ -109,7 +123,7 @@ class Window(TrackedRegion):
             return -_EFAULT
         return self.parent.write((self.parent_va + offset) & _MASK64, src_address, n)
 
-    def compare_swap(self, va, compare, swap):
+    def compare_swap(self, va: int, compare: int, swap: int) -> int:
         old: cython.ulonglong
         if self.refuses_atomic(va):
             return 0
@@ -117,7 +131,7 @@ class Window(TrackedRegion):
         self.fault = self.parent.fault
         return old
 
-    def fetch_add(self, va, add):
+    def fetch_add(self, va: int, add: int) -> int:
         old: cython.ulonglong
         if self.refuses_atomic(va):
             return 0
@@ -125,7 +139,7 @@ class Window(TrackedRegion):
         self.fault = self.parent.fault
         return old
 
-    def refuses_atomic(self, va):
+    def refuses_atomic(self, va: int) -> bool:
         """Check an atomic against the window alone, into ``fault``."""
         offset: cython.ulonglong = (va - self.va) & _MASK64
         self.fault = 0
@@ -135,10 +149,10 @@ class Window(TrackedRegion):
             self.fault = -_EFAULT
         return self.fault != 0
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Nothing: the bytes are the region's, which is asked each time."""
 
-    def bind(self, parent, key, va, length, access, queue_pair):
+    def bind(self, parent: Region, key: int, va: int, length: int, access: int, queue_pair: int) -> None:
         """Give the checked rights; what the key gave before has been withdrawn."""
         self.key = key
         self.parent = parent
@@ -151,7 +165,7 @@ class Window(TrackedRegion):
         parent.bound_windows += 1
         self.valid = True
 
-    def unbind(self):
+    def unbind(self) -> int:
         """Withdraw the key, and count the window no more at its region; how many operations lost it."""
         if not self.valid:
             return 0
@@ -167,13 +181,13 @@ class FastRegion(TrackedRegion):
     The pages are looked up anew at each access, for nothing keeps a host from taking them away.
     """
 
-    def __init__(self, table, slot, number, pd, max_pages):
+    def __init__(self, table: RegionTable, slot: int, number: int, pd: int, max_pages: int) -> None:
         TrackedRegion.__init__(self, table, slot, number, pd)
         self.max_pages = max_pages
         self.first_entry = table.tpt.allocate(max_pages)
         self.entry_count = max_pages
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Nothing: the pages are looked up each time."""
 
 
@@ -185,20 +199,24 @@ class WindowTable:
     operations that lost their key while they were under way.
     """
 
-    def __init__(self, regions):
+    # What a member is, its ``window`` says: a type check costs time where a work request asks for one.
+    members: dict[int, Window | FastRegion]
+    _bound: dict[int, dict[Window, None]]
+
+    def __init__(self, regions: RegionTable) -> None:
         self.regions = regions
         self.members = {}
         self.keys_withdrawn = 0
         self._bound = {}
 
-    def allocate(self, number, pd, kind):
+    def allocate(self, number: int, pd: int, kind: int) -> Window:
         """A window, not bound.  OSError: EINVAL for a type that does not exist, ENOMEM."""
         if kind not in (TYPE_1, TYPE_2):
             raise OSError(errno.EINVAL, f"there are no memory windows of type {kind}")
         slot, key = self._take_slot()
         return self._enter(Window(self.regions, slot, number, pd, kind), key)
 
-    def allocate_fast(self, number, pd, max_pages, address_map):
+    def allocate_fast(self, number: int, pd: int, max_pages: int, address_map: AddressMap) -> FastRegion:
         """A fast region without pages.  OSError: EINVAL, ENOMEM."""
         slot, key = self._take_slot()
         try:
@@ -209,7 +227,7 @@ class WindowTable:
         region.address_map = address_map
         return self._enter(region, key)
 
-    def _take_slot(self):
+    def _take_slot(self) -> tuple[int, int]:
         """A slot all of whose keys can be: 0 and all ones, which are none, lie in the first and the last."""
         while True:
             slot, key = self.regions.take_slot()
@@ -217,12 +235,12 @@ class WindowTable:
                 return slot, key
             self.regions.give_slot(slot)
 
-    def _enter(self, region, key):
+    def _enter(self, region: _Member, key: int) -> _Member:
         self.regions.enter(region, key)
         self.members[region.number] = region
         return region
 
-    def deallocate(self, region):
+    def deallocate(self, region: Window | FastRegion) -> None:
         """End a window or fast region; its key is dead at once.  OSError EBUSY while windows are bound to a
         fast region."""
         fast = not region.window
@@ -232,24 +250,27 @@ class WindowTable:
             self.keys_withdrawn += region.withdraw()
             region.tpt.release(region.first_entry, region.entry_count)
         else:
-            self._unbind(region)
+            self._unbind(region)  # type: ignore[arg-type]
         self.regions.leave(region)
         del self.members[region.number]
 
-    def forget_queue_pair(self, queue_pair):
+    def forget_queue_pair(self, queue_pair: int) -> None:
         """A queue pair is destroyed: the type 2 windows that it has bound are unbound."""
         for window in list(self._bound.get(queue_pair, ())):
             self._unbind(window)
 
-    def _unbind(self, window: Window):
-        bound: dict = self._bound.get(window.queue_pair) if window.queue_pair else None
+    def _unbind(self, window: Window) -> None:
+        bound: dict[Window, None] = self._bound.get(window.queue_pair) if window.queue_pair else None
         if bound is not None:
             del bound[window]
             if not bound:
                 del self._bound[window.queue_pair]
         self.keys_withdrawn += window.unbind()
 
-    def bind(self, number, queue_pair, pd, low_byte, lkey, va, length, access):
+    def bind(
+        self, number: int, queue_pair: int, pd: int, low_byte: int, lkey: int, va: int, length: int,
+        access: int,
+    ) -> int:
         """Bind window ``number``: a work request of ``queue_pair``, whose domain is ``pd`` (10.6.7.2).
 
         Its new R_Key is its present one with ``low_byte``.  A window of type 1 must get another one than it
@@ -261,7 +282,7 @@ class WindowTable:
         found = self.members.get(number)
         if found is None or not found.window:
             return -_EINVAL
-        window = found
+        window = found  # type: ignore[assignment]
         if window.pd != pd:
             return -_EACCES  # C10-72
         if access & ~(_GRANTS | _LOCAL_WRITE):
@@ -297,7 +318,10 @@ class WindowTable:
             window.bind(region, key, va, length, access, 0)
         return 0
 
-    def register(self, number, pd, low_byte, va, length, access, page_offset, runs):
+    def register(
+        self, number: int, pd: int, low_byte: int, va: int, length: int, access: int, page_offset: int,
+        runs: Sequence[tuple[int, int]],
+    ) -> int:
         """Give fast region ``number`` pages, range and rights; it must have none (10.6.3.2).
 
         ``runs`` are (first frame, count), checked as a registration's.
@@ -305,9 +329,14 @@ class WindowTable:
         found = self.members.get(number)
         if found is None or found.window:
             return -_EINVAL
-        return self._register(found, pd, low_byte, va, length, access, page_offset, runs)
+        fast: FastRegion = found  # type: ignore[assignment]
+        return self._register(fast, pd, low_byte, va, length, access, page_offset, runs)
 
-    def _register(self, region: FastRegion, pd, low_byte, va, length, access, page_offset, runs):
+    def _register(
+        self, found: FastRegion, pd: int, low_byte: int, va: int, length: int, access: int, page_offset: int,
+        runs: Sequence[tuple[int, int]],
+    ) -> int:
+        region: FastRegion = found
         if region.pd != pd:
             return -_EACCES
         if region.valid:
@@ -331,7 +360,7 @@ class WindowTable:
         region.valid = True
         return 0
 
-    def invalidate(self, key, queue_pair, pd, remote):
+    def invalidate(self, key: int, queue_pair: int, pd: int, remote: bool) -> int:
         """Withdraw what ``key`` gives: LOCAL_INV of ``queue_pair``, or ``remote``: a SEND with Invalidate
         that came to it.
 
@@ -344,14 +373,14 @@ class WindowTable:
         if region is None or not region.tracked:
             return -_EINVAL
         if region.window:
-            window = region
+            window = region  # type: ignore[assignment]
             if window.kind == _TYPE_1:
                 return -_EINVAL  # o10-37.2.26
             if window.queue_pair != queue_pair:
                 return -_EACCES
             self._unbind(window)
             return 0
-        fast = region
+        fast = region  # type: ignore[assignment]
         if fast.pd != pd or (remote and not fast.access & _REMOTE):
             return -_EACCES
         if fast.bound_windows:
