@@ -5,6 +5,13 @@ beside each other (UDP, the ring of a neighbour on the same host), and on top of
 (`wrapped.WrappedLink`): faults, a capture, a check.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from softhca.wire.burst import Arrival, Burst
+
 __all__ = ["AGAIN", "NEVER", "SENT", "Link"]
 
 SENT = 1
@@ -23,45 +30,45 @@ class Link:
     there to see or to change packets, so none may go another way.
     """
 
-    def __init__(self, framing=0, sees_packets=False):
+    def __init__(self, framing: int = 0, sees_packets: bool = False) -> None:
         self.framing = framing
         self.sees_packets = sees_packets
 
-    def send(self, burst):
+    def send(self, burst: Burst) -> int:
         """Send ``burst`` to its route: ``SENT``, ``AGAIN`` (the same burst is given again, or abandoned,
         before another one), or −errno: what is left of it is dropped, and counted."""
         raise NotImplementedError
 
-    def receive(self, arrival):
+    def receive(self, arrival: Arrival) -> bool:
         """Take one burst into ``arrival``; False when nothing is there."""
         return False
 
-    def abandon(self, burst):
+    def abandon(self, burst: Burst) -> None:
         """A burst that met ``AGAIN`` is not given again: its buffer will be used for something else."""
 
-    def fileno(self):
+    def fileno(self) -> int:
         """A descriptor that is readable when there may be something to receive; −1: there is none."""
         return -1
 
-    def next_deadline(self):
+    def next_deadline(self) -> int:
         """When ``expire`` is to be called for packets that are held back; ``NEVER`` when none are."""
         return NEVER
 
-    def expire(self, now):
+    def expire(self, now: int) -> bool:
         """Send what is due at ``now``, a bounded number of packets; whether any left."""
         return False
 
-    def preserves_bursts(self, destination):
+    def preserves_bursts(self, destination: bytes) -> bool:
         """Whether bursts reach the port with the GID ``destination`` in one piece."""
         return False
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """All counters by name, since the link was made."""
         return {}
 
-    def shown_counters(self):
+    def shown_counters(self) -> dict[str, int]:
         """Those of `counters` that are shown with the port's."""
         return {}
 
-    def close(self):
+    def close(self) -> None:
         """Close all descriptors; may be called again."""

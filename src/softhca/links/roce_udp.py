@@ -8,8 +8,11 @@ lock away.
 One thread at a time uses a link.
 """
 
+from __future__ import annotations
+
 import errno
 import ipaddress
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -19,6 +22,9 @@ from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, s
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
+
+if TYPE_CHECKING:
+    import socket
 
 __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
 
@@ -52,19 +58,23 @@ class Path:
     (``labelled``), whether bursts are handed over whole (``segmenting``), and whether they are then cut and
     their identifications counted (``counting``)."""
 
-    def __init__(self, route, cutting):
+    socket_address: bytes
+    address: int
+    address_bytes: int
+
+    def __init__(self, route: Route, cutting: int) -> None:
         self.destination = route.destination
         self.labelled = route.framing == ROCE_V6 and route.flow_label != 0
         self._aim(route.socket_address)
         self.segmenting = cutting != paths.UNKNOWN
         self.counting = cutting == paths.COUNTING
 
-    def _aim(self, socket_address):
+    def _aim(self, socket_address: bytes) -> None:
         self.socket_address = socket_address
         self.address = address_of(socket_address, False)
         self.address_bytes = len(socket_address)
 
-    def leave_label_out(self):
+    def leave_label_out(self) -> None:
         """The kernel does not let us use this label: somebody has it to himself, or kernels before 5.3."""
         self.labelled = False
         plain = bytearray(self.socket_address)
@@ -86,8 +96,34 @@ class RoceUdpLink(Link):
     interface cannot carry a path MTU of 256.
     """
 
-    def __init__(self, address, port=sockets.ROCE_PORT, receive_buffer_bytes=sockets.BUFFER_BYTES,
-                 send_buffer_bytes=sockets.BUFFER_BYTES, gro=True):
+    merges: bool
+    datagrams_sent: int
+    bursts_sent: int
+    bytes_sent: int
+    send_calls: int
+    send_errors: int
+    send_blocked: int
+    segmentation_refusals: int
+    label_refusals: int
+    datagrams_received: int
+    bursts_received: int
+    bytes_received: int
+    receive_calls: int
+    receive_drops: int
+    receive_errors: int
+    _last_route: Route
+    _last_path: Path
+    _receiver: socket.socket
+    _fds: dict[int, int]
+    _paths: dict[bytes, Path]
+    _near: dict[bytes, bool]
+    _marked: set[bytes]
+    _partial: Burst
+
+    def __init__(
+        self, address: str, port: int = sockets.ROCE_PORT, receive_buffer_bytes: int = sockets.BUFFER_BYTES,
+        send_buffer_bytes: int = sockets.BUFFER_BYTES, gro: bool = True,
+    ) -> None:
         packed, scope = interfaces.parse_address(address)
         self.address = str(ipaddress.ip_address(packed))
         super().__init__(ROCE_V4 if len(packed) == 4 else ROCE_V6)
@@ -120,15 +156,15 @@ class RoceUdpLink(Link):
         for name in _COUNTERS:
             setattr(self, name, 0)
 
-    def fileno(self):
+    def fileno(self) -> int:
         """The receiving socket, for epoll; −1 when closed."""
         return self._fd
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """All counters by name, since the link was opened."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    def source_port_for(self, entropy, destination=None):
+    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
         """The UDP source port of a flow, stable for the link's life; opens its socket when it is the first.
 
         ``entropy`` is the flow's label (`wire.flows`), which names one of 16,384 ports.  Each takes a socket,
@@ -146,7 +182,7 @@ class RoceUdpLink(Link):
         self._fds[port] = fd
         return port
 
-    def preserves_bursts(self, destination):
+    def preserves_bursts(self, destination: bytes) -> bool:
         """Whether a GID is reached without a cut, which also means without a network: on this machine, or
         straight behind a veth; what has been found is remembered."""
         near = self._near.get(destination)
@@ -157,7 +193,7 @@ class RoceUdpLink(Link):
             near = self._near[destination] = paths.leaves_bursts_uncut(self._packed, packed)
         return near
 
-    def mark_segmenting(self, destination, segmenting=True):
+    def mark_segmenting(self, destination: bytes, segmenting: bool = True) -> None:
         """Say that bursts may (or may no more) go whole to a GID: the network card that cuts them counts
         identifications up from 0, as the kernel does.
 
@@ -170,17 +206,17 @@ class RoceUdpLink(Link):
             self._marked.discard(gid)
         self.forget_paths()
 
-    def forget_paths(self):
+    def forget_paths(self) -> None:
         """Look every destination up again: to be called when the machine's routes have changed."""
         self._paths.clear()
         self._last_route = None
         self._near.clear()
 
-    def is_segmenting(self, route):
+    def is_segmenting(self, route: Route) -> bool:
         """True when bursts go to a route's destination in one piece."""
         return self._path(route).segmenting
 
-    def receive(self, arrival):
+    def receive(self, arrival: Arrival) -> bool:
         """Take one burst into ``arrival``; False when nothing is there (or the link is closed)."""
         meta: ReceiveMeta = self._meta
         n: cython.int = 0
@@ -214,7 +250,7 @@ class RoceUdpLink(Link):
         self.datagrams_received += (n + meta.segment - 1) // meta.segment
         return True
 
-    def send(self, burst):
+    def send(self, burst: Burst) -> int:
         """Send a burst to its route: ``SENT``, ``AGAIN``, or −errno (the rest is dropped, and counted).
 
         After ``AGAIN`` (``blocked_fileno`` tells when the kernel has room) the link remembers how far it
@@ -272,7 +308,7 @@ class RoceUdpLink(Link):
         self.bursts_sent += 1
         return _SENT
 
-    def _aim(self, route):
+    def _aim(self, route: Route) -> bool:
         """Find the sender and the path of ``route``, which the next burst will probably take too; False where
         there is no such sender."""
         fd = self._fds.get(route.source_port)
@@ -284,7 +320,7 @@ class RoceUdpLink(Link):
         self._last_route = route
         return True
 
-    def _goes_whole(self, burst, path):
+    def _goes_whole(self, burst: Burst, path: Path) -> bool:
         """Whether ``burst`` may be handed over in one call: its ICRCs are made for the identifications that
         its segments will get.  What the next burst of its route is made for follows its path."""
         if burst.route.counted != path.counting:
@@ -292,26 +328,26 @@ class RoceUdpLink(Link):
             burst.route.identification = 0
         return path.segmenting and burst.counted == path.counting and burst.stride < _MAX_CALL_BYTES
 
-    def abandon(self, burst):
+    def abandon(self, burst: Burst) -> None:
         """Forget how far a burst that met ``AGAIN`` had come: its buffer will be used for something else."""
         if self._partial is burst:
             self._partial = None
             self.blocked_fileno = -1
 
-    def _fail(self, number):
+    def _fail(self, number: int) -> int:
         self._partial = None
         self.blocked_fileno = -1
         self.send_errors += 1
         return -number
 
-    def transmit(self, fd, address, n, segment, path, route):
+    def transmit(self, fd: int, address: int, n: int, segment: int, path: Path, route: Route) -> int:
         """One system call: ``n`` bytes as datagrams of ``segment`` bytes; ``n`` or −errno."""
         return send_burst(
             fd, address, n, segment, path.address, path.address_bytes, route.traffic_class,
             0 if route.hop_limit == _HOP_LIMIT else route.hop_limit,
         )  # fmt: skip
 
-    def _path(self, route):
+    def _path(self, route: Route) -> Path:
         path: Path = self._paths.get(route.socket_address)
         if path is None:
             if len(self._paths) >= _MAX_PATHS:
@@ -320,7 +356,7 @@ class RoceUdpLink(Link):
             self._paths[route.socket_address] = path
         return path
 
-    def _cutting(self, route):
+    def _cutting(self, route: Route) -> int:
         if self.framing == ROCE_V6:
             return paths.UNCUT  # it makes no difference: there is no identification
         known = paths.cutting(self._packed, route.destination[12:])
@@ -328,13 +364,13 @@ class RoceUdpLink(Link):
             known = paths.COUNTING
         return paths.UNKNOWN if known == paths.COUNTING and not self.counts else known
 
-    def __enter__(self):
+    def __enter__(self) -> RoceUdpLink:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Close every socket; may be called again.  ``receive`` then gives False and ``send`` −EBADF."""
         self._fd = -1
         self._fds.clear()
@@ -346,7 +382,9 @@ class RoceUdpLink(Link):
         self._senders.close()
 
 
-def open_first_free_loopback(port=sockets.ROCE_PORT, first=2, last=254, **options):
+def open_first_free_loopback(
+    port: int = sockets.ROCE_PORT, first: int = 2, last: int = 254, **options: Any
+) -> RoceUdpLink:
     """A link on the first of 127.0.0.``first`` … 127.0.0.``last`` whose ``port`` is free.
 
     The successful bind takes the address, so processes that start together get different ones. ``options``

@@ -7,8 +7,11 @@ then look at the queue" with a locked instruction; so either the adapter sees th
 the entry.
 """
 
+from __future__ import annotations
+
 import errno
 from array import array
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
@@ -18,8 +21,17 @@ from softhca.queues.cqe import CQE, CQE_BYTES, CompletionEntry
 from softhca.queues.layout import ARM_NEXT, ARM_NONE, ARM_SOLICITED
 from softhca.queues.ring import RingConsumer, RingProducer, plan
 
+if TYPE_CHECKING:
+    from softhca.queues.ring import RingLayout
 
-def pages_for(entries):
+    class Told(Protocol):
+        """Who is told what has become of a queue."""
+
+        def completion_event(self, cq: CompletionQueue) -> object: ...
+        def overflow(self, cq: CompletionQueue) -> object: ...
+
+
+def pages_for(entries: int) -> int:
     """Pages that a completion queue of ``entries`` takes (see ``ring.plan``)."""
     return plan(entries, entries * CQE_BYTES)
 
@@ -33,7 +45,7 @@ class CompletionQueue:
     asynchronous error, never silent).
     """
 
-    def __init__(self, number, layout, notify_hook):
+    def __init__(self, number: int, layout: RingLayout, notify_hook: Told) -> None:
         if layout.body_bytes < layout.entries * CQE_BYTES:
             raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
         self.number = number
@@ -44,18 +56,21 @@ class CompletionQueue:
         self.posted = 0
 
     @property
-    def entries(self):
+    def entries(self) -> int:
         """Capacity in entries."""
         return self.producer.layout.entries
 
     @property
-    def armed(self):
+    def armed(self) -> int:
         """The arm word: ARM_NONE, ARM_NEXT or ARM_SOLICITED (any other value of the host counts as none)."""
         word = load64(self.producer.layout.control + abi.RING_ARM_AT)
         return word if word in (ARM_NEXT, ARM_SOLICITED) else ARM_NONE
 
-    def post(self, wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
-             pkey_index, sl, slid, path_bits, now, solicited=False):
+    def post(
+        self, wr_id: int, status: int, opcode: int, wc_flags: int, qp_num: int, byte_len: int,
+        imm_or_key: int, src_qp: int, vendor_err: int, pkey_index: int, sl: int, slid: int, path_bits: int,
+        now: int, solicited: bool = False,
+    ) -> bool:
         """Post a completion and fire the event that it is due.  False: the queue has overflowed, now or
         before.
 
@@ -76,7 +91,7 @@ class CompletionQueue:
             self.fire(arm)
         return True
 
-    def fire(self, arm):
+    def fire(self, arm: int) -> None:
         """Take the request ``arm`` away and tell; where the host changed it meanwhile, take what stands
         there."""
         while arm == abi.ARM_NEXT or arm == abi.ARM_SOLICITED:
@@ -86,7 +101,7 @@ class CompletionQueue:
                 return
             arm = found
 
-    def move_to(self, layout):
+    def move_to(self, layout: RingLayout) -> None:
         """Go on in another ring (resize): unread entries and the arm word go along.
 
         The host must not be polling meanwhile; it goes on by ``CompletionReader.move_to`` of the same ring.
@@ -114,17 +129,20 @@ class CompletionQueue:
 class CompletionReader:
     """The host's half.  ``words`` are the entry taken last, in words of 64 bits."""
 
-    def __init__(self, layout):
+    _control: int
+    consumer: RingConsumer
+
+    def __init__(self, layout: RingLayout) -> None:
         self.words = array("Q", bytes(CQE_BYTES))
         self._address = address_of(self.words)
         self.move_to(layout)
 
-    def move_to(self, layout):
+    def move_to(self, layout: RingLayout) -> None:
         """Read another ring from its begin."""
         self.consumer = RingConsumer(layout)
         self._control = layout.control
 
-    def take(self):
+    def take(self) -> bool:
         """Copy the next entry into ``words``; False where there is none, OSError EIO for a broken ring.
 
         Its room is given back by `release`.
@@ -136,14 +154,14 @@ class CompletionReader:
             raise OSError(errno.EIO, "the adapter wrote a malformed completion")
         return True
 
-    def release(self, count):
+    def release(self, count: int) -> None:
         """Give the room of the ``count`` oldest entries taken back."""
         self.consumer.release(count)
 
-    def poll(self, limit):
+    def poll(self, limit: int) -> list[tuple[int, ...]]:
         """Up to ``limit`` completions as tuples of ``cqe.FIELDS``, oldest first; OSError EIO for a broken
         ring."""
-        found = []
+        found: list[tuple[int, ...]] = []
         try:
             while len(found) < limit and self.take():
                 found.append(CQE.unpack(self.words))
@@ -154,7 +172,7 @@ class CompletionReader:
             self.release(len(found))
         return found
 
-    def arm(self, solicited=False):
+    def arm(self, solicited: bool = False) -> None:
         """Ask for one event.  A request for any completion stands above one for solicited ones only.
 
         What arrived before is not told: poll once more afterwards.
@@ -167,6 +185,6 @@ class CompletionReader:
         while (seen := atomic_cas64(place, found, ARM_NEXT)) != found:
             found = seen
 
-    def pending(self):
+    def pending(self) -> int:
         """Completions that can be polled; −1 for a broken ring."""
         return self.consumer.count()

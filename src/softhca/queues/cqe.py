@@ -1,5 +1,7 @@
 """Completion queue entries (``layout.CQE``); statuses, opcodes and flags are the verbs' numbers."""
 
+from __future__ import annotations
+
 from array import array
 
 import cython
@@ -57,12 +59,15 @@ _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 class CompletionEntry:
     """One entry being written: CQE_BYTES at ``address``."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.words = array("Q", bytes(CQE_BYTES))
         self.address = address_of(self.words)
 
-    def fill(self, wr_id, status, opcode, wc_flags, qp_num, byte_len, imm_or_key, src_qp, vendor_err,
-             pkey_index, sl, slid, path_bits, now):
+    def fill(
+        self, wr_id: int, status: int, opcode: int, wc_flags: int, qp_num: int, byte_len: int,
+        imm_or_key: int, src_qp: int, vendor_err: int, pkey_index: int, sl: int, slid: int, path_bits: int,
+        now: int,
+    ) -> None:
         """Write every field; ``now`` becomes ``timestamp_ns``.  A value wider than its field is cut."""
         # Fields of one word are written together; that they are in one is held by a test.
         self.words[abi.CQE_WR_ID_WORD] = wr_id

@@ -9,8 +9,12 @@ Any number of threads of one host may ring; an entry is reserved first and writt
 waits at a reserved place that is not yet written.
 """
 
+from __future__ import annotations
+
 import errno
 from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -19,10 +23,13 @@ from softhca.memory.arenas import PAGE_BYTES
 from softhca.queues import layout as abi
 from softhca.queues.layout import MAX_DOORBELL_SLOTS, WORDS_PER_PAGE
 
+if TYPE_CHECKING:
+    from softhca.memory.arenas import AddressMap
+
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
-def plan(slots):
+def plan(slots: int) -> int:
     """Pages that a FIFO for queue slots 0 … slots − 1 takes: control, pending words, places."""
     if not 0 < slots <= MAX_DOORBELL_SLOTS:
         raise OSError(errno.EINVAL, f"no doorbells for {slots} queues")
@@ -35,7 +42,7 @@ class DoorbellFifo:
     ``malformed`` counts what the host wrote that cannot be.
     """
 
-    def __init__(self, slots, pages):
+    def __init__(self, slots: int, pages: Sequence[int]) -> None:
         if len(pages) != plan(slots):
             raise OSError(errno.EINVAL, f"doorbells of {slots} queues take {plan(slots)} pages")
         if any(page <= 0 or page % PAGE_BYTES for page in pages):
@@ -49,13 +56,13 @@ class DoorbellFifo:
         self.malformed = 0
 
     @classmethod
-    def over(cls, frames, address_map, slots):
+    def over(cls, frames: Sequence[int], address_map: AddressMap, slots: int) -> DoorbellFifo:
         """The FIFO over ``plan(slots)`` frames of memory that is shared with this process."""
         if any(address_map.pid(frame) for frame in frames):
             raise OSError(errno.EFAULT, "doorbells must stand in shared memory")
         return cls(slots, [address_map.address(frame) for frame in frames])
 
-    def ring(self, slot):
+    def ring(self, slot: int) -> bool:
         """The host's side: queue ``slot`` has new work.  False where it was pending already (or does not
         exist)."""
         tail: cython.ulonglong
@@ -69,7 +76,7 @@ class DoorbellFifo:
         store64(self.place_pages[place // abi.WORDS_PER_PAGE] + place % abi.WORDS_PER_PAGE * 8, slot + 1)
         return True
 
-    def next(self):
+    def next(self) -> int:
         """The adapter's side: the queue that has been pending for longest, not pending any more; −1 for
         none."""
         place: cython.ulonglong
@@ -99,6 +106,6 @@ class DoorbellFifo:
         atomic_cas64(self.pending_pages[slot // abi.WORDS_PER_PAGE] + slot % abi.WORDS_PER_PAGE * 8, 1, 0)
         return slot
 
-    def empty(self):
+    def empty(self) -> bool:
         """Whether no queue is pending."""
         return load64(self.control + abi.DOORBELLS_TAIL_AT) == self.head

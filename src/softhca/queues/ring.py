@@ -15,8 +15,12 @@ A counter or reference that cannot be breaks the ring for the side that sees it 
 reads nor writes there any more, and nothing outside the ring's pages was touched.
 """
 
+from __future__ import annotations
+
 import errno
 from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -25,11 +29,14 @@ from softhca.memory.arenas import PAGE_BYTES
 from softhca.queues import layout as abi
 from softhca.queues.layout import MAX_BODY_BYTES, MAX_ENTRIES, REFERENCE_BYTES, REFERENCES_PER_PAGE
 
+if TYPE_CHECKING:
+    from softhca.memory.arenas import AddressMap
+
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
-def plan(entries, body_bytes):
+def plan(entries: int, body_bytes: int) -> int:
     """Pages that a ring of ``entries`` references and ``body_bytes`` of bodies takes: control, references,
     bodies."""
     if not 0 < entries <= MAX_ENTRIES or not 0 < body_bytes <= MAX_BODY_BYTES:
@@ -41,12 +48,12 @@ def plan(entries, body_bytes):
 class PageTable:
     """The addresses of a ring's pages, where they do not lie in two pieces."""
 
-    def __init__(self, reference_pages, body_pages):
+    def __init__(self, reference_pages: Sequence[int], body_pages: Sequence[int]) -> None:
         self.references = array("Q", reference_pages)
         self.bodies = array("Q", body_pages)
 
 
-def base_of(pages):
+def base_of(pages: Sequence[int]) -> int:
     """The first of ``pages`` where each begins at the end of the one before it, else 0."""
     first = pages[0]
     return first if list(pages) == list(range(first, first + len(pages) * PAGE_BYTES, PAGE_BYTES)) else 0
@@ -59,7 +66,10 @@ class RingLayout:
     an address of 0 or a page that is not aligned.
     """
 
-    def __init__(self, entries, body_bytes, reference_pages, body_pages, control):
+    def __init__(
+        self, entries: int, body_bytes: int, reference_pages: Sequence[int], body_pages: Sequence[int],
+        control: int,
+    ) -> None:
         pages = plan(entries, body_bytes)
         bodies = -(-body_bytes // PAGE_BYTES)
         if len(body_pages) != bodies or 1 + len(reference_pages) + bodies != pages:
@@ -77,7 +87,9 @@ class RingLayout:
             self.pages = PageTable(reference_pages, body_pages)
 
     @classmethod
-    def over(cls, frames, address_map, entries, body_bytes):
+    def over(
+        cls, frames: Sequence[int], address_map: AddressMap, entries: int, body_bytes: int
+    ) -> RingLayout:
         """The layout over ``plan(entries, body_bytes)`` frames: the control page, then references, then
         bodies.
 
@@ -91,14 +103,14 @@ class RingLayout:
         bodies = len(addresses) - -(-body_bytes // PAGE_BYTES)
         return cls(entries, body_bytes, addresses[1:bodies], addresses[bodies:], addresses[0])
 
-    def reference(self, index):
+    def reference(self, index: int) -> int:
         """Address of reference ``index`` (below ``entries``)."""
         if self.reference_base:
             return self.reference_base + index * abi.REFERENCE_BYTES
         return self.pages.references[index // abi.REFERENCES_PER_PAGE] \
             + index % abi.REFERENCES_PER_PAGE * abi.REFERENCE_BYTES
 
-    def transfer(self, offset, address, n, inward):
+    def transfer(self, offset: int, address: int, n: int, inward: bool) -> None:
         """Copy ``n`` bytes between the body store at ``offset`` (below ``body_bytes``) and ``address``.
 
         ``inward``: into the store.  Goes on at the store's begin after its end.
@@ -125,7 +137,7 @@ class RingLayout:
             if offset == self.body_bytes:
                 offset = 0
 
-    def clear(self):
+    def clear(self) -> None:
         """Zero both counters and the arm word: an empty ring.  Neither side may be using it."""
         store64(self.control + abi.RING_TAIL_AT, 0)
         store64(self.control + abi.RING_HEAD_AT, 0)
@@ -136,13 +148,21 @@ class RingProducer:
     """The side that puts entries in.  ``tail`` and ``head`` are its own; ``head`` may be behind the
     other's."""
 
-    def __init__(self, layout):
+    tail: int
+    head: int
+    index: int
+    oldest: int
+    body_tail: int
+    body_used: int
+    broken: bool
+
+    def __init__(self, layout: RingLayout) -> None:
         self.layout = layout
         # What a reference's body takes is remembered here: the consumer could change what stands in the ring.
         self.lengths = array("I", bytes(4 * layout.entries))
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Begin anew with an empty ring (see ``RingLayout.clear``)."""
         self.tail = self.head = 0
         self.index = self.oldest = 0
@@ -150,11 +170,11 @@ class RingProducer:
         self.broken = False
 
     @property
-    def position(self):
+    def position(self) -> tuple[int, int]:
         """Where the next reference goes: (index in the queue's page table, index within that page)."""
         return divmod(self.index, REFERENCES_PER_PAGE)
 
-    def push(self, address, n):
+    def push(self, address: int, n: int) -> bool:
         """Append an entry of ``n`` bytes and publish it; False where there is no room for it (or it is
         broken)."""
         if n == 0 or n > self.layout.body_bytes or self.broken:
@@ -178,13 +198,13 @@ class RingProducer:
         store64(self.layout.control + abi.RING_TAIL_AT, self.tail)
         return True
 
-    def fits(self, n):
+    def fits(self, n: int) -> bool:
         """Whether an entry of ``n`` bytes has room by the producer's own view."""
         if ((self.tail - self.head) & MASK64) >= self.layout.entries:
             return False
         return n <= self.layout.body_bytes - self.body_used
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Take the consumer's head over and free the bodies of what it released; a head that jumps breaks
         the ring."""
         advance: cython.ulonglong
@@ -201,17 +221,17 @@ class RingProducer:
             advance -= 1
         self.head = head
 
-    def count(self):
+    def count(self) -> int:
         """Entries that the consumer has not released."""
         if not self.broken:
             self.refresh()
         return (self.tail - self.head) & MASK64
 
-    def space(self):
+    def space(self) -> int:
         """References that are free (a body may still be too long for the store)."""
         return self.layout.entries - self.count()
 
-    def unreleased(self):
+    def unreleased(self) -> list[tuple[int, int]]:
         """(body offset, length) of every entry that the consumer has not released, oldest first."""
         n = self.count()
         # Unsigned: the store's size is added first, so that nothing goes below 0.
@@ -228,22 +248,28 @@ class RingConsumer:
     """The side that takes entries out.  ``seen`` is the tail it last read, ``taken`` and ``released`` its
     two heads."""
 
-    def __init__(self, layout):
+    seen: int
+    taken: int
+    released: int
+    index: int
+    broken: bool
+
+    def __init__(self, layout: RingLayout) -> None:
         self.layout = layout
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Begin anew with an empty ring (see ``RingLayout.clear``)."""
         self.seen = self.taken = self.released = 0
         self.index = 0
         self.broken = False
 
     @property
-    def position(self):
+    def position(self) -> tuple[int, int]:
         """Where the next reference is taken: (index in the queue's page table, index within that page)."""
         return divmod(self.index, REFERENCES_PER_PAGE)
 
-    def take(self, address, capacity):
+    def take(self, address: int, capacity: int) -> int:
         """Copy the next entry to ``address``; its length in bytes, 0 where the ring is empty.
 
         −1: the other side wrote what cannot be (a tail more than the ring ahead, a body outside the store,
@@ -270,13 +296,13 @@ class RingConsumer:
         self.taken = (self.taken + 1) & MASK64
         return n
 
-    def idle(self):
+    def idle(self) -> bool:
         """Whether there is nothing to take and nothing is wrong, at a glance."""
         if self.broken or self.seen != self.taken:
             return False
         return load64(self.layout.control + abi.RING_TAIL_AT) == self.seen
 
-    def look(self):
+    def look(self) -> int:
         """Read the producer's tail; entries that can be taken, −1 where the ring is broken."""
         tail: cython.ulonglong = load64(self.layout.control + abi.RING_TAIL_AT)
         # The tail may never fall behind what was seen nor run past what the consumer has given back.
@@ -289,11 +315,11 @@ class RingConsumer:
         self.seen = tail
         return (tail - self.taken) & MASK64
 
-    def count(self):
+    def count(self) -> int:
         """Entries that can be taken now; −1 where the ring is broken."""
         return self.look()
 
-    def release(self, count):
+    def release(self, count: int) -> bool:
         """Give the room of the ``count`` oldest taken entries back; False where so many were not taken."""
         if count > ((self.taken - self.released) & MASK64):
             return False

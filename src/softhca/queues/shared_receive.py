@@ -1,6 +1,20 @@
 """Shared receive queues: receive work for many queue pairs, with a limit event (IBTA vol. 1, 10.2.9)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
 from softhca.queues.ring import RingConsumer
+
+if TYPE_CHECKING:
+    from softhca.queues.ring import RingLayout
+    from softhca.queues.wqe import ReceiveWork
+
+    class Told(Protocol):
+        """Who is told what has become of a queue."""
+
+        def limit_reached(self, srq: SharedReceiveQueue) -> object: ...
+        def srq_error(self, srq: SharedReceiveQueue) -> object: ...
 
 
 class SharedReceiveQueue:
@@ -11,7 +25,7 @@ class SharedReceiveQueue:
     the ring.
     """
 
-    def __init__(self, number, pd, layout, max_sge, notify_hook):
+    def __init__(self, number: int, pd: int, layout: RingLayout, max_sge: int, notify_hook: Told) -> None:
         self.number = number
         self.pd = pd
         self.max_sge = max_sge
@@ -20,7 +34,7 @@ class SharedReceiveQueue:
         self.limit = 0
         self.failed = False
 
-    def take(self, work):
+    def take(self, work: ReceiveWork) -> bool:
         """Load the next work request into ``work`` (``work.status`` tells whether it is well-formed).
 
         False: there is none.  The request's room in the ring is free at once, for ``work`` keeps a copy.
@@ -34,13 +48,13 @@ class SharedReceiveQueue:
             self.check_limit()
         return True
 
-    def set_limit(self, limit):
+    def set_limit(self, limit: int) -> None:
         """Arm the limit event (0: none); it fires at once where fewer are queued already."""
         self.limit = limit
         if limit:
             self.check_limit()
 
-    def check_limit(self):
+    def check_limit(self) -> None:
         """Tell once when what is left has fallen below the limit."""
         left = self.consumer.count()
         if left < 0:
@@ -49,12 +63,12 @@ class SharedReceiveQueue:
             self.limit = 0
             self.notify_hook.limit_reached(self)
 
-    def count(self):
+    def count(self) -> int:
         """Work requests that are queued; 0 for a broken ring."""
         left = self.consumer.count()
         return left if left > 0 else 0
 
-    def fail(self):
+    def fail(self) -> None:
         """Tell once that the ring is unusable."""
         if not self.failed:
             self.failed = True

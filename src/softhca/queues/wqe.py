@@ -9,7 +9,11 @@ swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  RE
 being the offset in the first page, and the elements are runs of pages (PAGE_RUN).
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -37,6 +41,9 @@ from softhca.queues.layout import (  # noqa: F401 - a work request's numbers are
 )
 from softhca.queues.operations import MOST_OPCODES, mask
 
+if TYPE_CHECKING:
+    from softhca.queues.ring import RingConsumer
+
 WORK_OK = 0
 WORK_TRUNCATED = 1
 WORK_OPCODE = 2
@@ -59,13 +66,16 @@ _OPCODES = cython.declare(cython.uint, mask())
 _INLINE_OPCODES = cython.declare(cython.uint, mask(lambda row: row.inline))
 _MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
 
+Buffer = bytearray | memoryview
+Elements = Sequence[tuple[int, int, int]]
 
-def send_bytes(max_sge, max_inline_bytes):
+
+def send_bytes(max_sge: int, max_inline_bytes: int) -> int:
     """Longest send entry of a queue with these limits."""
     return abi.SEND_WQE_BYTES + max(max_sge * abi.SGE_BYTES, max_inline_bytes)
 
 
-def receive_bytes(max_sge):
+def receive_bytes(max_sge: int) -> int:
     """Longest receive entry of a queue with this limit."""
     return abi.RECV_WQE_BYTES + max_sge * abi.SGE_BYTES
 
@@ -82,7 +92,7 @@ class Work:
     or why the entry is refused; ``wr_id`` is right whenever 16 bytes were there.
     """
 
-    def __init__(self, max_sge, capacity, first):
+    def __init__(self, max_sge: int, capacity: int, first: int) -> None:
         if not 0 <= max_sge <= MAX_SGES:
             raise OSError(errno.EINVAL, f"{max_sge} scatter/gather elements cannot be")
         self.max_sge = max_sge
@@ -102,7 +112,7 @@ class Work:
         self.total_bytes = 0
         self.status = _OK
 
-    def elements(self):
+    def elements(self) -> list[tuple[int, int, int]]:
         """The elements as a list of (va, length, key)."""
         found = []
         for i in range(self.num_sge):
@@ -112,14 +122,14 @@ class Work:
                           self.longs[place + abi.SGE_LKEY_WORD] >> abi.SGE_LKEY_SHIFT & _WORD))
         return found
 
-    def load(self, data, n):
+    def load(self, data: Buffer, n: int) -> int:
         """Copy an entry of ``n`` bytes from ``data`` and check it; WORK_OK or why it is refused."""
         if n > self.capacity or n > length_of(data):
             return self.check(0)
         copy(self.address, address_of(data, False), n)
         return self.check(n)
 
-    def fetch(self, consumer):
+    def fetch(self, consumer: RingConsumer) -> int:
         """Take the next entry of a ring and check it (``status``); its bytes, 0 for an empty ring, −1 for a
         broken one.
 
@@ -130,12 +140,12 @@ class Work:
             self.check(n)
         return n
 
-    def check(self, n):
+    def check(self, n: int) -> int:
         """Decode the ``n`` bytes in the buffer."""
         self.status = _TRUNCATED
         return self.status
 
-    def take_elements(self, n):
+    def take_elements(self, n: int) -> int:
         """Look at the ``num_sge`` elements of an entry of ``n`` bytes; WORK_OK or why they are refused."""
         i: cython.uint
         total: cython.ulonglong = 0
@@ -159,7 +169,7 @@ class SendWork(Work):
     again.
     """
 
-    def __init__(self, max_sge=32, max_inline_bytes=1024):
+    def __init__(self, max_sge: int = 32, max_inline_bytes: int = 1024) -> None:
         if not 0 <= max_inline_bytes <= MAX_INLINE_BYTES:
             raise OSError(errno.EINVAL, f"{max_inline_bytes} inline bytes cannot be")
         super().__init__(max_sge, send_bytes(max_sge, max_inline_bytes), abi.SEND_WQE_BYTES // 8)
@@ -169,7 +179,7 @@ class SendWork(Work):
         self.ah = self.remote_qpn = self.remote_qkey = 0
         self.remote_va = self.compare_add = self.swap = 0
 
-    def check(self, n):
+    def check(self, n: int) -> int:
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
@@ -179,7 +189,7 @@ class SendWork(Work):
             self.num_sge = 0  # nobody looks for elements beyond the copy
         return self.status
 
-    def decode(self, n):
+    def decode(self, n: int) -> int:
         """Take the fields over, once it is known that they are there."""
         if n < abi.SEND_WQE_BYTES:
             return _TRUNCATED
@@ -216,10 +226,10 @@ class SendWork(Work):
 class ReceiveWork(Work):
     """A receive queue entry, of a queue pair's own queue or a shared one."""
 
-    def __init__(self, max_sge=32):
+    def __init__(self, max_sge: int = 32) -> None:
         super().__init__(max_sge, receive_bytes(max_sge), abi.RECV_WQE_BYTES // 8)
 
-    def check(self, n):
+    def check(self, n: int) -> int:
         """Decode and check the ``n`` bytes in the buffer: ``status``, WORK_OK or why the entry is refused."""
         self.num_sge = 0
         self.total_bytes = 0
@@ -234,8 +244,10 @@ class ReceiveWork(Work):
         return self.status
 
 
-def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges,
-                inline=None):
+def encode_send(
+    out: Buffer, opcode: int, flags: int, imm: int, wr_id: int, remote_va: int, rkey: int, compare: int,
+    swap: int, ah: int, qpn: int, qkey: int, sges: Elements, inline: bytes | None = None,
+) -> int:
     """Write a send entry into ``out``, whose address is a multiple of 8; its length in bytes, −1 where
     ``out`` is too short for it.
 
@@ -247,8 +259,10 @@ def encode_send(out, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, 
                     qpn, qkey, sges, inline)
 
 
-def put_send(address, capacity, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey,
-             sges, inline):
+def put_send(
+    address: int, capacity: int, opcode: int, flags: int, imm: int, wr_id: int, remote_va: int, rkey: int,
+    compare: int, swap: int, ah: int, qpn: int, qkey: int, sges: Elements, inline: bytes | None,
+) -> int:
     """`encode_send` to ``capacity`` bytes at ``address``."""
     payload: cython.ulonglong = 0
     elements: cython.ulonglong = 0
@@ -285,7 +299,7 @@ def put_send(address, capacity, opcode, flags, imm, wr_id, remote_va, rkey, comp
     return n
 
 
-def encode_receive(out, wr_id, sges):
+def encode_receive(out: Buffer, wr_id: int, sges: Elements) -> int:
     """Write a receive entry into ``out``, whose address is a multiple of 8; its length in bytes, −1 where
     ``out`` is too short for it.
 
@@ -294,7 +308,7 @@ def encode_receive(out, wr_id, sges):
     return put_receive(address_of(out), len(out), wr_id, sges)
 
 
-def put_receive(address, capacity, wr_id, sges):
+def put_receive(address: int, capacity: int, wr_id: int, sges: Elements) -> int:
     """`encode_receive` to ``capacity`` bytes at ``address``."""
     elements: cython.ulonglong = len(sges)
     n: cython.ulonglong = abi.RECV_WQE_BYTES + abi.SGE_BYTES * elements
@@ -306,7 +320,7 @@ def put_receive(address, capacity, wr_id, sges):
     return n
 
 
-def _put_elements(address, sges):
+def _put_elements(address: int, sges: Sequence[tuple[int, int, int]]) -> None:
     """Write scatter/gather elements from ``address`` on."""
     for va, length, key in sges:
         store64(address + abi.SGE_VA_AT, _whole(va))
@@ -315,14 +329,14 @@ def _put_elements(address, sges):
         address += abi.SGE_BYTES
 
 
-def _whole(value):
+def _whole(value: int) -> int:
     """64 bits; OverflowError for a value that has more."""
     if not cython.compiled and not 0 <= value < 1 << 64:
         raise OverflowError(f"{value} does not fit 64 bits")
     return value
 
 
-def _at(value, shift):
+def _at(value: int, shift: int) -> int:
     """A number of 32 bits at its place in a word; OverflowError for one that has more."""
     wide: cython.ulonglong = value
     if not cython.compiled and not 0 <= value < 1 << 32:
