@@ -73,9 +73,14 @@ class Recorded:
     left_out: list[str] = field(default_factory=list)
 
     def concerned(self, names: list[str], file: str, lines: int) -> list[str]:
-        """Those that execute one of these lines, the quickest first."""
+        """Those that execute one of these lines: the quickest of each file of tests, then the next of each."""
         found = [name for name in names if lines & self.lines[name].get(file, 0)]
-        return sorted(found, key=lambda name: (self.seconds[name], name))
+        rank: dict[str, int] = {}
+        seen: dict[str, int] = {}
+        for name in sorted(found, key=lambda name: (self.seconds[name], name)):
+            place = name.split("::")[0].split(" ")[0]
+            rank[name] = seen[place] = seen.get(place, -1) + 1
+        return sorted(found, key=lambda name: (rank[name], self.seconds[name], name))
 
 
 class Child:
@@ -150,6 +155,8 @@ class Rooms:
         self.recorded = Recorded()
         self.failed = ""
         self.outcomes: set[str] = set()
+        self.finders: dict[str, list[str]] = {}
+        """By file, the tests that found a mutant of it, the last first: they find its neighbours, too."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self) -> None:
@@ -203,10 +210,21 @@ class Rooms:
                 ended, _, _ = select.select([child.descriptor for child in children], [], [], 1.0)
                 for child in [one for one in children if one.descriptor in ended or one.still()]:
                     children.remove(child)
-                    self.answer({"number": child.number, **child.end()})
+                    answer = child.end()
+                    self.remember(child.number, answer)
+                    self.answer({"number": child.number, **answer})
         finally:  # who asked wants no more
             for child in children:
                 child.end()
+
+    def remember(self, number: int, answer: dict[str, Any]) -> None:
+        """The test that found a mutant comes first for the next ones of that file."""
+        name = answer.get("at", "")
+        if answer.get("verdict") == "found" and name in self.items:
+            finders = self.finders.setdefault(str(self.request.edits[number][0]), [])
+            if name in finders:
+                finders.remove(name)
+            finders.insert(0, name)
 
     # in forks
 
@@ -276,7 +294,8 @@ class Rooms:
             tests = self.recorded.concerned(tests, edit.file, runs)
             worlds = self.recorded.concerned(worlds, edit.file, runs)
         room = f"tests/{edit.file.split('/')[0]}/"
-        tests.sort(key=lambda name: not name.startswith(room))
+        finders = {name: place for place, name in enumerate(self.finders.get(edit.file, []))}
+        tests.sort(key=lambda name: (finders.get(name, len(finders)), not name.startswith(room)))
         done: dict[str, Any] = {"tests": 0, "worlds": 0}
         stages = [("tests", tests, self.try_test), ("worlds", worlds, self.try_world)]
         stopped = False
