@@ -1,0 +1,191 @@
+"""What an adapter says of itself and of its ports: every attribute, and the limits of each answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.adapter.attributes import device_attributes, guid_of, port_attributes
+from softhca.adapter.config import (
+    MAXIMUM_WINDOW_BYTES,
+    MINIMUM_WINDOW_BYTES,
+    NATIVE,
+    AdapterConfig,
+    PortConfig,
+    check_lid,
+    check_prefix,
+    native_gid,
+)
+from softhca.adapter.counters import port_figures
+from softhca.adapter.managed_node import ManagedAdapter
+from softhca.adapter.port import Port
+from softhca.testing.addressing import gid
+from softhca.testing.network import Network
+
+NOT_THERE = (
+    "max_ee_rd_atom", "max_ee_init_rd_atom", "max_ee", "max_rdd", "max_fmr", "max_map_per_fmr",
+)  # fmt: skip
+LIMITS = (
+    "max_qp", "max_qp_wr", "max_sge", "max_cq", "max_cqe", "max_mr", "max_pd", "max_mw", "max_mcast_grp",
+    "max_mcast_qp_attach", "max_ah", "max_srq", "max_srq_wr", "max_srq_sge",
+)  # fmt: skip
+
+
+def native_config(**others):
+    return AdapterConfig(gids=(native_gid(5),), framing=NATIVE, lid=4, **others)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_every_device_attribute_is_what_the_configuration_says(native):
+    limits = {name: 11 + number for number, name in enumerate(LIMITS)}
+    more = {"max_mr_size_bytes": 1 << 30, "max_inline_bytes": 99, "max_qp_rd_atom": 4, "firmware": "1.2"}
+    config = native_config(**limits, **more) if native else AdapterConfig(gids=(gid(1),), **limits, **more)
+    guid = 5 if native else guid_of(gid(1))
+    assert device_attributes(config) == {
+        **limits,
+        **dict.fromkeys(NOT_THERE, 0),
+        "fw_ver": b"1.2",
+        "node_guid": guid,
+        "sys_image_guid": guid,
+        "max_mr_size": 1 << 30,
+        "page_size_cap": 4096,
+        "vendor_id": 0x02C5,
+        "vendor_part_id": 1,
+        "hw_ver": 1,
+        # BAD_PKEY_CNTR, CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, MEM_WINDOW,
+        # MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B
+        "device_cap_flags": sum(1 << bit for bit in (1, 5, 10, 11, 12, 17, 21, 24)),
+        "max_sge_rd": limits["max_sge"],
+        "max_qp_rd_atom": 4,
+        "max_res_rd_atom": 4 * limits["max_qp"],
+        "max_qp_init_rd_atom": 4,
+        "atomic_cap": 1,
+        "max_raw_ipv6_qp": limits["max_qp"] if native else 0,
+        "max_raw_ethy_qp": limits["max_qp"] if native else 0,
+        "max_total_mcast_qp_attach": limits["max_mcast_grp"] * limits["max_mcast_qp_attach"],
+        "max_inline_data": 99,
+        "max_pkeys": 16,
+        "profile": b"hca",
+        "local_ca_ack_delay": 15,
+        "phys_port_cnt": 1,
+    }
+
+
+def test_windows_of_type_2a_have_the_other_flag():
+    flags = device_attributes(AdapterConfig(gids=(gid(1),), type_2="2A"))["device_cap_flags"]
+    assert (flags >> 23 & 1, flags >> 24 & 1) == (1, 0)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_every_port_attribute_is_the_ports(native):
+    config = native_config() if native else AdapterConfig(gids=(gid(1),), active_mtu=4)
+    assert port_attributes(Port(config), 5, 6) == {
+        "state": 4,
+        "max_mtu": 5,
+        "active_mtu": 3 if native else 4,
+        "gid_tbl_len": 16,
+        "port_cap_flags": 1 << 16 if native else 1 << 16 | 1 << 26,  # CM, IP_BASED_GIDS
+        "max_msg_sz": 1 << 31,
+        "bad_pkey_cntr": 5,
+        "qkey_viol_cntr": 6,
+        "pkey_tbl_len": 16,
+        "lid": 4 if native else 0,
+        "sm_lid": 0,
+        "lmc": 0,
+        "max_vl_num": 5 if native else 1,  # VL 0 … 14, VL 0
+        "sm_sl": 0,
+        "subnet_timeout": 0,
+        "init_type_reply": 0,
+        "active_width": 2,
+        "active_speed": 32,
+        "phys_state": 5,
+        "link_layer": 1 if native else 2,
+        "flags": 0,
+        "port_cap_flags2": 0,
+    }
+
+
+def test_the_figures_of_a_port_are_its_own_the_transports_its_links_and_its_management_queue_pairs():
+    network = Network(link="native")
+    adapter = network.add().adapter
+    port = adapter.ports[0]
+    own = set(port_figures(port, adapter.counters))
+    port.link_counters = lambda: {"link_told": 7}
+    figures = port_figures(port, adapter.counters)
+    assert figures["link_told"] == 7
+    assert set(figures) == own | {"link_told"}
+    assert set(port.counters.as_dict()) < own
+    assert {f"transport_{name}" for name in adapter.counters.as_dict()} < own
+    for number in (0, 1):
+        names = {f"management{number}_{name}" for name in port.management[number].dispatcher.counters}
+        assert names
+        assert names < own
+    network.close()
+
+
+@pytest.mark.parametrize(("speed", "older", "extended"), [(1, 1, 0), (4, 4, 0), (32, 4, 2), (64, 4, 4)])
+def test_a_manager_is_told_a_ports_speed_in_the_two_fields_of_port_info(speed, older, extended):
+    network = Network(link="native")
+    adapter = network.add(active_speed=speed).adapter
+    told = ManagedAdapter(adapter, adapter.ports[0]).port_info(0)
+    assert (told.link_speed_active, told.link_speed_ext_active) == (older, extended)
+    assert (told.link_speed_ext_supported, told.link_speed_ext_enabled) == (extended, extended)
+    network.close()
+
+
+def test_counts_that_do_not_fit_into_port_info_are_told_as_the_most_that_does():
+    values = {"gid_prefix": 1, "lid": 1, "sm_lid": 2, "state": 4, "lmc": 0, "sm_sl": 0, "subnet_timeout": 0}
+    own = SimpleNamespace(active_width=2, active_speed=32, active_mtu=3)
+    port = SimpleNamespace(**values, number=1, own=own, native=True, bad_pkeys=lambda: 0x12345)
+    adapter = SimpleNamespace(
+        ports=[port],
+        counters=SimpleNamespace(drops_qkey=0x12345),
+        config=SimpleNamespace(gid_table_length=300),
+    )
+    told = ManagedAdapter(adapter, port).port_info(1)
+    assert (told.guid_cap, told.q_key_violations, told.p_key_violations) == (0xFF, 0xFFFF, 0xFFFF)
+    assert ManagedAdapter(adapter, port).port_info(2) is None
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"), [(0, -1), (MINIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES - 1),
+                      (MAXIMUM_WINDOW_BYTES, MAXIMUM_WINDOW_BYTES + 1)],
+)  # fmt: skip
+def test_a_window_has_its_least_and_most_bytes(good, bad):
+    assert AdapterConfig(gids=(gid(1),), window_bytes=good).window_bytes == good
+    with pytest.raises(ValueError, match="window_bytes"):
+        AdapterConfig(gids=(gid(1),), window_bytes=bad)
+
+
+def test_a_prefix_is_of_unicast_addresses():
+    check_prefix(1)
+    check_prefix((0xFF << 56) - 1)
+    for bad in (-1, 0, 0xFF << 56):
+        with pytest.raises(ValueError, match="prefix"):
+            check_prefix(bad)
+
+
+@pytest.mark.parametrize(
+    ("lid", "lmc", "right"),
+    [(0, 0, True), (0xBFFF, 0, True), (0xC000, 0, False), (-1, 0, False), (0x80, 7, True), (0x40, 7, False),
+     (0x100, 8, False), (2, 1, True), (3, 1, False), (1, -1, False)],
+)  # fmt: skip
+def test_a_base_lid_is_unicast_and_ends_in_as_many_zeros_as_its_mask_has_bits(lid, lmc, right):
+    if right:
+        check_lid(lid, lmc)
+        return
+    with pytest.raises(ValueError, match="LID|LMC"):
+        check_lid(lid, lmc)
+
+
+def test_the_lids_of_two_ports_may_touch_and_not_overlap():
+    def of(second):
+        port = PortConfig(gids=(native_gid(6),), framing=NATIVE, lid=second)
+        return native_config(lmc=2, further_ports=(port,)).ports[1].lid
+
+    assert of(8) == 8
+    assert of(3) == 3
+    for taken in (4, 5, 7):
+        with pytest.raises(ValueError, match="LID"):
+            of(taken)
