@@ -40,6 +40,19 @@ def test_the_owner_may_take_it_again_and_others_may_not():
     assert lock.take(), "it is free again"
 
 
+def test_whose_it_is():
+    lock = TurnLock()
+    assert not lock.mine()
+    lock.take()
+    lock.take()
+    assert lock.mine()
+    assert not in_thread(lock.mine)
+    lock.release()
+    assert lock.mine()
+    lock.release()
+    assert not lock.mine()
+
+
 def test_only_the_owner_gives_it_back():
     lock = TurnLock()
     with pytest.raises(RuntimeError):
