@@ -175,7 +175,7 @@ def test_a_base_lid_is_unicast_and_ends_in_as_many_zeros_as_its_mask_has_bits(li
     if right:
         check_lid(lid, lmc)
         return
-    with pytest.raises(ValueError, match="LID|LMC"):
+    with pytest.raises(ValueError, match=r"LID|LMC"):
         check_lid(lid, lmc)
 
 

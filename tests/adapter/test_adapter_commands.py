@@ -12,6 +12,7 @@ from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.driver.session import prefixed
 from softhca.machine.primitives import address_of, store64
+from softhca.memory.arenas import SLOT_PAGES
 from softhca.memory.host import HostMemory, SharedHostMemory
 from softhca.memory.regions import REFUSED_KEY
 from softhca.queues import control_fields as control
@@ -687,3 +688,119 @@ def test_a_host_that_breaks_its_event_ring_is_served_no_more(end):
     adapter.kick(end.network.now)
     assert host.failed
     assert host.events.waiting() == 0
+
+
+def run(end, command, **fields):
+    """The errno and the reply of a command that host 1 gives in no ring."""
+    adapter = end.node.adapter
+    return execute(adapter, adapter.hosts[1], command, fields, 0)
+
+
+def test_a_region_holds_the_buffers_that_it_lies_in_and_no_others():
+    adapter = Network().add(1).adapter
+    side = Side(pid=1)
+    host = adapter.hosts[adapter.attach_host(side)]
+
+    def do(command, **fields):
+        return execute(adapter, host, command, fields, 0)
+
+    pd = do(control.ALLOC_PD)[1]["pd"]
+    arena = {"pages": 1, "memory": control.MEMORY_FOREIGN}
+    for slot in (500, 501, 502):
+        assert do(control.ATTACH_ARENA, slot=slot, address=slot << 30, **arena)[0] == 0
+    fields = {"pd": pd, "access": 1, "va": 0, "page_offset": 0, "zero_based": 0}
+    frames = [(slot * SLOT_PAGES, 1) for slot in (500, 501)]
+    code, keys = do(control.REG_MR, length=8192, frames=frames, **fields)
+    assert code == 0
+    assert [do(control.DETACH_ARENA, slot=slot, pages=1)[0] for slot in (499, 500, 501, 502)] == [
+        errno.EINVAL, errno.EBUSY, errno.EBUSY, 0
+    ]  # fmt: skip
+    assert do(control.DEREG_MR, lkey=keys["lkey"])[0] == 0
+    assert [do(control.DETACH_ARENA, slot=slot, pages=1)[0] for slot in (500, 501)] == [0, 0]
+    adapter.detach_host(host.number)
+    side.shared.close()
+    side.memory.close()
+
+
+def test_a_region_has_up_to_the_most_bytes(end):
+    most = bytearray((1 << 20) + 1)
+    key = end.device.reg_mr(end.pd, address_of(most), 1 << 20, 1, buffer=most)
+    refused(end, errno.EINVAL, end.device.reg_mr, end.pd, address_of(most), (1 << 20) + 1, 1, buffer=most)
+    change = {"pd": end.pd, "address": address_of(most), "access": 0, "buffer": most}
+    end.device.rereg_mr(key.handle, control.REREG_TRANSLATION, length=1 << 20, **change)
+    with pytest.raises(DriverError) as caught:
+        end.device.rereg_mr(key.handle, control.REREG_TRANSLATION, length=(1 << 20) + 1, **change)
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_a_region_changes_its_domain_when_it_is_told_to_and_not_otherwise(end):
+    other = end.device.alloc_pd()
+    memory = bytearray(4096)
+    key = end.device.reg_mr(end.pd, address_of(memory), 4096, 1, buffer=memory)
+    end.device.dereg_mr(end.key.handle)
+    none = {"address": 0, "length": 0}
+    end.device.rereg_mr(key.handle, control.REREG_ACCESS, other, access=ALL_RIGHTS, **none)
+    refused(end, errno.EBUSY, end.device.dealloc_pd, end.pd)
+    end.device.rereg_mr(key.handle, control.REREG_PD, other, access=0, **none)
+    refused(end, errno.EBUSY, end.device.dealloc_pd, other)
+    end.device.dealloc_pd(end.pd)
+    end.device.dereg_mr(key.handle)
+    end.device.dealloc_pd(other)
+
+
+def test_a_doorbell_of_a_queue_pair_that_went_is_the_next_ones(end):
+    host = end.node.adapter.hosts[1]
+    first, second = end.qp(), end.qp()
+    slots = list(host.queue_pairs)
+    assert [queue_pair.number for queue_pair in slots] == [first.number, second.number]
+    first.destroy()
+    assert host.queue_pairs == [None, slots[1]]
+    third = end.qp()
+    assert [queue_pair.number for queue_pair in host.queue_pairs] == [third.number, second.number]
+
+
+def test_what_elements_of_a_host_tell_stands_in_its_ring_and_it_is_notified(end):
+    srq, cq = end.device.create_srq(end.pd, 4, 1), end.device.create_cq(4)
+    adapter = end.node.adapter
+    host = adapter.hosts[1]
+    queue = adapter.resources.find(Kind.CQ, cq.number, 1).element
+    shared = adapter.resources.find(Kind.SRQ, srq.number, 1).element
+    for _ in range(EVENT_ENTRIES):
+        host.tell(control.EVENT_PORT_ACTIVE, 1)
+    tell = (
+        (host.completion_event, queue), (host.overflow, queue),
+        (host.limit_reached, shared), (host.srq_error, shared),
+    )  # fmt: skip
+    adapter.take_notifications()
+    for number, (say, element) in enumerate(tell, 1):
+        say(element)
+        assert host.events.waiting() == number
+        assert adapter.take_notifications() == [1]
+        assert adapter.take_notifications() == []
+
+
+def test_a_command_that_waits_is_known_until_it_is_served(end):
+    adapter = end.node.adapter
+    assert not adapter.commanded()
+    end.device.session.channel.commands.send(control.ALLOC_PD, 77, {})
+    assert adapter.commanded()
+    adapter.kick(0)
+    assert not adapter.commanded()
+
+
+def test_data_access_is_allowed_or_not_and_nothing_else(end):
+    assert [run(end, control.SET_DATA_ACCESS, allowed=word)[0] for word in (2, 255)] == [errno.EINVAL] * 2
+    tpt = end.node.adapter.regions.tpt
+    for allowed, was in ((0, 1), (0, 0), (1, 0), (1, 1)):
+        assert run(end, control.SET_DATA_ACCESS, allowed=allowed) == (0, {"was_allowed": was})
+        assert bool(tpt.stopped) == (not allowed)
+
+
+def test_a_host_that_goes_stops_data_access_no_longer(end):
+    stranger = end.node.open()
+    tpt = end.node.adapter.regions.tpt
+    assert stranger.set_data_access(False)
+    assert run(end, control.SET_DATA_ACCESS, allowed=1) == (0, {"was_allowed": 1})
+    assert tpt.stopped
+    stranger.close()
+    assert not tpt.stopped

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from softhca.adapter import attributes, paths
-from softhca.adapter.config import AdapterConfig
+from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
 from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable
 from softhca.queues import qp_attributes
@@ -153,6 +153,16 @@ def test_the_hop_limit_is_what_the_vector_says_or_the_adapters(asked, used):
     assert route.hop_limit == max(asked, 1)
 
 
+def test_what_a_native_vector_leaves_out_is_0_and_it_has_no_grh():
+    port = Port(AdapterConfig(gids=(native_gid(5),), framing=NATIVE, lid=4))
+    route = paths.route_of({"dlid": 9, "port_num": 1}, port, 7)
+    assert (route.slid, route.dlid, route.sl, route.has_grh) == (4, 9, 0, False)
+    asked = {"dlid": 9, "is_global": 1, "dgid": native_gid(6)}
+    for limit, more in ((0, {}), (1, {"hop_limit": 1})):
+        route = paths.route_of({**asked, **more}, port, 7)
+        assert (route.has_grh, route.hop_limit, route.destination) == (True, limit, native_gid(6))
+
+
 def test_default_source_ports_are_dynamic_ones():
     assert all(0xC000 <= paths.default_source_port(n) <= 0xFFFF for n in (0, 1, 0x3FFF, 0x4000, 1 << 40))
 
@@ -253,6 +263,21 @@ def test_another_hosts_resource_is_not_found():
     with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
         resources.find(Kind.CQ, 1, 8)
     assert refused.value.errno == errno.EINVAL
+
+
+def test_a_resource_is_found_under_its_new_number_alone():
+    resources = table()
+    one = resources.add(Kind.MR, 5, 1, None)
+    resources.renumber(one, 5)
+    assert resources.find(Kind.MR, 5, 1) is one
+    resources.renumber(one, 6)
+    assert (resources.find(Kind.MR, 6, 1), one.number) == (one, 6)
+    assert resources.owned(1) == [one]
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is checked
+        resources.find(Kind.MR, 5, 1)
+    assert refused.value.errno == errno.EINVAL
+    resources.remove(one)
+    assert (resources.count(Kind.MR), resources.owned(1)) == (0, [])
 
 
 def test_what_a_host_owns_comes_users_first():

@@ -140,6 +140,19 @@ def test_strangers_do_not_push_out_what_is_known_of_a_peer(target):
     assert send_identified(world, left, right, qp, 101, 5001)
 
 
+def test_an_identification_lies_up_to_a_window_from_the_last_one_either_way_and_no_further(target):
+    world, left, right, qp = target
+    window = IDENTIFICATION_WINDOW
+    steps = (
+        (window, True), (2 * window, True), (3 * window + 1, False), (window, True), (1, True),
+        (0x10001 - window, True), (0x10000 - 2 * window, False), (0x10001 - 2 * window, True),
+    )  # fmt: skip
+    psn = 100
+    for identification, taken in steps:
+        assert send_identified(world, left, right, qp, psn, identification) is taken, identification
+        psn += taken
+
+
 def test_a_flow_of_several_connections_is_known_once_and_as_long_as_one_of_them():
     world = Network()
     left, right = End(world.add(1)), End(world.add(2))

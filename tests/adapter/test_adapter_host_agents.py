@@ -245,6 +245,7 @@ def test_queue_pair_0_is_for_hosts_only_where_the_adapter_lets_them():
     manager.send(asked.encode(), hosts.to(qpn=0, qkey=0), timeout_ms=100)
     (answer,) = hosts.got(manager)
     assert PortInfo.decode(Mad.decode(answer.mad).data).lid == hosts.nodes[1].lid
+    assert (answer.source.qpn, answer.source.pkey) == (0, 0xFFFF)
     hosts.network.close()
 
 

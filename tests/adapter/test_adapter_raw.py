@@ -19,6 +19,7 @@ from raw_network import (
     send_raw,
 )
 
+from softhca.adapter.config import LID_LAST_UNICAST
 from softhca.driver.errors import DriverError
 from softhca.testing.ends import RC, SEND, SEND_IMM, UD, WRITE, End, post
 from softhca.testing.network import Network
@@ -160,6 +161,17 @@ def test_a_datagram_to_the_own_lid_needs_no_link():
     assert (done[1].status, done[3].byte_len, done[3].slid, done[3].sl) == (0, 12, lid(1), 2)
     assert end.memory[1000:1012] == b"to myself\0\0\0"
     assert world.packets == []
+    world.close()
+
+
+def test_the_last_unicast_lid_is_a_destination_like_any_other():
+    world = RawNetwork()
+    left, qp = raw_end(world, 1)
+    right, receiver = raw_end(world, 2, ETHERTYPE)
+    right.node.adapter.set_port_info(1, lid=LID_LAST_UNICAST)
+    receiver.post_recv(3, [right.sge(0, 100)])
+    send_raw(left, qp, handle(left, dlid=LID_LAST_UNICAST), b"far away", ETHERTYPE)
+    assert [(done.wr_id, done.slid) for done in right.poll(1)] == [(3, lid(1))]
     world.close()
 
 

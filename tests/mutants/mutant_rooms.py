@@ -73,7 +73,7 @@ class Recorded:
     left_out: list[str] = field(default_factory=list)
 
     def concerned(self, names: list[str], file: str, lines: int) -> list[str]:
-        """Those that execute one of these lines: the quickest of each file of tests, then the next of each."""
+        """Those that execute one of these lines: the quickest of each file of tests, then their next ones."""
         found = [name for name in names if lines & self.lines[name].get(file, 0)]
         rank: dict[str, int] = {}
         seen: dict[str, int] = {}

@@ -3,10 +3,10 @@
 import pytest
 from wooden_engine import Wire, WoodenEngine
 
-from softhca.wire.burst import Arrival
 from softhca.links.link import NEVER
 from softhca.runtime.further_ports import FurtherPorts
 from softhca.runtime.transmitter import BURSTS, RETRY_NS
+from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 

@@ -1,4 +1,4 @@
-"""What wakes a thread that polls descriptors: one of this process, and one that another process has passed."""
+"""What wakes a thread that polls descriptors: one of this process, and one that another has passed."""
 
 import errno
 import os

@@ -189,7 +189,6 @@ class ManagementFlow(Flow):
         if burst.packets or not self._waiting:
             return 0
         data, to, route = self._waiting.popleft()
-        burst.reset()
         burst.route = route
         start = route.prefix_bytes
         o = put_bth(
