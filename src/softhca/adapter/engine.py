@@ -32,7 +32,7 @@ from softhca.transport.environment import Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
-from softhca.transport.services import BY_QP, dispatch_keys
+from softhca.transport.services import BY_QP, BY_XRC_SRQ, dispatch_keys
 from softhca.transport.states import ERR, INIT, RESET
 from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
@@ -67,6 +67,7 @@ _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
 _DEST_QP = cython.declare(cython.uint, DEST_QP)
 _BY_QP = cython.declare(cython.int, BY_QP)
+_BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
 
 
 class Adapter(Environment):
@@ -346,13 +347,12 @@ class Adapter(Environment):
     def _named(self, view):
         """The queue pair for which a decoded packet is, by the dispatch key of its service; else None."""
         key: cython.int = self._keys[view.service]
-        if key == _BY_QP:
+        if key == _BY_QP or (key == _BY_XRC_SRQ and not view.has_xrceth):
             return self._at_port(view.dest_qp)
         return self.keyed.named(view, key, self._at.number)
 
     def _refused(self, queue_pair, arrival, offset, n, local):
-        """Why a RoCE packet that nobody here may take is dropped: what a sound one would be dropped for.  Its
-        ICRC is not worth a look."""
+        """Why a RoCE packet that nobody here may take is dropped, were it sound: its ICRC is not looked at."""
         view: PacketView = self._view
         reason: cython.int = view.decode(arrival.data, offset, n)
         if reason:
