@@ -241,6 +241,13 @@ def test_who_rings_in_turn_is_expected_to_ring_again_and_a_call_holds_no_more_th
     assert waited == ([True] * (BURSTS - 1) + [False]) * 2
 
 
+def test_who_served_one_alone_is_learned_anew_from_the_beginning():
+    batching, now = learned()
+    now, _ = rung(batching, [9] * (REPEATS + 2), now)
+    _, waited = rung(batching, [1, 2] * EXPECTED, now)
+    assert waited.index(True) == EXPECTED
+
+
 def test_behind_a_poll_the_first_doorbell_is_sent_at_once():
     batching, now = learned()
     batching.polled(now)

@@ -107,6 +107,22 @@ def test_a_lone_packet_after_a_pause_is_answered_before_another_is_looked_for(be
     assert order.noted == ["received", "nothing", "sent"], "traffic that does not pause is taken together"
 
 
+def test_only_a_poller_may_keep_an_acknowledgement_for_its_own_reply(bench):
+    Order(bench, 40, 40)
+    bench.loop.clock = lambda: 5_000_000
+    pair = Flow.__new__(Flow)
+    pair.prompt = QUICK_REPLIES
+    bench.engine.sole = pair
+    assert not bench.loop.poll()
+    bench.wire.put(b"one")
+    bench.loop.progress(5_000_000)  # the background thread's round
+    assert (bench.wire.sent, bench.loop.acknowledgement.waits) == ([20], False)
+    bench.loop.poll()
+    bench.wire.put(b"two")
+    bench.loop.poll()
+    assert (bench.wire.sent, bench.loop.acknowledgement.waits) == ([20], True)
+
+
 class HeldLock(TurnLock):
     """A lock that another thread has: only one who waits for it gets it."""
 
@@ -440,6 +456,45 @@ def test_closing_ends_thread_and_waiters(bench):
     bench.progress.close()
     assert not any(thread.name == "background" for thread in threading.enumerate())
     bench.progress = Progress([bench.wire.fd])
+
+
+def test_a_thread_that_closes_what_it_serves_keeps_the_descriptors_until_it_has_left(bench):
+    seen = []
+
+    def close(port_number, arrival, now):
+        bench.loop.dead = True
+        bench.progress.close()
+        seen.append((bench.progress._forgotten, threading.current_thread().daemon))
+
+    bench.engine.receive = close
+    bench.start()
+    bench.wire.put(b"the end")
+    until(lambda: bench.progress._forgotten)
+    assert seen == [(False, True)], "and it is a thread that lets the program end"
+    bench.progress = Progress([bench.wire.fd])
+
+
+def test_one_that_does_not_lead_sleeps_until_there_is_news(bench):
+    waits = []
+    wait_for = bench.progress._news.wait_for
+
+    def noted(condition, patience_s):
+        waits.append(patience_s)
+        return wait_for(condition, patience_s)
+
+    bench.progress._news.wait_for = noted
+    waiters = [
+        threading.Thread(target=bench.progress.wait, args=(lambda: bool(bench.engine.received), BOUND_S))
+        for _ in range(2)
+    ]
+    for waiter in waiters:
+        waiter.start()
+    until(lambda: bench.loop.sleeper.waiters == 2 and waits)
+    bench.wire.put(b"news")
+    for waiter in waiters:
+        waiter.join(BOUND_S)
+    assert not any(waiter.is_alive() for waiter in waiters)
+    assert waits[0] is not None
 
 
 def test_waiting_for_no_time_still_gives_a_round(bench):

@@ -57,6 +57,7 @@ class WoodenEngine(Adapter):
         self.expired = []
         self.kicks = 0
         self.ringing = 0
+        self.sole = None
 
     def receive(self, port_number, arrival, now):
         self.received.append(arrival.source)
@@ -75,6 +76,9 @@ class WoodenEngine(Adapter):
             return False
         self.rung, self.ringing = self.ringing, 0
         return True
+
+    def tarrier(self):
+        return self.sole
 
     def transmit(self, port_number, burst, now):
         if not self.outgoing:
