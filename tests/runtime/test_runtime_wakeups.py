@@ -3,9 +3,11 @@
 import errno
 import os
 import select
+from types import SimpleNamespace
 
 import pytest
 
+from softhca.runtime import recall as recall_module
 from softhca.runtime.eventfds import check_eventfd
 from softhca.runtime.recall import Recall
 
@@ -46,6 +48,23 @@ def test_a_closed_one_has_no_descriptor_and_touches_none_that_took_its_number(re
     recall.close()
     assert not readable(other)
     os.close(other)
+
+
+def test_descriptor_0_is_one_like_any_other(monkeypatch):
+    done = []
+    system = SimpleNamespace(
+        EFD_CLOEXEC=0, EFD_NONBLOCK=0, eventfd=lambda *_: 0,
+        eventfd_write=lambda fd, _: done.append(("write", fd)),
+        eventfd_read=lambda fd: done.append(("read", fd)),
+        close=lambda fd: done.append(("close", fd)),
+    )  # fmt: skip
+    monkeypatch.setattr(recall_module, "os", system)
+    made = Recall()
+    made.ring()
+    made.drain()
+    made.close()
+    made.ring()
+    assert done == [("write", 0), ("read", 0), ("close", 0)]
 
 
 def test_what_another_process_passes_is_an_eventfd_that_never_blocks():

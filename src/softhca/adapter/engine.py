@@ -352,7 +352,7 @@ class Adapter(Environment):
         return self.keyed.named(view, key, self._at.number)
 
     def _refused(self, queue_pair, arrival, offset, n, local):
-        """Why a RoCE packet that nobody here may take is dropped, were it sound: its ICRC is not looked at."""
+        """Why a RoCE packet that nobody here may take is dropped, were it sound: its ICRC is not read."""
         view: PacketView = self._view
         reason: cython.int = view.decode(arrival.data, offset, n)
         if reason:

@@ -1,0 +1,17 @@
+"""How long a withdrawal waits for a neighbour that is about to copy."""
+
+from softhca.runtime import same_host
+from softhca.runtime.same_host import PATIENCE_NS, patience
+
+
+def test_it_may_wait_a_bounded_time_and_lets_others_run_meanwhile(monkeypatch):
+    moments, yields = [1_000], []
+    monkeypatch.setattr(same_host, "now_ns", lambda: moments[0])
+    monkeypatch.setattr(same_host, "give_way", lambda: yields.append(moments[0]))
+    pause = patience()
+    assert pause()
+    moments[0] += PATIENCE_NS - 1
+    assert pause()
+    moments[0] += 1
+    assert not pause()
+    assert len(yields) == 3
