@@ -6,12 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from softhca.machine.primitives import address_of
 from softhca.queues.layout import PROBE_BYTES
-from softhca.runtime import adapter_process, application, entrance
-from softhca.runtime.application import probe
+from softhca.runtime import adapter_process, application, entrance, messages, same_host_process
+from softhca.runtime.application import Application, probe
 from softhca.runtime.entrance import Entrance
 from softhca.runtime.same_host_process import PeerProcess
 
@@ -46,6 +48,21 @@ def test_a_reserve_that_is_descriptor_0_is_kept_once_and_given_back(monkeypatch)
     door.accept().close()
     control.close()
     assert numbers.taken == 1
+    door.close()
+    assert numbers.taken == 0
+
+
+def test_one_that_finds_no_descriptor_is_told_so_with_the_one_in_reserve(monkeypatch):
+    numbers = Numbers()
+    monkeypatch.setattr(entrance, "os", numbers)
+    door = Entrance(f"@softhca-full-{os.getpid()}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect("\0" + door.path[1:])
+        door._refuse_next(OSError(errno.EMFILE, "none left"))
+        assert numbers.taken == 1, "the one in reserve was given back, and another one kept"
+        answer, _ = messages.receive_packet(control)
+        assert b"no descriptor left" in answer
+        assert messages.receive_packet(control) is None
     door.close()
     assert numbers.taken == 0
 
@@ -106,3 +123,55 @@ def test_a_thread_that_is_stopped_is_in_no_call_and_one_that_is_not_found_may_be
             assert peer.may_be_in_call(other.pid)
             there.close()
             assert not peer.may_be_in_call(other.pid)
+
+
+@pytest.mark.parametrize(("state", "may"), [("R", True), ("D", True), ("S", False), ("T", False)])
+@pytest.mark.parametrize("name", ["python", "R", ") R (", "S) T"])
+def test_the_state_of_a_thread_stands_behind_its_name_whatever_that_is(tmp_path, state, may, name):
+    stat = tmp_path / "stat"
+    stat.write_text(f"12 ({name}) {state} 1 2 3\n")
+    assert same_host_process._may_run(str(stat)) is may
+
+
+class Old:
+    """A socket of a system that cannot tell a peer's process."""
+
+    def __init__(self, channel):
+        self.recv = channel.recv
+
+    def getsockopt(self, level, option):
+        raise OSError(errno.ENOPROTOOPT, "not known")
+
+
+def test_an_older_system_finds_the_process_by_its_number_while_the_socket_is_held():
+    here, there = socket.socketpair()
+    with here, there:
+        descriptor = same_host_process._open(Old(here), os.getpid())
+        assert descriptor >= 0
+        os.close(descriptor)
+        assert same_host_process._open(Old(here), NO_THREAD) == -1
+        there.close()
+        assert same_host_process._open(Old(here), os.getpid()) == -1
+
+
+def test_a_process_that_is_descriptor_0_is_let_go_once(monkeypatch):
+    closed = []
+    here, there = socket.socketpair()
+    with here, there:
+        peer = PeerProcess(here)
+        monkeypatch.setattr(same_host_process, "os", SimpleNamespace(close=closed.append))
+        peer.descriptor = 0
+        peer.close()
+        peer.close()
+    assert (closed, peer.descriptor) == ([0], -1)
+
+
+def test_the_flag_is_raised_before_a_sleep_and_lowered_behind_it():
+    word = bytearray(8)
+    one = Application.__new__(Application)
+    one.flag_address = address_of(word)
+    for _ in range(2):
+        one.raise_flag()
+        assert word == b"\1" + bytes(7)
+        one.lower_flag()
+        assert word == bytes(8)
