@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.engine import Adapter
 from softhca.adapter.managed_node import DESCRIPTION
 from softhca.adapter.management_flow import MAX_WAITING, MOST_AT_ONCE, PERIOD_NS
 from softhca.management import constants as c
@@ -14,6 +16,7 @@ from softhca.management.attributes import ClassPortInfo, NodeInfo, PortInfo
 from softhca.management.dispatcher import Client
 from softhca.management.mad import Address, Mad, MadHeader
 from softhca.queues.control_fields import EVENT_LID_CHANGE, EVENT_PORT_ACTIVE
+from softhca.testing.addressing import gid as v4_gid
 from softhca.testing.ends import End
 from softhca.testing.network import Network
 from softhca.wire import framing
@@ -299,6 +302,16 @@ def test_a_flood_of_datagrams_is_taken_at_a_bounded_rate(asker, link):
     asker.network.elapse(10 * MOST_AT_ONCE * PERIOD_NS)  # a silence gives no more than it gave at first
     flood(2 * MOST_AT_ONCE)
     assert asker.counters()["management1_received"] == 2 * MOST_AT_ONCE + 3
+
+
+def test_a_datagram_goes_from_the_address_that_was_asked_or_the_first_of_its_kind():
+    v4, v6 = [v4_gid(1), v4_gid(2)], [bytes.fromhex(f"fd{number:030x}") for number in (1, 2)]
+    _, flow = Adapter(AdapterConfig(gids=(v6[0], v4[0], v4[1], v6[1]))).ports[0].management
+    for to, own, source in (
+        (v4_gid(9), None, v4[0]), (v6[1], None, v6[0]), (v4_gid(9), v4[1], v4[1]), (v6[1], v6[1], v6[1]),
+        (v4_gid(9), v4_gid(8), v4[0]),
+    ):  # fmt: skip
+        assert flow._own_gid(Address(qpn=1, qkey=0, pkey=0xFFFF, gid=to, own_gid=own)) == source
 
 
 @every_link

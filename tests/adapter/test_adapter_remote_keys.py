@@ -23,6 +23,7 @@ def test_a_word_stands_at_five_times_its_row_and_has_28_bits():
     assert model.read(0) == VALID | KEY_MASK == (1 << 28) - 1
     model.leave(255, 2)
     assert model.valid_keys(255) == [KEY, KEY + 1, None, KEY + 3]
+    assert model.read(1278) == 0
 
 
 def steps(model):

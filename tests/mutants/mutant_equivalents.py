@@ -21,6 +21,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "adapter/port_info.py", "set_port_info", "return → pass",
     ): "what follows compares, and finds that nothing has changed",
     (
+        "adapter/sources.py", "Sources._known", "self.last = source → pass",
+    ): "the same flow is looked up once more",
+    (
         "adapter/timers.py", "Timers._first", "return -1 → return -2",
     ): "who asks only looks whether it is below 0",
     (
@@ -43,6 +46,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "runtime/progress_thread.py", "Progress._tell_followers", "self._tidings += 1 → self._tidings += 2",
     ): "who waits only looks whether it is another number",
+    (
+        "runtime/progress_thread.py", "Progress._run", "self._tell_followers() → pass",
+    ): "what ends it wakes who is in charge, and that one tells them",
     (
         "runtime/recall.py", "Recall.ring",
         "os.eventfd_write(self._fd, 1) → os.eventfd_write(self._fd, 2)",

@@ -268,9 +268,12 @@ def test_a_dead_loop_gives_no_rounds(bench):
 def test_the_background_thread_serves_when_nobody_polls(bench):
     bench.start()
     asleep(bench)
+    slept = bench.progress.wakeups
     bench.wire.put(b"x")
     until(lambda: bench.engine.received)
     assert bench.engine.threads == ["background"]
+    asleep(bench)
+    assert bench.progress.wakeups > slept
 
 
 def test_the_background_thread_keeps_deadlines(bench):
