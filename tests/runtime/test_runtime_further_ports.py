@@ -34,20 +34,20 @@ class Holding(Wire):
 
 
 class Engine(WoodenEngine):
-    """Sends what ``ports`` holds for each port; notes by which port something came."""
+    """Sends what ``due`` holds for each port; notes by which port something came."""
 
     def __init__(self):
         super().__init__()
         self.came = []
-        self.ports = {2: [], 3: []}
+        self.due = {2: [], 3: []}
 
     def receive(self, port_number, arrival, now):
         self.came.append((port_number, arrival.source, now))
 
     def transmit(self, port_number, burst, now):
-        if not self.ports[port_number]:
+        if not self.due[port_number]:
             return False
-        burst.length = self.ports[port_number].pop(0)
+        burst.length = self.due[port_number].pop(0)
         burst.route = ROUTE
         return True
 
@@ -78,10 +78,10 @@ def test_what_comes_is_its_links_ports_and_a_turn_is_bounded(bench):
 
 def test_every_port_sends_by_its_link_although_another_one_has_sent(bench):
     assert not bench.further.transmit(NOW)
-    bench.engine.ports = {2: [10], 3: [20, 21]}
+    bench.engine.due = {2: [10], 3: [20, 21]}
     assert bench.further.transmit(NOW)
     assert [link.sent for link in bench.links] == [[10], [20, 21]]
-    bench.engine.ports[3] = [22]
+    bench.engine.due[3] = [22]
     assert bench.further.transmit(NOW)
     assert bench.links[1].sent[-1] == 22
     assert not bench.further.transmit(NOW)
@@ -90,7 +90,7 @@ def test_every_port_sends_by_its_link_although_another_one_has_sent(bench):
 def test_the_earliest_of_what_is_held_back_and_what_found_no_room_is_the_deadline(bench):
     assert (bench.further.deadline(), bench.further.held_ns()) == (NEVER, NEVER)
     bench.links[1].refusals = 1
-    bench.engine.ports[3] = [20]
+    bench.engine.due[3] = [20]
     assert not bench.further.transmit(NOW)
     assert (bench.further.deadline(), bench.further.held_ns()) == (NOW + RETRY_NS, NEVER)
     bench.links[0].held_ns = NOW + 5
