@@ -42,7 +42,7 @@ class Engine(WoodenEngine):
         self.due = {2: [], 3: []}
 
     def receive(self, port_number, arrival, now):
-        self.came.append((port_number, arrival.source, now))
+        self.came.append((port_number, arrival.source[0], now))
 
     def transmit(self, port_number, burst, now):
         if not self.due[port_number]:
@@ -67,8 +67,8 @@ def bench():
 def test_what_comes_is_its_links_ports_and_a_turn_is_bounded(bench):
     assert not bench.further.receive(bench.arrival, NOW)
     for number in range(BURSTS + 1):
-        bench.links[1].put(number)
-    bench.links[0].put(77)
+        bench.links[1].put(bytes([number]))
+    bench.links[0].put(bytes([77]))
     assert bench.further.receive(bench.arrival, NOW)
     assert bench.engine.came == [(2, 77, NOW), *((3, number, NOW) for number in range(BURSTS))]
     assert bench.further.receive(bench.arrival, NOW)
