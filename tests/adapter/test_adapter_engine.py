@@ -13,7 +13,7 @@ from softhca.testing import SENT
 from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End, connect, pair, post
 from softhca.testing.network import Network
-from softhca.transport.unreliable import HOLD_NS
+from softhca.transport.unreliable import CHARGE_NS
 from softhca.wire.burst import CAPACITY, Arrival, Burst
 from softhca.wire.framing import ROCE_V4
 
@@ -380,7 +380,7 @@ def test_a_destroyed_queue_pair_sends_nothing_more():
     number = pairs[1].number
     while end.node.adapter.transmit(1, Burst(), world.now):
         assert end.node.adapter.queue_pairs.keys() == {number}
-    world.now += HOLD_NS + TICK_NS  # until then what was sent stands in the window
+    world.now += CHARGE_NS + TICK_NS  # until then what was sent stands in the window
     end.node.adapter.expire(world.now)
     assert end.node.adapter.next_deadline() == NEVER
     world.close()

@@ -22,7 +22,7 @@ def work_of(end):
     """What was done for packets so far: ICRCs computed, routes made, flows and addresses remembered."""
     sources = end.node.adapter.port.sources
     routes = sum(isinstance(thing, Route) for thing in gc.get_objects())
-    return sources.checked, routes, len(sources.strangers), len(sources.connected), len(sources.senders)
+    return sources.checked, routes, len(sources.unconnected), len(sources.connected), len(sources.senders)
 
 
 def flood(world, end, data, source=STRANGER, destination=None):
@@ -131,7 +131,7 @@ def test_strangers_do_not_push_out_what_is_known_of_a_peer(target):
             data = signed(write_packet(right, datagrams, opcode=0x64), sender, right.node.gid, 0x8000 + port)
             world.inject(right.node, data, sender, source_port=0x8000 + port)
     sources = right.node.adapter.port.sources
-    assert len(sources.strangers) == LIMIT
+    assert len(sources.unconnected) == LIMIT
     assert right.node.adapter.queue_pairs[qp.number].source is source
     assert list(sources.connected.values()) == [source]
     assert sources.senders[left.node.gid] is source.sender

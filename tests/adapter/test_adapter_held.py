@@ -5,13 +5,13 @@ import pytest
 from raw_network import RawNetwork, handle, raw_end, send_raw
 
 from softhca.adapter.engine import NEVER
-from softhca.adapter.held import HeldFlows
+from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.driver import services
 from softhca.driver.device import DriverError
 from softhca.queues.cqe import WC_RETRY_EXC_ERR
 from softhca.testing.ends import FETCH_ADD, READ, SEND, UC, UD, WRITE, End, connect, pair, post
 from softhca.testing.network import Network
-from softhca.transport.environment import HELD_RETRY_NS
+from softhca.transport.environment import MEMORY_RETRY_NS
 from softhca.transport.states import ERR, RESET, RTS, SQD
 
 ETHERTYPE = 0x88B5
@@ -23,21 +23,21 @@ class Waiter:
 
 
 def test_queue_pairs_are_due_in_their_order_and_each_at_its_time():
-    held = HeldFlows()
+    held = MemoryWaiters()
     first, second, third = (Waiter(number) for number in (7, 3, 5))
     assert held.next_ns == NEVER
     held.put(first, 100)
     held.put(second, 150)
     held.put(first, 170)  # it waits already
     held.put(third, 180)
-    assert (len(held), held.next_ns) == (3, 100 + HELD_RETRY_NS)
-    assert held.due(99 + HELD_RETRY_NS) == []
-    assert held.due(150 + HELD_RETRY_NS) == [first, second]
-    assert held.next_ns == 180 + HELD_RETRY_NS
+    assert (len(held), held.next_ns) == (3, 100 + MEMORY_RETRY_NS)
+    assert held.due(99 + MEMORY_RETRY_NS) == []
+    assert held.due(150 + MEMORY_RETRY_NS) == [first, second]
+    assert held.next_ns == 180 + MEMORY_RETRY_NS
     held.put(first, 200)
     held.remove(third)
     held.remove(third)
-    assert held.next_ns == 200 + HELD_RETRY_NS
+    assert held.next_ns == 200 + MEMORY_RETRY_NS
     held.put(second, 210)
     assert held.all() == [first, second]
     assert (len(held), held.next_ns, held.all()) == (0, NEVER, [])
@@ -60,16 +60,16 @@ def test_the_engine_wants_to_be_called_when_memory_is_tried_again(two):
     adapter.set_data_access(False)
     post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
     world.step()
-    assert len(adapter.held) == 1
-    assert adapter.next_deadline() == world.now + HELD_RETRY_NS
-    adapter.expire(world.now + HELD_RETRY_NS - 1)
-    assert len(adapter.held) == 1
-    adapter.expire(world.now + HELD_RETRY_NS)
-    assert len(adapter.held) == 0
+    assert len(adapter.memory_waiters) == 1
+    assert adapter.next_deadline() == world.now + MEMORY_RETRY_NS
+    adapter.expire(world.now + MEMORY_RETRY_NS - 1)
+    assert len(adapter.memory_waiters) == 1
+    adapter.expire(world.now + MEMORY_RETRY_NS)
+    assert len(adapter.memory_waiters) == 0
     assert adapter.next_deadline() == 0
-    world.now += HELD_RETRY_NS
+    world.now += MEMORY_RETRY_NS
     world.step()
-    assert len(adapter.held) == 1  # tried, and held again
+    assert len(adapter.memory_waiters) == 1  # tried, and held again
     assert seen == []
 
 
@@ -89,7 +89,7 @@ def test_every_operation_goes_on_when_the_mode_bit_is_cleared(two, opcode, stopp
     length = 8 if opcode == FETCH_ADD else 2000
     post(qp, opcode, [left.sge(0, length)], va=right.va, rkey=right.key.rkey, compare=1, wr_id=3)
     before = bytes(left.memory), bytes(right.memory)
-    world.run(limit_ns=5 * HELD_RETRY_NS)
+    world.run(limit_ns=5 * MEMORY_RETRY_NS)
     assert left.cq.poll(1) == []
     assert (bytes(left.memory), bytes(right.memory)) == (
         before if opcode != FETCH_ADD or stopped != "left" else (before[0], b"\1" + before[1][1:])
@@ -106,7 +106,7 @@ def test_every_operation_goes_on_when_the_mode_bit_is_cleared(two, opcode, stopp
     for end in (left, right):
         counters = end.node.adapter.counters
         assert counters.naks_sent == counters.retransmissions == counters.timeouts == 0
-        assert len(end.node.adapter.held) == 0
+        assert len(end.node.adapter.memory_waiters) == 0
 
 
 def test_everything_but_data_goes_on_while_data_access_is_stopped(two):
@@ -131,7 +131,7 @@ def test_everything_but_data_goes_on_while_data_access_is_stopped(two):
     assert [c.wr_id for c in right.poll(1)] == [9]
     with pytest.raises(DriverError):
         left.device.dealloc_pd(left.pd)
-    assert world.run(limit_ns=HELD_RETRY_NS) is False
+    assert world.run(limit_ns=MEMORY_RETRY_NS) is False
 
 
 @pytest.mark.parametrize("how", ["destroy", "close", "reset"])
@@ -142,18 +142,18 @@ def test_a_queue_pair_that_goes_leaves_nothing_on_the_list(two, how):
     adapter.set_data_access(False)
     post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
     world.step()
-    assert len(adapter.held) == 1
+    assert len(adapter.memory_waiters) == 1
     if how == "destroy":
         qp.destroy()
-        assert len(adapter.held) == 0
+        assert len(adapter.memory_waiters) == 0
     elif how == "close":
         left.device.close()
-        assert len(adapter.held) == 0
+        assert len(adapter.memory_waiters) == 0
     else:
         qp.modify({"qp_state": RESET})
     adapter.set_data_access(True)
-    world.run(limit_ns=10 * HELD_RETRY_NS)
-    assert len(adapter.held) == 0
+    world.run(limit_ns=10 * MEMORY_RETRY_NS)
+    assert len(adapter.memory_waiters) == 0
     assert adapter.next_deadline() == NEVER
     assert seen == []
     assert not any(right.memory)
@@ -177,8 +177,8 @@ def test_many_held_queue_pairs_stand_on_the_list_once_each_and_all_go_on(two):
                 va=right.va + 128 * number + 64 * turn,
                 rkey=right.key.rkey,
             )
-        world.run(limit_ns=3 * HELD_RETRY_NS)
-        assert len(adapter.held) == 20
+        world.run(limit_ns=3 * MEMORY_RETRY_NS)
+        assert len(adapter.memory_waiters) == 20
     left.memory[:128] = bytes(range(128))
     adapter.set_data_access(True)
     assert [c.status for c in left.poll(40)] == [0] * 40
@@ -191,9 +191,9 @@ def test_a_read_answered_too_late_for_the_requester_fails_there_alone(two):
     post(qp, READ, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
     assert [c.status for c in left.poll(1)] == [WC_RETRY_EXC_ERR]
     right.node.adapter.set_data_access(True)
-    world.run(limit_ns=10 * HELD_RETRY_NS)
+    world.run(limit_ns=10 * MEMORY_RETRY_NS)
     assert peer.query()["qp_state"] == RTS
-    assert len(right.node.adapter.held) == 0
+    assert len(right.node.adapter.memory_waiters) == 0
 
 
 def test_unreliable_services_wait_to_send_and_drop_what_they_receive():
@@ -206,7 +206,7 @@ def test_unreliable_services_wait_to_send_and_drop_what_they_receive():
     right.node.adapter.set_data_access(False)
     post(qp, SEND, [left.sge(0, 10)])
     assert [c.status for c in left.poll(1)] == [0]
-    world.run(limit_ns=HELD_RETRY_NS)
+    world.run(limit_ns=MEMORY_RETRY_NS)
     figures = right.device.query_counters(qp=peer.number)
     assert figures["drops_held"] == 1
     assert right.device.query_counters(1)["transport_drops_held"] == 1
@@ -214,7 +214,7 @@ def test_unreliable_services_wait_to_send_and_drop_what_they_receive():
     left.node.adapter.set_data_access(False)
     left.memory[:4] = b"late"
     post(qp, SEND, [left.sge(0, 4)])
-    world.run(limit_ns=3 * HELD_RETRY_NS)
+    world.run(limit_ns=3 * MEMORY_RETRY_NS)
     assert left.cq.poll(1) == []
     left.node.adapter.set_data_access(True)
     assert [(c.wr_id, c.status, c.byte_len) for c in right.poll(1)] == [(0, 0, 4)]
@@ -229,12 +229,12 @@ def test_a_raw_datagram_waits_to_be_sent_and_is_dropped_where_it_meets_held_memo
     peer.post_recv(1, [right.sge(0, 200)])
     left.node.adapter.set_data_access(False)
     send_raw(left, qp, ah, b"first" * 20, ETHERTYPE)
-    world.run(limit_ns=3 * HELD_RETRY_NS)
+    world.run(limit_ns=3 * MEMORY_RETRY_NS)
     assert world.raws == []
     right.node.adapter.set_data_access(False)
     left.node.adapter.set_data_access(True)
     assert [c.status for c in left.poll(1)] == [0]
-    world.run(limit_ns=HELD_RETRY_NS)
+    world.run(limit_ns=MEMORY_RETRY_NS)
     assert right.device.query_counters(qp=peer.number)["drops_held"] == 1
     right.node.adapter.set_data_access(True)
     send_raw(left, qp, ah, b"second" * 20, ETHERTYPE)
@@ -259,7 +259,7 @@ def test_a_native_packet_in_front_of_held_memory_asks_for_an_answer_with_right_c
     region.tpt.stopped = True
     left.memory[:4096] = b"t" * 4096
     post(qp, WRITE, [left.sge(0, 4096), (0x900000, 4096, key.lkey)], va=right.va, rkey=right.key.rkey)
-    world.run(limit_ns=2 * HELD_RETRY_NS)
+    world.run(limit_ns=2 * MEMORY_RETRY_NS)
     assert right.memory[:4096] == b"t" * 4096
     assert left.device.query_counters(qp=qp.number)["acks_received"] == 1
     assert not any(right.node.adapter.port.counters.drops)

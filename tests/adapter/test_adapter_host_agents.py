@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from softhca.adapter import host_agents
-from softhca.adapter.management_flow import PATIENCE_NS
+from softhca.adapter.management_flow import FULL_RING_RETRY_NS
 from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import store64
@@ -182,7 +182,7 @@ def test_what_finds_no_room_is_dropped_and_a_time_out_waits_for_room(hosts):
     hosts.network.elapse(20 * MS)
     arrivals = hosts.got(asker)
     assert [(each.status, Mad.decode(each.mad).data[0]) for each in arrivals] == [(0, 0), (0, 1)]
-    hosts.network.elapse(2 * PATIENCE_NS)
+    hosts.network.elapse(2 * FULL_RING_RETRY_NS)
     (end,) = hosts.got(asker)
     assert end.status == errno.ETIMEDOUT
 

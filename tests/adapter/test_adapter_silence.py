@@ -13,9 +13,9 @@ from softhca.testing.network import Network
 from softhca.transport.window import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_MAXIMUM_BYTES,
-    MOST_PATIENCE_NS,
-    PATIENCE_NS,
+    MOST_STALL_NS,
     PROBE_BYTES,
+    STALL_NS,
 )
 
 LONG = 1 << 19
@@ -36,7 +36,7 @@ def fill(world: Network, near: End, far: End) -> None:
     gone.destroy()
     post(lost, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
     packets = world.record(SENT)
-    world.run(limit_ns=PATIENCE_NS // 2)
+    world.run(limit_ns=STALL_NS // 2)
     assert sum(len(sent.data) for sent in packets) >= DEFAULT_MAXIMUM_BYTES // 2
 
 
@@ -53,8 +53,8 @@ def test_others_go_on_beside_a_queue_pair_whose_peer_is_gone(world, kind):
     assert [(done.wr_id, done.status) for done in near.poll(1)] == [(7, 0)]
     assert [done.wr_id for done in far.poll(1)] == [9]
     assert far.memory[LONG:] == near.memory[:LONG]
-    # one wait in vain, not one for each burst: answers bring patience and room back
-    assert PATIENCE_NS // 2 <= world.now - begin <= 2 * PATIENCE_NS
+    # one wait in vain, not one for each burst: answers reset the wait and bring room back
+    assert STALL_NS // 2 <= world.now - begin <= 2 * STALL_NS
 
 
 def test_datagrams_go_on_beside_a_queue_pair_whose_peer_is_gone(world):
@@ -78,11 +78,11 @@ def test_a_host_that_is_gone_is_not_flooded(world):
     sent: list[int] = []
     world.tamper = lambda _: sent.append(world.now)
     post(mine, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
-    world.run(limit_ns=100 * MOST_PATIENCE_NS)
+    world.run(limit_ns=100 * MOST_STALL_NS)
     moments = sorted(set(sent))
     assert len(moments) >= 5
-    assert min(after - before for before, after in itertools.pairwise(moments)) >= PATIENCE_NS
-    assert moments[-1] - moments[0] >= 5 * MOST_PATIENCE_NS
+    assert min(after - before for before, after in itertools.pairwise(moments)) >= STALL_NS
+    assert moments[-1] - moments[0] >= 5 * MOST_STALL_NS
 
 
 def test_a_receiver_that_waits_for_a_processor_gets_single_packets(world):
@@ -94,7 +94,7 @@ def test_a_receiver_that_waits_for_a_processor_gets_single_packets(world):
     world.tamper = lambda _: None
     for mine, _ in pairs:
         post(mine, WRITE, [near.sge(0, LONG)], va=far.va, rkey=far.key.rkey)
-    world.run(limit_ns=15 * PATIENCE_NS + PATIENCE_NS // 2)  # four waits in vain: 1, 2, 4 and 8 times as long
+    world.run(limit_ns=15 * STALL_NS + STALL_NS // 2)  # four waits in vain: 1, 2, 4 and 8 times as long
     lengths = [len(sent.data) for sent in packets]
     assert sum(lengths[:-4]) > DEFAULT_LIMIT_BYTES // 2
     assert sum(lengths) <= DEFAULT_LIMIT_BYTES + 4 * PROBE_BYTES

@@ -187,7 +187,7 @@ class Side:
         self.peer_number = peer.engines[name].number
         self.fed = 0
         self.engine, self.handle, self.cq = self.engines[name], self.handles[name], self.cqs[name]
-        self.adapter.port.sources.strangers.clear()
+        self.adapter.port.sources.unconnected.clear()
         self.adapter.port.sources.last = None
         self.adapter.port.windows.clear()
         self.map[:] = self.image
@@ -418,7 +418,7 @@ class Side:
         fed = self.fed + loopback - was[2]
         assert received - was[0] + dropped - was[1] == fed, "a packet is not accounted for"
         port = self.adapter.port
-        assert len(port.sources.strangers) <= MAX_SOURCES
+        assert len(port.sources.unconnected) <= MAX_SOURCES
         assert len(port.windows) <= 4 + len(NAMES)
         assert self.adapter.timers.count() <= len(NAMES)
         assert self.adapter.port.scheduler.length == 0

@@ -109,13 +109,13 @@ def test_a_withdrawal_does_not_wait_for_ever_and_a_late_write_changes_nothing(ow
     owner.put(3)
     fill(place, 0xEE, 2 * PAGE_BYTES)
     assert (owner.word(), owner.word(1)) == (3, 2)
-    assert not neighbour.path.kept(WRITE)
+    assert not neighbour.path.unchanged_for(WRITE)
     assert bytes_at(owner.address(), 2 * PAGE_BYTES).count(0xEE) == 0
 
 
 def test_what_was_written_before_the_claim_was_taken_away_is_there(owner, neighbour):
     store64(neighbour.enter(), 5)
-    assert neighbour.path.kept(WRITE)
+    assert neighbour.path.unchanged_for(WRITE)
     owner.directory.withdraw_region(KEY)
     assert owner.word() == 5
 
@@ -162,9 +162,9 @@ def test_a_claim_is_on_the_pages_that_are_written_to(owner, neighbour):
 
 def test_who_reads_is_not_waited_for_and_knows_that_it_may_have_read_another_s(owner, neighbour):
     neighbour.enter(access=READ)
-    assert neighbour.path.kept(READ)
+    assert neighbour.path.unchanged_for(READ)
     owner.directory.withdraw_region(KEY)
-    assert not neighbour.path.kept(READ)
+    assert not neighbour.path.unchanged_for(READ)
     assert owner.arena.held_pages == 0
     assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
 
@@ -181,7 +181,7 @@ def test_a_claim_on_other_pages_is_left_alone(owner, neighbour):
     place = neighbour.enter(OTHER + 1, 6, 2)
     owner.directory.withdraw_region(KEY)
     store64(place, 9)
-    assert neighbour.path.kept(WRITE)
+    assert neighbour.path.unchanged_for(WRITE)
     assert owner.word(6) == 9
 
 
@@ -222,7 +222,7 @@ def test_claims_that_hang_together_are_taken_away_together(owner, neighbour):
     owner.grant(OTHER)
     places = [neighbour.enter(KEY, 0, 2), second.enter(OTHER, 1, 2), third.enter(OTHER, 4, 1)]
     owner.directory.withdraw_region(KEY)
-    assert [each.path.kept(WRITE) for each in (neighbour, second, third)] == [False, False, False]
+    assert [each.path.unchanged_for(WRITE) for each in (neighbour, second, third)] == [False, False, False]
     for place in places:
         store64(place, 8)
     assert [owner.word(page) for page in range(PAGES)] == [0] * PAGES
@@ -310,7 +310,7 @@ def test_a_queue_pair_s_change_takes_away_what_its_peer_claims(owner, neighbour)
     owner.directory.grant_queue_pair(40, FIRST, 50, WRITE, 0xFFFF, PD)
     places = [neighbour.enter(), second.enter(page=4)]
     owner.directory.withdraw_queue_pair(40)
-    assert [each.path.kept(WRITE) for each in (neighbour, second)] == [False, True]
+    assert [each.path.unchanged_for(WRITE) for each in (neighbour, second)] == [False, True]
     for place in places:
         store64(place, 3)
     assert (owner.word(), owner.word(4)) == (0, 3)
@@ -361,7 +361,7 @@ def test_without_memory_for_other_pages_the_neighbour_is_waited_for(owner, neigh
     def go_on():
         if owner.paused == 3:
             store64(place, 3)
-            order.append(neighbour.path.kept(WRITE))
+            order.append(neighbour.path.unchanged_for(WRITE))
             neighbour.path.leave()
 
     owner.pauses = [lambda: None, go_on, go_on, go_on]
@@ -387,7 +387,7 @@ def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, ne
     owner.directory.withdraw_region(OTHER)
     assert load64(target + 8) == 0
     assert owner.in_call == []
-    assert not place.kept(WRITE)
+    assert not place.unchanged_for(WRITE)
 
 
 @pytest.mark.parametrize("claim", [

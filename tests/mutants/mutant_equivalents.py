@@ -91,7 +91,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transport/unreliable.py", "UnreliableTransmitter.reset", "self.window = None → pass",
     ): "it has been left, and the next burst aims anew",
     (
-        "transport/unreliable_receiver.py", "UnreliableReceiver.carry_out", "self.execution.abandon() → pass",
+        "transport/unreliable_receiver.py", "UnreliableReceiver.execute", "self.execution.abandon() → pass",
     ): "in ERR nothing comes any more, and reset() abandons",
     (
         "wire/captures.py", "read_capture", "start = stream.read(4) → start = stream.read(5)",

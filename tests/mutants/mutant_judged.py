@@ -98,7 +98,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "who waits for room learns of a peer's end only when all before it have"), "adapter/test_adapter_silence.py"),
     (m("retry-waits-for-room", ANSWERS, "        self.probe = quiet\n        self.again(TIMEOUT)", "        self.again(TIMEOUT)",
        "a retry waits for the room of others that nobody answers"), "adapter/test_adapter_silence.py"),
-    (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)", "return True",
+    (m("probe-without-need", WINDOW, "return now - self.heard_ns >= max(interval_ns, _STALL_NS)", "return True",
        "who waits sends beyond the window although others are answered"), "transport/test_transport_rc_asking.py"),
     (m("silence-costs-a-burst", WINDOW, "self.limit_bytes = _PROBE + self.packet_overhead_bytes", "self.limit_bytes = self.minimum_bytes",
        "a receiver that is silent for a moment gets another burst"), "adapter/test_adapter_silence.py"),

@@ -92,7 +92,7 @@ def hold(driver, engine, peer, order):
         else:
             primitives.copy(place, primitives.address_of(data), len(data))
             moved = len(data)
-        kept = path.kept(2)
+        kept = path.unchanged_for(2)
         path.leave()
     return {"kept": kept, "moved": moved}
 

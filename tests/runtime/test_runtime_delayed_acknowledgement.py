@@ -16,7 +16,7 @@ def rule():
 @pytest.fixture
 def pair():
     made = Flow.__new__(Flow)
-    made.prompt = 0
+    made.quick_replies = 0
     return made
 
 
@@ -50,18 +50,18 @@ def not_at_all(rule, pair):
 
 @pytest.mark.parametrize("otherwise", [late, elsewhere, not_at_all])
 def test_one_that_is_not_answered_at_once_begins_anew(rule, pair, otherwise):
-    pair.prompt = QUICK_REPLIES
+    pair.quick_replies = QUICK_REPLIES
     otherwise(rule, pair)
-    assert (pair.prompt, rule.waits) == (0, False)
+    assert (pair.quick_replies, rule.waits) == (0, False)
     waited = [answered(rule, pair, turn) for turn in range(QUICK_REPLIES + 1)]
     assert waited == [False] * QUICK_REPLIES + [True]
 
 
 def test_what_comes_with_something_else_to_be_sent_does_not_wait(rule, pair):
-    pair.prompt = QUICK_REPLIES
+    pair.quick_replies = QUICK_REPLIES
     assert not rule.received(None, 5)
     assert not rule.end()
-    assert pair.prompt == QUICK_REPLIES
+    assert pair.quick_replies == QUICK_REPLIES
 
 
 def test_the_wait_has_an_end_and_so_has_the_time_in_which_a_reply_is_looked_for(rule, pair):
@@ -71,7 +71,7 @@ def test_the_wait_has_an_end_and_so_has_the_time_in_which_a_reply_is_looked_for(
     assert rule.overdue(1_001 + LIMIT_NS)
     rule.end()
     assert not rule.overdue(1_001 + LIMIT_NS)
-    pair.prompt = QUICK_REPLIES
+    pair.quick_replies = QUICK_REPLIES
     assert rule.received(pair, 2_000)
     assert rule.deadline() == 2_000 + LIMIT_NS
     assert rule.end()

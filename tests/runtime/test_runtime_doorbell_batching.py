@@ -1,7 +1,7 @@
 """Doorbells of several queue pairs that are sent together: when, for how long, and what ends it."""
 
 import pytest
-from wooden_engine import Bench
+from fake_engine import Bench
 
 from softhca.runtime.doorbell_batching import (
     DISTRUST,

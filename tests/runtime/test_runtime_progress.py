@@ -6,7 +6,7 @@ import resource
 import threading
 
 import pytest
-from wooden_engine import Bench
+from fake_engine import Bench
 
 from softhca.links.link import Link
 from softhca.runtime import progress_thread
@@ -161,7 +161,7 @@ def test_what_a_poller_has_left_to_be_sent_is_sent_by_the_background_thread(benc
     moments = [5_000_000 + LEFT_NS]
     bench.loop.clock = lambda: moments[0]
     pair = Flow.__new__(Flow)
-    pair.prompt = QUICK_REPLIES
+    pair.quick_replies = QUICK_REPLIES
     assert bench.loop.acknowledgement.received(pair, 5_000_000)
     bench.progress._relieve(bench.loop)
     assert bench.wire.sent == [], "its consumer may still answer"

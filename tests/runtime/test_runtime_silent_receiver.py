@@ -11,7 +11,7 @@ from runtime_pair import REMOTE_EVERYTHING, End, RemoteOperation
 from softhca.driver import registry
 from softhca.driver.services import Path, Reliability, connect
 from softhca.runtime import devices
-from softhca.transport.window import DEFAULT_LIMIT_BYTES, FULL_BURST_BYTES, PATIENCE_NS
+from softhca.transport.window import DEFAULT_LIMIT_BYTES, FULL_BURST_BYTES, STALL_NS
 
 CONNECTIONS = 16
 DEFAULT_BUFFER_BYTES = 212_992
@@ -50,9 +50,9 @@ def test_half_of_a_default_buffer_takes_all_that_is_sent_to_one_that_does_not_re
         (window,) = devices.find("near").engine.adapter.ports[0].windows.values()
         for _ in range(POLLS_LIMIT):  # three waits in vain: 20, 40 and 80 ms
             assert not ends[0].cq.poll(1)
-            if window.patience_ns >= 8 * PATIENCE_NS:
+            if window.stall_ns >= 8 * STALL_NS:
                 break
-        assert window.patience_ns >= 8 * PATIENCE_NS
+        assert window.stall_ns >= 8 * STALL_NS
         assert silent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * DEFAULT_BUFFER_BYTES
         assert DEFAULT_LIMIT_BYTES - FULL_BURST_BYTES <= accounted_bytes(address) <= DEFAULT_BUFFER_BYTES
         for end in ends:

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from wooden_engine import WoodenEngine
+from fake_engine import FakeEngine
 
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.runtime.transmitter import BURSTS, LIFETIME_NS, NEVER, RETRY_NS, Transmitter
@@ -34,7 +34,7 @@ class Noting(Link):
         self.abandoned += 1
 
 
-class Engine(WoodenEngine):
+class Engine(FakeEngine):
     """Sends what ``outgoing`` holds: opcode, length and route of each burst."""
 
     def transmit(self, port_number, burst, now):

@@ -31,7 +31,7 @@ ENDS = {
     "memory": "MEMORY UNPLACED",
     "delay": "NOT_READY",
     "persist": "WINDOW",
-    "patience": "STALLED",
+    "stall": "STALLED",
     "path": "WINDOW STALLED",
 }
 NAMES = [row.name for row in CONDITIONS]
@@ -103,7 +103,7 @@ class Bench:
     def event_persist(self):
         self.timer(NOT_READY)
 
-    def event_patience(self):
+    def event_stall(self):
         self.sender.stalled_until_ns = self.p.now
         self.flow.expire(self.p.now)
 

@@ -7,7 +7,7 @@ from transport_pair import ERR, PD, RC, RESET, SQD, UC, UD, End
 
 from softhca.queues import cqe, wqe
 from softhca.transport.environment import AddressHandle
-from softhca.transport.unreliable import HOLD_NS
+from softhca.transport.unreliable import CHARGE_NS
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 
 MESSAGE_BYTES = 150_000
@@ -86,9 +86,9 @@ def test_burst_weighs_its_bytes_its_packets_and_itself_for_the_time_of_the_hold(
     assert p.window.charges == [length + packets * overhead + BURST_OVERHEAD_BYTES]
     assert [c.status for c in p.left.sent()] == [0]  # complete at hand-over
     start = p.now
-    p.left.qp.flow.expire(start + HOLD_NS - 1)
+    p.left.qp.flow.expire(start + CHARGE_NS - 1)
     assert p.window.in_flight_bytes == p.window.charges[0]
-    p.left.qp.flow.expire(start + HOLD_NS)
+    p.left.qp.flow.expire(start + CHARGE_NS)
     assert p.window.in_flight_bytes == 0
 
 
@@ -104,10 +104,10 @@ def test_lone_burst_goes_and_what_is_held_longest_is_given_back_first(watched):
             pass
         moments.append(p.now)
     assert len(p.window.charges) == 2
-    p.left.qp.flow.expire(moments[0] + HOLD_NS)
+    p.left.qp.flow.expire(moments[0] + CHARGE_NS)
     assert p.window.in_flight_bytes == p.window.charges[1]
     p.run()
-    assert p.now == moments[1] + HOLD_NS
+    assert p.now == moments[1] + CHARGE_NS
     assert p.window.in_flight_bytes == 0
 
 

@@ -6,7 +6,7 @@ from transport_pair import Faults
 
 from softhca.queues import wqe
 from softhca.transport.conditions import WINDOW
-from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, PATIENCE_NS, DestinationWindow
+from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, STALL_NS, DestinationWindow
 from softhca.wire.psn import distance
 
 SIZE = 400_000
@@ -183,12 +183,12 @@ def test_who_waits_while_others_are_answered_sends_nothing_and_otherwise_one_pac
     requester = p.left.qp.send_engine()
     target = p.right.region(100_000)
     p.left.post(wqe.RDMA_WRITE, [p.left.region(100_000).sge()], remote=target)
-    period = PATIENCE_NS // 4
+    period = STALL_NS // 4
 
     def others():
         # something comes back, and as much goes out again
         if answered:
-            window.credit(1, p.now)
+            window.on_ack(1, p.now)
             window.charge(1)
         else:
             window.give_up(1)
@@ -197,11 +197,11 @@ def test_who_waits_while_others_are_answered_sends_nothing_and_otherwise_one_pac
 
     others()
     begin = p.now
-    while p.now < begin + 3 * PATIENCE_NS and not p.log:
+    while p.now < begin + 3 * STALL_NS and not p.log:
         assert p.step()
     if answered:
         assert p.log == []
         assert requester.retry.retries_left == requester.retry.retry_count
     else:
         assert len(p.log) == 1
-        assert PATIENCE_NS <= p.now - begin <= PATIENCE_NS + period
+        assert STALL_NS <= p.now - begin <= STALL_NS + period

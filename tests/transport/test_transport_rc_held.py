@@ -8,7 +8,7 @@ from transport_pair import ERR, RESET, RTS, SQD, Faults
 
 from softhca.memory.tpt import TranslationTable
 from softhca.queues import cqe, wqe
-from softhca.transport.environment import HELD_RETRY_NS
+from softhca.transport.environment import MEMORY_RETRY_NS
 from softhca.transport.retry import RNR_TIMER_NS, interval_ns
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 from softhca.wire import opcodes as op
@@ -240,7 +240,7 @@ def test_a_read_of_held_memory_is_answered_when_it_is_tried_again(pair):
     assert p.decoded("ba") == []
     p.b.regions.tpt.stopped = False  # and nobody says so
     until(p, lambda: p.left.qp.send_engine().head == 1)
-    assert p.now == start + HELD_RETRY_NS + 2 * p.DELAY_NS
+    assert p.now == start + MEMORY_RETRY_NS + 2 * p.DELAY_NS
     assert target.data == data
     assert statuses(p.left.sent()) == [0]
     p.run()
@@ -266,7 +266,7 @@ def test_an_answer_goes_on_where_it_was_held(pair):
     until(p, lambda: p.b.held)
     held = len(p.decoded("ba"))
     assert 0 < held < len(LONG) // 1024
-    p.after(3 * HELD_RETRY_NS, lambda: p.b.data_access(True))
+    p.after(3 * MEMORY_RETRY_NS, lambda: p.b.data_access(True))
     p.run()
     assert target.data == data
     psns = [row["psn"] for row in p.decoded("ba")]
@@ -418,7 +418,7 @@ def test_held_memory_is_tried_again_by_itself(pair):
     p.a.regions.tpt.stopped = False
     until(p, lambda: p.left.qp.send_engine().head == 1)
     assert target.data == b"tryagain"
-    assert p.now == start + HELD_RETRY_NS + 2 * p.DELAY_NS
+    assert p.now == start + MEMORY_RETRY_NS + 2 * p.DELAY_NS
 
 
 def test_inline_data_and_reads_do_not_wait_for_the_senders_memory(pair):
@@ -548,12 +548,12 @@ def test_a_result_that_cannot_be_placed_is_asked_for_again_without_a_retry(pair,
     p = pair(retry_cnt=0, rnr_retry=0)
     data, target = read(p)
     before(p, "ba", 0, lambda: p.a.data_access(False))
-    p.after(times * HELD_RETRY_NS, lambda: p.a.data_access(True))
+    p.after(times * MEMORY_RETRY_NS, lambda: p.a.data_access(True))
     p.run()
     assert target.data == data
     assert statuses(p.left.sent()) == [0]
     asked = [row["psn"] for row in p.decoded("ab")]
-    assert len(asked) - 2 <= times * HELD_RETRY_NS // (HELD_RETRY_NS + 2 * p.DELAY_NS) <= len(asked) - 1
+    assert len(asked) - 2 <= times * MEMORY_RETRY_NS // (MEMORY_RETRY_NS + 2 * p.DELAY_NS) <= len(asked) - 1
     assert set(asked) == {0}
     untroubled(p)
 
@@ -567,14 +567,14 @@ def test_a_result_that_cannot_be_placed_waits_before_it_is_asked_for_again(pair)
         until(p, lambda: len(p.decoded("ab")) > len(asked))
         asked.append(p.now)
     for earlier, later in itertools.pairwise(asked):
-        assert later - earlier == HELD_RETRY_NS + 2 * p.DELAY_NS
+        assert later - earlier == MEMORY_RETRY_NS + 2 * p.DELAY_NS
 
 
 def test_a_part_of_a_long_read_that_cannot_be_placed_is_all_that_is_asked_for_again(pair):
     p = pair(pmtu=1024, retry_cnt=0)
     data, target = read(p, len(LONG))
     before(p, "ba", 5, lambda: p.a.data_access(False))
-    p.after(10 * HELD_RETRY_NS, lambda: p.a.data_access(True))
+    p.after(10 * MEMORY_RETRY_NS, lambda: p.a.data_access(True))
     p.run()
     assert target.data == data
     assert statuses(p.left.sent()) == [0]
@@ -589,7 +589,7 @@ def test_an_atomic_whose_result_cannot_be_placed_is_executed_once(pair):
     p.left.post(wqe.ATOMIC_FETCH_AND_ADD, [source.sge()], remote=target, compare=4, wr_id=1)
     p.left.post(wqe.SEND, inline=b"", wr_id=2)
     p.right.post_receive()
-    p.after(20 * HELD_RETRY_NS, lambda: p.a.data_access(True))
+    p.after(20 * MEMORY_RETRY_NS, lambda: p.a.data_access(True))
     p.run()
     assert int.from_bytes(target.data, "little") == 13
     assert int.from_bytes(source.data, "little") == 9
@@ -614,7 +614,7 @@ def test_losses_during_a_long_hold_do_not_add_up(pair):
     p = pair(faults=Faults(seed=5, loss=0.1))
     data, target = read(p)
     p.a.data_access(False)
-    p.after(400 * HELD_RETRY_NS, lambda: p.a.data_access(True))
+    p.after(400 * MEMORY_RETRY_NS, lambda: p.a.data_access(True))
     p.run()
     assert p.left.qp.counters.timeouts > p.left.qp.retry_count
     assert target.data == data
@@ -646,8 +646,8 @@ def test_both_sides_held(pair):
         pairs.append((target, echo))
     p.a.data_access(False)
     p.b.data_access(False)
-    p.after(2 * HELD_RETRY_NS, lambda: p.a.data_access(True))
-    p.after(3 * HELD_RETRY_NS, lambda: p.b.data_access(True))
+    p.after(2 * MEMORY_RETRY_NS, lambda: p.a.data_access(True))
+    p.after(3 * MEMORY_RETRY_NS, lambda: p.b.data_access(True))
     p.run()
     for target, echo in pairs:
         assert target.data == DATA

@@ -39,8 +39,8 @@ class Merged(RequestSource):
     def drop(self, request):
         self.given.popleft().drop(request)
 
-    def patient(self):
-        return any(queue.patient() for queue in self.queues)
+    def can_wait(self):
+        return any(queue.can_wait() for queue in self.queues)
 
     def flush(self, now):
         for queue in list(self.queues):

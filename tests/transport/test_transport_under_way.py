@@ -10,7 +10,7 @@ from softhca.queues.completion import CompletionQueue
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.conditions import STALLED
 from softhca.transport.replay import ReplayRing
-from softhca.transport.window import MOST_PATIENCE_NS, DestinationWindow
+from softhca.transport.window import MOST_STALL_NS, DestinationWindow
 from softhca.wire import opcodes as op
 
 PATTERN = random.Random(3).randbytes(200_000)
@@ -61,7 +61,7 @@ def test_new_path_while_waiting_for_a_sign_of_life_goes_on_in_the_new_window(pai
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     p.step()
     p.flying.clear()  # only what is sent from now on arrives
-    old.forgive()  # for another queue pair, which has waited for long
+    old.on_stall()  # for another queue pair, which has waited for long
     while requester.condition != STALLED:
         assert p.step()
     p.flying.clear()
@@ -82,10 +82,10 @@ def test_an_answer_ends_the_wait_for_a_sign_of_life_and_its_time(pair):
     p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
     while not p.left.qp.flow.waiting:
         assert p.step()
-    window.forgive()
+    window.on_stall()
     while requester.condition != STALLED:
         assert p.transmit(p.a)
-    assert requester.stalled_until_ns == p.now + MOST_PATIENCE_NS
+    assert requester.stalled_until_ns == p.now + MOST_STALL_NS
     window.charge(window.limit_bytes)  # another queue pair's, so that there is no room
     while requester.condition == STALLED:
         assert p.step()

@@ -7,7 +7,7 @@ from transport_pair import ERR, RESET, RTS, SQD, UC, UD
 
 from softhca.memory.tpt import TranslationTable
 from softhca.queues import cqe, wqe
-from softhca.transport.environment import HELD_RETRY_NS
+from softhca.transport.environment import MEMORY_RETRY_NS
 from softhca.wire import opcodes as op
 
 PMTU = 256
@@ -53,7 +53,7 @@ def test_a_sender_waits_for_its_own_memory(joined, service, told):
     if told:
         p.a.data_access(True)
     until(p, lambda: inbox.data[front:] == DATA[:PMTU])
-    assert p.now == start + p.DELAY_NS + (0 if told else HELD_RETRY_NS)
+    assert p.now == start + p.DELAY_NS + (0 if told else MEMORY_RETRY_NS)
     p.run()
     assert [c.status for c in p.left.sent()] == [0]
     assert p.left.qp.state == RTS

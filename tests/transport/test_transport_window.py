@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softhca.transport.retry import FLIGHTS, Flights
+from softhca.transport.retry import IN_FLIGHT_ENTRIES, InFlightTable
 from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
     DEFAULT_LIMIT_BYTES,
@@ -12,11 +12,11 @@ from softhca.transport.window import (
     FAR_MAXIMUM_BYTES,
     FAR_NS,
     FULL_BURST_BYTES,
-    MOST_PATIENCE_NS,
-    PATIENCE_NS,
+    LEAST_SAMPLE_BYTES,
+    MOST_STALL_NS,
     PERIOD_NS,
     PROBE_BYTES,
-    TELLING_BYTES,
+    STALL_NS,
     TRIPS,
     DestinationWindow,
     RoundTrips,
@@ -69,7 +69,7 @@ def test_room_shrinks_with_charges_and_comes_back_with_credit():
     window.charge(3 * ONE)
     assert window.room(qp) == 0
     assert not window.admits(qp, 1)
-    window.credit(4 * ONE, 0)
+    window.on_ack(4 * ONE, 0)
     assert window.in_flight_bytes == 0
     assert window.room(qp) == 4 * ONE
 
@@ -90,7 +90,7 @@ def test_waiters_get_their_turns_first_in_first_out_one_at_a_time():
     window.wait(first, 0)
     window.wait(second, 0)
     assert (first.waiting, second.waiting) == (True, True)
-    window.credit(ONE, 0)
+    window.on_ack(ONE, 0)
     assert (first.turns, second.turns) == (1, 0)
     assert window.room(first) == ONE
     assert window.room(second) == window.room(third) == 0
@@ -106,10 +106,10 @@ def test_holder_of_the_turn_that_finds_too_little_stays_first():
     window.charge(2 * ONE)
     window.wait(first, 0)
     window.wait(second, 0)
-    window.credit(ONE, 0)
+    window.on_ack(ONE, 0)
     window.wait(first, 0)
     assert first.waiting
-    window.credit(ONE, 0)
+    window.on_ack(ONE, 0)
     assert (first.turns, second.turns) == (2, 0)
 
 
@@ -118,7 +118,7 @@ def test_holder_of_the_turn_that_waits_again_and_leaves_is_forgotten():
     window.charge(2 * ONE)
     window.wait(first, 0)
     window.wait(second, 0)
-    window.credit(ONE, 0)
+    window.on_ack(ONE, 0)
     window.wait(first, 0)
     window.leave(first)
     assert list(window.waiters) == []
@@ -130,9 +130,9 @@ def test_no_turn_is_given_for_less_than_half_a_burst():
     window, qp = DestinationWindow(2 * ONE, 2 * ONE), Waiter()
     window.charge(2 * ONE)
     window.wait(qp, 0)
-    window.credit(ONE // 2 - 1, 0)
+    window.on_ack(ONE // 2 - 1, 0)
     assert qp.turns == 0
-    window.credit(1, 0)
+    window.on_ack(1, 0)
     assert qp.turns == 1
 
 
@@ -166,7 +166,7 @@ def test_limit_grows_by_one_burst_after_many_confirmed_windows_and_never_above_t
         for _ in range(windows):
             amount = window.limit_bytes
             window.charge(amount)
-            window.credit(amount, 0)
+            window.on_ack(amount, 0)
 
     confirm(2)
     assert window.limit_bytes == 2 * ONE
@@ -186,7 +186,7 @@ def test_loss_and_bytes_that_were_given_up_are_no_evidence():
     assert window.limit_bytes == 2 * ONE
     for _ in range(9):
         window.charge(ONE)
-        window.credit(ONE, 0)
+        window.on_ack(ONE, 0)
         if window.confirmed_bytes > 3 * ONE:
             window.lost()
             window.limit_bytes = 2 * ONE
@@ -195,113 +195,115 @@ def test_loss_and_bytes_that_were_given_up_are_no_evidence():
 
 @given(
     start=st.integers(0, 0xFFFFFF),
-    steps=st.lists(st.tuples(st.integers(1, 300), st.integers(0, 70_000)), min_size=1, max_size=3 * FLIGHTS),
+    steps=st.lists(
+        st.tuples(st.integers(1, 300), st.integers(0, 70_000)), min_size=1, max_size=3 * IN_FLIGHT_ENTRIES
+    ),
     settle_every=st.integers(1, 200),
 )
 def test_flights_give_back_exactly_what_was_pushed(start, steps, settle_every):
-    flights, psn, pushed, given_back, entries = Flights(), start, 0, 0, []
+    in_flight, psn, pushed, given_back, entries = InFlightTable(), start, 0, 0, []
     for i, (packets, cost) in enumerate(steps):
         psn = (psn + packets) & 0xFFFFFF
-        flights.push((psn - 1) & 0xFFFFFF, cost, 0)
+        in_flight.push((psn - 1) & 0xFFFFFF, cost, 0)
         pushed += cost
         entries.append(((psn - 1) & 0xFFFFFF, cost))
         if i % settle_every == settle_every - 1:
             una = entries[len(entries) // 2][0]
-            given_back += flights.settle(una, 0)
+            given_back += in_flight.settle(una, 0)
             # never early: what is not acknowledged stays charged
             assert pushed - given_back >= sum(c for last, c in entries if distance(last, una) <= 0)
-    given_back += flights.settle(psn, 0)
+    given_back += in_flight.settle(psn, 0)
     assert given_back == pushed
-    assert flights.count == 0
+    assert in_flight.count == 0
 
 
 def test_flights_beyond_the_most_that_are_kept_are_answered_for_with_the_newest():
-    flights = Flights()
-    for i in range(FLIGHTS + 3):
-        flights.push(10 * i, 100 + i, 0)
-    newest = sum(range(100 + FLIGHTS - 1, 100 + FLIGHTS + 3))
-    older = sum(range(100, 100 + FLIGHTS - 1))
-    assert flights.count == FLIGHTS
-    assert flights.settle(10 * (FLIGHTS - 2) + 1, 0) == older
-    assert flights.count == 1
-    assert flights.settle(10 * (FLIGHTS + 2), 0) == 0  # one packet of the newest is still out
-    assert flights.settle(10 * (FLIGHTS + 2) + 1, 0) == newest
-    assert flights.count == 0
+    in_flight = InFlightTable()
+    for i in range(IN_FLIGHT_ENTRIES + 3):
+        in_flight.push(10 * i, 100 + i, 0)
+    newest = sum(range(100 + IN_FLIGHT_ENTRIES - 1, 100 + IN_FLIGHT_ENTRIES + 3))
+    older = sum(range(100, 100 + IN_FLIGHT_ENTRIES - 1))
+    assert in_flight.count == IN_FLIGHT_ENTRIES
+    assert in_flight.settle(10 * (IN_FLIGHT_ENTRIES - 2) + 1, 0) == older
+    assert in_flight.count == 1
+    assert in_flight.settle(10 * (IN_FLIGHT_ENTRIES + 2), 0) == 0  # one packet of the newest is still out
+    assert in_flight.settle(10 * (IN_FLIGHT_ENTRIES + 2) + 1, 0) == newest
+    assert in_flight.count == 0
 
 
 def test_flights_that_are_joined_are_answered_for_together():
-    flights = Flights()
-    flights.push(5, 10, 0, True)  # there is nothing to join
-    flights.push(7, 20, 0, True)
-    flights.push(9, 30, 0)
-    assert flights.count == 2
-    assert flights.settle(7, 0) == 0
-    assert flights.settle(8, 0) == 30
-    flights.push(11, 40, 1, True)  # another epoch: what it would join is given up
-    assert (flights.count, flights.clear(1)) == (1, 40)
+    in_flight = InFlightTable()
+    in_flight.push(5, 10, 0, True)  # there is nothing to join
+    in_flight.push(7, 20, 0, True)
+    in_flight.push(9, 30, 0)
+    assert in_flight.count == 2
+    assert in_flight.settle(7, 0) == 0
+    assert in_flight.settle(8, 0) == 30
+    in_flight.push(11, 40, 1, True)  # another epoch: what it would join is given up
+    assert (in_flight.count, in_flight.clear(1)) == (1, 40)
 
 
 def test_cleared_flights_give_everything_back_once():
-    flights = Flights()
-    flights.push(5, 10, 0)
-    flights.push(9, 20, 0)
-    assert flights.clear(0) == 30
-    assert flights.settle(100, 0) == 0
+    in_flight = InFlightTable()
+    in_flight.push(5, 10, 0)
+    in_flight.push(9, 20, 0)
+    assert in_flight.clear(0) == 30
+    assert in_flight.settle(100, 0) == 0
 
 
-@pytest.mark.parametrize("give", [lambda flights, epoch: flights.settle(10, epoch), Flights.clear])
+@pytest.mark.parametrize("give", [lambda in_flight, epoch: in_flight.settle(10, epoch), InFlightTable.clear])
 def test_flights_of_an_epoch_that_is_over_give_nothing_back(give):
-    flights = Flights()
-    flights.push(5, 10, 3)
-    assert give(flights, 4) == 0
-    flights.push(6, 20, 4)
-    assert give(flights, 4) == 20
-    flights.push(7, 1, 4)
-    flights.push(8, 2, 5)
-    assert give(flights, 5) == 2
+    in_flight = InFlightTable()
+    in_flight.push(5, 10, 3)
+    assert give(in_flight, 4) == 0
+    in_flight.push(6, 20, 4)
+    assert give(in_flight, 4) == 20
+    in_flight.push(7, 1, 4)
+    in_flight.push(8, 2, 5)
+    assert give(in_flight, 5) == 2
 
 
-def test_who_waits_in_vain_finds_room_for_one_packet_and_needs_more_patience_each_time():
+def test_who_waits_in_vain_finds_room_for_one_packet_and_waits_longer_each_time():
     window, qp = DestinationWindow(), Waiter()
     window.charge(DEFAULT_LIMIT_BYTES)
     window.wait(qp, 1_000)
-    assert qp.armed_ns == window.watch_ns == 1_000 + PATIENCE_NS
+    assert qp.armed_ns == window.watch_ns == 1_000 + STALL_NS
     window.wait(qp, 2_000)
-    assert window.watch_ns == 1_000 + PATIENCE_NS
+    assert window.watch_ns == 1_000 + STALL_NS
     qp.armed_ns = 0
-    window.look(qp, 999 + PATIENCE_NS)
+    window.check_stall(qp, 999 + STALL_NS)
     assert (window.in_flight_bytes, window.epoch, qp.turns) == (DEFAULT_LIMIT_BYTES, 0, 0)
-    assert qp.armed_ns == 1_000 + PATIENCE_NS
-    window.look(qp, 1_000 + PATIENCE_NS)
+    assert qp.armed_ns == 1_000 + STALL_NS
+    window.check_stall(qp, 1_000 + STALL_NS)
     assert (window.in_flight_bytes, window.epoch, window.turn, qp.turns) == (0, 1, qp, 1)
     assert (window.limit_bytes, window.losses) == (PROBE_BYTES, 1)
     assert window.near_limit() == ONE  # the pace of answers to READs goes on by bursts
-    assert qp.armed_ns == 1_000 + PATIENCE_NS + 2 * PATIENCE_NS
+    assert qp.armed_ns == 1_000 + STALL_NS + 2 * STALL_NS
     for _ in range(9):
-        window.forgive()
-    assert window.patience_ns == MOST_PATIENCE_NS
+        window.on_stall()
+    assert window.stall_ns == MOST_STALL_NS
     window.charge(1)
-    window.credit(1, 0)
-    assert window.patience_ns == PATIENCE_NS
+    window.on_ack(1, 0)
+    assert window.stall_ns == STALL_NS
 
 
-def credit(window, cost_bytes):
-    window.credit(cost_bytes, 0)
+def acknowledge(window, cost_bytes):
+    window.on_ack(cost_bytes, 0)
 
 
-@pytest.mark.parametrize("answer", [credit, DestinationWindow.give_up])
+@pytest.mark.parametrize("answer", [acknowledge, DestinationWindow.give_up])
 def test_nothing_is_given_up_while_answers_come_nor_when_nobody_waits_any_more(answer):
     window, qp = DestinationWindow(), Waiter()
     window.charge(DEFAULT_LIMIT_BYTES)
     window.wait(qp, 0)
     answer(window, 1)
-    window.look(qp, PATIENCE_NS)
-    assert (window.epoch, window.watcher, qp.armed_ns) == (0, qp, 2 * PATIENCE_NS)
+    window.check_stall(qp, STALL_NS)
+    assert (window.epoch, window.watcher, qp.armed_ns) == (0, qp, 2 * STALL_NS)
     window.leave(qp)
-    window.look(qp, 2 * PATIENCE_NS)
-    assert (window.epoch, window.watcher, qp.armed_ns) == (0, None, 2 * PATIENCE_NS)
-    window.look(qp, 9 * PATIENCE_NS)
-    assert (window.epoch, qp.armed_ns) == (0, 2 * PATIENCE_NS)
+    window.check_stall(qp, 2 * STALL_NS)
+    assert (window.epoch, window.watcher, qp.armed_ns) == (0, None, 2 * STALL_NS)
+    window.check_stall(qp, 9 * STALL_NS)
+    assert (window.epoch, qp.armed_ns) == (0, 2 * STALL_NS)
 
 
 def test_one_watches_for_all_that_wait_also_when_it_has_had_its_own_turn():
@@ -310,15 +312,15 @@ def test_one_watches_for_all_that_wait_also_when_it_has_had_its_own_turn():
     window.wait(first, 0)
     window.wait(second, 5)
     assert (window.watcher, second.armed_ns) == (first, 0)
-    window.credit(ONE, 10)
+    window.on_ack(ONE, 10)
     window.charge(ONE)
     window.wait(second, 15)
     window.leave(first)
-    window.look(second, PATIENCE_NS)  # not its business
-    window.look(first, PATIENCE_NS)
-    assert (window.epoch, first.armed_ns) == (0, 2 * PATIENCE_NS)
-    window.look(first, 2 * PATIENCE_NS)
-    assert (window.epoch, second.turns, first.armed_ns) == (1, 1, 4 * PATIENCE_NS)
+    window.check_stall(second, STALL_NS)  # not its business
+    window.check_stall(first, STALL_NS)
+    assert (window.epoch, first.armed_ns) == (0, 2 * STALL_NS)
+    window.check_stall(first, 2 * STALL_NS)
+    assert (window.epoch, second.turns, first.armed_ns) == (1, 1, 4 * STALL_NS)
 
 
 def test_a_watcher_that_goes_for_good_leaves_its_watch_to_the_first_that_waits():
@@ -329,8 +331,8 @@ def test_a_watcher_that_goes_for_good_leaves_its_watch_to_the_first_that_waits()
     window.quit(second)  # not the watcher
     assert (window.watcher, second.waiting, third.armed_ns) == (first, False, 0)
     window.quit(first)
-    assert (window.watcher, first.waiting, third.armed_ns) == (third, False, 7 + PATIENCE_NS)
-    window.look(third, 7 + PATIENCE_NS)
+    assert (window.watcher, first.waiting, third.armed_ns) == (third, False, 7 + STALL_NS)
+    window.check_stall(third, 7 + STALL_NS)
     assert (window.epoch, third.turns) == (1, 1)
     window.quit(third)
     assert (window.watcher, window.turn) == (None, None)
@@ -352,7 +354,7 @@ class Path:
         if wanted:
             self.window.wait(self.qp, self.now)
         self.now += self.trip_ns
-        self.window.credit(amount, self.now)
+        self.window.on_ack(amount, self.now)
         self.window.leave(self.qp)
         return self.window.limit_bytes
 
@@ -402,7 +404,7 @@ def test_after_a_silence_a_long_path_is_soon_where_it_was():
     for _ in range(TRIPS + 3):
         path.round()
     before = path.window.limit_bytes
-    path.window.forgive()
+    path.window.on_stall()
     first = path.window.limit_bytes
     assert first == PROBE_BYTES + path.window.packet_overhead_bytes
     limits = [path.round() for _ in range(10)]
@@ -499,40 +501,40 @@ def test_the_shortest_of_two_periods_counts():
 
 def test_only_round_trips_with_two_bursts_in_flight_tell_how_long_the_path_is():
     window = DestinationWindow(far_maximum_bytes=FAR_MAXIMUM_BYTES)
-    window.depart(TELLING_BYTES - 1, 10)
-    window.credit(TELLING_BYTES - 1, 20)
+    window.depart(LEAST_SAMPLE_BYTES - 1, 10)
+    window.on_ack(LEAST_SAMPLE_BYTES - 1, 20)
     assert window.trips.count == 0
-    window.depart(TELLING_BYTES - 1, 30)
+    window.depart(LEAST_SAMPLE_BYTES - 1, 30)
     window.depart(1, 40)
-    window.credit(TELLING_BYTES, 90)
+    window.on_ack(LEAST_SAMPLE_BYTES, 90)
     assert (window.trips.count, window.trips.least_ns) == (1, 50)
 
 
 def test_after_a_silence_a_short_path_is_soon_where_it_was():
     window = DestinationWindow()
-    for _ in range(2):  # in vain once more: what was borne before is not forgotten
+    for _ in range(2):  # in vain once more: the recovery target is not forgotten
         window.charge(ONE)
-        window.forgive()
+        window.on_stall()
     limits = []
     for _ in range(7):
         cost = window.room(None)
         window.charge(cost)
-        window.credit(cost, 0)
+        window.on_ack(cost, 0)
         limits.append(window.limit_bytes)
     assert limits[:-1] == [min(PROBE_BYTES << times, DEFAULT_LIMIT_BYTES) for times in range(1, 7)]
     assert limits[-1] == DEFAULT_LIMIT_BYTES
 
 
-def test_after_a_loss_nothing_counts_as_borne():
+def test_after_a_loss_there_is_no_recovery_target():
     window = DestinationWindow()
-    window.forgive()
+    window.on_stall()
     window.lost()
     window.charge(ONE)
-    window.credit(ONE, 0)
+    window.on_ack(ONE, 0)
     assert window.limit_bytes == ONE
 
 
-@pytest.mark.parametrize("end", ["give_up", "lost", "forgive"])
+@pytest.mark.parametrize("end", ["give_up", "lost", "on_stall"])
 def test_what_is_given_up_is_no_round_trip(end):
     window = DestinationWindow(far_maximum_bytes=FAR_MAXIMUM_BYTES)
     window.depart(3 * ONE, 10)
@@ -540,9 +542,9 @@ def test_what_is_given_up_is_no_round_trip(end):
         window.give_up(ONE)
     else:
         getattr(window, end)()
-    if end != "forgive":
-        window.credit(2 * ONE, 20)
+    if end != "on_stall":
+        window.on_ack(2 * ONE, 20)
     assert window.trips.count == 0
-    window.depart(TELLING_BYTES, 30)
-    window.credit(window.in_flight_bytes, 90)
+    window.depart(LEAST_SAMPLE_BYTES, 30)
+    window.on_ack(window.in_flight_bytes, 90)
     assert (window.trips.count, window.trips.least_ns) == (1, 60)

@@ -16,7 +16,7 @@ from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
-from softhca.transport.environment import HELD_RETRY_NS, AddressHandle, Environment
+from softhca.transport.environment import MEMORY_RETRY_NS, AddressHandle, Environment
 from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
@@ -108,8 +108,8 @@ class Node(Environment):
         """As the adapter's timers: who waits for an earlier moment is called then, and asks again."""
         self.deadlines[flow] = min(self.deadlines.get(flow, deadline_ns), deadline_ns)
 
-    def hold(self, flow):
-        self.held.setdefault(flow, self.now + HELD_RETRY_NS)
+    def wait_for_memory(self, flow):
+        self.held.setdefault(flow, self.now + MEMORY_RETRY_NS)
 
     def data_access(self, allowed):
         """The adapter's mode bit; lifting it lets all that wait try at once."""

@@ -1,4 +1,4 @@
-from softhca.adapter.held cimport HeldFlows
+from softhca.adapter.memory_waiters cimport MemoryWaiters
 from softhca.adapter.hosts cimport Host
 from softhca.adapter.keyed cimport KeyedQueuePairs
 from softhca.adapter.port cimport Port, pkeys_match, same_port
@@ -19,7 +19,7 @@ cdef class Adapter(Environment):
     cdef public object config
     cdef public dict device_attributes
     cdef readonly bint strict_source_port
-    cdef public object notice
+    cdef public object notify
     cdef readonly tuple ports
     cdef readonly Port port
     cdef Port _at
@@ -27,7 +27,7 @@ cdef class Adapter(Environment):
     cdef public object raw_services
     cdef public object resources
     cdef public Timers timers
-    cdef public HeldFlows held
+    cdef public MemoryWaiters memory_waiters
     cdef public dict queue_pairs
     cdef public KeyedQueuePairs keyed
     cdef bytes _keys
@@ -43,10 +43,10 @@ cdef class Adapter(Environment):
 
     cpdef Port port_of(self, int number)
     cpdef int attach_host(self, object side) except -1
-    cpdef object _told(self)
+    cpdef object _on_notify(self)
     cpdef object detach_host(self, int number)
     cpdef object set_data_access(self, bint allowed)
-    cpdef object release_held(self)
+    cpdef object memory_available(self)
     cpdef bint kick(self, unsigned long long now) except -1
     cdef bint _serve_commands(self, Host host, unsigned long long now) except -1
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
@@ -72,7 +72,7 @@ cdef class Adapter(Environment):
     cpdef bint transmit(self, int port_number, Burst burst, unsigned long long now) except -1
     cdef int _share(self, Scheduler scheduler, Flow first, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Port port, Burst burst, unsigned long long now)
-    cpdef Flow tarrier(self)
+    cpdef Flow flow_delaying_ack(self)
     cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
     cpdef unsigned long long next_deadline(self)

@@ -9,10 +9,10 @@ from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import execute, release
 from softhca.adapter.config import MULTICAST_QPN
 from softhca.adapter.counters import port_figures
-from softhca.adapter.held import HeldFlows
 from softhca.adapter.hosts import COMMANDS_A_TURN, Host
 from softhca.adapter.keyed import KeyedQueuePairs
 from softhca.adapter.management_flow import management_flows
+from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match, same_port
@@ -107,14 +107,14 @@ class Adapter(Environment):
         Nothing grows without a bound that ``config`` names, and no cost depends on how many queue
         pairs or regions exist.
 
-    ``source_port_for`` and ``overhead_for`` are every port's (see `Port`).  ``notice``, when set, is called,
+    ``source_port_for`` and ``overhead_for`` are every port's (see `Port`).  ``notify``, when set, is called,
     without arguments, whenever a host is told something; it must not call back.
 
     A queue pair lives on the port that its attribute ``port_num`` names: it sends by that, and packets that
     come in by another one are not for it.  What goes from one port to another one leaves by its link.
     """
 
-    def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notice=None, now=0):
+    def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notify=None, now=0):
         generator = random.Random(seed)
         super().__init__(
             RegionTable(TranslationTable(), generator),
@@ -123,7 +123,7 @@ class Adapter(Environment):
         )
         self.config = config
         self.device_attributes = device_attributes(config)
-        self.notice = notice
+        self.notify = notify
         self.ports = tuple(
             Port(config, overhead_for, number, own, source_port_for)
             for number, own in enumerate(config.ports, 1)
@@ -136,7 +136,7 @@ class Adapter(Environment):
         self.raw_services = RawServices()
         self.resources = ResourceTable(limits_of(config), generator.randrange(0x11, 0xFFFFFF))
         self.timers = Timers(now)
-        self.held = HeldFlows()
+        self.memory_waiters = MemoryWaiters()
         self.queue_pairs = {}
         self.keyed = KeyedQueuePairs()
         self._keys = dispatch_keys()
@@ -165,16 +165,16 @@ class Adapter(Environment):
         """
         if len(self.hosts) >= self.config.max_host:
             raise OSError(errno.ENOMEM, f"an adapter serves {self.config.max_host} hosts at most")
-        host = Host(self._next_host, side, self._told, self._observed)
+        host = Host(self._next_host, side, self._on_notify, self._observed)
         self.hosts[host.number] = host
         self._kicked = tuple(self.hosts.values())
         self._next_host += 1
         return host.number
 
-    def _told(self):
+    def _on_notify(self):
         """A host was told something."""
-        if self.notice is not None:
-            self.notice()
+        if self.notify is not None:
+            self.notify()
 
     def _observed(self, kind, element):
         """A host was told of an asynchronous event."""
@@ -206,11 +206,11 @@ class Adapter(Environment):
         if self.same_host is not None:
             self.same_host.allow(allowed)
         if allowed:
-            self.release_held()
+            self.memory_available()
 
-    def release_held(self):
+    def memory_available(self):
         """Memory is there again: let all flows that wait for any try at once."""
-        for flow in self.held.all():
+        for flow in self.memory_waiters.all():
             flow.resume(self.now)
 
     # inputs
@@ -227,7 +227,7 @@ class Adapter(Environment):
                     served = True
                 else:
                     host.watch()
-            if host.kept_events:
+            if host.pending_events:
                 host.events.flush()
         return served
 
@@ -519,13 +519,13 @@ class Adapter(Environment):
         if now >= self.timers.next_ns:
             for flow in self.timers.expire(now):
                 flow.expire(now)
-        if now >= self.held.next_ns:
-            for flow in self.held.due(now):
+        if now >= self.memory_waiters.next_ns:
+            for flow in self.memory_waiters.due(now):
                 flow.resume(now)
         for host in self.hosts.values():
             if not host.failed and not host.doorbells.empty():
                 host.ring(now)
-            if host.kept_events:
+            if host.pending_events:
                 host.events.flush()
 
     # outputs
@@ -617,9 +617,9 @@ class Adapter(Environment):
         port.counters.loopback_packets += burst.packets
         self.receive(port.number, arrival, now)
 
-    def tarrier(self):
-        """The flow of which ``transmit`` would send nothing but a delayed acknowledgement, so that what its
-        host posts next takes it along; None when anything else is to be sent."""
+    def flow_delaying_ack(self):
+        """The flow of which ``transmit`` would send nothing but an acknowledgement that may be delayed, so
+        that what its host posts next takes it along; None when anything else is to be sent."""
         flow: Flow = None
         port: Port
         for port in self.ports:
@@ -628,7 +628,7 @@ class Adapter(Environment):
             if flow is not None:
                 return None
             flow = port.scheduler.sole()
-            if flow is None or not flow.may_tarry():
+            if flow is None or not flow.may_delay_ack():
                 return None
         return flow
 
@@ -642,10 +642,10 @@ class Adapter(Environment):
 
     def take_notifications(self):
         """Numbers of the hosts that were told something since the last call."""
-        told = [number for number, host in self.hosts.items() if host.told]
-        for number in told:
-            self.hosts[number].told = False
-        return told
+        numbers = [number for number, host in self.hosts.items() if host.notified]
+        for number in numbers:
+            self.hosts[number].notified = False
+        return numbers
 
     def next_deadline(self):
         """When ``transmit`` and ``expire`` are due; 0: now, ``NEVER``: nothing is waited for."""
@@ -654,7 +654,7 @@ class Adapter(Environment):
             if port.scheduler.length:
                 return 0
         deadline: cython.ulonglong = self.timers.next_deadline()
-        return deadline if deadline < self.held.next_ns else self.held.next_ns
+        return deadline if deadline < self.memory_waiters.next_ns else self.memory_waiters.next_ns
 
     # what the transport asks
 
@@ -668,9 +668,9 @@ class Adapter(Environment):
         """Call a flow at ``deadline_ns`` or soon after (`Environment.arm`)."""
         self.timers.arm(flow, deadline_ns)
 
-    def hold(self, flow):
-        """Try again when memory may be there (`Environment.hold`)."""
-        self.held.put(flow, self.now)
+    def wait_for_memory(self, flow):
+        """Try again when memory may be there (`Environment.wait_for_memory`)."""
+        self.memory_waiters.put(flow, self.now)
 
     def event(self, kind, number):
         """Tell the host that owns the element (`Environment.event`)."""

@@ -12,13 +12,13 @@ cdef class Host:
     cdef public object replies
     cdef public object events
     cdef public RingConsumer asked
-    cdef public dict kept_events
+    cdef public dict pending_events
     cdef public DoorbellFifo doorbells
     cdef public list queue_pairs
     cdef public object take_descriptor
     cdef public bint stops_data_access
     cdef public dict arenas
-    cdef public bint told
+    cdef public bint notified
     cdef public bint failed
     cdef list _free_slots
     cdef object _notify

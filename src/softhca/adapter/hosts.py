@@ -58,8 +58,8 @@ class HostSide(Protocol):
 class Host:
     """One attached host, number ``number``.  OSError when its frames do not hold what they should.
 
-    ``asked`` and ``kept_events`` are what a round looks at: its end of the command ring, and the events that
-    found no room.
+    ``asked`` and ``pending_events`` are what each round checks: its end of the command ring, and the events
+    that found no room.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Host:
         self.replies = rings.replies
         self.events = rings.events
         self.asked = rings.commands.consumer
-        self.kept_events = rings.events.kept
+        self.pending_events = rings.events.pending
         self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
         self.queue_pairs = []
         self.take_descriptor = side.take_descriptor
@@ -87,7 +87,7 @@ class Host:
         self._free_slots = []
         self._notify = notify
         self._observe = observe
-        self.told = False
+        self.notified = False
         self.failed = False
 
     def watch(self) -> None:
@@ -146,7 +146,7 @@ class Host:
 
     def mark(self) -> None:
         """Something new stands in the host's rings."""
-        self.told = True
+        self.notified = True
         self._notify()
 
     # what completion queues and shared receive queues call

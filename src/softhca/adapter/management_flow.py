@@ -44,7 +44,7 @@ MAX_WAITING = 64
 PERIOD_NS = 2_000_000
 MOST_AT_ONCE = 128
 """So many datagrams may come without a pause after a silence."""
-PATIENCE_NS = 10_000_000
+FULL_RING_RETRY_NS = 10_000_000
 """An agent whose ring is full is told of a time-out so much later."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
@@ -117,7 +117,7 @@ class ManagementFlow(Flow):
             elif agent.timed_out(request.data, request.destination):
                 self.dispatcher.cancel(agent, MadHeader.decode(request.data))
             else:
-                self.pending.add(request.later(now + PATIENCE_NS))
+                self.pending.add(request.later(now + FULL_RING_RETRY_NS))
         if self.pending.next_ns != NEVER_NS:
             self.environment.arm(self, self.pending.next_ns)
 

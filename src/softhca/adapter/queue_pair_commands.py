@@ -223,7 +223,7 @@ def destroy(adapter: Adapter, host: Host, resource: Resource) -> None:
     queue_pair.close()
     adapter.memory_windows.forget_queue_pair(queue_pair.number)
     adapter.timers.disarm(queue_pair.flow)
-    adapter.held.remove(queue_pair.flow)
+    adapter.memory_waiters.remove(queue_pair.flow)
     adapter.groups.forget(queue_pair)
     adapter.raw_services.forget(queue_pair)
     host.give_slot(queue_pair.owner)

@@ -34,7 +34,7 @@ cdef class Sources:
     cdef readonly PortCounters counters
     cdef readonly tuple routes
     cdef readonly ArrivingRoute route
-    cdef readonly dict strangers
+    cdef readonly dict unconnected
     cdef readonly object connected
     cdef readonly object senders
     cdef public Source last

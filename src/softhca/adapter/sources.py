@@ -99,8 +99,8 @@ class Sources:
     """The sources of one port.  ``limit`` bounds the table of those that no connection has; ``counters`` are
     the port's.
 
-    ``strangers`` is that table, ``connected`` are the flows that connections have, ``senders`` the addresses
-    of both.  ``checked`` counts the ICRCs that were computed.
+    ``unconnected`` is that table, ``connected`` are the flows that connections have, ``senders`` the
+    addresses of both.  ``checked`` counts the ICRCs that were computed.
     """
 
     def __init__(self, limit, counters):
@@ -108,7 +108,7 @@ class Sources:
         self.counters = counters
         self.routes = (None, ArrivingRoute(_ROCE_V4), ArrivingRoute(_ROCE_V6))
         self.route = self.routes[_ROCE_V4]
-        self.strangers = {}
+        self.unconnected = {}
         self.connected = weakref.WeakValueDictionary()
         self.senders = weakref.WeakValueDictionary()
         self.last = None
@@ -160,9 +160,9 @@ class Sources:
         if queue_pair is not None and source is None:
             source = queue_pair.source = self.connected.get(key)
             return source
-        source = self.strangers.pop(key, None)
+        source = self.unconnected.pop(key, None)
         if source is not None:
-            self.strangers[key] = source
+            self.unconnected[key] = source
             self.last = source
         return source
 
@@ -176,9 +176,9 @@ class Sources:
         if queue_pair is not None and queue_pair.source is None:
             queue_pair.source = self.connected[key] = source
             return source
-        if len(self.strangers) >= self.limit:
-            del self.strangers[next(iter(self.strangers))]
-        self.strangers[key] = self.last = source
+        if len(self.unconnected) >= self.limit:
+            del self.unconnected[next(iter(self.unconnected))]
+        self.unconnected[key] = self.last = source
         return source
 
     def _key(self):

@@ -38,7 +38,7 @@ cdef class SharedPath:
     cpdef bint claim(self, unsigned long long address, unsigned long long n) noexcept
     cpdef unsigned long long aim(self, unsigned long long address, unsigned long long n) except? 0
     cpdef bint unchanged(self) noexcept
-    cpdef bint kept(self, unsigned int access) noexcept
+    cpdef bint unchanged_for(self, unsigned int access) noexcept
     cdef bint look_up(self, unsigned int key) noexcept
     cdef unsigned long long locate(self, unsigned long long arena, unsigned long long begin,
                                    unsigned long long offset, unsigned long long n) noexcept

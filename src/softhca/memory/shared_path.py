@@ -3,7 +3,7 @@
 Nothing read here is believed: a place outside of what is mapped is no place.  What a search finds holds
 until `leave`, unless the owner withdraws something meanwhile: it waits for a while, then it takes away what
 is claimed here (`shared_directory.py`).  So a place to be written to is claimed first, and only then it is
-looked whether anything was withdrawn; and who has copied asks `kept` before it believes so.
+looked whether anything was withdrawn; and who has copied asks `unchanged_for` before it believes so.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class SharedPath:
         """Whether the owner has withdrawn nothing since `enter`."""
         return load64(self.directory + _CHANGES) == self.changes
 
-    def kept(self, access: int) -> bool:
+    def unchanged_for(self, access: int) -> bool:
         """Asked behind a copy for which `place` was asked ``access``: whether it counts.  What was read could
         have been another region's since the owner has withdrawn something; what was written is lost where
         the owner has taken the claim away."""

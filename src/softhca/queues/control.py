@@ -322,36 +322,36 @@ class ReplyRing(MessageRing):
 
 
 class EventRing(MessageRing):
-    """Adapter → host.  What finds no room is ``kept``, each (kind, element) once, until ``flush``."""
+    """Adapter → host.  What finds no room is ``pending``, each (kind, element) once, until ``flush``."""
 
     def __init__(self, layout: RingLayout) -> None:
         super().__init__(layout, EVENT_BYTES)
-        self.kept: dict[tuple[int, int], int] = {}
+        self.pending: dict[tuple[int, int], int] = {}
 
     def post(self, kind: int, element: int, extra: int = 0) -> None:
         """The adapter's side: tell the host, now or when there is room."""
-        if self.kept or not self._push(encode_event(Event(kind, element, extra))):
-            self.kept[kind, element] = extra
+        if self.pending or not self._push(encode_event(Event(kind, element, extra))):
+            self.pending[kind, element] = extra
             self.flush()
 
     def flush(self) -> bool:
         """Send what waits, in the order in which it first happened; whether nothing waits any more."""
         if self._producer.broken:
-            self.kept.clear()
-        while self.kept:
-            (kind, element), extra = next(iter(self.kept.items()))
+            self.pending.clear()
+        while self.pending:
+            (kind, element), extra = next(iter(self.pending.items()))
             if not self._push(encode_event(Event(kind, element, extra))):
                 return False
-            del self.kept[kind, element]
+            del self.pending[kind, element]
         return True
 
     def waiting(self) -> int:
         """Events that found no room yet."""
-        return len(self.kept)
+        return len(self.pending)
 
     def forget(self, kind: int, element: int) -> None:
         """The element is destroyed: drop what still waits for it."""
-        self.kept.pop((kind, element), None)
+        self.pending.pop((kind, element), None)
 
     def take(self) -> Event | None:
         """The host's side: the next event, None for none; OSError EINVAL for a malformed one."""

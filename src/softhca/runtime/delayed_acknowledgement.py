@@ -41,17 +41,17 @@ class DelayedAcknowledgement:
         acknowledgement waits."""
         self.flow = flow
         self.received_ns = now
-        self.waits = flow is not None and flow.prompt >= _QUICK_REPLIES
+        self.waits = flow is not None and flow.quick_replies >= _QUICK_REPLIES
         return self.waits
 
     def posted(self, replies, now):
         """The consumer has posted something, and that is about to be sent.  ``replies``: on the flow of
         the message."""
         if replies and now - self.received_ns <= _QUICK_NS:
-            if self.flow.prompt < _QUICK_REPLIES:
-                self.flow.prompt += 1
+            if self.flow.quick_replies < _QUICK_REPLIES:
+                self.flow.quick_replies += 1
         else:
-            self.flow.prompt = 0
+            self.flow.quick_replies = 0
         self.flow = None
         self.waits = False
 
@@ -59,7 +59,7 @@ class DelayedAcknowledgement:
         """No reply has come so far: whether an acknowledgement waited, which is to be sent now."""
         waited: cython.bint = self.waits
         if self.flow is not None:
-            self.flow.prompt = 0
+            self.flow.quick_replies = 0
             self.flow = None
         self.waits = False
         return waited

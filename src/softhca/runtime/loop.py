@@ -96,7 +96,7 @@ class EngineLoop:
         self.sees_polls = sees_polls
         self.lock = TurnLock()
         self.sleeper = Sleeper(wake)
-        adapter.notice = self.sleeper.happened
+        adapter.notify = self.sleeper.happened
         self.transmitter = Transmitter(adapter, link)
         self.further = FurtherPorts(adapter, further_links) if further_links else None
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
@@ -138,15 +138,15 @@ class EngineLoop:
         """Take what hosts have rung or written, and transmit; whether there was anything."""
         if (self.acknowledgement.waits or self.batching.waits) and self.adapter.commanded():
             self.flush(now)
-        self.adapter.rung = _NO_QUEUE_PAIR
+        self.adapter.last_doorbell = _NO_QUEUE_PAIR
         served: cython.bint = self.adapter.kick(now)
         if not (served or self.sees_polls):
             return False
         if self.acknowledgement.flow is not None:
             self.acknowledgement.posted(self.acknowledgement.flow.has_requests(), now)
         # what a command alone has caused is sent at once
-        if self.adapter.rung == _NO_QUEUE_PAIR or not self.batching.rang(
-            self.adapter.rung, now, self.sleeper.waiters == 0
+        if self.adapter.last_doorbell == _NO_QUEUE_PAIR or not self.batching.rang(
+            self.adapter.last_doorbell, now, self.sleeper.waiters == 0
         ):
             self.transmit(now)
         return served
@@ -208,7 +208,7 @@ class EngineLoop:
         """Whether a round ends with what is to be sent.  ``lone``: one message has come, and nothing else."""
         if lone:
             return not self.acknowledgement.received(
-                None if self.sleeper.waiters else self.adapter.tarrier(), now
+                None if self.sleeper.waiters else self.adapter.flow_delaying_ack(), now
             )
         if self.sees_polls or worked or not (self.acknowledgement.waits or self.batching.waits):
             return True

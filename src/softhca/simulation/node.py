@@ -210,7 +210,7 @@ class Node:
         counts["queue pairs known by number"] = len(engine.queue_pairs)
         counts["address handles known"] = len(engine.handles)
         counts["timers"] = engine.timers.count()
-        counts["queue pairs that wait for memory"] = len(engine.held)
+        counts["queue pairs that wait for memory"] = len(engine.memory_waiters)
         counts["translations"] = self._free_entries - engine.regions.tpt.free_entries
         windows = engine.port.windows.values()
         counts["bytes in flight"] = sum(window.in_flight_bytes for window in windows)

@@ -96,7 +96,7 @@ class Pager:
         elif not self._pageable.on_demand:
             memory.swap_in()
             if self._dice.random() < TOLD:
-                node.engine.release_held()
+                node.engine.memory_available()
         self._lifted()
         self.plan()
 
@@ -113,7 +113,7 @@ class Pager:
         self._fetching = False
         self._note("fetched", self._pageable.memory.service())
         if self._dice.random() < TOLD:
-            self._host.node.engine.release_held()
+            self._host.node.engine.memory_available()
         self._lifted()
 
     def _lifted(self) -> None:

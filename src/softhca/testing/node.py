@@ -41,7 +41,7 @@ class Node:
         self.name = name
         made = network.addressing.config(number, ports, **config)
         self.adapter: Any = Adapter(made, seed, overhead_for=overhead_for, now=network.now)
-        self.adapter.notice = self._noticed
+        self.adapter.notify = self._noticed
         self.notices = 0
         self.hosts: list[int] = []
         self.devices: list[DeviceDriver] = []

@@ -370,7 +370,7 @@ class Sender(RequestTransmitter):
             self.rewind(False)
             self.retry.stop()
             self.condition = _UNPLACED
-            self.flow.environment.hold(self.flow)
+            self.flow.environment.wait_for_memory(self.flow)
 
     def answered(self, request, index):
         """Response packet ``index`` of the oldest request is in place."""
@@ -385,11 +385,11 @@ class Sender(RequestTransmitter):
         self.progressed()
 
     def expire(self, now):
-        """The transport timer, the delay of an RNR NAK, or the patience with a silent peer may be over."""
+        """The transport timer, the delay of an RNR NAK, or the wait of a stalled sender may be over."""
         self.now = now
         self.armed_ns = 0
         if self.flow.window is not None:
-            self.flow.window.look(self.flow, now)
+            self.flow.window.check_stall(self.flow, now)
         if not _TRANSMIT[self.connection.state]:
             return
         self.end_stall(now)

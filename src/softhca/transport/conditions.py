@@ -36,8 +36,8 @@ class Condition:
     ``transmits``: in a turn packets may go.  ``doorbell``: there are new work requests; ``answer``: something
     new is acknowledged, or credits come with it; ``credits``: the peer at rest tells of new ones;
     ``go_back``: packets are to go again; ``memory``: what was held may be there; ``delay``: that of an RNR
-    NAK is over; ``persist``: so is the persist timer; ``patience``: that with a silent peer; ``path``: the
-    destination changes.
+    NAK is over; ``persist``: so is the persist timer; ``stall``: so is the wait of a sender that is stalled;
+    ``path``: the destination changes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Condition:
     memory: bool = False
     delay: bool = False
     persist: bool = False
-    patience: bool = False
+    stall: bool = False
     path: bool = False
 
 
@@ -66,7 +66,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "STALLED",
         "a sign of life: the window has given up what is in flight",
         answer=True,
-        patience=True,
+        stall=True,
         path=True,
     ),
     Condition(
@@ -88,7 +88,7 @@ CONDITIONS: tuple[Condition, ...] = (
 )
 
 EVENTS: tuple[str, ...] = (
-    "doorbell", "answer", "credits", "go_back", "memory", "delay", "persist", "patience", "path",
+    "doorbell", "answer", "credits", "go_back", "memory", "delay", "persist", "stall", "path",
 )  # fmt: skip
 
 FRESH = 0

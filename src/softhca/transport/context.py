@@ -5,8 +5,8 @@ How an adapter uses it
 * *Commands*: `modify`, `query`, `close`.  They change everything or, with an errno, nothing.
 * *Inputs*: `doorbell` when there are new send work requests (or new receives in the error state); of its
   ``flow`` `receive` for every packet that passed the checks of header, ICRC and P_Key, `expire` when a
-  deadline asked by ``environment.arm`` comes, `resume` when memory may be there that ``environment.hold``
-  told of.
+  deadline asked by ``environment.arm`` comes, `resume` when memory may be there that it waits for
+  (``environment.wait_for_memory``).
 * *Outputs*: the flow's `produce` fills an empty burst, or (RC) goes on with one that others along the same
   route have begun; call it when ``environment.schedule`` asked for a turn, and again as long as `has_work`
   says so.  Completions go to the completion queues, events to ``environment.event``.
@@ -270,7 +270,7 @@ class QueuePair(Connection):
     def doorbell(self, now):
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
-        self.environment.rung = self.number
+        self.environment.last_doorbell = self.number
         if _FLUSH_SEND[self.state]:
             self.flush()
         else:

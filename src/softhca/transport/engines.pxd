@@ -29,5 +29,5 @@ cdef class ReceiveEngine:
     cpdef object flush(self)
     cpdef object reset(self)
     cpdef bint has_work(self)
-    cpdef bint may_tarry(self)
+    cpdef bint may_delay_ack(self)
     cpdef int join(self, Burst burst, unsigned long long now)

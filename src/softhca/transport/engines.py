@@ -20,7 +20,7 @@ class SendEngine:
         """A deadline asked of the environment may have come; an early call does no harm."""
 
     def resume(self, now):
-        """Memory for which this engine has asked `Environment.hold` may be there again."""
+        """Memory for which this engine has asked `Environment.wait_for_memory` may be there again."""
 
     def doorbell(self, now):
         """There may be new work requests in the ring."""
@@ -70,7 +70,7 @@ class ReceiveEngine:
         """A deadline asked of the environment may have come; an early call does no harm."""
 
     def resume(self, now):
-        """Memory for which this engine has asked `Environment.hold` may be there again."""
+        """Memory for which this engine has asked `Environment.wait_for_memory` may be there again."""
 
     def begin(self, psn):
         """The attribute ``rq_psn`` has been given."""
@@ -88,7 +88,7 @@ class ReceiveEngine:
         """True when `produce` may have something to send."""
         return False
 
-    def may_tarry(self):
+    def may_delay_ack(self):
         """True when this engine has something to send, and all of it may wait a moment to go behind what the
         send engine sends."""
         return False

@@ -22,13 +22,13 @@ cdef class Environment:
     cdef public unsigned int withheld_operations
     cdef public object observer
     cdef public object same_host
-    cdef public unsigned int rung
+    cdef public unsigned int last_doorbell
     cdef dict spare_requests
 
     cpdef list requests_like(self, unsigned int max_sge, unsigned int inline_bytes)
     cpdef object schedule(self, object flow)
     cpdef object arm(self, object flow, unsigned long long deadline_ns)
-    cpdef object hold(self, object flow)
+    cpdef object wait_for_memory(self, object flow)
     cpdef object event(self, int kind, unsigned int number)
     cpdef AddressHandle address_handle(self, unsigned int number)
     cpdef object window_for(self, object route)

@@ -9,7 +9,7 @@ from softhca.memory.windows import WindowTable
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
 # How soon memory that was held is tried again: well within the shortest usual time-out (timeout 8 is 2 ms)
-HELD_RETRY_NS = 200_000
+MEMORY_RETRY_NS = 200_000
 
 
 class AddressHandle:
@@ -39,9 +39,9 @@ class Environment:
     in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
     request opcode n.  ``observer``: None, or who is told what happens inside
-    (`softhca.transport.observation`).  ``rung`` is the number of the queue pair whose doorbell was rung
-    last.  ``same_host``: None, or what tells neighbours on this host of queue
-    pairs (`softhca.transport.same_host_sharing`).
+    (`softhca.transport.observation`).  ``last_doorbell`` is the number of the queue pair whose
+    doorbell was rung last.  ``same_host``: None, or what tells neighbours on this host of queue pairs
+    (`softhca.transport.same_host_sharing`).
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Environment:
         self.credits = credits
         self.withheld_operations = withheld_operations
         self.observer = None
-        self.rung = 0
+        self.last_doorbell = 0
         self.same_host = None
         self.spare_requests = {}
 
@@ -81,10 +81,10 @@ class Environment:
         asking again with a later deadline costs O(1).
         """
 
-    def hold(self, flow):
+    def wait_for_memory(self, flow):
         """Registered memory that ``flow`` needs is held (its answer was −EAGAIN): call
-        ``flow.resume(now)`` after ``HELD_RETRY_NS`` or soon after, and at once when the hold is known
-        to be over.
+        ``flow.resume(now)`` after ``MEMORY_RETRY_NS`` or soon after, and at once when the memory is known
+        to be there.
 
         Asking again before that is free.
         """

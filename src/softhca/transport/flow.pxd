@@ -19,7 +19,7 @@ cdef class Flow:
     cdef public bint waiting
     cdef public unsigned long long armed_ns
     cdef public int armed_place
-    cdef public unsigned int prompt
+    cdef public unsigned int quick_replies
 
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     cpdef int produce(self, Burst burst, unsigned long long now) except? -1
@@ -27,4 +27,4 @@ cdef class Flow:
     cpdef object resume(self, unsigned long long now)
     cpdef bint has_work(self) except -1
     cpdef bint has_requests(self) except -1
-    cpdef bint may_tarry(self) except -1
+    cpdef bint may_delay_ack(self) except -1

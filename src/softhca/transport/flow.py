@@ -15,7 +15,7 @@ class Flow:
     ``multicasts``: its packets may go to a group.  ``closed``: it has no turns any more.
 
     ``scheduled`` is the scheduler's, ``armed_ns`` and ``armed_place`` the timers', ``waiting`` the window's,
-    ``prompt`` the runtime's: how often in a row the consumer has answered a message at once.
+    ``quick_replies`` the runtime's: how often in a row the consumer has answered a message at once.
     """
 
     def __init__(self, environment, number, shares_bursts=False, multicasts=False):
@@ -32,7 +32,7 @@ class Flow:
         self.waiting = False
         self.armed_ns = 0
         self.armed_place = 0
-        self.prompt = 0
+        self.quick_replies = 0
 
     def receive(self, view, arrival, now):
         """Take a packet, decoded in ``view``, whose bytes stand in ``arrival``."""
@@ -43,10 +43,10 @@ class Flow:
         return 0
 
     def expire(self, now):
-        """The deadline that `Environment.arm` was told may have come; an early call does no harm."""
+        """The deadline asked of `Environment.arm` may have come; an early call does no harm."""
 
     def resume(self, now):
-        """Memory that `Environment.hold` was told of may be there again."""
+        """Memory for which this flow has asked `Environment.wait_for_memory` may be there again."""
 
     def has_work(self):
         """Whether `produce` may have something to send."""
@@ -56,7 +56,7 @@ class Flow:
         """Whether that is more than answers to what has come in."""
         return False
 
-    def may_tarry(self):
+    def may_delay_ack(self):
         """Whether all that there is to send is a delayed acknowledgement, which may wait a moment for a
         request to go with."""
         return False

@@ -3,4 +3,4 @@ from softhca.queues.wqe cimport SendWork
 from softhca.transport.connection cimport Connection
 
 
-cpdef int carry_out(SendWork work, Connection connection)
+cpdef int execute_local(SendWork work, Connection connection)

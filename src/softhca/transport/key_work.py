@@ -12,7 +12,7 @@ _BIND = cython.declare(cython.uint, BIND_MW)
 _INVALIDATE = cython.declare(cython.uint, LOCAL_INV)
 
 
-def carry_out(work, connection):
+def execute_local(work, connection):
     """Do what ``work`` of ``connection`` says; 0, or −errno and nothing has changed."""
     windows: WindowTable = connection.environment.memory_windows
     if work.opcode == _INVALIDATE:

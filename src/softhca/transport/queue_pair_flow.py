@@ -40,7 +40,7 @@ class QueuePairFlow(Flow):
         self.waiting = False
         self.replied_last = False
         self.overtaken = False
-        self.prompt = 0
+        self.quick_replies = 0
 
     def receive(self, view, arrival, now):
         """Take a packet for this queue pair."""
@@ -115,10 +115,10 @@ class QueuePairFlow(Flow):
         """Whether it is the requester's turn although the responder has something to send as well."""
         if not self.qp.requester.has_work():
             return False
-        return self.replied_last or (not self.overtaken and self.qp.responder.may_tarry())
+        return self.replied_last or (not self.overtaken and self.qp.responder.may_delay_ack())
 
-    def may_tarry(self):
-        return self.qp.responder.may_tarry() and not self.qp.requester.has_work()
+    def may_delay_ack(self):
+        return self.qp.responder.may_delay_ack() and not self.qp.requester.has_work()
 
     def has_work(self):
         return self.qp.responder.has_work() or self.qp.requester.has_work()

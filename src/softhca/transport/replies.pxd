@@ -29,9 +29,9 @@ cdef class ResponseGenerator:
     cdef bint departs
     cdef unsigned int held_psn
 
-    cdef object silence(self)
+    cdef object clear(self)
     cdef bint has_work(self) noexcept
-    cdef bint may_tarry(self) noexcept
+    cdef bint may_delay_ack(self) noexcept
     cdef object expire(self, unsigned long long now)
     cdef bint may_depart(self, Resource resource) except -1
     cdef int produce(self, Burst burst, unsigned long long now) except? -1

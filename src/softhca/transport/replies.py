@@ -8,8 +8,8 @@ for it acknowledges what lies before as well.  So a run of packets, however long
 Answers to READs keep the pace of the window to their destination (`softhca.transport.response_pacing`), and
 what is behind them waits with them.
 
-An ACK may tarry: where the requester has something to send too it goes behind that, in the same burst if it
-fits.  One that is asked for again does not, for its absence has been noticed.
+An ACK may be delayed: where the requester has something to send too, the ACK goes behind that, in the same
+burst if it fits.  An ACK that the peer asks for again is not delayed: the peer already misses it.
 """
 
 import errno
@@ -78,9 +78,9 @@ class ResponseGenerator:
         self.writer = PacketWriter(connection)
         self.ring = ReplayRing(0)
         self.msn = 0
-        self.silence()
+        self.clear()
 
-    def silence(self):
+    def clear(self):
         """Nothing is to be sent any more."""
         self.ack_pending = False
         self.asked_again = False
@@ -108,7 +108,7 @@ class ResponseGenerator:
             return False
         return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
 
-    def may_tarry(self):
+    def may_delay_ack(self):
         """Whether that is a delayed acknowledgement and nothing else."""
         return (
             self.ack_pending
@@ -122,7 +122,7 @@ class ResponseGenerator:
         """Write a delayed acknowledgement behind others' packets; how many packets."""
         packets: cython.uint = burst.packets
         length: cython.uint = burst.length
-        if not self.may_tarry():
+        if not self.may_delay_ack():
             return 0
         self.writer.begin(burst, self.flow.route, _UNLIMITED)
         self.acknowledge()
@@ -210,7 +210,7 @@ class ResponseGenerator:
                 self.held = True
                 self.held_psn = psn
                 self.connection.observe(MEMORY_HELD, psn, HELD_ANSWER)
-                self.flow.environment.hold(self.flow)
+                self.flow.environment.wait_for_memory(self.flow)
                 return 0
             if written < 0:
                 self.ring.clear()
@@ -312,4 +312,4 @@ class ResponseGenerator:
     def flush(self):
         """The connection is in error: nothing is to be sent but, where that is why, the NAK that says so."""
         if not self.dying:
-            self.silence()
+            self.clear()

@@ -2,9 +2,9 @@ from softhca.queues.wqe cimport SendWork
 from softhca.transport.connection cimport Connection
 from softhca.transport.flow cimport Flow
 from softhca.transport.engines cimport SendEngine
-from softhca.transport.key_work cimport carry_out
+from softhca.transport.key_work cimport execute_local
 from softhca.transport.request cimport Request
-from softhca.transport.retry cimport Flights, RetryState
+from softhca.transport.retry cimport InFlightTable, RetryState
 from softhca.transport.segmentation cimport PacketWriter
 from softhca.transport.sending cimport RequestSource
 from softhca.transport.window cimport DestinationWindow
@@ -25,7 +25,7 @@ cdef class RequestTransmitter(SendEngine):
     cdef public int condition
     cdef public int recovery
     cdef public RetryState retry
-    cdef public Flights flights
+    cdef public InFlightTable in_flight
     cdef public unsigned long long stalled_until_ns
     cdef public unsigned long long cursor
     cdef public unsigned int cursor_packet

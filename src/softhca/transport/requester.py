@@ -9,14 +9,14 @@ first PSN never sent; ``next_psn``, what the next work request begins with.  To 
 cursor back to ``una_psn`` (`rewind`); every kind of loss does just that.  For an RDMA READ that is
 answered in part ``una_psn`` lies inside it, so only the missing part is requested again.
 
-What is sent is charged to the destination's window and stands in ``flights`` until it is answered.  Who
+What is sent is charged to the destination's window and stands in ``in_flight`` until it is answered.  Who
 waits for room in the window has asked for an answer (`unasked`): a burst that fills it ends with AckReq,
 and a queue pair that others leave no room in the middle of a message sends one packet beyond it, which
 asks; so does one whose time is over while nobody is answered (``probe``).  A long RDMA READ goes out in
 slices, each charged with the response that it asks for.  What forbids the next packet is the sender's
 ``condition``, and the event that ends it has the sender ask for a turn (`conditions`).  Memory that is held
-(`Environment.hold`) is such a condition; what is in flight then has been asked for, as far as that could be
-foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
+(`Environment.wait_for_memory`) is such a condition; what is in flight then has been asked for, as far as that
+could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
 import errno
@@ -41,16 +41,16 @@ from softhca.transport.conditions import (
     conditions_that,
 )
 from softhca.transport.engines import SendEngine
-from softhca.transport.key_work import carry_out
+from softhca.transport.key_work import execute_local
 from softhca.transport.observation import HELD_RESULT, HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
-from softhca.transport.retry import Flights, RetryState
+from softhca.transport.retry import InFlightTable, RetryState
 from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED, PacketWriter
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
     FULL_BURST_BYTES,
-    MOST_PATIENCE_NS,
+    MOST_STALL_NS,
     DestinationWindow,
 )
 from softhca.wire import opcodes
@@ -71,7 +71,7 @@ _TRANSMITS = cython.declare(cython.uint, conditions_that("transmits"))
 _DOORBELL = cython.declare(cython.uint, conditions_that("doorbell"))
 _GO_BACK = cython.declare(cython.uint, conditions_that("go_back"))
 _MEMORY_THERE = cython.declare(cython.uint, conditions_that("memory"))
-_PATIENCE = cython.declare(cython.uint, conditions_that("patience"))
+_STALL = cython.declare(cython.uint, conditions_that("stall"))
 _PATH = cython.declare(cython.uint, conditions_that("path"))
 _LOST = cython.declare(tuple, tuple(row.lost for row in RECOVERIES))
 _OTHER = cython.declare(tuple, tuple(row.other for row in RECOVERIES))
@@ -87,7 +87,7 @@ _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FULL_BURST = cython.declare(cython.ulonglong, FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
-_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
+_STALL_NS = cython.declare(cython.ulonglong, MOST_STALL_NS)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
@@ -119,7 +119,7 @@ class RequestTransmitter(SendEngine):
         self.tail = 0
         self.now = 0
         self.retry = RetryState()
-        self.flights = Flights()
+        self.in_flight = InFlightTable()
         self.stalled_until_ns = 0
         self.start_psns(0)
 
@@ -244,7 +244,7 @@ class RequestTransmitter(SendEngine):
             if window is not None:
                 window.leave(self.flow)
             return 0
-        if self.flights.given_up(window.epoch):
+        if self.in_flight.given_up(window.epoch):
             return self.stall(window, stalled)
         self.condition = _READY
         self.stalled_until_ns = 0
@@ -291,7 +291,7 @@ class RequestTransmitter(SendEngine):
             self.cursor == self.tail
             and window.room(self.flow) == 0
             and _START_SEND[self.connection.state]
-            and self.source.patient()
+            and self.source.can_wait()
         )
 
     def block(self, reason):
@@ -302,7 +302,7 @@ class RequestTransmitter(SendEngine):
     def wait_memory(self):
         """The memory that the packet at the cursor comes from is held."""
         self.connection.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
-        self.flow.environment.hold(self.flow)
+        self.flow.environment.wait_for_memory(self.flow)
         return self.block(_MEMORY)
 
     def step(self, request, window):
@@ -328,7 +328,7 @@ class RequestTransmitter(SendEngine):
         behind them starts afterwards: the strictest order of those that 10.8.3.3 allows."""
         if self.head != self.cursor:
             return self.block(_ORDER)
-        if carry_out(request.work, self.connection):
+        if execute_local(request.work, self.connection):
             self.fail_head(_BIND_ERROR)
             return 0
         self.retire(0)
@@ -499,7 +499,7 @@ class RequestTransmitter(SendEngine):
         psn: cython.uint = (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
         self.flow.window.depart(cost_bytes, self.now)
         self.flow.window.sender = self.flow
-        self.flights.push((psn - 1) & 0xFFFFFF, cost_bytes, self.flow.window.epoch, joined)
+        self.in_flight.push((psn - 1) & 0xFFFFFF, cost_bytes, self.flow.window.epoch, joined)
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
 
@@ -516,7 +516,7 @@ class RequestTransmitter(SendEngine):
         self.asked_psn = self.una_psn
         self.recovery = _LOST[self.recovery] if lost else _OTHER[self.recovery]
         self.retry.deadline_ns = 0
-        window.give_up(self.flights.clear(window.epoch))
+        window.give_up(self.in_flight.clear(window.epoch))
         if lost:
             window.lost()
             self.connection.count("retransmissions")
@@ -554,22 +554,22 @@ class RequestTransmitter(SendEngine):
 
     def settle(self):
         """Give back to the window what is answered for."""
-        cost: cython.ulonglong = self.flights.settle(self.una_psn, self.flow.window.epoch)
+        cost: cython.ulonglong = self.in_flight.settle(self.una_psn, self.flow.window.epoch)
         if cost:
-            self.flow.window.credit(cost, self.now)
+            self.flow.window.on_ack(cost, self.now)
 
     def stall(self, window, already):
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""
         window.leave(self.flow)
         if not already:
-            self.stalled_until_ns = self.now + _PATIENCE_NS
+            self.stalled_until_ns = self.now + _STALL_NS
             self.rearm()
         return self.block(_STALLED)
 
     def end_stall(self, now):
         """Enough of waiting for a sign of life, if it is time: what was in flight is forgotten."""
-        if (_PATIENCE >> self.condition) & 1 and now >= self.stalled_until_ns:
-            self.flights.clear(self.flow.window.epoch)
+        if (_STALL >> self.condition) & 1 and now >= self.stalled_until_ns:
+            self.in_flight.clear(self.flow.window.epoch)
             self.go_on()
 
     def rearm(self):
@@ -616,7 +616,7 @@ class RequestTransmitter(SendEngine):
         if self.flow.window is None:
             return
         self.stalled_until_ns = 0
-        self.flow.window.give_up(self.flights.clear(self.flow.window.epoch))
+        self.flow.window.give_up(self.in_flight.clear(self.flow.window.epoch))
         self.flow.window.quit(self.flow)
         if (_PATH >> self.condition) & 1:
             self.go_on()

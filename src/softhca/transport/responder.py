@@ -151,8 +151,8 @@ class Responder(ReceiveEngine):
     def has_work(self):
         return self.replies.has_work()
 
-    def may_tarry(self):
-        return self.replies.may_tarry()
+    def may_delay_ack(self):
+        return self.replies.may_delay_ack()
 
     def expire(self, now):
         self.replies.expire(now)
@@ -166,7 +166,7 @@ class Responder(ReceiveEngine):
         self.sink.flush(self.now)
 
     def reset(self):
-        self.replies.silence()
+        self.replies.clear()
         self.replies.msn = 0
         self.epsn = 0
         self.gap_psn = 0

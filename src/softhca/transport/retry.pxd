@@ -18,7 +18,7 @@ cdef class RetryState:
     cpdef bint spend_rnr_retry(self) except? -1
     cpdef object delay(self, unsigned int timer, unsigned long long now)
 
-cdef class Flights:
+cdef class InFlightTable:
     cdef unsigned long long entries[64]
     cdef unsigned int head
     cdef public unsigned int count

@@ -5,9 +5,9 @@
 * ``retry_cnt`` retries for time-outs, sequence errors and implied NAKs together, counted anew after
   progress, and after an RNR NAK of the oldest packet, for then it has arrived; 7 is 7.
 * Who waits for room in the window with nothing in flight has a *persist timer*: after an interval, and
-  `window.PATIENCE_NS` at least, in which the window has heard nothing, one packet goes beyond it.  So does
+  `window.STALL_NS` at least, in which the window has heard nothing, one packet goes beyond it.  So does
   one after a time-out; its retries are counted as always.
-* RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are borne, 7 means any number.
+* RNR NAKs bring their own delay; ``rnr_retry`` of them in a row are accepted, 7 means any number.
 * One attempt to have the oldest packet answered costs one retry, of one kind, however many answers it gets.
   A responder says nothing to what follows a packet that it has refused with an RNR NAK (9.7.5.2.8); those
   that do, with a sequence NAK of the same PSN, say nothing new, whenever that arrives.
@@ -18,7 +18,7 @@ from array import array
 
 import cython
 
-from softhca.transport.window import PATIENCE_NS
+from softhca.transport.window import STALL_NS
 from softhca.wire.psn import distance
 
 TIMER_UNIT_NS = 4_096
@@ -32,11 +32,11 @@ _RNR_TIMER_US = (
     163_840, 245_760, 327_680, 491_520,
 )  # fmt: skip
 RNR_TIMER_NS: tuple[int, ...] = tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)
-FLIGHTS = 64
+IN_FLIGHT_ENTRIES = 64
 
-_PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
-_FLIGHTS = cython.declare(cython.uint, FLIGHTS)
-_LAST_FLIGHT = cython.declare(cython.uint, FLIGHTS - 1)
+_STALL_NS = cython.declare(cython.ulonglong, STALL_NS)
+_IN_FLIGHT_ENTRIES = cython.declare(cython.uint, IN_FLIGHT_ENTRIES)
+_LAST_ENTRY = cython.declare(cython.uint, IN_FLIGHT_ENTRIES - 1)
 _COST_BITS = cython.declare(cython.int, 40)
 _COST = cython.declare(cython.ulonglong, (1 << 40) - 1)
 
@@ -78,7 +78,7 @@ class RetryState:
         self.restart(now)
         if self.deadline_ns:
             self.persisting = True
-            self.deadline_ns = now + max(self.interval_ns, _PATIENCE_NS)
+            self.deadline_ns = now + max(self.interval_ns, _STALL_NS)
 
     def progress(self):
         """The responder has acknowledged something new: all retries are available again."""
@@ -113,18 +113,18 @@ class RetryState:
         self.deadline_ns = now + RNR_TIMER_NS[timer & 31]
 
 
-class Flights:
+class InFlightTable:
     """What a requester has charged to its destination's window, by the PSN whose acknowledgement gives it
     back.
 
-    Bounded: when all places are taken the newest entry is widened, so credit then comes a little later.
+    Bounded: when all places are taken the newest entry is widened, so its bytes come back a little later.
     What was charged in another ``epoch`` of the window than the one asked for is not to be given back.
     An entry is one word: ``last_psn`` in the upper 24 bits, the cost below.
     """
 
     def __init__(self):
         if not cython.compiled:
-            self.entries = array("Q", bytes(8 * FLIGHTS))
+            self.entries = array("Q", bytes(8 * IN_FLIGHT_ENTRIES))
         self.head = 0
         self.count = 0
         self.epoch = 0
@@ -136,23 +136,23 @@ class Flights:
         if epoch != self.epoch:
             self.count = 0
             self.epoch = epoch
-        if self.count and (joined or self.count == _FLIGHTS):
-            place = (self.head + self.count - 1) & _LAST_FLIGHT
+        if self.count and (joined or self.count == _IN_FLIGHT_ENTRIES):
+            place = (self.head + self.count - 1) & _LAST_ENTRY
             cost_bytes += self.entries[place] & _COST
         else:
-            place = (self.head + self.count) & _LAST_FLIGHT
+            place = (self.head + self.count) & _LAST_ENTRY
             self.count += 1
         self.entries[place] = cython.cast(cython.ulonglong, last_psn) << _COST_BITS | cost_bytes
 
     def pop(self):
         """The oldest entry is over: its cost."""
         cost: cython.ulonglong = self.entries[self.head] & _COST
-        self.head = (self.head + 1) & _LAST_FLIGHT
+        self.head = (self.head + 1) & _LAST_ENTRY
         self.count -= 1
         return cost
 
     def settle(self, una_psn, epoch):
-        """Bytes to credit now that everything before ``una_psn`` is acknowledged."""
+        """Bytes to give back now that everything before ``una_psn`` is acknowledged."""
         settled: cython.ulonglong = 0
         if epoch != self.epoch:
             self.count = 0
@@ -161,7 +161,7 @@ class Flights:
         return settled
 
     def clear(self, epoch):
-        """Bytes to credit because all of it is given up."""
+        """Bytes to give back because all of it is given up."""
         settled: cython.ulonglong = 0
         while self.count:
             settled += self.pop()

@@ -20,10 +20,10 @@ cdef class SameHostExecutor:
     cdef bytearray _bounce
     cdef unsigned long long bounce_address
 
-    cpdef bint carry_out(self, Request request) except -1
+    cpdef bint execute(self, Request request) except -1
     cpdef bint worth_waiting(self, Request request) except -1
     cpdef bint turn_over(self) except -1
-    cpdef void rest(self) noexcept
+    cpdef void leave(self) noexcept
     cdef bint begin(self, unsigned long long n) except -1
     cdef unsigned int right_for(self, Request request) except? 0
     cdef unsigned long long find(self, Request request, unsigned long long n, unsigned int right) except? 0

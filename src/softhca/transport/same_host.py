@@ -88,10 +88,10 @@ class SameHostExecutor:
         """What has been done without packets, as counters by name."""
         return {"same_host_operations": self.operations, "same_host_bytes": self.moved_bytes}
 
-    def carry_out(self, request):
+    def execute(self, request):
         """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
 
-        The lane may stay entered for the next one: call `rest` before anything that may wait.
+        The lane may stay entered for the next one: call `leave` before anything that may wait.
         """
         right: cython.uint = self.right_for(request)
         n: cython.ulonglong = request.length_bytes
@@ -132,7 +132,7 @@ class SameHostExecutor:
         self.turn_bytes = 0
         return True
 
-    def rest(self):
+    def leave(self):
         """Leave the lane if it is entered."""
         if self.inside:
             self.inside = False
@@ -145,7 +145,7 @@ class SameHostExecutor:
         """
         theirs: cython.uint
         if self.inside and self.inside_bytes + n > _CHUNK:
-            self.rest()
+            self.leave()
         if self.inside:
             return True
         if not self.path.enter():
@@ -182,7 +182,7 @@ class SameHostExecutor:
             if moved:
                 done += moved
                 continue
-            self.rest()
+            self.leave()
             tries += 1
             if tries == _TRIES:
                 return False
@@ -207,10 +207,10 @@ class SameHostExecutor:
             result = request.payload(done, piece, place)
         else:
             return 0
-        if not self.path.kept(right):
+        if not self.path.unchanged_for(right):
             return 0
         if foreign:
-            self.rest()
+            self.leave()
         self.inside_bytes += piece if piece > _LEAST else _LEAST
         return -1 if result else piece
 
@@ -265,13 +265,13 @@ class SameHostExecutor:
                 break
             if self.path.unchanged() or tries == _TRIES:
                 return False
-            self.rest()
+            self.leave()
             tries += 1
         if request.work.opcode == _SWAP_OPCODE:
             old = atomic_cas64(place, request.work.compare_add, request.work.swap)
         else:
             old = atomic_add64(place, request.work.compare_add)
-        if not self.path.kept(_REMOTE_ATOMIC):
+        if not self.path.unchanged_for(_REMOTE_ATOMIC):
             request.status = _RETRY_EXCEEDED
             return False
         self.inside_bytes += _LEAST

@@ -4,6 +4,6 @@ from softhca.transport.sending cimport SendQueue
 
 
 cdef class SameHostSource(SendQueue):
-    cdef Request kept
+    cdef Request pending
 
     cdef Request next_here(self, SameHostExecutor executor, Request request, bint drawn, unsigned long long now)

@@ -22,18 +22,18 @@ _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in 
 
 
 class SameHostSource(SendQueue):
-    """``kept`` is a request that waits for what the sender has under way."""
+    """``pending`` is a request that waits for what the sender has under way."""
 
     def __init__(self, qp):
         SendQueue.__init__(self, qp)
-        self.kept = None
+        self.pending = None
 
     def next(self, at_rest, now):
         executor: SameHostExecutor = self.qp.executor
-        request: Request = self.kept
+        request: Request = self.pending
         if executor is None and request is None:
             return self.take(False)
-        self.kept = None
+        self.pending = None
         self.waits = False
         if request is None:
             if executor is not None and at_rest:
@@ -44,7 +44,7 @@ class SameHostSource(SendQueue):
         if at_rest:
             return self.next_here(executor, request, True, now)
         if executor.worth_waiting(request):
-            self.kept = request
+            self.pending = request
             self.waits = True
             return None
         return request
@@ -56,34 +56,34 @@ class SameHostSource(SendQueue):
         over: cython.bint = not drawn and executor.turn_over()
         while drawn or (not over and _START_SEND[self.qp.state] and self.draw(request, False)):
             drawn = False
-            if request.status or not executor.carry_out(request):
-                executor.rest()
+            if request.status or not executor.execute(request):
+                executor.leave()
                 return request
             self.qp.send_ring.release(1)
             if self.qp.signal_all or request.work.flags & _SIGNALED:
                 # a completion may end the queue pair, and so withdraw its grants
-                executor.rest()
+                executor.leave()
                 self.complete(request, 0, now)
             over = executor.turn_over()
-        executor.rest()
+        executor.leave()
         self.spare.append(request)
         if over:
             # others have their turn now
             self.qp.environment.schedule(self.qp.flow)
         return None
 
-    def patient(self):
-        return self.qp.executor is None and (self.kept is not None or SendQueue.patient(self))
+    def can_wait(self):
+        return self.qp.executor is None and (self.pending is not None or SendQueue.can_wait(self))
 
     def flush(self, now):
-        request: Request = self.kept
-        self.kept = None
+        request: Request = self.pending
+        self.pending = None
         if request is not None:
             self.retire(request, _FLUSHED, now)
         SendQueue.flush(self, now)
 
     def reset(self):
-        if self.kept is not None:
-            self.drop(self.kept)
-            self.kept = None
+        if self.pending is not None:
+            self.drop(self.pending)
+            self.pending = None
         SendQueue.reset(self)

@@ -12,7 +12,7 @@ cdef class RequestSource:
     cpdef object retire(self, Request request, int status, unsigned long long now)
     cpdef object fail(self, Request request, int status, unsigned long long now)
     cpdef object drop(self, Request request)
-    cpdef bint patient(self) except -1
+    cpdef bint can_wait(self) except -1
     cpdef object flush(self, unsigned long long now)
     cpdef object reset(self)
 

@@ -47,7 +47,7 @@ class RequestSource:
     def drop(self, request):
         """The oldest that `next` has given is forgotten; nobody is told."""
 
-    def patient(self):
+    def can_wait(self):
         """Whether there is a next request that can stay where it is until there is room to send it."""
         return False
 
@@ -115,7 +115,7 @@ class SendQueue(RequestSource):
             request.prepare(self.qp.environment.regions, self.qp.pd, self.operations)
         return True
 
-    def patient(self):
+    def can_wait(self):
         return self.qp.send_ring.count() > 0
 
     def complete(self, request, status, now):

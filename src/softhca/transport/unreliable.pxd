@@ -19,7 +19,7 @@ cdef class UnreliableTransmitter(SendEngine):
     cdef public unsigned int index
     cdef Request request
     cdef public DestinationWindow window
-    cdef public object holds
+    cdef public object charges
     cdef unsigned long long armed_ns
 
     cdef object aim(self, Burst burst, object route, DestinationWindow window)

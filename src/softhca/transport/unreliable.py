@@ -1,7 +1,7 @@
 """The send side of unreliable connections, and what datagrams share with it (IBTA vol. 1, 9.8).
 
 A message is sent once and completes when its last byte has gone (C9-180).  What was sent is charged to the
-destination's window for ``HOLD_NS``, for nobody tells when it has been taken.
+destination's window for ``CHARGE_NS``, for nobody tells when it has been taken.
 """
 
 import errno
@@ -13,7 +13,7 @@ from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
 from softhca.transport.conditions import IDLE, MEMORY, READY, WINDOW, conditions_that
 from softhca.transport.engines import SendEngine
-from softhca.transport.key_work import carry_out
+from softhca.transport.key_work import execute_local
 from softhca.transport.observation import HELD_SOURCE, MEMORY_HELD, MEMORY_TRIED
 from softhca.transport.request import Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED, PacketWriter
@@ -22,9 +22,9 @@ from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
 
 # How long a burst counts as in flight.  A receiver that runs has it out of its socket by then; and a window
 # of three bursts every 100 us is 1.9 GB/s, more than a link carries here, so that it costs no throughput.
-HOLD_NS = 100_000
+CHARGE_NS = 100_000
 
-_HOLD_NS = cython.declare(cython.ulonglong, HOLD_NS)
+_CHARGE_NS = cython.declare(cython.ulonglong, CHARGE_NS)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
 _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
@@ -49,7 +49,7 @@ class UnreliableTransmitter(SendEngine):
     ``next_psn`` that one's PSN.
 
     ``window`` is that of the present burst's destination; what the next packet waits for is the ``condition``
-    (`conditions`).  ``holds`` are the bursts charged, oldest first: (until
+    (`conditions`).  ``charges`` are the bursts charged, oldest first: (until
     when, to which window, how much, in which epoch of it).
     """
 
@@ -64,7 +64,7 @@ class UnreliableTransmitter(SendEngine):
         self.index = 0
         self.request = None
         self.window = None
-        self.holds = deque()
+        self.charges = deque()
         self.armed_ns = 0
 
     def begin(self, psn):
@@ -113,7 +113,7 @@ class UnreliableTransmitter(SendEngine):
                 break
             if request.kind == _LOCAL:
                 # everything before it has gone, which is all that this service waits for
-                if carry_out(request.work, self.qp):
+                if execute_local(request.work, self.qp):
                     self.fail_head(_BIND_ERROR)
                     break
                 self.retire(0)
@@ -149,24 +149,24 @@ class UnreliableTransmitter(SendEngine):
         cost: cython.ulonglong = window.cost(burst.length, burst.packets)
         window.charge(cost)
         self.leave()
-        self.holds.append((self.now + _HOLD_NS, window, cost, window.epoch))
+        self.charges.append((self.now + _CHARGE_NS, window, cost, window.epoch))
         self.rearm()
 
     def rearm(self):
         """Have the environment call when the oldest burst's time is over, unless it will before anyway."""
-        deadline: cython.ulonglong = self.holds[0][0] if self.holds else 0
+        deadline: cython.ulonglong = self.charges[0][0] if self.charges else 0
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
             self.flow.environment.arm(self.flow, deadline)
 
     def release(self, now):
         """Give back what has been held long enough."""
-        while self.holds and self.holds[0][0] <= now:
+        while self.charges and self.charges[0][0] <= now:
             self.give_back()
 
     def give_back(self):
         """What the oldest burst was charged is its window's again, unless that has given it up."""
-        _, window, cost, epoch = self.holds.popleft()
+        _, window, cost, epoch = self.charges.popleft()
         if window.epoch == epoch:
             window.give_up(cost)
 
@@ -175,7 +175,7 @@ class UnreliableTransmitter(SendEngine):
         self.armed_ns = 0
         self.release(now)
         if self.window is not None:
-            self.window.look(self.flow, now)
+            self.window.check_stall(self.flow, now)
         self.rearm()
 
     def leave(self):
@@ -200,7 +200,7 @@ class UnreliableTransmitter(SendEngine):
         self.request = None
         self.condition = _IDLE
         self.quit()
-        while self.holds:
+        while self.charges:
             self.give_back()
 
     def write(self, request, burst):
@@ -224,7 +224,7 @@ class UnreliableTransmitter(SendEngine):
         """The memory that the next packet comes from is held: it is tried again later."""
         self.condition = _MEMORY
         self.qp.observe(MEMORY_HELD, self.next_psn, HELD_SOURCE)
-        self.flow.environment.hold(self.flow)
+        self.flow.environment.wait_for_memory(self.flow)
 
     def resume(self, now):
         if (_MEMORY_THERE >> self.condition) & 1:

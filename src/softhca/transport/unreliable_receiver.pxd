@@ -20,9 +20,9 @@ cdef class UnreliableReceiver(ReceiveEngine):
     cdef readonly UnreliableExecutor execution
     cdef unsigned long long now
     cdef public unsigned int epsn
-    cdef public bint told
+    cdef public bint reported
 
     cdef object missed(self)
     cdef object expect(self, unsigned int psn)
     cdef object drop(self, str reason, unsigned int psn, bint whole)
-    cdef object carry_out(self, PacketView view, Arrival arrival)
+    cdef object execute(self, PacketView view, Arrival arrival)

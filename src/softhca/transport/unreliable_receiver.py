@@ -161,7 +161,7 @@ class UnreliableExecutor(MessageExecutor):
 
 
 class UnreliableReceiver(ReceiveEngine):
-    """``epsn`` is the PSN expected next (C9-181); ``told``: the client knows that packets before it are
+    """``epsn`` is the PSN expected next (C9-181); ``reported``: the client knows that packets before it are
     missing; ``execution`` carries messages out, which go to ``sink``."""
 
     def __init__(self, connection, sink):
@@ -170,11 +170,11 @@ class UnreliableReceiver(ReceiveEngine):
         self.execution = UnreliableExecutor(connection, sink)
         self.now = 0
         self.epsn = 0
-        self.told = False
+        self.reported = False
 
     def begin(self, psn):
         self.epsn = psn
-        self.told = False
+        self.reported = False
 
     def receive(self, view, arrival, now):
         verdict: cython.int = _REFUSE
@@ -200,7 +200,7 @@ class UnreliableReceiver(ReceiveEngine):
         if reason is not None:
             self.drop(reason, view.psn, True)
             return
-        self.carry_out(view, arrival)
+        self.execute(view, arrival)
 
     def flush(self):
         self.execution.abandon()
@@ -214,14 +214,14 @@ class UnreliableReceiver(ReceiveEngine):
         """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
         again (o9-131)."""
         self.connection.count("out_of_sequence")
-        if self.connection.tells_losses and not self.told:
-            self.told = True
+        if self.connection.tells_losses and not self.reported:
+            self.reported = True
             self.connection.environment.event(_LOST, self.connection.number)
 
     def expect(self, psn):
         """The packet behind ``psn`` comes next (C9-185)."""
         self.epsn = (psn + 1) & 0xFFFFFF
-        self.told = False
+        self.reported = False
 
     def drop(self, reason, psn, whole):
         """Drop the packet and with it the message under way; its receive serves the next message.
@@ -232,7 +232,7 @@ class UnreliableReceiver(ReceiveEngine):
         self.connection.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
         self.execution.abandon()
 
-    def carry_out(self, view, arrival):
+    def execute(self, view, arrival):
         """Execute a packet against which nothing is to be said; the receive itself may still be bad."""
         outcome: cython.int = self.execution.execute(view, arrival, self.now)
         if outcome == _DONE:

@@ -23,13 +23,13 @@ cdef class DestinationWindow:
     cdef public unsigned long long answers
     cdef public unsigned long long heard_ns
     cdef public object sender
-    cdef public unsigned long long patience_ns
+    cdef public unsigned long long stall_ns
     cdef public unsigned long long confirmed_bytes
     cdef public unsigned int packet_overhead_bytes
     cdef public unsigned int growth_windows
     cdef public unsigned long long far_maximum_bytes
-    cdef public unsigned long long careful_bytes
-    cdef public unsigned long long borne_bytes
+    cdef public unsigned long long slow_start_threshold_bytes
+    cdef public unsigned long long recovery_target_bytes
     cdef public RoundTrips trips
     cdef readonly ResponsePacing responses
     cdef public bint wanted
@@ -47,15 +47,15 @@ cdef class DestinationWindow:
     cpdef bint admits(self, object flow, unsigned long long cost_bytes)
     cpdef object charge(self, unsigned long long cost_bytes)
     cpdef object depart(self, unsigned long long cost_bytes, unsigned long long now)
-    cpdef object credit(self, unsigned long long cost_bytes, unsigned long long now)
+    cpdef object on_ack(self, unsigned long long cost_bytes, unsigned long long now)
     cpdef bint quiet(self, unsigned long long interval_ns, unsigned long long now) noexcept
     cdef void grow(self, unsigned long long cost_bytes) noexcept
     cpdef object give_up(self, unsigned long long cost_bytes)
-    cpdef object forgive(self)
+    cpdef object on_stall(self)
     cpdef object lost(self)
     cpdef object wait(self, object flow, unsigned long long now)
     cdef object watch(self, object flow, unsigned long long now)
-    cpdef object look(self, object flow, unsigned long long now)
+    cpdef object check_stall(self, object flow, unsigned long long now)
     cpdef object pass_on(self)
     cpdef object leave(self, object flow)
     cpdef object quit(self, object flow)

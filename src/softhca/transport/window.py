@@ -14,32 +14,34 @@ Theory of operation
   by one burst after ``growth_windows`` full windows were confirmed without a retransmission, never above
   ``maximum_bytes``, and halves when something is lost, never below one burst.
 * *Long paths.*  Where round trips take milliseconds most of what is in flight is on its way and not in the
-  destination's buffer, and three bursts a round trip are little.  So where ``far_maximum_bytes`` allows it
-  and the shortest of the last round trips is ``FAR_NS`` at least (`RoundTrips`; only those with
-  ``TELLING_BYTES`` in flight count: a lone message tells nothing of long ones), the limit grows with every
-  byte confirmed while somebody waits for room, up to half of what it was when something was lost, and by
-  single bursts beyond (``careful_bytes``; RFC 5681's slow start and congestion avoidance).  A silence tells
-  nothing of what the path bears: where guests share processors it is common.
-  Those who hear of no loss (datagrams, unreliable connections) and those who ask for bytes into their own
-  buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
-* *Waiters.*  A flow that finds no room waits in a FIFO.  Credit gives the turn to the first waiter;
-  when that one has had its turn it passes it on (`pass_on`), so a credit costs O(1) however many wait.
+  destination's buffer, and three bursts a round trip are little.  So the limit may grow to
+  ``far_maximum_bytes``, if there is one, where the shortest of the last round trips is ``FAR_NS`` at least.
+  Only round trips with ``LEAST_SAMPLE_BYTES`` in flight are measured (`RoundTrips`), for a short message says
+  nothing about long ones.  As in RFC 5681 there is a slow start, in which the limit grows with every byte
+  confirmed while somebody waits for room, and above ``slow_start_threshold_bytes`` (half of what the limit
+  was when something was lost) congestion avoidance, in which it grows by single bursts.  A stall is no
+  evidence about the path: it is common where virtual machines share processors.
+  Traffic whose loss is not reported (datagrams, unreliable connections) and bytes that come back into the
+  own buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
+* *Waiters.*  A flow that finds no room waits in a FIFO.  An acknowledgement gives the turn to the first
+  waiter; when that one has had its turn it passes it on (`pass_on`), so an acknowledgement costs O(1) however
+  many wait.
 * *No deadlock.*  When nothing is in flight anything is admitted.
-* *Patience.*  What a queue pair has sent to a peer that is gone is answered by nobody, and stays charged
-  until its own time-out, which may be hours away.  So while some wait for room one queue pair, the
-  ``watcher``, looks every ``patience_ns`` whether anything has come back; if not, what is in flight counts as
-  gone (`forgive`) and the next packet finds out: one packet, for what is in flight may well stand in the
-  buffer of a receiver that only waits for a processor, and beside the six bursts of both directions that has
-  room for few.  One timer serves all that wait: ten thousand of their own would go off several times in one
-  wait.  If the packet is answered, the limit grows with every byte confirmed to what it was
-  (``borne_bytes``).  Each time that it was in vain the wait doubles.  Charges belong to an ``epoch``; those
-  of an earlier one are not given back.  A reliable queue pair whose charges were given up sends nothing until
-  it is answered, its timer runs out, or ``MOST_PATIENCE_NS`` are over: the others shall not wait for it burst
-  by burst.
-* *Probes.*  Who waits with a timer of its own does not wait for ever beside those that nobody answers: where
-  nothing was confirmed for the interval of its timer, and for ``PATIENCE_NS`` at least (`quiet`), it sends
-  one packet beyond the limit, as TCP's persist timer does.  So each queue pair notices a peer that is gone
-  after its own retries, however many share the window; and one that lives answers.
+* *Stalls.*  What a queue pair has sent to a peer that is gone is never answered, and stays charged until the
+  queue pair's own time-out, which may be hours away.  So while some wait for room one flow, the ``watcher``,
+  checks every ``stall_ns`` whether anything has come back.  If not, what is in flight no longer counts
+  (`on_stall`) and one packet goes as a probe: one only, for what is in flight may still stand in the buffer
+  of a receiver that waits for a processor, and that buffer has little room beside the six bursts of both
+  directions.  One timer serves all waiters; ten thousand timers would each go off several times in one wait.
+  If the probe is answered, the limit grows with every byte confirmed to what it was before
+  (``recovery_target_bytes``).  If not, the wait doubles.  Charges belong to an ``epoch``; those of an earlier
+  one are not given back.  A reliable queue pair whose charges were given up is *stalled*: it sends nothing
+  until it is answered, its timer runs out, or ``MOST_STALL_NS`` are over, so that the others need not wait
+  for its bursts.
+* *Probes.*  A waiter with a timer of its own need not wait for the watcher: where nothing was confirmed for
+  the interval of its timer, and for ``STALL_NS`` at least (`quiet`), it sends one packet beyond the limit, as
+  TCP's persist timer does.  So each queue pair finds a dead peer after its own retries, however many share
+  the window, and a live peer answers.
 """
 
 from collections import deque
@@ -56,28 +58,28 @@ FAR_NS = 250_000
 FAR_MAXIMUM_BYTES = 32 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 PERIOD_NS = 10_000_000_000
 PROBE_BYTES = 4_096 + 256 + BURST_OVERHEAD_BYTES  # a packet of any path MTU with any headers
-TELLING_BYTES = 2 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
+LEAST_SAMPLE_BYTES = 2 * (FULL_BURST_BYTES + BURST_OVERHEAD_BYTES)
 TRIPS = 2  # so many round trips are known before the shortest tells anything
 FAR_GROWTH_WINDOWS = 4
-PATIENCE_NS = 20_000_000
-MOST_PATIENCE_NS = 32 * PATIENCE_NS
+STALL_NS = 20_000_000
+MOST_STALL_NS = 32 * STALL_NS
 
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
 _FAR_GROWTH_WINDOWS = cython.declare(cython.uint, FAR_GROWTH_WINDOWS)
 _FAR_NS = cython.declare(cython.ulonglong, FAR_NS)
 _PERIOD_NS = cython.declare(cython.ulonglong, PERIOD_NS)
 _PROBE = cython.declare(cython.ulonglong, PROBE_BYTES)
-_TELLING = cython.declare(cython.ulonglong, TELLING_BYTES)
+_LEAST_SAMPLE = cython.declare(cython.ulonglong, LEAST_SAMPLE_BYTES)
 _TRIPS = cython.declare(cython.uint, TRIPS)
-_PATIENCE_NS = cython.declare(cython.ulonglong, PATIENCE_NS)
-_MOST_PATIENCE_NS = cython.declare(cython.ulonglong, MOST_PATIENCE_NS)
+_STALL_NS = cython.declare(cython.ulonglong, STALL_NS)
+_MOST_STALL_NS = cython.declare(cython.ulonglong, MOST_STALL_NS)
 
 
 class DestinationWindow:
     """The window towards one destination adapter.
 
     ``limit_bytes`` is the present limit, ``maximum_bytes`` what it may grow to, ``in_flight_bytes`` what
-    has been charged in this ``epoch`` and not credited, ``answers`` counts the moments at which something
+    has been charged in this ``epoch`` and not given back, ``answers`` counts the moments at which something
     was, ``heard_ns`` is when something was last confirmed; ``sender`` is the flow that has sent last.
     ``far_maximum_bytes`` is what it may grow to on a long path; 0: this cannot be one.  ``responses`` is the
     pace of answers to RDMA READs, which the limit bounds as well but which do not count as in flight.
@@ -103,13 +105,13 @@ class DestinationWindow:
         self.answers = 0
         self.heard_ns = 0
         self.sender = None
-        self.patience_ns = _PATIENCE_NS
+        self.stall_ns = _STALL_NS
         self.confirmed_bytes = 0
         self.packet_overhead_bytes = packet_overhead_bytes
         self.growth_windows = growth_windows
         self.far_maximum_bytes = far_maximum_bytes
-        self.careful_bytes = far_maximum_bytes
-        self.borne_bytes = 0
+        self.slow_start_threshold_bytes = far_maximum_bytes
+        self.recovery_target_bytes = 0
         self.trips = RoundTrips()
         self.responses = ResponsePacing(minimum)
         self.wanted = False
@@ -161,24 +163,24 @@ class DestinationWindow:
     def depart(self, cost_bytes, now):
         """Count ``cost_bytes`` that will be answered for as in flight from ``now`` on."""
         self.charge(cost_bytes)
-        if self.in_flight_bytes >= _TELLING:
+        if self.in_flight_bytes >= _LEAST_SAMPLE:
             self.trips.depart(self.in_flight_bytes, now)
 
-    def credit(self, cost_bytes, now):
+    def on_ack(self, cost_bytes, now):
         """``cost_bytes`` have been answered for: make room and wake the first waiter."""
-        assert cost_bytes <= self.in_flight_bytes, "credited more than was in flight"
+        assert cost_bytes <= self.in_flight_bytes, "more was answered for than was in flight"
         self.in_flight_bytes -= cost_bytes
         self.answers += 1
         self.heard_ns = now
-        self.patience_ns = _PATIENCE_NS
+        self.stall_ns = _STALL_NS
         self.trips.answer(cost_bytes, now)
         self.grow(cost_bytes)
         if self.waiters:
             self.pass_on()
 
     def quiet(self, interval_ns, now):
-        """Whether nothing was confirmed for ``interval_ns``, and for ``PATIENCE_NS`` at least."""
-        return now - self.heard_ns >= max(interval_ns, _PATIENCE_NS)
+        """Whether nothing was confirmed for ``interval_ns``, and for ``STALL_NS`` at least."""
+        return now - self.heard_ns >= max(interval_ns, _STALL_NS)
 
     def grow(self, cost_bytes):
         """``cost_bytes`` were confirmed: raise the limit where that is evidence enough."""
@@ -189,9 +191,9 @@ class DestinationWindow:
         if far:
             most = self.far_maximum_bytes
             windows = min(windows, _FAR_GROWTH_WINDOWS)
-        if self.limit_bytes < self.borne_bytes:
-            self.limit_bytes = min(self.limit_bytes + cost_bytes, self.borne_bytes)
-        elif far and self.wanted and self.limit_bytes < self.careful_bytes:
+        if self.limit_bytes < self.recovery_target_bytes:
+            self.limit_bytes = min(self.limit_bytes + cost_bytes, self.recovery_target_bytes)
+        elif far and self.wanted and self.limit_bytes < self.slow_start_threshold_bytes:
             self.limit_bytes += cost_bytes
         self.wanted = False
         if self.confirmed_bytes >= self.limit_bytes * windows:
@@ -210,17 +212,17 @@ class DestinationWindow:
         if self.waiters:
             self.pass_on()
 
-    def forgive(self):
-        """Nothing has come back for ``patience_ns``: nothing counts as in flight any more, one packet may be
-        tried, and the next time more patience is needed."""
+    def on_stall(self):
+        """Nothing has come back for ``stall_ns``: nothing counts as in flight any more, one packet may be
+        tried, and the next wait is twice as long."""
         self.epoch += 1
         self.in_flight_bytes = 0
         self.answers += 1
-        self.patience_ns = min(2 * self.patience_ns, _MOST_PATIENCE_NS)
+        self.stall_ns = min(2 * self.stall_ns, _MOST_STALL_NS)
         self.losses += 1
         self.confirmed_bytes = 0
         self.trips.forget()
-        self.borne_bytes = max(self.borne_bytes, self.limit_bytes)
+        self.recovery_target_bytes = max(self.recovery_target_bytes, self.limit_bytes)
         self.limit_bytes = _PROBE + self.packet_overhead_bytes
         self.pass_on()
 
@@ -230,12 +232,12 @@ class DestinationWindow:
         self.confirmed_bytes = 0
         self.trips.forget()
         self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)
-        self.careful_bytes = max(self.limit_bytes, self.maximum_bytes)
-        self.borne_bytes = 0
+        self.slow_start_threshold_bytes = max(self.limit_bytes, self.maximum_bytes)
+        self.recovery_target_bytes = 0
 
     def wait(self, flow, now):
         """Schedule ``flow`` when there is room; a holder of the turn that found too little keeps its
-        place.  It calls `look` whenever it expires, for it may be the watcher."""
+        place.  It calls `check_stall` whenever it expires, for it may be the watcher."""
         self.wanted = True
         if self.turn is flow:
             self.turn = None
@@ -248,13 +250,13 @@ class DestinationWindow:
             self.watch(flow, now)
 
     def watch(self, flow, now):
-        """``flow`` looks when ``patience_ns`` are over."""
+        """``flow`` checks when ``stall_ns`` are over."""
         self.watcher = flow
-        self.watch_ns = now + self.patience_ns
+        self.watch_ns = now + self.stall_ns
         self.watch_answers = self.answers
         flow.environment.arm(flow, self.watch_ns)
 
-    def look(self, flow, now):
+    def check_stall(self, flow, now):
         """Time has passed for ``flow``: if it watches and it is time, give up what is in flight if
         nothing has come back, and watch on while anybody waits."""
         if self.watcher is not flow:
@@ -265,7 +267,7 @@ class DestinationWindow:
             self.watcher = None
         else:
             if self.answers == self.watch_answers:
-                self.forgive()
+                self.on_stall()
             self.watch(flow, now)
 
     def pass_on(self):

@@ -72,37 +72,37 @@ def test_one_that_is_asked_for_again_goes_first():
     assert sent(pair) == [[ACK]]
     pair.forge(SEND, 0, b"question", way="ba")  # as if it had been lost
     pair.left.post(2, inline=bytes(8))
-    assert not pair.left.qp.flow.may_tarry()
+    assert not pair.left.qp.flow.may_delay_ack()
     assert sent(pair) == [[ACK], [SEND]]
     pair.forge(SEND, 1, b"question", way="ba")
-    assert pair.left.qp.flow.may_tarry(), "the next one may tarry again"
+    assert pair.left.qp.flow.may_delay_ack(), "the next one may be delayed again"
     pair.close()
 
 
-def test_an_answer_to_a_read_does_not_tarry():
+def test_an_answer_to_a_read_is_not_delayed():
     pair = crossing(requests=0)
     assert sent(pair) == [[ACK]]
     target = pair.left.region(64)
     pair.forge(op.RC_RDMA_READ_REQUEST, 1, way="ba", va=target.va, rkey=target.key, length=8)
-    assert not pair.left.qp.flow.may_tarry()
+    assert not pair.left.qp.flow.may_delay_ack()
     pair.left.post(2, inline=bytes(8))
     assert sent(pair) == [[op.RC_RDMA_READ_RESPONSE_ONLY], [SEND]]
     pair.close()
 
 
-def test_a_negative_acknowledgement_does_not_tarry():
+def test_a_negative_acknowledgement_is_not_delayed():
     pair = crossing(requests=0)
     assert sent(pair) == [[ACK]]
     pair.forge(SEND, 5, b"beyond a gap", way="ba")
-    assert not pair.left.qp.flow.may_tarry()
+    assert not pair.left.qp.flow.may_delay_ack()
     pair.left.post(2, inline=bytes(8))
     assert sent(pair) == [[ACK], [SEND]]
     pair.close()
 
 
-def test_nothing_tarries_where_nothing_is_to_be_sent():
+def test_nothing_is_delayed_where_nothing_is_to_be_sent():
     pair = crossing(requests=0)
     sent(pair)
-    assert not pair.left.qp.flow.may_tarry()
-    assert not pair.right.qp.flow.may_tarry()
+    assert not pair.left.qp.flow.may_delay_ack()
+    assert not pair.right.qp.flow.may_delay_ack()
     pair.close()

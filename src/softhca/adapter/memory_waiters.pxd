@@ -1,4 +1,4 @@
-cdef class HeldFlows:
+cdef class MemoryWaiters:
     cdef public object waiting
     cdef public unsigned long long next_ns
 

@@ -45,7 +45,7 @@ class Wire(Link):
         return 1
 
 
-class WoodenEngine(Adapter):
+class FakeEngine(Adapter):
     """Notes what it was asked; tells the host of every arrival, sends what ``outgoing`` holds."""
 
     def __init__(self):
@@ -62,19 +62,19 @@ class WoodenEngine(Adapter):
     def receive(self, port_number, arrival, now):
         self.received.append(arrival.source)
         self.threads.append(threading.current_thread().name)
-        self.notice()
+        self.notify()
 
     def expire(self, now):
         if now >= self.deadline_ns:
             self.expired.append(now - self.deadline_ns)
             self.deadline_ns = NEVER
-            self.notice()
+            self.notify()
 
     def kick(self, now):
         self.kicks += 1
         if not self.ringing:
             return False
-        self.rung, self.ringing = self.ringing, 0
+        self.last_doorbell, self.ringing = self.ringing, 0
         return True
 
     def tarrier(self):
@@ -93,7 +93,7 @@ class WoodenEngine(Adapter):
 class Bench:
     def __init__(self):
         self.wire = Wire()
-        self.engine = WoodenEngine()
+        self.engine = FakeEngine()
         self.progress = Progress([self.wire.fd])
         self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
         self.progress.loop = self.loop

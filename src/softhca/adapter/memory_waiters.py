@@ -9,13 +9,13 @@ from collections import OrderedDict
 import cython
 
 from softhca.adapter.timers import NEVER
-from softhca.transport.environment import HELD_RETRY_NS
+from softhca.transport.environment import MEMORY_RETRY_NS
 
 _NEVER = cython.declare(cython.ulonglong, NEVER)
-_RETRY_NS = cython.declare(cython.ulonglong, HELD_RETRY_NS)
+_RETRY_NS = cython.declare(cython.ulonglong, MEMORY_RETRY_NS)
 
 
-class HeldFlows:
+class MemoryWaiters:
     """``next_ns``: when the first one is due, ``NEVER`` for none."""
 
     def __init__(self):
@@ -26,7 +26,7 @@ class HeldFlows:
         return len(self.waiting)
 
     def put(self, flow, now):
-        """Have ``flow`` tried again ``HELD_RETRY_NS`` from ``now``; free when it waits already."""
+        """Have ``flow`` tried again ``MEMORY_RETRY_NS`` from ``now``; free when it waits already."""
         if flow in self.waiting:
             return
         self.waiting[flow] = now + _RETRY_NS
