@@ -77,7 +77,7 @@ class FakeEngine(Adapter):
         self.last_doorbell, self.ringing = self.ringing, 0
         return True
 
-    def tarrier(self):
+    def flow_delaying_ack(self):
         return self.sole
 
     def transmit(self, port_number, burst, now):

@@ -1,7 +1,7 @@
 """Turns of the ports behind the first: each takes and sends by its own link, and says whether it did."""
 
 import pytest
-from wooden_engine import Wire, WoodenEngine
+from fake_engine import FakeEngine, Wire
 
 from softhca.links.link import NEVER
 from softhca.runtime.further_ports import FurtherPorts
@@ -33,7 +33,7 @@ class Holding(Wire):
         return due
 
 
-class Engine(WoodenEngine):
+class Engine(FakeEngine):
     """Sends what ``due`` holds for each port; notes by which port something came."""
 
     def __init__(self):

@@ -111,7 +111,7 @@ def test_only_a_poller_may_keep_an_acknowledgement_for_its_own_reply(bench):
     Order(bench, 40, 40)
     bench.loop.clock = lambda: 5_000_000
     pair = Flow.__new__(Flow)
-    pair.prompt = QUICK_REPLIES
+    pair.quick_replies = QUICK_REPLIES
     bench.engine.sole = pair
     assert not bench.loop.poll()
     bench.wire.put(b"one")
