@@ -7,7 +7,7 @@ import pytest
 from softhca.adapter import attributes, paths
 from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
 from softhca.adapter.port import Port, pkeys_match
-from softhca.adapter.resources import Kind, Numbers, ResourceTable
+from softhca.adapter.resources import Kind, Numbers, ResourceTable, limits_of
 from softhca.queues import qp_attributes
 from softhca.queues.control import encode_fields
 from softhca.queues.control_fields import DEVICE_ATTRIBUTES, PORT_ATTRIBUTES, QP_ATTRIBUTES
@@ -222,6 +222,12 @@ def test_numbers_are_given_again_as_late_as_possible():
 
 def table(**limits):
     return ResourceTable({kind: limits.get(kind.name, 100) for kind in Kind}, qpn_start=0xFFFFFE)
+
+
+def test_every_region_may_lie_in_two_buffers_of_its_own():
+    limits = limits_of(AdapterConfig(gids=(GID,), max_mr=7, max_agent=3))
+    assert set(limits) == set(Kind)
+    assert (limits[Kind.MR], limits[Kind.FAST_MR], limits[Kind.ARENA], limits[Kind.AGENT]) == (7, 7, 14, 3)
 
 
 def test_queue_pair_numbers_leave_out_those_of_management_and_multicast():

@@ -386,6 +386,17 @@ def test_a_destroyed_queue_pair_sends_nothing_more():
     world.close()
 
 
+def test_the_timer_of_a_destroyed_queue_pair_is_let_go():
+    world, left, qp, right, _ = pair(RC)
+    post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
+    adapter = left.node.adapter
+    assert adapter.transmit(1, Burst(), world.now)
+    assert adapter.timers.count() > 0
+    qp.destroy()
+    assert adapter.timers.count() == 0
+    world.close()
+
+
 # deadlines, events, determinism
 
 

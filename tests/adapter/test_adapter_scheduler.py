@@ -113,3 +113,21 @@ def test_what_is_sent_while_nobody_lower_waits_does_not_count_against_the_limit(
     serve(scheduler, 1000)
     scheduler.put(low)
     assert serve(scheduler, HIGH_LIMIT_BYTES // BURST) == {high.number: HIGH_LIMIT_BYTES}
+
+
+def test_lower_levels_begin_anew_from_the_highest_of_them_once_none_has_waited(levels):
+    scheduler, (high, middle, low) = levels(5, 3, 1)
+
+    def turn_of_a_lower_level():
+        for queue_pair in (high, middle, low):
+            scheduler.put(queue_pair)
+        serve(scheduler, HIGH_LIMIT_BYTES // BURST)
+        found = scheduler.next()
+        while scheduler.length:
+            scheduler.next()
+        return found
+
+    assert turn_of_a_lower_level() is middle
+    scheduler.put(high)
+    assert scheduler.next() is high
+    assert turn_of_a_lower_level() is middle

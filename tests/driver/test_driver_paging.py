@@ -150,6 +150,22 @@ def test_fast_regions_take_the_room_of_pageable_ones():
     memory.close()
 
 
+@pytest.mark.parametrize(("most", "code"), [(LENGTH, 0), (LENGTH - 1, errno.EINVAL)])
+def test_pageable_memory_is_as_long_as_a_region_may_be(most, code):
+    world = Network()
+    device = world.add(1, max_mr_size_bytes=most).open()
+    memory = PageableMemory(LENGTH, ALL_RIGHTS, pager=False)
+    pd = device.alloc_pd()
+    if code:
+        with fails(code):
+            device.reg_paged(pd, memory, ALL_RIGHTS)
+        device.dealloc_pd(pd)
+    else:
+        device.reg_paged(pd, memory, ALL_RIGHTS)
+    world.close()
+    memory.close()
+
+
 def test_a_device_that_goes_during_a_migration_leaves_no_other_one_stopped():
     stopped: list[object] = []
 

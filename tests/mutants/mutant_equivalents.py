@@ -21,6 +21,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "adapter/port_info.py", "set_port_info", "return → pass",
     ): "what follows compares, and finds that nothing has changed",
     (
+        "adapter/resources.py", "ResourceTable.renumber", "return → pass",
+    ): "it is taken out, and put in again where it was",
+    (
         "adapter/sources.py", "Sources._known", "self.last = source → pass",
     ): "the same flow is looked up once more",
     (

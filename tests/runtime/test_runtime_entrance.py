@@ -15,6 +15,7 @@ from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, application, entrance, messages, same_host_process
 from softhca.runtime.application import Application, probe
 from softhca.runtime.entrance import Entrance
+from softhca.runtime.process import ProcessChannel
 from softhca.runtime.same_host_process import PeerProcess
 
 SEEN = bytes(range(PROBE_BYTES))
@@ -175,3 +176,38 @@ def test_the_flag_is_raised_before_a_sleep_and_lowered_behind_it():
         assert word == b"\1" + bytes(7)
         one.lower_flag()
         assert word == bytes(8)
+
+
+def test_where_a_thread_is_not_found_any_thread_of_the_process_counts(monkeypatch):
+    states = {}
+
+    def may_run(path):
+        if path.endswith(f"/{NO_THREAD}/stat"):
+            raise OSError(errno.ENOENT, "not of this namespace")
+        return states.get(int(path.split("/")[-2]), False)
+
+    monkeypatch.setattr(same_host_process, "_may_run", may_run)
+    here, there = socket.socketpair()
+    with here, there:
+        peer = PeerProcess(here)
+        peer.pid = os.getppid()
+        assert peer.may_be_in_call(NO_THREAD) is False
+        states[peer.pid] = True
+        assert peer.may_be_in_call(NO_THREAD) is True
+
+
+@pytest.mark.parametrize(("flag", "rings"), [(1, 1), (0, 0)])
+def test_a_kick_wakes_an_adapter_that_has_raised_its_flag_and_no_other(flag, rings):
+    word, rung = bytearray([flag]) + bytearray(7), []
+    channel = ProcessChannel.__new__(ProcessChannel)
+    channel._flag_address = address_of(word)
+    channel._bell = SimpleNamespace(ring=lambda: rung.append(1))
+    channel.kick()
+    channel.kick()
+    assert (len(rung), word) == (rings, bytearray(8))
+
+
+def test_what_is_ready_before_a_sleep_needs_none():
+    channel = ProcessChannel.__new__(ProcessChannel)
+    channel._spin = lambda ready: ready()
+    assert channel.wait(lambda: True, 0) is True
