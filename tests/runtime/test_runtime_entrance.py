@@ -211,3 +211,12 @@ def test_what_is_ready_before_a_sleep_needs_none():
     channel = ProcessChannel.__new__(ProcessChannel)
     channel._spin = lambda ready: ready()
     assert channel.wait(lambda: True, 0) is True
+
+
+def test_all_that_wait_are_recalled_the_one_that_polls_descriptors_too():
+    rung = []
+    channel = ProcessChannel.__new__(ProcessChannel)
+    channel._recall = SimpleNamespace(ring=lambda: rung.append("bell"))
+    channel._tell = lambda: rung.append("news")
+    channel.recall()
+    assert sorted(rung) == ["bell", "news"]
