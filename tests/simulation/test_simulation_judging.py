@@ -1,4 +1,4 @@
-"""What programs witness, events that must and may be told, and what scenario and faults let happen."""
+"""What programs record, events that must and may be told, and what scenario and faults let happen."""
 
 import random
 from collections import Counter
@@ -32,9 +32,9 @@ from softhca.simulation.node import Node
 from softhca.simulation.oracle import CompletionOrder
 from softhca.simulation.poller import Poller
 from softhca.simulation.program import RECEIVE_BIT
+from softhca.simulation.recorder import Recorder
 from softhca.simulation.runner import run_world
 from softhca.simulation.scenarios import SCENARIOS
-from softhca.simulation.witness import Witness
 
 WITH_IMMEDIATE_WRITE = 129
 
@@ -135,7 +135,7 @@ def test_giving_up_after_few_losses_is_found(monkeypatch):
 
 
 def test_a_source_that_changes_is_found(monkeypatch):
-    finish = Witness.finish
+    finish = Recorder.finish
 
     def spoil(self):
         at = next(
@@ -146,7 +146,7 @@ def test_a_source_that_changes_is_found(monkeypatch):
         self.end.host.arena.memory[self.end.host.arena.at(at)] ^= 1
         finish(self)
 
-    monkeypatch.setattr(Witness, "finish", spoil)
+    monkeypatch.setattr(Recorder, "finish", spoil)
     assert "sources unchanged" in rules("uc-mix", [1])
 
 

@@ -10,8 +10,8 @@ from softhca.simulation.oracle import CompletionOrder, Report, check_guards, che
 from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
 from softhca.simulation.oracle_ud import GROUP_QP, DatagramOracle
 from softhca.simulation.program import RECEIVE_BIT
+from softhca.simulation.recorder import Recorder
 from softhca.simulation.runner import run_world
-from softhca.simulation.witness import Witness
 
 
 def rules(name, seeds=range(1, 4)):
@@ -42,7 +42,7 @@ def test_a_message_delivered_twice_is_found(monkeypatch):
     ("raw-mix", "datagrams whole or not at all"),
 ])  # fmt: skip
 def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
-    receives = Witness.receives
+    receives = Recorder.receives
 
     def spoil(self, index, completion):
         buffer = self.end.receives.buffers[index]
@@ -55,7 +55,7 @@ def test_a_byte_that_changes_behind_the_icrc_is_found(monkeypatch, name, rule):
                 left -= length
         return receives(self, index, completion)
 
-    monkeypatch.setattr(Witness, "receives", spoil)
+    monkeypatch.setattr(Recorder, "receives", spoil)
     assert rule in rules(name)
 
 

@@ -10,9 +10,9 @@ from softhca.simulation import kinds
 from softhca.simulation.endpoint import DEPTH, QKEY, Endpoint
 from softhca.simulation.kinds import OPCODES, RELAY
 from softhca.simulation.operations import ELEMENTS, Operation
+from softhca.simulation.recorder import Recorder
 from softhca.simulation.targets import local_elements, remote_target
 from softhca.simulation.trespass import HANDLE, LOCAL
-from softhca.simulation.witness import Witness
 
 RECEIVE_BIT = 1 << 32
 """In wr_id: it belongs to a receive."""
@@ -24,16 +24,16 @@ FENCE, SIGNALED, SOLICITED = 1, 2, 4
 class Program(Endpoint):
     """The program of one queue pair: `advance` posts, `take` is given completions.
 
-    A ``stopped`` one posts nothing more.  Its ``witness`` hears of everything.
+    A ``stopped`` one posts nothing more.  Its ``recorder`` hears of everything.
     """
 
     stopped: bool = False
-    witness: Witness = field(init=False)
+    recorder: Recorder = field(init=False)
     _next: int = 0
     _not_before_ns: int = 0
 
     def __post_init__(self) -> None:
-        self.witness = Witness(self)
+        self.recorder = Recorder(self)
 
     def post_receives(self, count: int) -> None:
         """Post the next ``count`` receives."""
@@ -49,7 +49,7 @@ class Program(Endpoint):
                 elements = local_elements(self.host.arena, buffer, 1 + index % ELEMENTS)
             post(RECEIVE_BIT | index, elements)
             receives.posted = index + 1
-            self.witness.posts_receive()
+            self.recorder.posts_receive()
 
     def refill(self, _: object = None) -> None:
         """Post one more receive, and plan the next one."""
@@ -98,9 +98,9 @@ class Program(Endpoint):
         if operation.kind == kinds.ADD:
             compare = operation.addend
         elif operation.kind == kinds.SWAP:
-            compare = self.witness.counter_value
+            compare = self.recorder.counter_value
             swap = compare + operation.addend
-        self.witness.posts(operation, compare)
+        self.recorder.posts(operation, compare)
         flags = (SIGNALED if operation.signaled else 0) | (SOLICITED if operation.solicited else 0)
         flags |= FENCE if operation.kind == RELAY else 0
         target = remote_target(operation, self.sights[operation.index].remote, self.peer.host.arena)
@@ -124,18 +124,18 @@ class Program(Endpoint):
     def take(self, completion: Completion) -> bool:
         """A completion of this queue pair; whether its sender may have wanted it to be seen at once."""
         if completion.status:
-            self.witness.fails(completion.status)
+            self.recorder.fails(completion.status)
         if not completion.wr_id & RECEIVE_BIT:
-            self.witness.completes(completion.wr_id, completion)
+            self.recorder.completes(completion.wr_id, completion)
             return False
-        received = self.witness.receives(completion.wr_id & ~RECEIVE_BIT, completion)
+        received = self.recorder.receives(completion.wr_id & ~RECEIVE_BIT, completion)
         if received and not self.scenario.receives_first and not self.stopped:
             self.post_receives(1)
-        return self.witness.solicited
+        return self.recorder.solicited
 
     def take_late(self, completion: Completion) -> None:
         """A receive that was done without an event, found when all is over."""
-        self.witness.late = True
+        self.recorder.late = True
         self.take(completion)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from softhca.simulation.asynchronous_events import check_events
-from softhca.simulation.casting import Casting, break_receives
 from softhca.simulation.conditions import Conditions
 from softhca.simulation.connections import Connections
 from softhca.simulation.host import Host
@@ -12,6 +11,7 @@ from softhca.simulation.kinds import RC
 from softhca.simulation.oracle import check_resources
 from softhca.simulation.pager import Pager
 from softhca.simulation.program import Program
+from softhca.simulation.program_planner import ProgramPlanner, break_receives
 from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.window_race import WindowRace
 from softhca.simulation.world import World
@@ -31,9 +31,9 @@ class Setting:
         living = [node for node in world.nodes.values() if node.engine is not None]
         self.hosts = {node.number: Host(node, name) for node in living}
         conditions = Conditions.draw(scenario, world.faults, dice)
-        casting = Casting(world, conditions, dice, self.hosts, seed, generation)
-        self.datagrams = casting.datagrams
-        self.pairs = casting.pairs()
+        planner = ProgramPlanner(world, conditions, dice, self.hosts, seed, generation)
+        self.datagrams = planner.datagrams
+        self.pairs = planner.pairs()
         self._incidents = Incidents(world, scenario, dice)
         connections = Connections(world, conditions, dice)
         for host in self.hosts.values():
@@ -100,7 +100,7 @@ class Setting:
         for host in self.hosts.values():
             check_events(host, self._programs_of(host))
         for program in self.programs:
-            program.witness.finish()
+            program.recorder.finish()
         self.datagrams.finish()
         for race in self._races:
             race.finish()

@@ -30,7 +30,7 @@ WITH_IMMEDIATE = 2
 """ibv_wc_flags"""
 
 
-class Witness:
+class Recorder:
     """Stands by one program.  ``counter_value`` is what it knows of the peer's counter; ``late``: what comes
     now was done without an event, and found when all is over.  ``solicited``: the sender of what came last
     may have wanted it to be seen at once.

@@ -17,9 +17,9 @@ from softhca.simulation.oracle_rc import ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
 from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.program import Pair, Program
+from softhca.simulation.recorder import WORD_BYTES
 from softhca.simulation.targets import local_elements
 from softhca.simulation.trespass import RECEIVE
-from softhca.simulation.witness import WORD_BYTES
 from softhca.simulation.world import World
 
 
@@ -43,7 +43,7 @@ class Draft:
         return any(operation.trespass for operation in self.operations)
 
 
-class Casting:
+class ProgramPlanner:
     """Makes the programs of one generation; their buffers are reserved in the arenas of ``hosts``.
 
     ``datagrams`` judges all datagrams of the generation.
