@@ -1,12 +1,10 @@
 """A receiver knows no ring: where a message goes its sink says, which may choose by the packet."""
 
-import dataclasses
 
 import pytest
 from transport_pair import ERR, RC, End
 
 from softhca.queues import cqe, wqe
-from softhca.transport import services
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.receiving import MessageSink, ReceiveQueue
 from softhca.transport.responder import Responder
@@ -117,10 +115,8 @@ def by_rdeth_and_deth(view):
 
 
 @pytest.fixture(params=[opcodes.XRC, opcodes.RD], ids=["xrc", "rd"])
-def many(request, pair, monkeypatch):
-    """A pair whose ends are of a service that only this test knows."""
-    row = dataclasses.replace(services.SERVICES[RC], number=request.param, name="toy")
-    monkeypatch.setitem(services.SERVICES, request.param, row)
+def many(request, pair):
+    """A pair whose packets are of a service that only this test knows."""
     return lambda **settings: Many(pair, request.param, **settings)
 
 

@@ -17,6 +17,7 @@ from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import MEMORY_RETRY_NS, AddressHandle, Environment
+from softhca.transport.services import SERVICES
 from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
@@ -187,7 +188,7 @@ class End:
         self.qp = QueuePair(
             node,
             number,
-            service,
+            SERVICES[service],
             PD,
             RingConsumer(send),
             None if srq else RingConsumer(receive),

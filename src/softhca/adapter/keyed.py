@@ -10,7 +10,7 @@ from errno import EBUSY
 import cython
 
 from softhca.transport.context import QueuePair
-from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE, BY_XRC_SRQ, SERVICES
+from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE, BY_XRC_SRQ
 
 _BY_EE_CONTEXT = cython.declare(cython.int, BY_EE_CONTEXT)
 _BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
@@ -25,7 +25,7 @@ class KeyedQueuePairs:
 
     def add(self, queue_pair):
         """Enter a new queue pair, whatever its service.  OSError EBUSY: its number is another one's."""
-        row = SERVICES[queue_pair.service]
+        row = queue_pair.row
         if row.key not in _OTHER_WAYS:
             number = row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF
             if self._found.setdefault(number, queue_pair) is not queue_pair:
@@ -33,7 +33,7 @@ class KeyedQueuePairs:
 
     def forget(self, queue_pair):
         """A queue pair goes."""
-        row = SERVICES[queue_pair.service]
+        row = queue_pair.row
         if row.key not in _OTHER_WAYS:
             self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)
 

@@ -112,7 +112,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     queue_pair = QueuePair(
         adapter,
         number,
-        service,
+        row,
         pd.number,
         send_ring,
         receive_ring,

@@ -7,6 +7,7 @@ cdef class Connection:
     # identity
     cdef public Environment environment
     cdef public unsigned int number
+    cdef public object row
     cdef public int service
     cdef readonly bint connected
     cdef public int state

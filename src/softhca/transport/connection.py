@@ -8,22 +8,22 @@ end-to-end context of reliable datagrams would be another.
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.counters import TransportCounters
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
-from softhca.transport.services import SERVICES
 from softhca.transport.states import NAMES, RESET
 
 
 class Connection:
     """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers.
 
-    ``connected``: its service has one peer; ``tells_losses``: a UC responder reports EVENT_MESSAGES_LOST
-    (o9-131).
+    ``row``: its service (`services.Service`); ``connected``: that has one peer; ``tells_losses``: a UC
+    responder reports EVENT_MESSAGES_LOST (o9-131).
     """
 
-    def __init__(self, environment, number, service, pd):
+    def __init__(self, environment, number, row, pd):
         self.environment = environment
         self.number = number
-        self.service = service
-        self.connected = SERVICES[service].connected
+        self.row = row
+        self.service = row.number
+        self.connected = row.connected
         self.pd = pd
         self.tells_losses = False
         self.state = RESET

@@ -22,7 +22,6 @@ from softhca.queues.control_fields import (
     EVENT_QP_FATAL,
     EVENT_QP_LAST_WQE_REACHED,
 )
-from softhca.transport import services
 from softhca.transport.connection import Connection
 from softhca.transport.dormant import DormantReceiver, DormantSender
 from softhca.transport.observation import (
@@ -72,7 +71,7 @@ _DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_noti
 
 
 class QueuePair(Connection):
-    """One queue pair of ``service``, a key of `services.SERVICES`, in RESET.
+    """One queue pair of a service, whose row of `services.SERVICES` is ``row``, in RESET.
 
     ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
     (its port's active MTU).
@@ -86,7 +85,7 @@ class QueuePair(Connection):
         self,
         environment,
         number,
-        service,
+        row,
         pd,
         send_ring,
         receive_ring,
@@ -102,7 +101,7 @@ class QueuePair(Connection):
         owner=None,
         tells_losses=False,
     ):
-        Connection.__init__(self, environment, number, service, pd)
+        Connection.__init__(self, environment, number, row, pd)
         self.owner = owner
         self.send_ring = send_ring
         self.receive_ring = receive_ring
@@ -117,7 +116,7 @@ class QueuePair(Connection):
         self.signal_all = signal_all
         self.tells_losses = tells_losses
         self.executor = None
-        self.flow = services.SERVICES[service].flow(self)
+        self.flow = row.flow(self)
         self._defaults()
         self.requester = DormantSender(self)
         self.responder = DormantReceiver(self)
@@ -142,7 +141,7 @@ class QueuePair(Connection):
         """The engine that sends for the service; made, with the attributes as they are, if only its place is
         held so far."""
         if isinstance(self.requester, DormantSender):
-            self.requester = services.SERVICES[self.service].sender(self)
+            self.requester = self.row.sender(self)
             self.requester.begin(self.sq_psn)
             if self.state in (RTS, SQD):
                 self.requester.start(0)
@@ -151,7 +150,7 @@ class QueuePair(Connection):
     def receive_engine(self):
         """The engine that receives for the service, likewise."""
         if isinstance(self.responder, DormantReceiver):
-            self.responder = services.SERVICES[self.service].receiver(self)
+            self.responder = self.row.receiver(self)
             self.responder.begin(self.rq_psn)
             if self.state in (RTR, RTS, SQD):
                 self.responder.start(0)
@@ -170,7 +169,7 @@ class QueuePair(Connection):
         given = {name: value for name, value in attributes.items() if name != "qp_state"}
         if (
             not isinstance(target, int)
-            or check(services.SERVICES[self.service].rules, self.state, target, given)
+            or check(self.row.rules, self.state, target, given)
             or check_values(given)
         ):
             return EINVAL
@@ -263,7 +262,7 @@ class QueuePair(Connection):
         expected, unanswered = self.rq_psn, self.sq_psn
         if not isinstance(self.responder, DormantReceiver):
             expected = self.responder.epsn
-        if services.SERVICES[self.service].acknowledged and not isinstance(self.requester, DormantSender):
+        if self.row.acknowledged and not isinstance(self.requester, DormantSender):
             unanswered = self.requester.una_psn
         return expected, unanswered
 

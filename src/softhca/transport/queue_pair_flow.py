@@ -4,7 +4,6 @@ import cython
 
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
-from softhca.transport.services import SERVICES
 from softhca.transport.states import BEHAVIOUR, RESET, RTR
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
 
@@ -24,7 +23,7 @@ class QueuePairFlow(Flow):
     """
 
     def __init__(self, queue_pair):
-        row = SERVICES[queue_pair.service]
+        row = queue_pair.row
         Flow.__init__(
             self, queue_pair.environment, queue_pair.number, row.shares_bursts, row.multicasts
         )

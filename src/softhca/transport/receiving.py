@@ -14,7 +14,6 @@ from softhca.queues.wqe import WORK_OK, ReceiveWork
 from softhca.transport.credits import INVALID, encode
 from softhca.transport.observation import RECEIVE_FAILED, STATUS_NAMES
 from softhca.transport.scatter import BufferList
-from softhca.transport.services import SERVICES
 
 NO_RECEIVE = -1  # `acquire` found none
 
@@ -69,7 +68,7 @@ class ReceiveQueue(MessageSink):
         self.cq = qp.receive_cq
         self.work = ReceiveWork(max_sge)
         self.buffers = BufferList(max_sge)
-        self.connected = SERVICES[qp.service].connected
+        self.connected = qp.connected
         self.acquired = False
         self.resolved = False
         self.broken = False

@@ -14,7 +14,6 @@ import cython
 
 from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
 from softhca.queues.wqe import SOLICITED
-from softhca.transport.services import SERVICES
 from softhca.wire import bth, opcodes
 from softhca.wire.build import (
     put_aeth,
@@ -98,7 +97,7 @@ class PacketWriter:
 
     def __init__(self, connection):
         self.connection = connection
-        self.acknowledged = SERVICES[connection.service].acknowledged
+        self.acknowledged = connection.row.acknowledged
         self.service_code = (connection.service & 7) << 5
         self.ee_context = 0
         self.qkey = 0

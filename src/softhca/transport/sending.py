@@ -11,7 +11,6 @@ from softhca.queues.operations import MOST_OPCODES, table
 from softhca.queues.wqe import SIGNALED, SendWork
 from softhca.transport.observation import SEND_FAILED, STATUS_NAMES
 from softhca.transport.request import Request
-from softhca.transport.services import operation_mask
 
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
@@ -67,7 +66,7 @@ class SendQueue(RequestSource):
     def __init__(self, qp):
         RequestSource.__init__(self, qp.send_ring.layout.entries)
         self.qp = qp
-        self.operations = operation_mask(qp.service) & ~qp.environment.withheld_operations
+        self.operations = qp.row.operation_mask() & ~qp.environment.withheld_operations
         self.broken = False
         # what the consumer asked for bounds what an entry may hold
         self.inline_bytes = qp.max_inline_bytes

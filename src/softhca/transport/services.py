@@ -2,7 +2,8 @@
 
 Whoever has to tell services apart asks the row: which packets are a service's and where they go, which work
 requests it has, and what its queue pairs are made of.  So a service is a row here, and whatever is truly new
-(an engine, a header).
+(an engine, a header).  A queue pair is given its row; engines ask it there and need not know this table,
+which knows them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from typing import TYPE_CHECKING
 from softhca.queues.control_fields import QPT_RAW_PACKET, QPT_RC, QPT_UC, QPT_UD
 from softhca.queues.operations import OPERATIONS
 from softhca.queues.wqe import SEND
+from softhca.transport.acknowledgement import Sender
+from softhca.transport.datagram import DatagramReceiver, DatagramSender
+from softhca.transport.queue_pair_flow import QueuePairFlow
+from softhca.transport.raw import RawReceiver, RawSender
+from softhca.transport.receiving import ReceiveQueue
+from softhca.transport.responder import Responder
+from softhca.transport.same_host_source import SameHostSource
+from softhca.transport.sending import SendQueue
 from softhca.transport.states import RAW, RC, UC, UD
+from softhca.transport.unreliable import UnreliableSender
+from softhca.transport.unreliable_receiver import UnreliableReceiver
 from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
@@ -42,13 +53,6 @@ def carried(service: int, connected: bool) -> frozenset[int]:
         for row in OPERATIONS.values()
         if (f"{name}_{row.packets[-1]}" in BY_NAME if row.packets else connected)
     )
-
-
-def _flow(queue_pair: QueuePair) -> Flow:
-    """Send side and receive side take turns on the queue pair's route."""
-    from softhca.transport.queue_pair_flow import QueuePairFlow
-
-    return QueuePairFlow(queue_pair)
 
 
 def _number(queue_pair: QueuePair) -> int:
@@ -84,11 +88,15 @@ class Service:
     operations: frozenset[int]
     sender: Callable[[QueuePair], SendEngine]
     receiver: Callable[[QueuePair], ReceiveEngine]
-    flow: Callable[[QueuePair], Flow] = _flow
+    flow: Callable[[QueuePair], Flow] = QueuePairFlow
     key: int = BY_QP
     key_number: Callable[[QueuePair], int] = _number
     shares_bursts: bool = False
     multicasts: bool = False
+
+    def operation_mask(self) -> int:
+        """Bit n set where the service has work request opcode n."""
+        return sum(1 << opcode for opcode in self.operations)
 
     @property
     def request_headers(self) -> tuple[str, ...]:
@@ -102,62 +110,35 @@ class Service:
         return FRONT_HEADERS[self.number][1] if self.number in FRONT_HEADERS else ()
 
 
-# The engines: loaded when one is made, for they read their own rows.
-
-
 def _reliable_sender(queue_pair: QueuePair) -> SendEngine:
-    from softhca.transport.acknowledgement import Sender
-    from softhca.transport.same_host_source import SameHostSource
-
     return Sender(queue_pair, SameHostSource(queue_pair))
 
 
 def _reliable_receiver(queue_pair: QueuePair) -> ReceiveEngine:
-    from softhca.transport.receiving import ReceiveQueue
-    from softhca.transport.responder import Responder
-
     return Responder(queue_pair, ReceiveQueue(queue_pair))
 
 
 def _unreliable_sender(queue_pair: QueuePair) -> SendEngine:
-    from softhca.transport.sending import SendQueue
-    from softhca.transport.unreliable import UnreliableSender
-
     return UnreliableSender(queue_pair, SendQueue(queue_pair))
 
 
 def _unreliable_receiver(queue_pair: QueuePair) -> ReceiveEngine:
-    from softhca.transport.receiving import ReceiveQueue
-    from softhca.transport.unreliable_receiver import UnreliableReceiver
-
     return UnreliableReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
 def _datagram_sender(queue_pair: QueuePair) -> SendEngine:
-    from softhca.transport.datagram import DatagramSender
-    from softhca.transport.sending import SendQueue
-
     return DatagramSender(queue_pair, SendQueue(queue_pair))
 
 
 def _datagram_receiver(queue_pair: QueuePair) -> ReceiveEngine:
-    from softhca.transport.datagram import DatagramReceiver
-    from softhca.transport.receiving import ReceiveQueue
-
     return DatagramReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
 def _raw_sender(queue_pair: QueuePair) -> SendEngine:
-    from softhca.transport.raw import RawSender
-    from softhca.transport.sending import SendQueue
-
     return RawSender(queue_pair, SendQueue(queue_pair))
 
 
 def _raw_receiver(queue_pair: QueuePair) -> ReceiveEngine:
-    from softhca.transport.raw import RawReceiver
-    from softhca.transport.receiving import ReceiveQueue
-
     return RawReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
@@ -214,11 +195,6 @@ SERVICES: dict[int, Service] = {
         key=BY_RAW_SERVICE,
     ),
 }
-
-
-def operation_mask(service: int) -> int:
-    """Bit n set where work request opcode n exists on ``service``."""
-    return sum(1 << opcode for opcode in SERVICES[service].operations)
 
 
 def of_type(qp_type: int) -> Service | None:
