@@ -95,7 +95,7 @@ class Bench:
         self.wire = Wire()
         self.engine = FakeEngine()
         self.progress = Progress([self.wire.fd])
-        self.loop = EngineLoop(self.engine, self.wire, self.progress.wake)
+        self.loop = EngineLoop(self.engine, (self.wire,), self.progress.wake)
         self.progress.loop = self.loop
 
     def start(self):

@@ -38,7 +38,7 @@ def serving(address: str, name: str = "here", same_host: bool = False) -> Iterat
     specification = parse_one(f"{name}=udp:{address}?same_host={int(same_host)}")
     adapter, link = assemble(specification)
     neighbours = neighbours_of(specification, adapter, link, packets_alone=True)
-    made = AdapterServer(adapter, link, None, f"@softhca-{name}-{os.getpid()}", stay=True,
+    made = AdapterServer(adapter, (link,), None, f"@softhca-{name}-{os.getpid()}", stay=True,
                          neighbours=neighbours)
     thread = threading.Thread(target=made.serve)
     thread.start()

@@ -25,7 +25,7 @@ class Bells:
     def __init__(self):
         self.bench = Bench()
         self.now = 1_000_000_000
-        self.loop = EngineLoop(self.bench.engine, self.bench.wire, lambda: None, clock=lambda: self.now)
+        self.loop = EngineLoop(self.bench.engine, (self.bench.wire,), lambda: None, clock=lambda: self.now)
         self.loop.sleeper.wakeup_ns = 0  # somebody looks all the time
         self.next_burst = 0
 
@@ -158,7 +158,7 @@ def test_a_burst_that_the_link_had_no_room_for_is_due_soon_and_wakes_who_would_l
     bells.bench.wire.refusals = 1
     bells.loop.sleeper.wakeup_ns = NEVER
     bells.ring(3)
-    assert bells.loop.transmitter.pending
+    assert bells.loop.ports[0].pending
     assert bells.loop.deadline() == bells.now + RETRY_NS
     assert woken == [0]
     bells.now += RETRY_NS
@@ -287,7 +287,7 @@ def test_who_stays_away_is_distrusted_where_a_poll_would_have_been_seen(sees_pol
 @pytest.fixture
 def unseen(bells):
     bells.loop = EngineLoop(
-        bells.bench.engine, bells.bench.wire, lambda: None, clock=lambda: bells.now, sees_polls=False
+        bells.bench.engine, (bells.bench.wire,), lambda: None, clock=lambda: bells.now, sees_polls=False
     )
     return bells
 

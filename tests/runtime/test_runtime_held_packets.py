@@ -34,7 +34,7 @@ def link():
 
 
 def test_the_earlier_deadline_counts_that_of_the_engine_or_that_of_the_link(link):
-    loop = EngineLoop(QuietEngine(), link, lambda: None)
+    loop = EngineLoop(QuietEngine(), (link,), lambda: None)
     assert loop.deadline() == NEVER
     link.due_ns = 50
     assert loop.deadline() == 50
@@ -45,14 +45,14 @@ def test_the_earlier_deadline_counts_that_of_the_engine_or_that_of_the_link(link
 
 
 def test_a_link_that_holds_nothing_back_has_no_deadline():
-    loop = EngineLoop(QuietEngine(), PlainLink(), lambda: None)
+    loop = EngineLoop(QuietEngine(), (PlainLink(),), lambda: None)
     assert loop.deadline() == NEVER
     assert loop.progress(5) is False
     assert not loop.soon(5)
 
 
 def test_a_round_lets_the_link_send_what_is_due_and_counts_it_as_work(link):
-    loop = EngineLoop(QuietEngine(), link, lambda: None)
+    loop = EngineLoop(QuietEngine(), (link,), lambda: None)
     link.due_ns = 50
     assert loop.progress(49) is False
     assert loop.progress(50) is True
@@ -60,7 +60,7 @@ def test_a_round_lets_the_link_send_what_is_due_and_counts_it_as_work(link):
 
 
 def test_what_is_due_within_the_grain_of_a_sleep_is_soon(link):
-    loop = EngineLoop(QuietEngine(), link, lambda: None)
+    loop = EngineLoop(QuietEngine(), (link,), lambda: None)
     link.due_ns = 5_000_000
     assert not loop.soon(4_000_000)
     assert loop.soon(4_000_001)
@@ -69,7 +69,7 @@ def test_what_is_due_within_the_grain_of_a_sleep_is_soon(link):
 
 def test_a_deadline_of_the_link_that_a_kick_leaves_behind_wakes_a_sleeper(link):
     woken = []
-    loop = EngineLoop(QuietEngine(), link, lambda: woken.append(True), clock=lambda: 1)
+    loop = EngineLoop(QuietEngine(), (link,), lambda: woken.append(True), clock=lambda: 1)
     loop.kick()
     assert woken == []
     link.due_ns = 50
@@ -79,7 +79,7 @@ def test_a_deadline_of_the_link_that_a_kick_leaves_behind_wakes_a_sleeper(link):
 
 def test_a_sleeping_background_thread_wakes_up_for_the_link(link):
     progress = Progress([link.fd])
-    loop = EngineLoop(QuietEngine(), link, progress.wake)
+    loop = EngineLoop(QuietEngine(), (link,), progress.wake)
     link.due_ns = now_ns() + 20_000_000
     progress.start(loop, "background")
     try:
@@ -93,7 +93,7 @@ def test_a_sleeping_background_thread_wakes_up_for_the_link(link):
 def test_nobody_goes_to_sleep_when_the_link_has_something_soon(link):
     progress = Progress([link.fd])
     moments = iter(range(1_000_000, 10**12, 300_000))
-    loop = EngineLoop(QuietEngine(), link, progress.wake, clock=lambda: next(moments))
+    loop = EngineLoop(QuietEngine(), (link,), progress.wake, clock=lambda: next(moments))
     link.due_ns = 1_950_000
     progress._drive(loop, lambda: False, leading=True)
     assert link.expired == [1_000_000, 1_300_000, 1_600_000, 1_900_000, 2_200_000, 2_500_000]
@@ -109,7 +109,7 @@ def test_an_adapter_process_sleeps_until_the_links_deadline_and_not_when_it_is_s
     link = HoldingLink()
     moments = iter(range(1_000_000, 10**12, 300_000))
     monkeypatch.setattr(server, "now_ns", lambda: next(moments))
-    served = AdapterServer(QuietEngine(), link, stay=True)
+    served = AdapterServer(QuietEngine(), (link,), stay=True)
     slept = []
 
     def attend(timeout_s):
@@ -137,7 +137,7 @@ def test_an_adapter_process_sleeps_until_the_links_deadline_and_not_when_it_is_s
 def test_an_adapter_process_that_keeps_others_from_running_sleeps_all_the_same(monkeypatch):
     link = HoldingLink(1_100_000)
     monkeypatch.setattr(server, "now_ns", lambda: 1_000_000)
-    served = AdapterServer(QuietEngine(), link, stay=True)
+    served = AdapterServer(QuietEngine(), (link,), stay=True)
     served.back_off.contended_until_ns = 2_000_000
     slept = []
 

@@ -23,7 +23,7 @@ BOUND_S = 20
 def server(loopback_address):
     """A served adapter in a thread of this process: descriptors that it holds are seen here."""
     adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
-    made = AdapterServer(adapter, link, None, f"@softhca-paged-{os.getpid()}", stay=True)
+    made = AdapterServer(adapter, (link,), None, f"@softhca-paged-{os.getpid()}", stay=True)
     thread = threading.Thread(target=made.serve)
     thread.start()
     yield made

@@ -361,7 +361,7 @@ def test_an_application_whose_process_has_ended_is_let_go_although_its_socket_is
 
 def test_a_server_that_has_ended_may_be_stopped_again_and_touches_no_descriptor(loopback_address):
     adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
-    served = AdapterServer(adapter, link)  # for nobody: it ends at once
+    served = AdapterServer(adapter, (link,))  # for nobody: it ends at once
     served.serve()
     taken = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(8)]  # its numbers among them
     served.stop()

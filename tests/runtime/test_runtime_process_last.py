@@ -18,7 +18,7 @@ from softhca.runtime.specification import parse_one
 def test_who_lets_the_last_application_go_on_the_way_to_sleep_stays_awake(loopback_address):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     adapter, link = assemble(parse_one(f"here=udp:{loopback_address()}"))
-    server = AdapterServer(adapter, link, theirs)
+    server = AdapterServer(adapter, (link,), theirs)
     application = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         (known,) = server._applications.values()

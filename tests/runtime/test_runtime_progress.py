@@ -62,7 +62,7 @@ class Order(Link):
         self.bench, self.length, self.stride, self.noted = bench, length, stride, []
         self.take, self.give = bench.wire.receive, bench.wire.send
         loop, engine = bench.loop, bench.engine
-        bench.loop = bench.progress.loop = EngineLoop(engine, self, loop.sleeper.wake)
+        bench.loop = bench.progress.loop = EngineLoop(engine, (self,), loop.sleeper.wake)
 
     def receive(self, arrival):
         arrival.length, arrival.stride = self.length, self.stride
@@ -143,7 +143,7 @@ class HeldLock(TurnLock):
 
 
 def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(bench):
-    loop = EngineLoop(bench.engine, bench.wire, bench.progress.wake)
+    loop = EngineLoop(bench.engine, (bench.wire,), bench.progress.wake)
     lock = loop.lock = HeldLock()
     for _ in range(16):
         assert not loop.poll()
@@ -203,12 +203,12 @@ def test_a_burst_without_room_is_kept_and_sent_first(bench):
     bench.wire.refusals = 2
     bench.loop.poll()
     bench.loop.poll()
-    assert bench.loop.transmitter.pending
+    assert bench.loop.ports[0].pending
     assert bench.wire.sent == []
     assert list(bench.engine.outgoing) == [20]
     bench.loop.poll()
     assert bench.wire.sent == [10, 20]
-    assert not bench.loop.transmitter.pending
+    assert not bench.loop.ports[0].pending
 
 
 def test_a_poller_does_not_wait_for_a_round_of_another_thread(bench):
@@ -231,7 +231,7 @@ def test_a_kick_takes_doorbells_and_sends_at_once(bench):
 
 def test_a_kick_long_after_the_last_round_gives_one_as_well_and_counts_as_a_look(bench):
     moments = [1_000_000]
-    loop = EngineLoop(bench.engine, bench.wire, bench.progress.wake, clock=lambda: moments[0])
+    loop = EngineLoop(bench.engine, (bench.wire,), bench.progress.wake, clock=lambda: moments[0])
     bench.wire.put(b"one")
     loop.kick()
     assert (bench.engine.received, loop.polls, loop.rounds) == ([b"one"], 1, 1)

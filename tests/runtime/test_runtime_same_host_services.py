@@ -34,7 +34,7 @@ class Served:
     def __init__(self, name, server):
         devices.add(f"{name}=unix:{server.path}")
         self.driver = registry.open_device(name)
-        self.loop, self.neighbours, self.link = server.loop, server.neighbours, server.link
+        self.loop, self.neighbours, self.link = server.loop, server.neighbours, server.links[0]
 
 
 @pytest.fixture(params=["embedded", "served", "both served"])

@@ -37,7 +37,7 @@ class Turns:
         self.life = os.eventfd(0, os.EFD_NONBLOCK)
         self.link = HoldingLink()
         self.engine = BusyEngine(self.done)
-        self.loop = EngineLoop(self.engine, self.link, lambda: None, sees_polls=False)
+        self.loop = EngineLoop(self.engine, (self.link,), lambda: None, sees_polls=False)
         self.back_off = PollBackOff(limit_ns=LIMIT_NS)
         self.back_off.worked(self.moment)
         self.turns = ServedTurns(self.loop, self.back_off, self.life, lambda: self.done.append("bury"),

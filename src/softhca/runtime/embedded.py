@@ -37,9 +37,7 @@ class EmbeddedAdapter:
             ]
             self.progress = Progress(descriptors)
             undo.callback(self.progress.forget)
-            self.loop = EngineLoop(
-                self.adapter, self.link, self.progress.wake, further_links=self.links[1:]
-            )
+            self.loop = EngineLoop(self.adapter, self.links, self.progress.wake)
             if self.neighbours is not None:
                 self.loop.have(self.neighbours)
             self.channels: dict[int, EngineChannel] = {}

@@ -1,7 +1,6 @@
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from softhca.adapter.engine cimport Adapter
-from softhca.links.link cimport Link
 from softhca.runtime.delayed_acknowledgement cimport DelayedAcknowledgement
 from softhca.runtime.doorbell_batching cimport DoorbellBatching
 from softhca.runtime.poll_back_off cimport PollBackOff
@@ -21,13 +20,12 @@ cdef inline unsigned long long monotonic_ns() noexcept:
 
 cdef class EngineLoop:
     cdef public Adapter adapter
-    cdef public Link link
     cdef public object clock
     cdef public bint sees_polls
     cdef public TurnLock lock
     cdef public Sleeper sleeper
-    cdef public Transmitter transmitter
-    cdef readonly object further
+    cdef readonly list ports
+    cdef readonly Transmitter near
     cdef public DelayedAcknowledgement acknowledgement
     cdef public DoorbellBatching batching
     cdef public PollBackOff back_off
@@ -48,6 +46,7 @@ cdef class EngineLoop:
     cpdef bint serve(self, unsigned long long now) except -1
     cpdef bint progress(self, unsigned long long now) except -1
     cdef bint _round(self, unsigned long long now) except -1
+    cdef int receive(self, Transmitter port, unsigned long long now) except -1
     cdef bint _sends(self, bint lone, bint worked, unsigned long long now) except -1
     cdef bint receive_near(self, unsigned long long now) except -1
     cdef object drain(self, unsigned long long now)
@@ -60,6 +59,7 @@ cdef class EngineLoop:
     cpdef object fail(self, object error)
     cpdef object settle(self)
     cpdef unsigned long long deadline(self) except? 0
+    cdef unsigned long long _held_by_links_ns(self) except? 0
     cdef unsigned long long _held_back_ns(self) noexcept
     cpdef bint soon(self, unsigned long long now) except -1
 

@@ -30,13 +30,12 @@ import cython
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
-from softhca.runtime.further_ports import FurtherPorts
 from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.processor import give_way
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
 from softhca.runtime.sleeper import NEVER, Sleeper
-from softhca.runtime.transmitter import BURSTS, PORT, Transmitter
+from softhca.runtime.transmitter import BURSTS, Transmitter
 from softhca.runtime.turn_lock import TurnLock
 from softhca.wire.burst import Arrival
 
@@ -78,27 +77,31 @@ DRAINED_BURSTS = cython.declare(cython.int, 1024)
 
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
-_PORT = cython.declare(cython.int, PORT)
+_NEVER = cython.declare(cython.ulonglong, NEVER)
+# What a port's receiving has come to.
+_NOTHING = cython.declare(cython.int, 0)
+_SOME = cython.declare(cython.int, 1)
+_LONE = cython.declare(cython.int, 2)
 
 
 class EngineLoop:
-    """``adapter`` with its ``link``; ``wake`` is called, without arguments, to wake whoever sleeps in charge.
+    """``adapter`` with the ``links`` of its ports, in their order; ``wake`` is called, without arguments, to
+    wake whoever sleeps in charge.
 
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
-    ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``link`` is port 1's,
-    ``further_links`` those of ports 2 and up.
+    ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``ports`` are the ways of bursts, one
+    a port; ``near`` is that of the port whose neighbours on this host are known.
     """
 
-    def __init__(self, adapter, link, wake, clock=now_ns, sees_polls=True, further_links=()):
+    def __init__(self, adapter, links, wake, clock=now_ns, sees_polls=True):
         self.adapter = adapter
-        self.link = link
         self.clock = clock
         self.sees_polls = sees_polls
         self.lock = TurnLock()
         self.sleeper = Sleeper(wake)
         adapter.notify = self.sleeper.happened
-        self.transmitter = Transmitter(adapter, link)
-        self.further = FurtherPorts(adapter, further_links) if further_links else None
+        self.ports = [Transmitter(adapter, link, number) for number, link in enumerate(links, 1)]
+        self.near = self.ports[0]
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         self.back_off = PollBackOff(POLLS_AT_ONCE)
@@ -118,9 +121,9 @@ class EngineLoop:
         """Drive the paths to ``neighbours`` on this host as well."""
         self.neighbours = neighbours
         self.receivers = neighbours.receivers
-        self.transmitter.shorter = neighbours.link_of
-        self.transmitter.links_changed()
-        neighbours.changed = self.transmitter.links_changed
+        self.near.shorter = neighbours.link_of
+        self.near.links_changed()
+        neighbours.changed = self.near.links_changed
 
     # one turn, under the lock
 
@@ -164,10 +167,11 @@ class EngineLoop:
             raise
 
     def _round(self, now):
-        arrival: Arrival = self.arrival
-        worked: cython.bint = False
+        port: Transmitter
+        taken: cython.int
+        arrived: cython.bint = False
         lone: cython.bint = False
-        _turn: cython.int
+        worked: cython.bint = False
         self.rounds += 1
         self.round_ns = now
         if self.acknowledgement.flow is not None and (
@@ -176,25 +180,19 @@ class EngineLoop:
             self.flush(now)
         if self.neighbours is not None and self.receive_near(now):
             worked = True
-        for _turn in range(RECEIVE_BURSTS):
-            if not self.link.receive(arrival):
-                break
-            worked = True
-            self.adapter.receive(_PORT, arrival, now)
-            if arrival.length >= LONG_BYTES:
-                self.transmit(now)
-            elif self.back_off.in_vain and is_lone(arrival):
-                lone = self.polled
-                break
-        if self.further is not None and self.further.receive(arrival, now):
+        for port in self.ports:
+            taken = self.receive(port, now)
+            if taken != _NOTHING:
+                lone = taken == _LONE and not arrived
+                arrived = True
+        if arrived:
             worked = True
         if self.adapter.counters.key_refusals != self.refusals.reported:
             self.refusals.report(self.adapter.counters.key_refusals, now)
         self.adapter.expire(now)
-        if self.link.expire(now):
-            worked = True
-        if self.further is not None and self.further.expire(now):
-            worked = True
+        for port in self.ports:
+            if port.link.expire(now):
+                worked = True
         if self._sends(lone, worked, now) and self.transmit(now):
             worked = True
         if self.neighbours is not None and now >= self.neighbours_ns:
@@ -203,6 +201,23 @@ class EngineLoop:
                 self.neighbours_ns = now
                 worked = True
         return worked
+
+    def receive(self, port, now):
+        """Take what has come to a port, a bounded number of bursts: nothing, some, or some of which the last
+        was one message that whoever polls may answer at once."""
+        arrival: Arrival = self.arrival
+        taken: cython.int = _NOTHING
+        _turn: cython.int
+        for _turn in range(RECEIVE_BURSTS):
+            if not port.link.receive(arrival):
+                break
+            taken = _SOME
+            self.adapter.receive(port.port_number, arrival, now)
+            if arrival.length >= LONG_BYTES:
+                self.transmit(now)
+            elif self.back_off.in_vain and is_lone(arrival):
+                return _LONE if self.polled else _SOME
+        return taken
 
     def _sends(self, lone, worked, now):
         """Whether a round ends with what is to be sent.  ``lone``: one message has come, and nothing else."""
@@ -231,24 +246,26 @@ class EngineLoop:
                 if not receiver.receive(arrival):
                     break
                 worked = True
-                self.adapter.receive(_PORT, arrival, now)
+                self.adapter.receive(self.near.port_number, arrival, now)
         return worked
 
     def drain(self, now):
         """Take what stands in the link now; no more than fits there, however much follows."""
         _turn: cython.int
         for _turn in range(DRAINED_BURSTS):
-            if not self.link.receive(self.arrival):
+            if not self.near.link.receive(self.arrival):
                 break
-            self.adapter.receive(_PORT, self.arrival, now)
+            self.adapter.receive(self.near.port_number, self.arrival, now)
 
     def transmit(self, now):
         """Send what is due, a bounded number of bursts; whether anything was sent."""
         self.batching.sent(now)
         self.acknowledgement.waits = False
-        sent: cython.bint = self.transmitter.transmit(now)
-        if self.further is not None and self.further.transmit(now):
-            sent = True
+        port: Transmitter
+        sent: cython.bint = False
+        for port in self.ports:
+            if port.transmit(now):
+                sent = True
         return sent
 
     def flush(self, now):
@@ -331,17 +348,32 @@ class EngineLoop:
 
     def deadline(self):
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
-        due: cython.ulonglong
-        held: cython.ulonglong = self.link.next_deadline()
-        if self.transmitter.pending:
-            due = self.transmitter.deadline()  # until then nothing else is sent
-        elif self.batching.waits or self.acknowledgement.waits:
-            due = self._held_back_ns()
+        port: Transmitter
+        next_ns: cython.ulonglong
+        sends: cython.bint = False
+        due: cython.ulonglong = self._held_by_links_ns()
+        for port in self.ports:
+            if not port.pending:
+                sends = True
+                continue
+            next_ns = port.deadline()  # until then nothing else is sent there
+            due = next_ns if next_ns < due else due
+        if not sends:
+            return due
+        if self.batching.waits or self.acknowledgement.waits:
+            next_ns = self._held_back_ns()
         else:
-            due = self.adapter.next_deadline()
-        due = held if held < due else due
-        if self.further is not None:
-            due = min(due, self.further.deadline())
+            next_ns = self.adapter.next_deadline()
+        return next_ns if next_ns < due else due
+
+    def _held_by_links_ns(self):
+        """When the first packet that a link holds back is due; ``NEVER`` when none is held."""
+        port: Transmitter
+        next_ns: cython.ulonglong
+        due: cython.ulonglong = _NEVER
+        for port in self.ports:
+            next_ns = port.link.next_deadline()
+            due = next_ns if next_ns < due else due
         return due
 
     def _held_back_ns(self):
@@ -352,10 +384,8 @@ class EngineLoop:
 
     def soon(self, now):
         """Whether something held back, here or by the link, is due before a sleep could end exactly then."""
-        held: cython.ulonglong = self.link.next_deadline()
-        if self.further is not None:
-            held = min(held, self.further.held_ns())
-        return held < now + SLEEP_GRAIN_NS or self._held_back_ns() < now + SLEEP_GRAIN_NS
+        end_ns: cython.ulonglong = now + SLEEP_GRAIN_NS
+        return self._held_by_links_ns() < end_ns or self._held_back_ns() < end_ns
 
 
 def is_lone(arrival):

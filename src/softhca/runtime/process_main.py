@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         adapter, links = assemble_ports(specification)
         neighbours = neighbours_of(specification, adapter, links[0], packets_alone=True)
         server = AdapterServer(
-            adapter, links[0], first, options.listen, options.stay, neighbours, further_links=links[1:]
+            adapter, links, first, options.listen, options.stay, neighbours
         )
     except (OSError, DeviceSpecificationError) as error:
         if first is None:

@@ -66,23 +66,18 @@ ENTRANCE_RETRY_NS = 100_000_000
 
 
 class AdapterServer:
-    """Serves ``adapter`` over ``link`` to the application behind ``first`` and to those that connect to
-    ``path``.
+    """Serves ``adapter`` over its ports' ``links`` to the application behind ``first`` and to those that
+    connect to ``path``.
 
     ``stay``: go on when the last application has gone, until ``stop`` is called.  ``neighbours``: adapters on
-    this host, packets to and from which need not go by the link.  ``link`` is port 1's, ``further_links`` are
-    those of ports 2 and up.
+    this host, packets to and from which need not go by the links.
     """
 
-    def __init__(self, adapter: Adapter, link: Link, first: socket.socket | None = None,
-                 path: str = "", stay: bool = False, neighbours: SameHost | None = None,
-                 further_links: Sequence[Link] = ()) -> None:
+    def __init__(self, adapter: Adapter, links: Sequence[Link], first: socket.socket | None = None,
+                 path: str = "", stay: bool = False, neighbours: SameHost | None = None) -> None:
         self.adapter = adapter
-        self.link = link
-        self.links = (link, *further_links)
-        self.loop = EngineLoop(
-            adapter, link, lambda: None, sees_polls=False, further_links=further_links
-        )
+        self.links = tuple(links)
+        self.loop = EngineLoop(adapter, links, lambda: None, sees_polls=False)
         self.neighbours = neighbours
         if neighbours is not None:
             self.loop.have(neighbours)

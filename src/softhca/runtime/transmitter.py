@@ -17,11 +17,9 @@ import cython
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.wire.burst import Burst
 
-__all__ = ["BURSTS", "LIFETIME_NS", "NEVER", "PORT", "RETRY_NS", "Transmitter"]
+__all__ = ["BURSTS", "LIFETIME_NS", "NEVER", "RETRY_NS", "Transmitter"]
 
 NEVER = (1 << 63) - 1
-
-PORT = 1
 
 BURSTS = 8
 """So many bursts are sent in one call at most."""
@@ -51,7 +49,7 @@ class Transmitter:
     that found no room for too long.  ``shorter``, when set, gives a shorter link for a route, or None.
     """
 
-    def __init__(self, adapter, link, port_number=PORT):
+    def __init__(self, adapter, link, port_number=1):
         self.adapter = adapter
         self.port_number = port_number
         self.link = link
