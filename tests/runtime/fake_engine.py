@@ -48,8 +48,8 @@ class Wire(Link):
 class FakeEngine(Adapter):
     """Notes what it was asked; tells the host of every arrival, sends what ``outgoing`` holds."""
 
-    def __init__(self):
-        super().__init__(AdapterConfig(gids=(bytes(15) + b"\1",)))
+    def __init__(self, **config):
+        super().__init__(AdapterConfig(gids=(bytes(15) + b"\1",), **config))
         self.received = []
         self.threads = []
         self.outgoing = collections.deque()
@@ -86,7 +86,7 @@ class FakeEngine(Adapter):
         burst.length = self.outgoing.popleft()
         return True
 
-    def next_deadline(self):
+    def next_deadline(self, port_number=0):
         return self.deadline_ns
 
 

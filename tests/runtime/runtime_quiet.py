@@ -16,7 +16,7 @@ class QuietEngine(Adapter):
         super().__init__(AdapterConfig(gids=(bytes(15) + b"\1",)))
         self.deadline_ns = NEVER
 
-    def next_deadline(self):
+    def next_deadline(self, port_number=0):
         return self.deadline_ns
 
 

@@ -8,9 +8,12 @@ import os
 import pytest
 from fake_engine import FakeEngine, Wire
 
+from softhca.adapter.config import PortConfig
+from softhca.adapter.engine import Adapter
 from softhca.runtime.delayed_acknowledgement import DelayedAcknowledgement
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.transmitter import BURSTS, RETRY_NS
+from softhca.transport.flow import Flow
 
 NOW = 1_000_000
 
@@ -19,12 +22,16 @@ class PortedEngine(FakeEngine):
     """Notes by which port something came, and has bursts for each."""
 
     def __init__(self):
-        super().__init__()
+        further = tuple(PortConfig(gids=(bytes(15) + bytes([number]),)) for number in (2, 3))
+        super().__init__(further_ports=further)
         self.for_port = collections.defaultdict(collections.deque)
 
     def receive(self, port_number, arrival, now):
         arrival.length = arrival.stride = 64
-        self.received.append((port_number, arrival.source))
+        self.received.append((port_number, *arrival.source))
+
+    def next_deadline(self, port_number=0):
+        return min(self.deadline_ns, Adapter.next_deadline(self, port_number))
 
     def transmit(self, port_number, burst, now):
         if not self.for_port[port_number]:
@@ -79,7 +86,7 @@ def ported():
 
 def test_what_comes_to_a_port_is_that_ports(ported):
     for number, word in ((3, 33), (1, 11), (2, 22), (3, 34)):
-        ported.links[number - 1].put(word)
+        ported.links[number - 1].put(bytes([word]))
     assert ported.loop.progress(NOW)
     assert ported.engine.received == [(1, 11), (2, 22), (3, 33), (3, 34)]
     assert not ported.loop.progress(NOW)
@@ -87,8 +94,8 @@ def test_what_comes_to_a_port_is_that_ports(ported):
 
 def test_a_port_takes_a_bounded_number_of_bursts_a_round(ported):
     for number in range(BURSTS + 1):
-        ported.links[1].put(number)
-    ported.links[2].put(77)
+        ported.links[1].put(bytes([number]))
+    ported.links[2].put(bytes([77]))
     assert ported.loop.progress(NOW)
     assert ported.engine.received == [*((2, number) for number in range(BURSTS)), (3, 77)]
     assert ported.loop.progress(NOW)
@@ -113,6 +120,15 @@ def test_a_port_whose_link_has_no_room_keeps_no_other_waiting(ported):
     assert ported.loop.deadline() == NOW + RETRY_NS
     ported.engine.deadline_ns = NOW + 1
     assert ported.loop.deadline() == NOW + 1  # the others may send then
+
+
+def test_flows_of_a_port_whose_link_has_no_room_do_not_have_the_loop_spin(ported):
+    ported.engine.for_port[2].append(2)
+    ported.links[1].refusals = 1
+    ported.loop.transmit(NOW)
+    for number, due in ((2, NOW + RETRY_NS), (1, 0)):
+        ported.engine.ports[number - 1].scheduler.put(Flow(ported.engine, number))
+        assert ported.loop.deadline() == due
 
 
 def test_while_no_link_has_room_only_their_next_tries_are_awaited(ported):
@@ -140,7 +156,7 @@ def test_an_acknowledgement_waits_for_a_reply_to_the_only_message_of_all_ports(p
     ported.loop.acknowledgement = Reply(1)
     assert not ported.loop.poll()
     for number in ports:
-        ported.links[number - 1].put(number)
+        ported.links[number - 1].put(bytes([number]))
         ported.engine.for_port[number].append(number)
     assert ported.loop.poll()
     assert ported.loop.acknowledgement.asked == waits

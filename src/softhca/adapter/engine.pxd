@@ -75,7 +75,7 @@ cdef class Adapter(Environment):
     cpdef Flow flow_delaying_ack(self)
     cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
-    cpdef unsigned long long next_deadline(self)
+    cpdef unsigned long long next_deadline(self, int port_number=*)
     cpdef dict port_counters(self, int number=*)
 
 

@@ -647,11 +647,11 @@ class Adapter(Environment):
             self.hosts[number].notified = False
         return numbers
 
-    def next_deadline(self):
-        """When ``transmit`` and ``expire`` are due; 0: now, ``NEVER``: nothing is waited for."""
+    def next_deadline(self, port_number=0):
+        """When ``transmit`` of a port, 0: of any, and ``expire`` are due; 0: now, ``NEVER``: never."""
         port: Port
         for port in self.ports:
-            if port.scheduler.length:
+            if port.scheduler.length and port_number in (0, port.number):
                 return 0
         deadline: cython.ulonglong = self.timers.next_deadline()
         return deadline if deadline < self.memory_waiters.next_ns else self.memory_waiters.next_ns

@@ -350,21 +350,17 @@ class EngineLoop:
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
         port: Transmitter
         next_ns: cython.ulonglong
-        sends: cython.bint = False
+        held_back: cython.bint = self.batching.waits or self.acknowledgement.waits
         due: cython.ulonglong = self._held_by_links_ns()
         for port in self.ports:
-            if not port.pending:
-                sends = True
-                continue
-            next_ns = port.deadline()  # until then nothing else is sent there
+            if port.pending:
+                next_ns = port.deadline()  # until then nothing else is sent there
+            elif held_back:
+                next_ns = self._held_back_ns()
+            else:
+                next_ns = self.adapter.next_deadline(port.port_number)
             due = next_ns if next_ns < due else due
-        if not sends:
-            return due
-        if self.batching.waits or self.acknowledgement.waits:
-            next_ns = self._held_back_ns()
-        else:
-            next_ns = self.adapter.next_deadline()
-        return next_ns if next_ns < due else due
+        return due
 
     def _held_by_links_ns(self):
         """When the first packet that a link holds back is due; ``NEVER`` when none is held."""
