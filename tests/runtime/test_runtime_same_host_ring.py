@@ -132,7 +132,8 @@ def test_a_description_that_cannot_be_ends_the_ring(ring, length, stride, framin
     producer = RingProducer(layout_at(ring.address))
     words = bytearray((length | stride << 32).to_bytes(8, "little") + (framing << 24).to_bytes(8, "little"))
     producer.push(address_of(words), 16)
-    producer.push(address_of(bytearray(body)), body)
+    payload = bytearray(body)
+    producer.push(address_of(payload), body)
     assert ring.receive() is None
     assert ring.receiver.broken
     assert ring.receiver.rest()  # nothing keeps its owner from sleeping
@@ -140,7 +141,8 @@ def test_a_description_that_cannot_be_ends_the_ring(ring, length, stride, framin
 
 def test_a_description_of_another_length_ends_the_ring(ring):
     producer = RingProducer(layout_at(ring.address))
-    producer.push(address_of(bytearray(15)), 15)
+    half = bytearray(15)
+    producer.push(address_of(half), 15)
     assert ring.receive() is None
     assert ring.receiver.broken
 
