@@ -1,0 +1,149 @@
+"""The compiler gets a copy of a module without type hints: the same statements, on the same lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HINTED = "from __future__ import annotations"
+MODULES = sorted(
+    path
+    for path in (ROOT / "src").rglob("*.py")
+    if path.with_suffix(".pxd").exists() and HINTED in path.read_text()
+)
+
+SOURCE = '''
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if TYPE_CHECKING:
+    from somewhere import (
+        Kind,
+    )
+
+
+class Table:
+    """Of kinds: the compiler's."""
+
+    entries: list[Kind]
+    slots: int = 3
+
+    def find(self, key: int, *rest: bytes, kind: Kind = None, **more: dict[str, "Kind"]) -> Kind | None:
+        place: cython.uint = key  # the compiler's: it stays
+        self.found: dict[int, Kind] = {}
+        return lambda: place
+
+
+class Note:
+    """None of the compiler's."""
+
+    text: str
+'''
+
+EXPECTED = '''
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+pass
+
+
+
+
+
+class Table:
+    """Of kinds: the compiler's."""
+
+    pass
+    slots: int = 3
+
+    def find(self, key, *rest, kind = None, **more):
+        place: cython.uint = key  # the compiler's: it stays
+        self.found = {}
+        return lambda: place
+
+
+class Note:
+    """None of the compiler's."""
+
+    text: str
+'''
+
+
+def function_of_setup(name: str):
+    """A function of the build's script, which cannot be imported: it builds."""
+    (found,) = (
+        node
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    names: dict = {"ast": ast, "re": re}
+    exec(compile(ast.Module([found], []), "setup.py", "exec"), names)
+    return names[name]
+
+
+@pytest.fixture(scope="module")
+def without_hints():
+    return function_of_setup("without_hints")
+
+
+def test_hints_of_parameters_results_and_attributes_go_and_nothing_else(without_hints):
+    found = [re.sub(r"\s+", "", line) for line in without_hints(SOURCE, {"Table"}).splitlines()]
+    assert found == [re.sub(r"\s+", "", line) for line in EXPECTED.splitlines()]
+
+
+class Plain(ast.NodeTransformer):
+    """Takes hints away from a tree, by its own means."""
+
+    def __init__(self, classes: set[str]) -> None:
+        self.classes = classes
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if isinstance(node.target, ast.Attribute) and node.value is not None:
+            return ast.Assign([node.target], node.value, lineno=node.lineno)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return ast.Pass() if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if node.name in self.classes:
+            node.body = [
+                ast.Pass() if isinstance(each, ast.AnnAssign) and each.value is None else each
+                for each in node.body
+            ]
+        return self.generic_visit(node)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_copy_of_a_module_says_the_same_on_the_same_lines(path, without_hints):
+    source = path.read_text()
+    classes = set(re.findall(r"^cdef class (\w+)", path.with_suffix(".pxd").read_text(), re.MULTILINE))
+    copy = without_hints(source, classes)
+    assert ast.unparse(ast.parse(copy)) == ast.unparse(Plain(classes).visit(ast.parse(source)))
+    seen, there = (
+        {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
+        for text in (copy, source)
+    )
+    assert seen == {name: there[name] for name in seen}
+
+
+def test_some_modules_have_hints():
+    assert len(MODULES) > 10
