@@ -55,6 +55,7 @@ SANITIZERS = {
         "TSAN_OPTIONS",
         # Programs fork with threads running, leave daemon threads at their end, and handle signals in Python.
         "die_after_fork=0:report_thread_leaks=0:report_signal_unsafe=0:history_size=4:exitcode=66:"
+        "allocator_may_return_null=1:"
         f"suppressions={HERE / 'thread_suppressions.txt'}",
         (
             (
