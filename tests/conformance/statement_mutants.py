@@ -91,7 +91,7 @@ OWN = (
     m("C9-184", RECEIVER, "or (verdict == _GO_ON and not in_order):", "or not in_order:", "a first packet must be the expected one"),
     m("C9-185", RECEIVER, "self.epsn = (psn + 1) & 0xFFFFFF", "self.epsn = psn + 1", "the expected PSN does not wrap"),
     m("C9-186", RECEIVER, "reason[6:])\n        self.execution.abandon()", "reason[6:])", "a message goes on behind a gap"),
-    m("o9-131", RECEIVER, "        self.told = False\n\n    def drop", "\n    def drop", "a second loss is not told"),
+    m("o9-131", RECEIVER, "        self.reported = False\n\n    def drop", "\n    def drop", "a second loss is not told"),
     m("C9-187", RECEIVER, "(BEGIN, REFUSE, REFUSE, BEGIN,           BEGIN,", "(BEGIN, BEGIN, REFUSE, BEGIN,           BEGIN,",
       "a message may begin with a middle packet"),
     m("C9-188", RECEIVER, "(BREAK, REFUSE, REFUSE, BREAK,           BREAK, GO_ON,", "(BREAK, BREAK, BREAK, BREAK,           BREAK, GO_ON,",
