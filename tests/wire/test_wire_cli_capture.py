@@ -17,8 +17,8 @@ from softhca.wire.pcapng import PcapngWriter
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    capture.add_parser(parser.add_subparsers(dest="command", required=True))
-    return capture.run(parser.parse_args(["capture", *words]))
+    capture.add_options(parser)
+    return capture.run(parser.parse_args(words))
 
 
 @pytest.fixture

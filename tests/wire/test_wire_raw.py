@@ -170,8 +170,8 @@ def write(path: Path, link_type: int, packets: list[RawPacket]) -> Path:
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    capture.add_parser(parser.add_subparsers(dest="command", required=True))
-    return capture.run(parser.parse_args(["capture", "decode", *words]))
+    capture.add_options(parser)
+    return capture.run(parser.parse_args(["decode", *words]))
 
 
 def test_capture_decode_shows_raw_datagrams(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from softhca.cli.errors import CommandError
 from softhca.queues.header import header
 from softhca.queues.layout import ABI_VERSION
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add this command to the command line's ``subparsers``."""
-    parser = subparsers.add_parser("abi", help="the host interface for programs in C")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``abi`` takes to its ``parser``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     made = actions.add_parser("header", help="write the C header")
     made.add_argument("-o", "--output", type=Path, metavar="FILE", help="there, and not to standard output")

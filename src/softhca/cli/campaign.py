@@ -24,9 +24,8 @@ from softhca.simulation.runner import ScenarioError, find_scenario
 from softhca.simulation.scenarios import SCENARIOS
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``campaign``."""
-    parser = subparsers.add_parser("campaign", help="run many seeds of the simulated worlds over all cores")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``campaign`` takes to its ``parser``."""
     parser.add_argument(
         "--seeds", type=seed_range, required=True, metavar="A..B", help="seeds A to B, both too"
     )

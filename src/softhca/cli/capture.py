@@ -23,9 +23,8 @@ COLUMNS = (
 _VERDICTS = {True: "ok", False: "BAD", None: "–"}
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add this command to the command line's ``subparsers``."""
-    parser = subparsers.add_parser("capture", help="look into capture files")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``capture`` takes to its ``parser``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     action = actions.add_parser("decode", help="show the RDMA packets of a pcap or pcapng file")
     action.add_argument("file", type=Path, metavar="FILE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from softhca.cli.errors import FAILED, UsageError
 from softhca.cli.output import add_json_option, print_json, print_table, progress
@@ -17,9 +17,8 @@ SIDES = ("requester", "responder")
 COLUMNS = ("statement", "service", "side", "applies to", "demands", "checks", "verdict")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add this command to the command line's ``subparsers``."""
-    parser = subparsers.add_parser("conformance", help="check the standard's compliance statements")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``conformance`` takes to its ``parser``."""
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these statements (C9-184, o9-144 …)")
     parser.add_argument("--service", choices=SERVICES, help="only those of one service")
     parser.add_argument("--side", choices=SIDES, help="only those of one side")

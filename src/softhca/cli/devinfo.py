@@ -52,9 +52,8 @@ PORT_NUMBERS = (
 )
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``devinfo``."""
-    parser = subparsers.add_parser("devinfo", help="devices, ports, GIDs, limits")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``devinfo`` takes to its ``parser``."""
     parser.add_argument("-d", "--ib-dev", default="", metavar="DEVICE", help="only this device")
     output.add_json_option(parser)
 

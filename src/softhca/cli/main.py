@@ -15,14 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from softhca.cli.commands import COMMANDS, wanted_command
 from softhca.cli.errors import FAILED, USAGE, CommandError
-from softhca.runtime.specification import DeviceSpecificationError
-from softhca.verbs.pyverbs_error import PyverbsError
 
-COMMANDS = (
-    "devinfo", "run", "perf", "ping", "pingpong", "capture", "simulate", "campaign", "conformance", "rmb",
-    "abi",
-)  # fmt: skip
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -34,23 +29,30 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {' '.join(message.split())}\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; every command's module adds its own part."""
+def build_parser(*commands: str) -> argparse.ArgumentParser:
+    """The parser of the whole command line; every command's module adds its own part.
+
+    Only the modules of ``commands`` are imported.  The others are known by name and help line.
+    """
     parser = Parser(
         prog="softhca", description="Software host channel adapters, verbs and RoCEv2 in user space."
     )
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log to stderr; twice: everything")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        importlib.import_module(f"softhca.cli.{name}").add_parser(subparsers)
+    for name, line in COMMANDS.items():
+        command = subparsers.add_parser(name, help=line)
+        if name in commands:
+            importlib.import_module(f"softhca.cli.{name}").add_options(command)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    parser = build_parser()
-    args, rest = parser.parse_known_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    wanted = wanted_command(words)
+    parser = build_parser(*[wanted] if wanted else [])
+    args, rest = parser.parse_known_args(words)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "host", "") is None:
         args.host = rest.pop()  # argparse does not take an optional word behind the options of another word
     if rest:
@@ -75,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def describe(error: BaseException) -> str:
     """``error`` as one line; one that nobody foresaw is named by its class."""
+    from softhca.runtime.specification import DeviceSpecificationError
+    from softhca.verbs.pyverbs_error import PyverbsError
+
     text = " ".join(str(error).split())
     foreseen = isinstance(error, (CommandError, DeviceSpecificationError, PyverbsError))
     return text if foreseen and text else f"{text or 'failed'} ({type(error).__name__})"
@@ -82,6 +87,8 @@ def describe(error: BaseException) -> str:
 
 def status_of(error: BaseException) -> int:
     """The exit status that ``error`` stands for: devices that cannot be are a matter of usage."""
+    from softhca.runtime.specification import DeviceSpecificationError
+
     if isinstance(error, CommandError):
         return error.status
     return USAGE if isinstance(error, DeviceSpecificationError) else FAILED

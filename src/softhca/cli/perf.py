@@ -30,11 +30,8 @@ from softhca.cli.roles import add_device_options, add_role_options, control_conn
 from softhca.mailbox.hashes import ALGORITHMS
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``perf``."""
-    parser = subparsers.add_parser(
-        "perf", help="bandwidth and latency, with perftest's programs as possible peers"
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``perf`` takes to its ``parser``."""
     parser.add_argument("test", choices=TESTS, metavar="TEST", help=", ".join(TESTS))
     add_role_options(parser)
     parser.add_argument(

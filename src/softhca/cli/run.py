@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
@@ -30,15 +29,13 @@ GRACE_S = 5.0
 _log = logging.getLogger("softhca.run")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``run``."""
-    parser = subparsers.add_parser(
-        "run",
-        help="run copies of a program, each with its own adapter",
-        description="Each copy has SOFTHCA_RANK (0 …), SOFTHCA_PEERS (all addresses, in rank order) and one "
-        "device softhca0, or the devices that SOFTHCA_DEVICES names (`udp:*` is another address for each "
-        "copy; one that is named goes with one copy); `import pyverbs` finds softhca's verbs.  The exit "
-        "status is that of the first copy that fails, whereupon the others are ended.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``run`` takes to its ``parser``."""
+    parser.description = (
+        "Each copy has SOFTHCA_RANK (0 …), SOFTHCA_PEERS (all addresses, in rank order) and one device "
+        "softhca0, or the devices that SOFTHCA_DEVICES names (`udp:*` is another address for each copy; one "
+        "that is named goes with one copy); `import pyverbs` finds softhca's verbs.  The exit status is that "
+        "of the first copy that fails, whereupon the others are ended."
     )
     parser.add_argument(
         "-n", "--copies", type=number(1, 253), default=1, metavar="N", help="copies (default 1)"
@@ -46,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--link",
         default="",
-        metavar="udp|shm|fabric:FILE",
+        choices=tuple(SAME_HOST),
         help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be "
         "(default: shared memory where that can be, packets otherwise)",
     )
@@ -129,15 +126,8 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
     """Raises :class:`UsageError` for what is not supported or does not go together."""
     if not program:
         raise UsageError("which program?  softhca run [options] -- PROGRAM ARGS…")
-    packetless = args.link == "shm" or args.link.startswith("fabric:")
-    if packetless and (args.capture or args.faults):
-        raise UsageError(
-            f"--capture and --faults act on packets: they go with --link udp, not {args.link}"
-        )
-    if args.link.startswith("fabric:"):
-        raise UsageError(f"--link {args.link} is not supported yet; --link udp and --link shm are")
-    if args.link not in ("", *SAME_HOST):
-        raise UsageError(f"--link {args.link}: expected udp, shm or fabric:FILE")
+    if args.link == "shm" and (args.capture or args.faults):
+        raise UsageError("--capture and --faults act on packets: they go with --link udp, not shm")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")
 

@@ -29,11 +29,8 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``simulate``."""
-    parser = subparsers.add_parser(
-        "simulate", help="run one deterministic world of adapters with seeded faults, and check every rule"
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``simulate`` takes to its ``parser``."""
     parser.add_argument(
         "--scenario", default=DEFAULT_SCENARIO, metavar="NAME", help=f"one of {', '.join(SCENARIOS)}"
     )

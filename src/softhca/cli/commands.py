@@ -1,0 +1,27 @@
+"""The commands of ``softhca`` by name, with the line that ``softhca --help`` has for each.
+
+This is all that the help imports: the module of a command is imported when the command is asked for.
+"""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "devinfo": "devices, ports, GIDs, limits",
+    "run": "run copies of a program, each with its own adapter",
+    "perf": "bandwidth and latency, with perftest's programs as possible peers",
+    "ping": "check that data comes back whole from another adapter",
+    "pingpong": "ibv_*_pingpong, with the programs themselves as possible peers",
+    "capture": "look into capture files",
+    "simulate": "run one deterministic world of adapters with seeded faults, and check every rule",
+    "campaign": "run many seeds of the simulated worlds over all cores",
+    "conformance": "check the standard's compliance statements",
+    "rmb": "the remote-key manager in hardware, clock by clock",
+    "abi": "the host interface for programs in C",
+}
+"""Each is a module of this package with ``add_options(parser)`` and ``run(args) -> exit status``."""
+
+
+def wanted_command(words: list[str]) -> str | None:
+    """The command that a command line names; None where it names none that there is."""
+    first = next((word for word in words if not word.startswith("-")), None)
+    return first if first in COMMANDS else None
