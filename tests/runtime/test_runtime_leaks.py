@@ -78,6 +78,20 @@ def test_an_adapter_process_keeps_nothing_of_applications_that_have_gone(server,
     survivor.close()
 
 
+@pytest.mark.parametrize("same_host", [False, True])
+def test_a_server_that_has_ended_holds_no_descriptor_even_while_somebody_holds_the_server(
+    loopback_address, same_host
+):
+    with serving(loopback_address(), same_host=same_host):
+        pass  # what is made once for all devices is there now
+    gc.collect()
+    before = set(os.listdir("/proc/self/fd"))
+    with serving(loopback_address(), same_host=same_host) as held:
+        DeviceDriver("one", attached(held)).close()
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert held.path
+
+
 @pytest.mark.parametrize("same_host", [0, 1])
 def test_a_device_that_is_opened_and_closed_leaves_nothing(loopback_address, same_host):
     registry.names()

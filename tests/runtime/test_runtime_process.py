@@ -22,6 +22,7 @@ from softhca.queues.handshake import (
     DESCRIPTOR,
     DETACH,
     READY,
+    RESOURCES,
     HostFrames,
     encode_answer,
     encode_request,
@@ -340,6 +341,20 @@ def test_the_adapter_is_told_whether_it_may_reach_foreign_memory(server, monkeyp
     assert [(side.pid, side.foreign) for side in sides] == [(os.getpid(), granted)]
     assert channel.foreign is granted
     channel.close()
+
+
+def test_who_asks_is_told_how_many_are_attached_not_how_many_have_come(server):
+    process = AdapterProcess(parse_one(f"s=unix:{server.path}"))
+    come = [adapter_process.connect_to(server.path, "come") for _ in range(2)]
+    told = [adapter_process.ask(come[0], RESOURCES)[0]["hosts"]]
+    for _ in range(3):
+        come.append(ProcessChannel(process))
+        told.append(adapter_process.ask(come[1], RESOURCES)[0]["hosts"])
+    come.pop().close()
+    told.append(adapter_process.ask(come[0], RESOURCES)[0]["hosts"])
+    assert told == [0, 1, 2, 3, 2]
+    for each in come:
+        each.close()
 
 
 def test_an_application_whose_process_has_ended_is_let_go_although_its_socket_is_open(server, monkeypatch):
