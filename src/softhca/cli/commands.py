@@ -7,6 +7,7 @@ from __future__ import annotations
 
 COMMANDS = {
     "devinfo": "devices, ports, GIDs, limits",
+    "doctor": "what of this machine is right, what costs speed, and how to mend it",
     "run": "run copies of a program, each with its own adapter",
     "perf": "bandwidth and latency, with perftest's programs as possible peers",
     "ping": "check that data comes back whole from another adapter",

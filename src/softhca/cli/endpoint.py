@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import ipaddress
 import os
 import secrets
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from softhca.cli.errors import CommandError, UsageError
-from softhca.runtime.specification import parse
+from softhca.cli.device_names import device_name, gid_bytes
+from softhca.cli.errors import CommandError
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ, CompChannel
-from softhca.verbs.device import Context, get_device_list
+from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -290,28 +289,6 @@ class Endpoint:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def device_names() -> list[str]:
-    """The names of this process's devices.  DeviceSpecificationError when ``SOFTHCA_DEVICES`` is wrong."""
-    parse(os.environ.get("SOFTHCA_DEVICES", ""))
-    names = (device.name for device in get_device_list())
-    return [name.decode() if isinstance(name, bytes) else name for name in names]
-
-
-def device_name(wanted: str = "") -> str:
-    """The name of the device ``wanted``, or of the first one; :class:`UsageError` when there is none."""
-    names = device_names()
-    if not names:
-        raise UsageError("there is no device")
-    if wanted and wanted not in names:
-        raise UsageError(f"there is no device {wanted!r}; devices: {', '.join(names)}")
-    return wanted or names[0]
-
-
-def gid_bytes(gid: Any) -> bytes:
-    """The 16 bytes of a verbs GID."""
-    return ipaddress.IPv6Address(str(getattr(gid, "gid", gid))).packed
 
 
 def status_name(status: int) -> str:

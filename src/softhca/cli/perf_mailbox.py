@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.cli import output
-from softhca.cli.endpoint import device_name
+from softhca.cli.device_names import device_name
 from softhca.cli.errors import CommandError
 from softhca.cli.perf_bandwidth import Measured
 from softhca.cli.perf_plan import Plan
