@@ -148,5 +148,10 @@ HARDWARE_CASES ?= 100000
 hardware-proof: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/hardware/rmb_equivalence.py --cases $(HARDWARE_CASES)
 
+# The manual page, from the command line's own parsers; `man softhca` finds it once it is installed.
+.PHONY: man
+man: $(VENV)/.installed
+	$(VENV)/bin/python -m softhca.cli.manual > docs/softhca.1
+
 clean:
 	rm -rf build dist $(VENV) $(PLAIN) .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

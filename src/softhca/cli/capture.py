@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{args.file}: {error.strerror}") from error
     except WireError as error:
-        raise CommandError(f"{args.file}: {error}") from error
+        raise CommandError(f"{args.file}: {error}", "it has to be a pcap or pcapng file") from error
     if args.json:
         print_json(records)
     else:

@@ -18,6 +18,7 @@ COMMANDS = {
     "conformance": "check the standard's compliance statements",
     "rmb": "the remote-key manager in hardware, clock by clock",
     "abi": "the host interface for programs in C",
+    "completion": "what a shell needs to complete commands and options",
 }
 """Each is a module of this package with ``add_options(parser)`` and ``run(args) -> exit status``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 
@@ -41,7 +42,9 @@ class ControlConnection:
                     raise CommandError("the peer closed the connection in the middle of the exchange")
                 received += part
         except TimeoutError as error:
-            raise CommandError(f"the peer was silent for {timeout_s:g} s") from error
+            raise CommandError(
+                f"the peer was silent for {timeout_s:g} s", "see what it says, and whether it still runs"
+            ) from error
         except OSError as error:
             raise CommandError(f"the peer went away: {error.strerror or error}") from error
         return bytes(received)
@@ -84,7 +87,8 @@ def listen(port: int, address: str = "") -> socket.socket:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1)
         return socket.create_server((address, port), family=family, backlog=1)
     except OSError as error:
-        raise CommandError(f"cannot listen on port {port}: {error.strerror}") from error
+        remedy = "take another one at both ends: --port" if error.errno == errno.EADDRINUSE else ""
+        raise CommandError(f"cannot listen on port {port}: {error.strerror}", remedy) from error
 
 
 def accept(listener: socket.socket) -> ControlConnection:
@@ -99,4 +103,7 @@ def connect(host: str, port: int) -> ControlConnection:
     try:
         return ControlConnection(socket.create_connection((host, port), timeout=STEP_TIMEOUT_S))
     except OSError as error:
-        raise CommandError(f"cannot connect to {host} port {port}: {error.strerror or error}") from error
+        raise CommandError(
+            f"cannot connect to {host} port {port}: {error.strerror or error}",
+            f"start the same command with --listen there, and let TCP port {port} and UDP port 4791 pass",
+        ) from error

@@ -28,6 +28,7 @@ RNR_TIMER_CODE = 12  # 0.64 ms
 MTU_CODES = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 QP_TYPES = {"rc": e.IBV_QPT_RC, "uc": e.IBV_QPT_UC, "ud": e.IBV_QPT_UD}
 HOP_LIMIT = 64
+LET_PASS = "does UDP port 4791 pass between both ends, in both directions (softhca doctor)?"
 
 _POLLS_A_CLOCK = 256
 
@@ -247,7 +248,8 @@ class Endpoint:
             if completion.status:
                 raise CommandError(
                     f"work request {completion.wr_id} of queue pair {completion.qp_num:#x} completed "
-                    f"with status {completion.status} ({status_name(completion.status)})"
+                    f"with status {completion.status} ({status_name(completion.status)})",
+                    LET_PASS if completion.status == e.IBV_WC_RETRY_EXC_ERR else "",
                 )
         return completions
 
@@ -263,7 +265,7 @@ class Endpoint:
     def check_silence(self, deadline_s: float) -> None:
         """Let others run; raises :class:`CommandError` when the monotonic clock has passed ``deadline_s``."""
         if time.monotonic() > deadline_s:
-            raise CommandError(f"no completion for {self.needs.silence_s:g} s")
+            raise CommandError(f"no completion for {self.needs.silence_s:g} s", LET_PASS)
         os.sched_yield()
 
     def wait_event(self, cq: Any, most: int = 1) -> list[Any]:

@@ -5,9 +5,15 @@ USAGE = 2
 
 
 class CommandError(Exception):
-    """The thing asked for failed; the message is one line for the user.  Exit status 1."""
+    """The thing asked for failed; the message is one line for the user, and ``remedy`` says what to do.
+    Exit status 1.
+    """
 
     status = FAILED
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class UsageError(CommandError):

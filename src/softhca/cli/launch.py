@@ -52,7 +52,10 @@ def free_loopback_addresses(count: int, launcher: int | None = None) -> list[str
                 continue
         addresses.append(address)
     if len(addresses) < count:
-        raise CommandError(f"only {len(addresses)} of {count} loopback addresses are free")
+        raise CommandError(
+            f"only {len(addresses)} of {count} loopback addresses are free",
+            f"ask for fewer copies or ports: a launcher has {BLOCK_ADDRESSES - 1} addresses at most",
+        )
     return addresses
 
 

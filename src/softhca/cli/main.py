@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from softhca.cli.commands import COMMANDS, wanted_command
 from softhca.cli.errors import FAILED, USAGE, CommandError
+from softhca.cli.remedies import remedy_of
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -76,13 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as one line; one that nobody foresaw is named by its class."""
+    """``error`` as one line, with what to do about it; one that nobody foresaw is named by its class."""
     from softhca.runtime.specification import DeviceSpecificationError
     from softhca.verbs.pyverbs_error import PyverbsError
 
     text = " ".join(str(error).split())
     foreseen = isinstance(error, (CommandError, DeviceSpecificationError, PyverbsError))
-    return text if foreseen and text else f"{text or 'failed'} ({type(error).__name__})"
+    line = text if foreseen and text else f"{text or 'failed'} ({type(error).__name__})"
+    return "; ".join(filter(None, (line, remedy_of(error))))
 
 
 def status_of(error: BaseException) -> int:

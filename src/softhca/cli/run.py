@@ -166,7 +166,9 @@ class Copies:
             try:
                 process = subprocess.Popen(self.command, env=variables)
             except OSError as error:
-                raise CommandError(f"cannot start {self.command[0]}: {error.strerror}") from error
+                raise CommandError(
+                    f"cannot start {self.command[0]}: {error.strerror}", remedy_of_program(self.command[0])
+                ) from error
             _log.info("copy %d is process %d at %s", rank, process.pid, variables["SOFTHCA_DEVICES"])
             self.processes.append(process)
             threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
@@ -196,6 +198,13 @@ class Copies:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def remedy_of_program(name: str) -> str:
+    """What to do where a program cannot be started."""
+    if os.path.isfile(name):
+        return f"make it executable: chmod +x {name}"
+    return "name a program of PATH, or one with its folder: ./PROGRAM"
 
 
 def exit_status(returncode: int) -> int:

@@ -1,0 +1,52 @@
+"""``softhca completion bash|zsh|tcsh``: what a shell needs to complete commands and options.
+
+The script is made from the parsers themselves, once: to complete, the shell starts no Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from softhca.cli.commands import COMMANDS
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``completion`` takes to its ``parser``."""
+    parser.description = (
+        "Prints a script.  bash: softhca completion bash > "
+        "~/.local/share/bash-completion/completions/softhca.  zsh: the same as _softhca in a folder of "
+        "fpath.  For this shell alone: eval \"$(softhca completion bash)\"."
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    from softhca.cli.main import build_parser
+
+    parser = build_parser(*COMMANDS)
+    for action in actions_of(parser):
+        if action.type is Path or action.nargs == argparse.REMAINDER:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    sys.stdout.write(shtab.complete(parser, args.shell))
+    return 0
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every option and word of a parser and of those below it."""
+    for action in parser._actions:
+        yield action
+        for below in subparsers_of(action).values():
+            yield from actions_of(below)
+
+
+def subparsers_of(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
+    """The parsers by name that an action chooses from; none where it is another kind of action."""
+    return dict(action.choices or {}) if isinstance(action, argparse._SubParsersAction) else {}
