@@ -56,6 +56,14 @@ def test_what_a_subnet_management_agent_tells() -> None:
         assert PortInfo.decode(told.data) == node.ports[port]
 
 
+def test_the_last_port_that_a_node_can_have_is_told_as_the_others_are() -> None:
+    node = Node()
+    node.ports[255] = PortInfo(lid=99, local_port_num=255)
+    agent = SubnetManagementAgent(c.CLASS_SUBN_LID, node)
+    told = ask(agent, request(c.ATTRIBUTE_PORT_INFO, modifier=255))
+    assert (told.header.status, PortInfo.decode(told.data).lid) == (c.STATUS_OK, 99)
+
+
 def test_a_set_changes_what_a_manager_configures_and_tells_the_new_values() -> None:
     node = Node()
     agent = SubnetManagementAgent(c.CLASS_SUBN_LID, node)

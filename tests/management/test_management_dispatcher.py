@@ -171,6 +171,34 @@ def test_a_response_comes_once_and_from_whom_was_asked() -> None:
     assert wire.dispatcher.counters["drops_unmatched"] == 4
 
 
+@pytest.mark.parametrize("asked", ["by LID", "by GID"])
+def test_who_gives_no_gid_on_one_of_the_two_ways_is_known_by_its_lid(asked: str) -> None:
+    """A peer that was asked without a GRH may answer with one, and the other way round."""
+    wire = Wire()
+    client, got = wire.client()
+    local = Address(lid=7, qpn=1, qkey=c.GENERAL_QKEY)
+    routed = replace(local, gid=PEER.gid)
+    destination, source = (local, routed) if asked == "by LID" else (routed, local)
+    wire.dispatcher.send(client, request(CPI, management_class=PERF).encode(), destination)
+    response = wire.sent[0][0].response()
+    wire.receive(response, replace(source, lid=8))
+    assert got == []
+    wire.receive(response, source)
+    assert len(got) == 1
+
+
+def test_the_numbers_of_clients_begin_anew_where_they_would_fit_no_transaction_id() -> None:
+    wire = Wire()
+    wire.dispatcher._next_number = 0xFFFFFFFE
+    for _ in range(3):
+        client, got = wire.client()
+        wire.dispatcher.send(client, request(CPI, management_class=PERF).encode(), PEER)
+        mad, _ = wire.sent[-1]
+        assert 0 < mad.header.transaction_id >> 32 == client.number
+        wire.receive(mad.response())
+        assert len(got) == 1
+
+
 def test_a_request_that_is_sent_again_has_one_response() -> None:
     wire = Wire()
     client, got = wire.client()

@@ -74,6 +74,18 @@ def test_responses_and_datagrams_without_one_wait_for_nothing() -> None:
     assert request_key(MadHeader(management_class=4, transaction_id=0x700000009)) == (4, 9)
 
 
+def test_what_is_asked_again_and_again_takes_no_more_room_than_what_waits() -> None:
+    waiting = PendingRequests()
+    for tid in range(200):
+        waiting.add(pending(0, tid, 10))
+    most = 0
+    for deadline in range(20, 1020):
+        waiting.add(pending(0, 7, deadline))
+        most = max(most, len(waiting._deadlines))
+    assert most <= 2 * 200 + 65
+    assert len(waiting.due(10)) == 199
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(1, 1 << 40)), max_size=400))
 def test_no_more_is_kept_than_waits(steps: list[tuple[bool, int, int]]) -> None:
