@@ -19,11 +19,12 @@ from softhca.mailbox import (
     Terms,
     TermsError,
     all_of,
+    always,
     field,
     meet,
     reached,
 )
-from softhca.mailbox.blocks import OUTCOME, TAKEN
+from softhca.mailbox.blocks import DATA, OUTCOME, TAKEN
 from softhca.mailbox.box import OTHERS_A_LOOK
 from softhca.mailbox.hashes import ALGORITHMS
 from softhca.mailbox.journal import Journal
@@ -320,6 +321,34 @@ def test_a_peer_that_sends_outcomes_alone_is_looked_at_for_so_long_only(verbs_pa
     assert 0 < right.statistics.outcomes_unknown <= OTHERS_A_LOOK + 1
     assert receive(right, left) == b"behind them"
     assert right.statistics.outcomes_unknown == 200
+
+
+def test_what_was_taken_is_not_taken_again_while_there_is_no_room_to_give_credit(verbs_pair, monkeypatch):
+    left, right = join(verbs_pair, Terms(slots=4))
+    number = left.request("unknown", b"", always())
+    assert until(lambda: right.receive_many() or right._inbox.taken_sequence >= number, left)
+    right.poll()
+    assert right._put(DATA, (b"news",))  # behind the outcome
+    probe = left.terms.opener(left.terms.digest(left._wiring.nonce))
+    second = left._inbox.address + left.terms.slot_bytes
+    until(lambda: probe.open(second, left.terms.slot_bytes, 2) == TAKEN, left, right)
+    monkeypatch.setattr(type(left._wiring), "has_room", False)
+    assert left.receive_many() == []
+    assert left.outcome(number).status == "refused"
+    assert left.receive_many() == []
+    assert left.statistics.outcomes_unknown == 0
+    monkeypatch.undo()
+    assert until(lambda: left.receive_many() or None, right) == [b"news"]
+
+
+def test_a_sender_knows_what_has_come_and_how_often_there_was_no_room(verbs_pair):
+    left, right = join(verbs_pair, Terms(slots=8))
+    assert left.confirmed == 0
+    left.send_many([b"1", b"2"])
+    assert left.try_send_many([b"%d" % n for n in range(3, 9)]) == 6
+    assert left.statistics.full == 0
+    assert [receive(right, left) for _ in range(8)] == [b"%d" % n for n in range(1, 9)]
+    assert until(lambda: left.poll() or left.confirmed == 8, right)
 
 
 @pytest.mark.parametrize("gid", [bytes(16), b"\xff" * 16], ids=["none", "multicast"])

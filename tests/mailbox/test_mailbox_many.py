@@ -183,6 +183,51 @@ def test_a_request_from_a_task(verbs_pair):
     assert asyncio.run(main()) == [b"NOW", b"THEN"]
 
 
+class Full:
+    """A mailbox that has room for one more thing whenever it has been polled."""
+
+    def __init__(self):
+        self.polls = 0
+        self.room = 0
+        self.sent = []
+
+    def poll(self):
+        self.polls += 1
+        self.room = 1
+
+    def try_send(self, *parts):
+        return self._put(b"".join(parts))
+
+    def try_send_many(self, messages, start=0):
+        return 1 if self._put(messages[start]) else 0
+
+    def try_request(self, action, argument, condition, deadline_s):
+        return self._put((action, argument))
+
+    def _put(self, thing):
+        if not self.room:
+            return 0
+        self.room = 0
+        self.sent.append(thing)
+        return len(self.sent)
+
+
+def test_a_task_that_waits_for_room_drives_the_mailbox_itself():
+    """Nobody else may: the room comes with what a poll takes."""
+    box = Full()
+
+    async def main():
+        async with asyncio.timeout(60):
+            here = AsyncMailbox(box)
+            numbers = [await here.send(b"1"), await here.request("note", b"2", always())]
+            await here.send_many([b"3", b"4"])
+            return numbers
+
+    assert asyncio.run(main()) == [1, 2]
+    assert box.sent == [b"1", ("note", b"2"), b"3", b"4"]
+    assert box.polls == 4
+
+
 def test_what_a_loop_waits_for_comes_also_in_pauses(verbs_pair, monkeypatch):
     """No turn without a pause: each attempt follows a sleep that the test counts, and none is longer."""
     left, right = join(verbs_pair)

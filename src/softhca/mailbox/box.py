@@ -233,7 +233,7 @@ class Mailbox:
         self._joined()
         if self._reads:
             self._wiring.look()
-        before = len(messages)
+        before, start = len(messages), self._inbox.next_sequence
         verdict = self._inbox.take_all(messages, limit, self._credit_every)
         if len(messages) > before:
             self._idle = 0
@@ -241,6 +241,9 @@ class Mailbox:
             self._idle += 1
             if self._idle >= IDLE_LOOKS:
                 self._rest()
+            return False
+        if self._inbox.next_sequence == start:  # there was no room for credit, and `kind` is the last block's
+            self._give_credit()
             return False
         if self._opener.kind != DATA:
             if messages:  # the caller is given them behind this, and has not processed them
