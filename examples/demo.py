@@ -1,15 +1,18 @@
 """The main job in seconds: two processes, each with its own adapter, exchange RDMA over RoCEv2 on this
 machine.
 
-``softhca run`` starts the two copies of ``demo_steps.py`` twice: for every kind of operation, with all
-packets captured, and for 64 MiB, without, through shared memory where that can be.  Then the capture is
-decoded and every packet's ICRC checked.  The exit status is 0 when all data arrived right and every ICRC is
-good.
+``softhca run`` starts the two copies of ``demo_steps.py`` three times: every kind of operation, with all
+packets captured and the data checked; then the same kinds timed, without a capture, by packets and through
+shared memory where that can be.  The capture is decoded and every packet's ICRC checked.  The exit status is
+0 when all data arrived right and every ICRC is good.
 """
 
 import argparse
 import collections
+import ipaddress
 import json
+import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,21 +23,22 @@ from rich.table import Table
 
 from softhca.cli.capture import decoded
 from softhca.cli.figures import compiled
+from softhca.cli.output import bytes_text
+from softhca.runtime.same_host import why_not
 from softhca.wire.captures import read_capture
 
 STEPS = Path(__file__).with_name("demo_steps.py")
 TIMEOUT_S = 120
 
 
-def run_pair(phase, results, capture=None):
-    """Two copies of the program under ``softhca run``; what copy 0 saw, or an empty list when they failed."""
-    options = ["--capture", str(capture)] if capture else []
+def run_pair(phase, results, *options):
+    """Two copies of the program under ``softhca run``; what copy 0 saw, or nothing when they failed."""
     program = [sys.executable, str(STEPS), phase, "--results", str(results)]
     command = [sys.executable, "-m", "softhca", "run", "-n", "2", *options, "--", *program]
     status = subprocess.run(command, timeout=TIMEOUT_S).returncode
     if status:
         print(f"demo: {phase} ended with status {status}", file=sys.stderr)
-    return json.loads(results.read_text()) if results.exists() else []
+    return json.loads(results.read_text()) if results.exists() else {"adapters": [], "results": []}
 
 
 def count_packets(capture):
@@ -47,31 +51,89 @@ def count_packets(capture):
     return opcodes, bad
 
 
-def speed(result):
-    """What a measured operation shows best: its time, or for much data its rate."""
-    if result["bytes"] >= 1 << 20:
-        return f"{result['bytes'] / result['elapsed_us'] / 1000:.2f} GB/s"
-    return f"{result['elapsed_us']:.0f} µs"
+def table(title, *columns):
+    """An empty table; columns behind the first are figures."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="right" if index else "left")
+    return made
 
 
-def show(console, results, opcodes, bad, capture):
-    """The tables of what was measured and of what was captured."""
-    measured = Table(title="RDMA between two processes", title_justify="left")
-    for column in ("operation", "bytes", "data", "measured"):
-        measured.add_column(column, justify="right" if column in ("bytes", "measured") else "left")
+def show_made(console, adapters):
+    """What there is: an adapter in each of two processes."""
+    made = table("Made: an adapter in each of two processes", "process", "device", "address", "GID", "MTU")
+    for rank, adapter in enumerate(adapters):
+        gid = ipaddress.IPv6Address(adapter["gid"])
+        made.add_row(f"{rank}", adapter["name"], str(gid.ipv4_mapped or gid),
+                     socket.inet_ntop(socket.AF_INET6, gid.packed), f"{adapter['mtu_bytes']}")
+    console.print(made)
+
+
+def show_moved(console, results, opcodes, bad, capture):
+    """What was moved and checked, and the packets that did it."""
+    moved = table("Moved, and checked at the other end", "operation", "bytes", "times", "data")
     for result in results:
         verdict = "[green]right" if result["right"] else "[red]WRONG"
-        measured.add_row(result["operation"], f"{result['bytes']:,}", verdict, speed(result))
-    console.print(measured)
-    captured = Table(title=f"Packets in {capture}", title_justify="left")
-    captured.add_column("opcode")
-    captured.add_column("packets", justify="right")
-    for opcode, count in sorted(opcodes.items()):
-        captured.add_row(opcode, f"{count:,}")
-    console.print(captured)
+        moved.add_row(result["operation"], f"{result['bytes']:,}", str(result["times"]), verdict)
+    console.print(moved)
     total = sum(opcodes.values())
-    console.print(f"ICRC good on {total - bad:,} of {total:,} captured packets")
-    console.print(f"modules: {'compiled' if compiled() else 'interpreted'}")
+    console.print(f"{total:,} packets of {len(opcodes)} opcodes are in {capture}; "
+                  f"the ICRC is good on {total - bad:,} of them")
+
+
+def figure(results, name, key, unit):
+    """One figure of a run as text; a dash where there is none."""
+    value = next((result[key] for result in results if result["operation"] == name and key in result), None)
+    return "–" if value is None else unit(value)
+
+
+def microseconds(value):
+    """Three digits."""
+    return f"{value:.3g} µs" if value < 1000 else f"{value:,.0f} µs"
+
+
+def rate(value):
+    """Bytes a second with a decimal unit."""
+    return f"{bytes_text(float(f'{value:.2g}'))}/s"
+
+
+def show_speeds(console, packets, shared):
+    """Latencies and bandwidths, by packets and by shared memory, beside TCP and memcpy."""
+    samples = [result["samples"] for result in packets if "latency_us" in result]
+    title = f"One operation of 8 bytes at a time: medians of {min(samples, default=0):,} or more"
+    small = table(title, "operation", "by packets", "by shared memory")
+    for name in [result["operation"] for result in packets if "latency_us" in result]:
+        beside = figure(shared, name, "latency_us", microseconds) if name != "TCP" else "–"
+        small.add_row(f"{name}, to compare" if name == "TCP" else name,
+                      figure(packets, name, "latency_us", microseconds), beside)
+    console.print(small)
+    much = table("Much data, 1 MiB at a time", "way", "bandwidth")
+    for way, results, name in (
+        ("RDMA write by packets", packets, "bulk"), ("RDMA write by shared memory", shared, "bulk"),
+        ("TCP, to compare", packets, "TCP"), ("memcpy, to compare", packets, "memcpy"),
+    ):  # fmt: skip
+        much.add_row(way, figure(results, name, "bandwidth_bytes_per_s", rate))
+    console.print(much)
+    console.print(
+        "RDMA write, read and atomics: from posting to completion; what the other side answers, and TCP: "
+        "half of the way there and back.  "
+        f"The modules are {'compiled' if compiled() else 'interpreted, which takes many times as long'}; "
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}."
+    )
+
+
+def show_next(console, capture):
+    """What a visitor can type now."""
+    folder = Path(sys.executable).parent
+    command = "softhca" if str(folder) in os.environ.get("PATH", "").split(os.pathsep) else folder / "softhca"
+    program = os.path.relpath(Path(__file__).with_name("rc_write.py"))
+    console.print("Try next:", style="bold")
+    for words, said in (
+        (f"{command} doctor", "what of this machine costs speed"),
+        (f"{command} run -n 2 --faults 'loss=5%,seed=7' -- python {program}", "the same over a bad network"),
+        (f"{command} capture decode {capture}", "every packet, header by header"),
+    ):
+        console.print(f"  {words}    [dim]# {said}", soft_wrap=True, highlight=False)
 
 
 def main():
@@ -82,13 +144,18 @@ def main():
     args = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="softhca-demo-") as folder, console.status("exchanging …"):
-        operations = run_pair("operations", Path(folder, "operations"), args.capture)
-        bulk = run_pair("bulk", Path(folder, "bulk"))
+        operations = run_pair("operations", Path(folder, "operations"), "--capture", str(args.capture))
+        packets = run_pair("speeds", Path(folder, "packets"), "--link", "udp")["results"]
+        shared = [] if why_not() else run_pair("speeds", Path(folder, "shared"), "--link", "shm")["results"]
         opcodes, bad = count_packets(args.capture) if args.capture.exists() else ({}, 0)
-    results = operations + bulk
-    show(console, results, opcodes, bad, args.capture)
-    right = bool(operations and bulk and opcodes) and all(result["right"] for result in results) and not bad
+    results = operations["results"]
+    show_made(console, operations["adapters"])
+    show_moved(console, results, opcodes, bad, args.capture)
+    show_speeds(console, packets, shared)
+    whole = results and opcodes and packets and (shared or why_not())
+    right = whole and all(result.get("right", True) for result in results + packets + shared) and not bad
     console.print("[green]all right" if right else "[red]something is wrong")
+    show_next(console, args.capture)
     return 0 if right else 1
 
 

@@ -1,5 +1,6 @@
 """One side of a pair of verbs programs: how it finds its partner, and what it sets up on its adapter."""
 
+import ctypes
 import json
 import random
 import socket
@@ -78,9 +79,9 @@ class Side:
         self.partner = partner
         self.context = Context(name=get_device_list()[0].name.decode())
         self.pd = PD(self.context)
-        self.memory = memoryview(bytearray(memory_bytes))
-        self.mr = MR(self.pd, memory_bytes, ACCESS, buffer=self.memory)
+        self.mr = MR(self.pd, memory_bytes, ACCESS)
         self.address = self.mr.buf
+        self.memory = memoryview((ctypes.c_ubyte * memory_bytes).from_address(self.address)).cast("B")
         self.cq = CQ(self.context, 256)
         self.qps = {name: self._queue_pair(kind) for name, kind in SERVICES.items()}
         self.psn = random.randrange(1 << 24)
@@ -88,10 +89,12 @@ class Side:
             "qpns": {name: qp.qp_num for name, qp in self.qps.items()},
             "psn": self.psn,
             "gid": self.context.query_gid(1, 0).gid,
+            "name": get_device_list()[0].name.decode(),
+            "mtu_bytes": 128 << self.context.query_port(1).active_mtu,
             "rkey": self.mr.rkey,
             "address": self.address,
         }
-        self.other = partner.swap(mine)
+        self.mine, self.other = mine, partner.swap(mine)
         for name, qp in self.qps.items():
             self._connect(name, qp)
         partner.swap("connected")
@@ -118,12 +121,10 @@ class Side:
             attributes.retry_cnt = attributes.rnr_retry = 7
         qp.to_rts(attributes)
 
-    def post(self, name, opcode, length, offset=0, target=0, atomic=(0, 0), wr_id=0):
-        """Post one send work request of ``length`` bytes at ``offset`` of our memory, to ``target`` of
-        theirs.
-        """
+    def request(self, name, opcode, length, offset=0, target=0, atomic=(0, 0)):
+        """A send work request of ``length`` bytes at ``offset`` of our memory, to ``target`` of theirs."""
         element = SGE(self.address + offset, length, self.mr.lkey)
-        request = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=[element], imm_data=IMMEDIATE)
+        request = SendWR(opcode=opcode, num_sge=1, sg=[element], imm_data=IMMEDIATE)
         place = self.other["rkey"], self.other["address"] + target
         if name == "ud":
             request.set_wr_ud(self.handle, self.other["qpns"]["ud"], QKEY)
@@ -131,19 +132,33 @@ class Side:
             request.set_wr_atomic(*place, *atomic)
         elif opcode not in (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM):
             request.set_wr_rdma(*place)
-        self.qps[name].post_send(request)
+        return request
+
+    def post(self, name, *request, **places):
+        """Post one send work request, as `request` makes it."""
+        self.qps[name].post_send(self.request(name, *request, **places))
+
+    def receive(self, length, offset=0):
+        """A receive work request."""
+        return RecvWR(num_sge=1, sg=[SGE(self.address + offset, length, self.mr.lkey)])
 
     def post_receive(self, name, length, offset=0):
-        element = SGE(self.address + offset, length, self.mr.lkey)
-        self.qps[name].post_recv(RecvWR(num_sge=1, sg=[element]))
+        self.qps[name].post_recv(self.receive(length, offset))
+
+    def polled(self):
+        """A completion, which must be a success, or None where there is none yet."""
+        count, completions = self.cq.poll(1)
+        if not count:
+            return None
+        if completions[0].status != e.IBV_WC_SUCCESS:
+            raise RuntimeError(f"completion with status {completions[0].status}")
+        return completions[0]
 
     def completion(self):
-        """The next completion, which must be a success."""
+        """The next completion."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
-            count, completions = self.cq.poll(1)
-            if count:
-                if completions[0].status != e.IBV_WC_SUCCESS:
-                    raise RuntimeError(f"completion with status {completions[0].status}")
-                return completions[0]
+            completion = self.polled()
+            if completion:
+                return completion
         raise TimeoutError("no completion")

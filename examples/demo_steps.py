@@ -1,10 +1,10 @@
 """A verbs program for two copies: ``softhca run -n 2 -- python3 examples/demo_steps.py operations``.
 
-Copy 0 does each operation towards copy 1 and measures it; copy 1 checks what arrived.  The copies find each
-other by ``SOFTHCA_RANK`` and ``SOFTHCA_PEERS`` and agree over one TCP connection, as any verbs program does.
+Copy 0 does each operation towards copy 1; copy 1 checks what arrived.  The copies find each other by
+``SOFTHCA_RANK`` and ``SOFTHCA_PEERS`` and agree over one TCP connection, as any verbs program does.
 
-``operations``: every kind of operation on three services.  ``bulk``: 64 MiB by RDMA WRITE.  With ``--results
-FILE`` copy 0 leaves there as JSON what it saw.
+``operations``: every kind of operation on three services, and the data checked.  ``speeds``: the same kinds
+timed (`demo_speeds`).  With ``--results FILE`` copy 0 leaves there as JSON what it saw.
 """
 
 import argparse
@@ -13,9 +13,9 @@ import json
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
+import demo_speeds
 from demo_side import GRH_BYTES, IMMEDIATE, Partner, Side
 from pyverbs import enums as e
 
@@ -23,8 +23,6 @@ MESSAGE_BYTES = 4000
 TARGET, SOURCE, WORD = 8192, 16384, 32768  # where in the partner's memory
 MEMORY_BYTES = 65536
 REPEATS = 200
-BULK_BYTES = 64 << 20
-CHUNK_BYTES = 1 << 20
 
 
 def digest(data):
@@ -35,28 +33,22 @@ def pattern(length, seed=0):
     return random.Random(seed).randbytes(length)
 
 
-def time_of(operation):
-    """The median time of ``operation`` in microseconds."""
-    samples = []
+def repeat(operation):
+    """Do it many times, each to its completion."""
     for _ in range(REPEATS):
-        start_ns = time.perf_counter_ns()
         operation()
-        samples.append(time.perf_counter_ns() - start_ns)
-    return sorted(samples)[len(samples) // 2] / 1000
 
 
 def deliver(side, name, opcode, length):
     """Send ``length`` bytes so that the partner gets a completion; it tells what it got."""
     side.memory[:length] = pattern(length)
     side.partner.hear()  # its receive is posted
-    start_ns = time.perf_counter_ns()
     side.post(name, opcode, length)
     side.completion()
-    elapsed_us = (time.perf_counter_ns() - start_ns) / 1000
     got = side.partner.hear()
     right = got["digest"] == digest(side.memory[:length]) and got["bytes"] == length
     wants_immediate = opcode in (e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND_WITH_IMM)
-    return right and got["immediate"] == (IMMEDIATE if wants_immediate else None), elapsed_us
+    return right and got["immediate"] == (IMMEDIATE if wants_immediate else None)
 
 
 def accept(side, name, opcode, length):
@@ -80,9 +72,8 @@ def write(side):
         side.post("rc", e.IBV_WR_RDMA_WRITE, MESSAGE_BYTES, target=TARGET)
         side.completion()
 
-    elapsed_us = time_of(once)
-    got = side.partner.swap("written")
-    return got == digest(side.memory[:MESSAGE_BYTES]), elapsed_us
+    repeat(once)
+    return side.partner.swap("written") == digest(side.memory[:MESSAGE_BYTES])
 
 
 def see_written(side):
@@ -98,9 +89,9 @@ def read(side):
         side.post("rc", e.IBV_WR_RDMA_READ, MESSAGE_BYTES, offset=TARGET, target=SOURCE)
         side.completion()
 
-    elapsed_us = time_of(once)
+    repeat(once)
     side.partner.say("read")
-    return digest(side.memory[TARGET : TARGET + MESSAGE_BYTES]) == expected, elapsed_us
+    return digest(side.memory[TARGET : TARGET + MESSAGE_BYTES]) == expected
 
 
 def prepare(side):
@@ -114,32 +105,27 @@ def word(memory, offset):
 
 
 def compare_and_swap(side):
-    """7 becomes 8 if it is 7; a second time it is not, and stays."""
+    """7 becomes 8 if it is 7; from then on it is not, and stays."""
     side.partner.hear()
     originals = []
-    for _ in range(2):
+    for _ in range(REPEATS):
         side.post("rc", e.IBV_WR_ATOMIC_CMP_AND_SWP, 8, target=WORD, atomic=(7, 8))
         side.completion()
         originals.append(word(side.memory, 0))
-    elapsed_us = time_of(
-        lambda: (side.post("rc", e.IBV_WR_ATOMIC_CMP_AND_SWP, 8, target=WORD), side.completion())
-    )
     held = side.partner.swap("done")
-    return originals == [7, 8] and held == 8, elapsed_us
+    return originals == [7] + [8] * (REPEATS - 1) and held == 8
 
 
 def fetch_and_add(side):
     """Add 5, REPEATS times."""
     side.partner.hear()
-    elapsed_us = time_of(
-        lambda: (
-            side.post("rc", e.IBV_WR_ATOMIC_FETCH_AND_ADD, 8, target=WORD, atomic=(5, 0)),
-            side.completion(),
-        )
-    )
-    last = word(side.memory, 0)
+    originals = []
+    for _ in range(REPEATS):
+        side.post("rc", e.IBV_WR_ATOMIC_FETCH_AND_ADD, 8, target=WORD, atomic=(5, 0))
+        side.completion()
+        originals.append(word(side.memory, 0))
     held = side.partner.swap("done")
-    return last == 7 + 5 * (REPEATS - 1) and held == 7 + 5 * REPEATS, elapsed_us
+    return originals == [7 + 5 * index for index in range(REPEATS)] and held == 7 + 5 * REPEATS
 
 
 def hold_word(side):
@@ -149,51 +135,45 @@ def hold_word(side):
     side.partner.say(word(side.memory, WORD))
 
 
-def bulk(side):
-    """64 MiB by RDMA WRITE in chunks of 1 MiB, then the partner's digest of them."""
-    side.memory[:] = pattern(CHUNK_BYTES) * (BULK_BYTES // CHUNK_BYTES)
-    side.memory[::4096] = bytes(index & 0xFF for index in range(BULK_BYTES // 4096))
-    start_ns = time.perf_counter_ns()
-    for index in range(BULK_BYTES // CHUNK_BYTES):
-        offset = index * CHUNK_BYTES
-        side.post("rc", e.IBV_WR_RDMA_WRITE, CHUNK_BYTES, offset=offset, target=offset)
-    for _ in range(BULK_BYTES // CHUNK_BYTES):
-        side.completion()
-    elapsed_us = (time.perf_counter_ns() - start_ns) / 1000
-    return side.partner.swap("written") == digest(side.memory), elapsed_us
-
-
-def serve_bulk(side):
-    while not side.partner.has_spoken():
-        for _ in range(64):
-            side.context.progress()
-    side.partner.hear()
-    side.partner.say(digest(side.memory))
-
-
 def exchange(name, opcode, length):
     """A step in which a message is received."""
     return (
         lambda side: deliver(side, name, opcode, length),
         lambda side: accept(side, name, opcode, length),
         length,
+        1,
     )
 
 
+OPERATIONS = {
+    "RC send": exchange("rc", e.IBV_WR_SEND, MESSAGE_BYTES),
+    "RC send with immediate": exchange("rc", e.IBV_WR_SEND_WITH_IMM, MESSAGE_BYTES),
+    "RC RDMA write": (write, see_written, MESSAGE_BYTES, REPEATS),
+    "RC RDMA write with immediate": exchange("rc", e.IBV_WR_RDMA_WRITE_WITH_IMM, MESSAGE_BYTES),
+    "RC RDMA read": (read, prepare, MESSAGE_BYTES, REPEATS),
+    "RC compare and swap": (compare_and_swap, hold_word, 8, REPEATS),
+    "RC fetch and add": (fetch_and_add, hold_word, 8, REPEATS),
+    "UC send": exchange("uc", e.IBV_WR_SEND, MESSAGE_BYTES),
+    "UC RDMA write with immediate": exchange("uc", e.IBV_WR_RDMA_WRITE_WITH_IMM, MESSAGE_BYTES),
+    "UD send": exchange("ud", e.IBV_WR_SEND, 1000),
+}
+
+
+def do_operations(side, rank):
+    """Every operation once or more; what copy 0 found right."""
+    results = []
+    for name, (act, respond, length, times) in OPERATIONS.items():
+        side.partner.swap(name)
+        if rank:
+            respond(side)
+        else:
+            results.append({"operation": name, "bytes": length, "times": times, "right": act(side)})
+    return results
+
+
 PHASES = {
-    "operations": {
-        "RC send": exchange("rc", e.IBV_WR_SEND, MESSAGE_BYTES),
-        "RC send with immediate": exchange("rc", e.IBV_WR_SEND_WITH_IMM, MESSAGE_BYTES),
-        "RC RDMA write": (write, see_written, MESSAGE_BYTES),
-        "RC RDMA write with immediate": exchange("rc", e.IBV_WR_RDMA_WRITE_WITH_IMM, MESSAGE_BYTES),
-        "RC RDMA read": (read, prepare, MESSAGE_BYTES),
-        "RC compare and swap": (compare_and_swap, hold_word, 8),
-        "RC fetch and add": (fetch_and_add, hold_word, 8),
-        "UC send": exchange("uc", e.IBV_WR_SEND, MESSAGE_BYTES),
-        "UC RDMA write with immediate": exchange("uc", e.IBV_WR_RDMA_WRITE_WITH_IMM, MESSAGE_BYTES),
-        "UD send": exchange("ud", e.IBV_WR_SEND, 1000),
-    },
-    "bulk": {"RC RDMA write, 64 × 1 MiB": (bulk, serve_bulk, BULK_BYTES)},
+    "operations": (do_operations, MEMORY_BYTES),
+    "speeds": (demo_speeds.measure, demo_speeds.MEMORY_BYTES),
 }
 
 
@@ -203,21 +183,17 @@ def main():
     parser.add_argument("--results", type=Path)
     args = parser.parse_args()
     rank, peers = int(os.environ["SOFTHCA_RANK"]), os.environ["SOFTHCA_PEERS"].split(",")
+    do, memory_bytes = PHASES[args.phase]
     partner = Partner(rank, peers)
-    side = Side(partner, BULK_BYTES if args.phase == "bulk" else MEMORY_BYTES)
-    results = []
-    for name, (act, respond, length) in PHASES[args.phase].items():
-        partner.swap(name)
-        if rank:
-            respond(side)
-        else:
-            right, elapsed_us = act(side)
-            results.append({"operation": name, "bytes": length, "right": right, "elapsed_us": elapsed_us})
+    side = Side(partner, memory_bytes)
+    results = do(side, rank)
     partner.swap("end")
+    adapters = [{key: end[key] for key in ("name", "gid", "mtu_bytes")} for end in (side.mine, side.other)]
+    side.memory.release()
     side.context.close()
     if rank == 0 and args.results:
-        args.results.write_text(json.dumps(results))
-    return 0 if all(result["right"] for result in results) else 1
+        args.results.write_text(json.dumps({"adapters": adapters, "results": results}))
+    return 0 if all(result.get("right", True) for result in results) else 1
 
 
 if __name__ == "__main__":

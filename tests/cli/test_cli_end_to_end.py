@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -255,13 +256,34 @@ def test_script_with_an_interpreter_line_finds_softhca(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def demo_capture(tmp_path_factory):
-    """The capture that the demo wrote, which ended well."""
+def demo(tmp_path_factory):
+    """The capture that the demo wrote, which ended well, and what it said."""
     capture = tmp_path_factory.mktemp("demo") / "demo.pcapng"
     command = [sys.executable, str(EXAMPLES / "demo.py"), "--capture", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    return capture
+    return capture, done.stdout
+
+
+@pytest.fixture(scope="module")
+def demo_capture(demo):
+    return demo[0]
+
+
+def test_demo_tells_what_was_made_moved_and_measured(demo):
+    """Both adapters, the data's verdicts, a figure in each place, and what to type next."""
+    capture, said = demo
+    devices = re.findall(r"softhca0 │ +(127[0-9.]+) │ ::ffff:(127[0-9.]+)", said)
+    assert len(devices) == len(set(devices)) == 2
+    assert all(address == mapped for address, mapped in devices)
+    assert said.count("│ right │") == 10
+    for name in ("RC RDMA write", "RC RDMA read", "RC fetch and add", "RC send", "UC send", "UD send"):
+        assert re.search(rf"│ {name} +│ +[0-9.,]+ µs │ +([0-9.,]+ µs|–) │", said), said
+    for way in ("RDMA write by packets", "TCP, to compare", "memcpy, to compare"):
+        assert re.search(rf"│ {way} +│ +[0-9.]+ [kMGT]?B/s │", said), said
+    assert f"softhca capture decode {capture}" in said
+    assert "softhca doctor" in said
+    assert "all right" in said
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed (Debian package tshark)")
