@@ -148,6 +148,13 @@ HARDWARE_CASES ?= 100000
 hardware-proof: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/hardware/rmb_equivalence.py --cases $(HARDWARE_CASES)
 
+# The documents as a site, in build/site; a warning fails it.
+.PHONY: docs
+docs: $(VENV)/.installed
+	$(VENV)/bin/python $(PIP) 'sphinx>=8,<10' 'furo>=2025.7' 'myst-parser>=4,<6'
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
 # The manual page, from the command line's own parsers; `man softhca` finds it once it is installed.
 .PHONY: man
 man: $(VENV)/.installed
