@@ -90,6 +90,19 @@ def test_the_port_has_the_mtu_that_was_asked_for(loopback_address, mode):
     devices.remove("small")
 
 
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_a_device_that_is_removed_while_it_is_open_is_closed_and_its_address_free(loopback_address, mode):
+    address = loopback_address()
+    devices.add(f"first=udp:{address}", mode)
+    driver = registry.open_device("first")
+    devices.remove("first")
+    with pytest.raises(DriverError, match="the adapter is gone"):
+        driver.alloc_pd()
+    devices.add(f"second=udp:{address}", mode)
+    registry.open_device("second").close()
+    devices.remove("second")
+
+
 def test_contexts_of_one_device_share_its_engine(loopback_address):
     devices.add(f"shared=udp:{loopback_address()}")
     one, other = registry.open_device("shared"), registry.open_device("shared")

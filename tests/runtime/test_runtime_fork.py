@@ -54,6 +54,24 @@ def things():
         fork.unwatch(thing)
 
 
+def test_any_thread_of_the_child_may_watch_things_and_fork_again(things):
+    """What the thread that forked held is free in the child, for others than itself too."""
+
+    def work():
+        done, mine = [], Thing([], "c", 2)
+
+        def other():
+            fork.watch(mine)
+            done.append(in_child(lambda: "grandchild"))
+
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        thread.join(10)
+        return done
+
+    assert in_child(work) == "['grandchild']"
+
+
 def test_every_lock_is_taken_before_and_given_back_in_the_parent(things):
     in_child(lambda: "")
     order = [kind for kind, _ in things[0].notes]

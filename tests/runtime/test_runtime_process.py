@@ -70,6 +70,7 @@ def test_contexts_of_one_device_share_its_adapter_process(device):
     one.close()
     assert device.resources()["PD"] == 1
     other.close()
+    assert device.resources() == {}
 
 
 def test_the_process_ends_with_its_last_application_and_starts_anew(device):
