@@ -155,6 +155,11 @@ docs: $(VENV)/.installed
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "open build/site/index.html"
 
+# The first minute with softhca as a picture of a terminal, docs/first-minute.svg; let nothing else run meanwhile.
+.PHONY: session
+session: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/first_minute.py --svg docs/first-minute.svg
+
 # The manual page, from the command line's own parsers; `man softhca` finds it once it is installed.
 .PHONY: man
 man: $(VENV)/.installed

@@ -12,6 +12,7 @@ import collections
 import ipaddress
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -124,8 +125,8 @@ def show_speeds(console, packets, shared):
 
 def show_next(console, capture):
     """What a visitor can type now."""
-    folder = Path(sys.executable).parent
-    command = "softhca" if str(folder) in os.environ.get("PATH", "").split(os.pathsep) else folder / "softhca"
+    own = os.path.relpath(Path(sys.executable).with_name("softhca"))
+    command = "softhca" if shutil.which("softhca") else own
     program = os.path.relpath(Path(__file__).with_name("rc_write.py"))
     console.print("Try next:", style="bold")
     for words, said in (

@@ -31,7 +31,7 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
 
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
