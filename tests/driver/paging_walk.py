@@ -36,7 +36,7 @@ class Memory:
     """A pageable memory and what the model knows of it."""
 
     def __init__(self, pages: int, rights: int) -> None:
-        self.real = PageableMemory(pages * PAGE_BYTES, rights, pager=False, patience_s=0)
+        self.real = PageableMemory(pages * PAGE_BYTES, rights, pager=False, timeout_s=0)
         self.rights = rights & ~ON_DEMAND
         self.lazy = bool(rights & ON_DEMAND)
         self.state = RUNNING

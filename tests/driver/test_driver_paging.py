@@ -218,7 +218,7 @@ def test_the_pager_tells_of_trouble_once_until_it_is_over(monkeypatch, caplog):
     memory = Memory()
     paging._serve(lambda: memory, memory)
     assert memory.trouble == []
-    assert [record.getMessage() for record in caplog.records] == ["pages could not be brought: no frames"] * 2
+    assert [record.getMessage() for record in caplog.records] == ["pages could not be fetched: no frames"] * 2
 
 
 def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):

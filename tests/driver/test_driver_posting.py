@@ -7,9 +7,9 @@ import pytest
 
 from softhca.driver.cq import Completion
 from softhca.driver.errors import DriverError
+from softhca.driver.liveness import Liveness
 from softhca.driver.polling import MANY, CompletionPoller
 from softhca.driver.posting import ReceivePoster, SendPoster, swapped
-from softhca.driver.standing import Standing
 from softhca.machine.primitives import address_of, store64
 from softhca.memory.host import HostMemory
 from softhca.queues import wqe
@@ -157,7 +157,7 @@ class Polled:
         self.queue = CompletionQueue(1, layout, self)
         self.failed, self.progressed = [], 0
         self.on_progress = lambda: None
-        self.session = Standing()
+        self.session = Liveness()
         self.poller = CompletionPoller(layout, self.session, self.progress, self.failed.append)
         self.layout = layout
 
@@ -254,7 +254,7 @@ def test_what_the_adapter_cannot_have_written_is_an_error_behind_what_it_has():
 def test_a_dead_session_is_asked_why():
     polled = Polled()
 
-    class Gone(Standing):
+    class Gone(Liveness):
         def check(self):
             raise DriverError(errno.EIO, self.dead)
 

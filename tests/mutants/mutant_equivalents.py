@@ -57,7 +57,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "runtime/progress_thread.py", "Progress._run", "self._tell_followers() → pass",
     ): "what ends it wakes who is in charge, and that one tells them",
     (
-        "runtime/recall.py", "Recall.ring",
+        "runtime/wake_event.py", "WakeEvent.set",
         "os.eventfd_write(self._fd, 1) → os.eventfd_write(self._fd, 2)",
     ): "one read takes all that was written",
     (

@@ -213,10 +213,10 @@ def test_what_is_ready_before_a_sleep_needs_none():
     assert channel.wait(lambda: True, 0) is True
 
 
-def test_all_that_wait_are_recalled_the_one_that_polls_descriptors_too():
+def test_every_waiting_thread_is_woken_also_the_one_that_polls_descriptors():
     rung = []
     channel = ProcessChannel.__new__(ProcessChannel)
-    channel._recall = SimpleNamespace(ring=lambda: rung.append("bell"))
+    channel._wake_event = SimpleNamespace(set=lambda: rung.append("bell"))
     channel._tell = lambda: rung.append("news")
-    channel.recall()
+    channel.wake_waiters()
     assert sorted(rung) == ["bell", "news"]

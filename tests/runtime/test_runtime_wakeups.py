@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from softhca.runtime import recall as recall_module
+from softhca.runtime import wake_event as wake_event_module
 from softhca.runtime.eventfds import check_eventfd
-from softhca.runtime.recall import Recall
+from softhca.runtime.wake_event import WakeEvent
 
 
 def readable(fd):
@@ -17,35 +17,35 @@ def readable(fd):
 
 
 @pytest.fixture
-def recall():
-    made = Recall()
+def wake_event():
+    made = WakeEvent()
     yield made
     made.close()
 
 
-def test_who_is_rung_once_or_often_is_woken_until_it_drains(recall):
-    fd = recall.fileno()
+def test_it_stays_readable_from_set_until_drained(wake_event):
+    fd = wake_event.fileno()
     assert not readable(fd)
     for _ in range(3):
-        recall.ring()
+        wake_event.set()
     assert readable(fd)
-    recall.drain()
+    wake_event.drain()
     assert not readable(fd)
-    recall.drain()  # in vain, and without waiting
-    recall.ring()
+    wake_event.drain()  # in vain, and without waiting
+    wake_event.set()
     assert readable(fd)
 
 
-def test_a_closed_one_has_no_descriptor_and_touches_none_that_took_its_number(recall):
-    fd = recall.fileno()
-    recall.close()
-    assert recall.fileno() == -1
+def test_a_closed_one_has_no_descriptor_and_touches_none_that_took_its_number(wake_event):
+    fd = wake_event.fileno()
+    wake_event.close()
+    assert wake_event.fileno() == -1
     with pytest.raises(OSError, match=r".+"):
         os.fstat(fd)
     other = os.eventfd(0, os.EFD_NONBLOCK)  # the lowest free number, and so mostly that one
-    recall.ring()
-    recall.drain()
-    recall.close()
+    wake_event.set()
+    wake_event.drain()
+    wake_event.close()
     assert not readable(other)
     os.close(other)
 
@@ -58,12 +58,12 @@ def test_descriptor_0_is_one_like_any_other(monkeypatch):
         eventfd_read=lambda fd: done.append(("read", fd)),
         close=lambda fd: done.append(("close", fd)),
     )  # fmt: skip
-    monkeypatch.setattr(recall_module, "os", system)
-    made = Recall()
-    made.ring()
+    monkeypatch.setattr(wake_event_module, "os", system)
+    made = WakeEvent()
+    made.set()
     made.drain()
     made.close()
-    made.ring()
+    made.set()
     assert done == [("write", 0), ("read", 0), ("close", 0)]
 
 

@@ -194,7 +194,7 @@ def test_a_handler_that_closes_the_context_ends_the_wait_that_it_interrupts(devi
         if len(asked) == 3:
             signal.raise_signal(signal.SIGUSR1)
         if len(asked) == 2:
-            context._driver.recall()  # or it sleeps for ever
+            context._driver.wake_waiters()  # or it sleeps for ever
         wait(token, found)
 
     context._driver.events._take_fired = take

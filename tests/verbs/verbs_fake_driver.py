@@ -411,7 +411,7 @@ class FakeDriver:
         self.log("next_event", timeout_s)
         return self.events.popleft() if self.events else None
 
-    def recall(self) -> None:
+    def wake_waiters(self) -> None:
         """Nobody waits here."""
 
     def wait_completion(

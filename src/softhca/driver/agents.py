@@ -1,4 +1,4 @@
-"""The host's half of a management agent: what it sends, and the ring of what came for it."""
+"""The host's half of a management agent: it sends MADs and receives those that its ring holds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _METHOD_BITS = 128
 
 @dataclass(frozen=True)
 class MadAddress:
-    """The other end of a datagram's way: queue pair ``qpn`` and, where packets have a global route (on RoCE:
-    always), its ``gid``; ``dlid``, ``sl`` and ``path_bits`` on native links.
+    """The remote end of a datagram: queue pair ``qpn`` and, where packets have a GRH (on RoCE: always), its
+    ``gid``; ``dlid``, ``sl`` and ``path_bits`` on native links.
 
-    ``qkey`` is the one to send with; ``pkey_index`` names an entry of the own port's table, and of what has
-    arrived ``pkey`` is the packet's.
+    ``qkey`` is the Q_Key to send with; ``pkey_index`` names an entry of the own port's table; ``pkey`` is the
+    P_Key of a packet that has arrived.
     """
 
     gid: bytes | None = None
@@ -44,9 +44,9 @@ class MadAddress:
 
 @dataclass(frozen=True)
 class MadArrival:
-    """``mad``: 256 bytes, from ``source``, which one can answer.
+    """``mad``: 256 bytes, from ``source``; a response can be sent there.
 
-    ``status``: 0, or ETIMEDOUT: nobody has answered this request of one's own, which went to ``source``.
+    ``status``: 0, or ETIMEDOUT: ``mad`` is the agent's own request to ``source``, which was not answered.
     """
 
     mad: bytes
@@ -99,11 +99,13 @@ class AgentHandle:
         self.number: int = reply["agent"]
 
     def send(self, mad: bytes, to: MadAddress, timeout_ms: int = 0, retries: int = 0) -> None:
-        """Send a datagram.  Of a request with ``timeout_ms`` something is received in any case: its response
-        or, after so long and as many ``retries``, itself with the status ETIMEDOUT.
+        """Send a datagram.  A request with ``timeout_ms`` always ends with a datagram that can be received:
+        the response or, after that time and ``retries`` repetitions, the request itself with the status
+        ETIMEDOUT.
 
-        EINVAL for what cannot be sent, or a request whose class and low 32 bits of transaction ID are those
-        of one that waits; EAGAIN: too many wait; ENOBUFS: the port has too many to send.
+        EINVAL: the datagram is malformed, or an outstanding request has the same class and the same low 32
+        bits of the transaction ID; EAGAIN: too many requests are outstanding; ENOBUFS: the send queue of the
+        port is full.
         """
         self._session.call(
             control.SEND_MAD,
@@ -123,8 +125,8 @@ class AgentHandle:
         )
 
     def receive(self, timeout_s: float | None = None) -> MadArrival | None:
-        """The next datagram; None: none has come within ``timeout_s`` (0: only look).  EIO when the ring
-        holds what cannot be, or the adapter is gone.
+        """The next datagram; None: none has come within ``timeout_s`` (0: poll once).  EIO when the ring
+        holds a malformed entry, or the adapter is gone.
         """
         found: list[MadArrival] = []
 
@@ -148,11 +150,11 @@ class AgentHandle:
         if not self._frames:
             raise DriverError(errno.EINVAL, "the agent is not registered any more")
         if self._broken:
-            raise DriverError(errno.EIO, "the ring of an agent holds what cannot be")
+            raise DriverError(errno.EIO, "the ring of an agent holds a malformed entry")
         return None
 
     def _wait(self, ready: Callable[[], bool], found: list[MadArrival], timeout_s: float | None) -> None:
-        """Until ``ready()``.  Who is interrupted when something has been ``found`` puts it back."""
+        """Wait until ``ready()``.  If this is interrupted, what was ``found`` is put back."""
         try:
             self._session.channel.wait(ready, timeout_s)
         except BaseException:
@@ -178,14 +180,14 @@ class AgentHandle:
             return _arrival(bytes(self._entry))
 
     def unregister(self) -> None:
-        """Get nothing any more; what has come and was not received is lost."""
+        """End the registration; datagrams that were not received are lost."""
         with self._session.lock:
             self._session.call(control.UNREGISTER_AGENT, agent=self.number)
             with self._lock:
                 frames, self._frames = self._frames, ()
-        self._driver.events.sort()
+        self._driver.events.dispatch()
         self._session.free(frames)
-        self._session.channel.recall()
+        self._session.channel.wake_waiters()
 
 
 def _arrival(entry: bytes) -> MadArrival:

@@ -1,7 +1,6 @@
-"""How a driver reaches its adapter: rings in host memory, one kick, one wait.
+"""The channel from a driver to its adapter: rings in host memory, one kick, one wait.
 
-The driver is the same whether the adapter lives in this process or in one of its own; only the channel
-differs.
+The driver is the same whether the adapter is embedded or has a process of its own; only the channel differs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from softhca.driver.standing import Standing
+from softhca.driver.liveness import Liveness
 from softhca.memory.host import HostMemory
 from softhca.queues.control import ControlRings
 from softhca.queues.doorbells import DoorbellFifo
@@ -25,18 +24,18 @@ class HostChannel:
 
     ``frames``, ``address_map`` and ``pid`` are what an adapter in this process is attached with; one in
     another process is given ``frames`` and the descriptor of ``memory``.  Subclasses say how to `kick`,
-    `progress`, `wait` and `detach`.  ``kick_receives``: receives that are posted want a kick too
-    (nobody may be polling on the adapter's behalf).  ``foreign_errno``: 0, or why the adapter cannot reach
-    memory of this process outside ``memory``.  ``foreign``: that it can.
+    `progress`, `wait` and `detach`.  ``kick_receives``: posted receives need a kick too, because nobody may
+    be polling for the adapter.  ``foreign_errno``: 0, or the reason why the adapter cannot reach memory of
+    this process outside ``memory``; ``foreign``: it can.
     """
 
     pid = 0
     foreign_errno = 0
-    standing: Standing | None = None
-    """That of the attachment, once there is one: ``active`` when its host has taken completions."""
+    liveness: Liveness | None = None
+    """The liveness of the attachment, once there is one; ``active``: its host has taken completions."""
 
-    left: Callable[[HostChannel], object] | None = None
-    """Called once, by `close`, when there is nothing left to close: who made the channel may forget it."""
+    on_closed: Callable[[HostChannel], object] | None = None
+    """Called once, at the end of `close`: the maker of the channel may forget it."""
 
     def __init__(self, memory: HostMemory) -> None:
         self.memory = memory
@@ -57,13 +56,13 @@ class HostChannel:
         return True
 
     def pass_descriptor(self, descriptor: int) -> int:
-        """The number by which a command can name this process's ``descriptor`` once, soon.  OSError where
-        it cannot be passed.
+        """Pass ``descriptor`` to the adapter; a number that the next command can name it by, once.  OSError
+        where it cannot be passed.
         """
         return descriptor
 
     def take_descriptor(self, number: int) -> int:
-        """For an adapter in this process: a descriptor of its own of what was passed."""
+        """For an adapter in this process: a duplicate of the passed descriptor."""
         return os.dup(number)
 
     @property
@@ -73,44 +72,44 @@ class HostChannel:
 
     @property
     def kick_receives(self) -> bool:
-        """Whether a posted receive must be told of at once, since whoever serves the adapter may sleep."""
+        """Whether posted receives need a kick, because the thread that serves the adapter may sleep."""
         return False
 
     def kick(self) -> None:
-        """Commands were written or doorbells rung."""
+        """Commands were written or doorbells rung: have the adapter serve them."""
 
     def progress(self) -> bool:
         """Drive the engine when it lives here; whether there was something to do."""
         return False
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
-        """Block, driving the engine when it lives here, until ``ready()`` is true; False after ``timeout_s``
-        (None: no limit) or when the adapter is gone.  ``ready`` is asked first, and after everything the host
-        is told.
+        """Block until ``ready()`` is true, driving the engine when it lives here; False after ``timeout_s``
+        (None: no limit) or when the adapter is gone.  ``ready`` is evaluated first, and after every event for
+        this host.
         """
         return ready()
 
-    def recall(self) -> None:
-        """Have everyone who waits ask ``ready`` again."""
+    def wake_waiters(self) -> None:
+        """Wake every thread in `wait`; each evaluates ``ready`` again."""
 
     def detach(self) -> None:
-        """Leave the adapter, which frees all that this host owned."""
+        """Leave the adapter, which frees everything that this host owned."""
 
     def close(self) -> None:
-        """Detach, and give the memory back; may be called again, and has to be where it was cut short."""
+        """Detach and free the memory; may be called again, and must be if an exception interrupted it."""
         self.detach()
         self.memory.close()
-        self.forgotten()
+        self.notify_closed()
 
-    def forgotten(self) -> None:
-        """Tell who made the channel that it is closed."""
-        left, self.left = self.left, None
-        if left is not None:
-            left(self)
+    def notify_closed(self) -> None:
+        """Call ``on_closed``, once."""
+        on_closed, self.on_closed = self.on_closed, None
+        if on_closed is not None:
+            on_closed(self)
 
     def abandon(self) -> None:
-        """In a forked child, called by who made the channel: the attachment is the parent's; touch nothing
-        that is shared.
+        """In a forked child, called by the maker of the channel: the attachment belongs to the parent, so
+        touch nothing that is shared.
         """
 
 
@@ -150,4 +149,4 @@ class EmbeddedChannel(HostChannel):
 
 
 def _nothing() -> None:
-    """What is left to do after the end."""
+    """Do nothing."""

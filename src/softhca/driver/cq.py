@@ -20,9 +20,9 @@ __all__ = ["Completion", "CqHandle"]
 
 
 class CqHandle:
-    """A completion queue: ``number``, ``entries``; ``on_event``, when set, is called as its event is taken.
+    """A completion queue: ``number``, ``entries``; ``on_event``, when set, is called at each of its events.
 
-    ``channel`` is the completion channel's token that the creator gave, or None.  ``poll`` is
+    ``channel`` is the token of its completion channel, or None.  ``poll`` is
     `CompletionPoller.poll`.  Any thread may call any method.
     """
 
@@ -50,7 +50,7 @@ class CqHandle:
         return self._session.make_ring(entries, entries * CQE_BYTES)
 
     def waiting(self) -> int:
-        """How many completions `poll` would find now, without driving the engine."""
+        """How many completions `poll` would find now; does not drive the engine."""
         return self._poller.waiting()
 
     def arm(self, solicited: bool = False) -> None:
@@ -59,7 +59,7 @@ class CqHandle:
         self._poller.arm(solicited)
 
     def resize(self, entries: int) -> None:
-        """Make room for ``entries`` completions; EINVAL when more are waiting to be polled."""
+        """Resize the queue to ``entries`` completions; EINVAL when more are waiting to be polled."""
         with self._session.lock:
             frames, layout, ring = self._make_ring(entries)
             adopted = None
@@ -81,9 +81,9 @@ class CqHandle:
         with self._session.lock:
             self._session.call(control.DESTROY_CQ, cq=self.number)
             frames, self._frames = self._frames, ()
-        left = self._poller.end()
-        self._driver.events.sort()
+        unused = self._poller.end()
+        self._driver.events.dispatch()
         self._driver.events.remove(self)
         self._driver.events.forget(frozenset({control.EVENT_CQ_ERR}), self.number)
-        if left:
+        if unused:
             self._session.free(frames)

@@ -40,8 +40,8 @@ REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 class DeviceDriver:
     """One open device.  ``channel`` must be attached already; closing the driver closes it.
 
-    ``name``; ``guid`` of the adapter; ``alive``: not closed, not inherited over a fork, the adapter still
-    there. Any thread may call any method, as with libibverbs.
+    ``name``; ``guid`` of the adapter; ``alive``: not closed, not inherited over a fork, and the adapter is
+    alive.  Any thread may call any method, as with libibverbs.
     """
 
     def __init__(self, name: str, channel: HostChannel) -> None:
@@ -65,39 +65,39 @@ class DeviceDriver:
         return True
 
     def closing(self) -> None:
-        """What was made on it is about to be destroyed, and it closed: an adapter that does not answer is
-        given up sooner.
+        """The device and everything on it is about to be closed: an adapter that does not answer is given up
+        sooner.
         """
         self.session.closing()
 
     def close(self) -> None:
-        """Leave the adapter, which frees all that this device owned; may be called again.
+        """Leave the adapter, which frees everything that this device owned; may be called again.
 
-        Threads that wait get EIO, as does every later call; one that is inside another call ends it as if it
-        had come first, or gets EIO.
+        Threads that wait get EIO, as does every later call.  A thread inside another call completes it or
+        gets EIO.
         """
         self.session.dead = self.session.dead or "the device is closed"
         if os.getpid() == self.session.pid:
-            self._channel.recall()
-            self._channel.close()  # also when the adapter has died: its channel's descriptors are still here
-        # What is not known here any more goes, and host memory with it, when the program forgets it.
+            self._channel.wake_waiters()
+            self._channel.close()  # also when the adapter has died: the channel's descriptors are still open
+        # Handles, and host memory with them, are freed when the program drops its references.
         self._queue_pairs.clear()
         self.events.clear()
 
-    def recall(self) -> None:
-        """Have threads that wait ask whether what they wait for has ended (`wait_completion`)."""
-        self._channel.recall()
+    def wake_waiters(self) -> None:
+        """Wake every thread that waits, so that it checks whether its wait has ended (`wait_completion`)."""
+        self._channel.wake_waiters()
 
     def inherited(self) -> None:
-        """This is a forked child: every call is refused from now on.  The channel's owner abandons it."""
+        """This is a forked child: refuse every call from now on.  The owner of the channel abandons it."""
         self.session.inherited()
 
     def progress(self) -> bool:
-        """Drive the engine when it is embedded; whether there was something to do."""
+        """Drive the engine when it is embedded; whether it made progress."""
         self.session.check()
         return self._channel.progress()
 
-    # what the adapter is
+    # attributes
 
     def query_device(self) -> dict[str, Any]:
         """``ibv_device_attr`` by name, and ``profile`` (``hca``, ``tca+uc``); it and ``fw_ver`` are text."""
@@ -126,7 +126,7 @@ class DeviceDriver:
         return dict(self.session.call(control.QUERY_COUNTERS, scope=scope, element=qp or port)["counters"])
 
     def check_limits(self, **wanted: int) -> None:
-        """EINVAL where a value is beyond the device attribute of its name."""
+        """EINVAL where a value exceeds the device attribute of the same name."""
         for name, value in wanted.items():
             if value > self._device[name]:
                 raise DriverError(
@@ -173,14 +173,14 @@ class DeviceDriver:
         key = self._registrar.register_paged(pd, memory.fd, va, access)
         memory.used_by(self, key.handle)
         if memory.owned:
-            self.events.silence(control.EVENT_PAGE_FAULT, key.lkey)
+            self.events.suppress(control.EVENT_PAGE_FAULT, key.lkey)
         return key
 
     def set_data_access(self, allowed: bool) -> bool:
-        """Allow the adapter to touch registered memory, or not; whether this device allowed it before.
+        """Allow or forbid the adapter to access registered memory; whether this device allowed it before.
 
-        Not allowed, whatever needs memory waits; commands, queues, completions and events go on.  With
-        several devices open on the adapter, all must allow it.
+        While it is forbidden, every access to memory waits; commands, queues, completions and events go on.
+        With several devices open on the adapter, all must allow it.
         """
         return bool(self.session.call(control.SET_DATA_ACCESS, allowed=int(allowed))["was_allowed"])
 
@@ -191,10 +191,10 @@ class DeviceDriver:
         return self._registrar.reregister(handle, flags, pd, address, length, access, buffer)
 
     def dereg_mr(self, handle: int) -> None:
-        """End a registration.  Keys are dead at once; then the buffer is let go."""
+        """Deregister.  The keys are invalid at once; then the buffer is released."""
         lkey = self._registrar.key_of(handle)
         self._registrar.deregister(handle)
-        self.events.sort()
+        self.events.dispatch()
         self.events.forget(control.MR_EVENTS, lkey)
 
     def alloc_mw(self, pd: int, type: int) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class DeviceDriver:
         return reply["mw"], reply["rkey"]
 
     def dealloc_mw(self, number: int) -> None:
-        """End a memory window, bound or not.  Its key is dead at once."""
+        """Free a memory window, bound or not.  Its key is invalid at once."""
         self.session.call(control.DEALLOC_MW, mw=number)
 
     def alloc_fast_mr(self, pd: int, max_pages: int) -> tuple[int, int]:
@@ -212,11 +212,11 @@ class DeviceDriver:
         return reply["mr"], reply["key"]
 
     def dereg_fast_mr(self, number: int) -> None:
-        """End it, registered or not; EBUSY while memory windows are bound to it."""
+        """Free it, registered or not; EBUSY while memory windows are bound to it."""
         self.session.call(control.DEREG_FAST_MR, mr=number)
 
     def pages_of(self, handle: int, offset: int, length: int) -> tuple[int, int, int]:
-        """Where ``length`` bytes of a registered region stand: first frame, pages, offset in the first."""
+        """Where ``length`` bytes of a registered region are: first frame, pages, offset in the first."""
         return self._registrar.pages_of(handle, offset, length)
 
     # queues
@@ -281,7 +281,7 @@ class DeviceDriver:
         return ah
 
     def destroy_ah(self, number: int) -> None:
-        """End an address handle."""
+        """Destroy an address handle."""
         self.session.call(control.DESTROY_AH, ah=number)
 
     def attach_mcast(self, qpn: int, gid: bytes, lid: int = 0) -> None:
@@ -289,7 +289,7 @@ class DeviceDriver:
         self.session.call(control.ATTACH_MCAST, qp_num=qpn, gid=gid, lid=lid)
 
     def detach_mcast(self, qpn: int, gid: bytes, lid: int = 0) -> None:
-        """Let it receive that no more; EINVAL when it did not."""
+        """Stop that; EINVAL when it was not attached."""
         self.session.call(control.DETACH_MCAST, qp_num=qpn, gid=gid, lid=lid)
 
     def attach_raw(self, qpn: int, service: int) -> None:
@@ -299,7 +299,7 @@ class DeviceDriver:
         self.session.call(control.ATTACH_RAW, qp_num=qpn, service=service)
 
     def detach_raw(self, qpn: int, service: int) -> None:
-        """Let it receive that no more; EINVAL when it did not."""
+        """Stop that; EINVAL when it was not attached."""
         self.session.call(control.DETACH_RAW, qp_num=qpn, service=service)
 
     def register_agent(
@@ -324,7 +324,7 @@ class DeviceDriver:
         try:
             self.session.check()
         except DriverError:
-            if not self.session.gone or self.events.told_death:
+            if not self.session.gone or self.events.death_delivered:
                 raise
         return self.events.next_event(timeout_s)
 
@@ -335,7 +335,7 @@ class DeviceDriver:
         ended: Callable[[], bool] = lambda: False,
     ) -> CqHandle | None:
         """The completion queue of ``channel`` whose event comes next; None after ``timeout_s``, or once
-        ``ended()`` is true, which is asked when `recall` is called.
+        ``ended()`` is true, which is asked when `wake_waiters` is called.
         """
         self.session.check()
         return self.events.next_completion(channel, timeout_s, ended)

@@ -1,9 +1,9 @@
-"""What the adapter tells by itself: completion events to channels, asynchronous events to who asks for them.
+"""Dispatch of events: completion events to their channels, asynchronous events to `EventRouter.next_event`.
 
-There is one event ring and there are many who wait.  Whoever looks takes everything out and sorts it, so that
-nobody waits for what another one has taken.  Each completion queue is in its channel's queue at most once,
-and each (kind, element) among the asynchronous events at most once; so both are bounded by what exists and
-nothing is lost.
+There is one event ring and many threads may wait.  Whichever thread polls the ring empties it and dispatches
+every event, so that no thread waits for an event that another one has taken.  Each completion queue is queued
+on its channel at most once, and each (kind, element) among the asynchronous events at most once.  So both
+queues are bounded by the number of elements, and no event is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def _never() -> bool:
 
 
 class EventRouter:
-    """Sorts the events of one attachment.  ``told_death``: that the adapter has died is among the events."""
+    """Dispatches the events of one attachment.
+
+    ``death_delivered``: the adapter has died, and the event that reports this has been queued.
+    """
 
     def __init__(
         self, channel: HostChannel, session: Session, queue_pair_failed: Callable[[int], None]
@@ -40,8 +43,8 @@ class EventRouter:
         self._queues: dict[int, CqHandle] = {}
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
-        self._silent: set[tuple[int, int]] = set()
-        self.told_death = False
+        self._suppressed: set[tuple[int, int]] = set()
+        self.death_delivered = False
 
     def add(self, cq: CqHandle) -> None:
         """A completion queue whose events are to be routed."""
@@ -49,7 +52,7 @@ class EventRouter:
             self._queues[cq.number] = cq
 
     def remove(self, cq: CqHandle) -> None:
-        """It is destroyed: no event of it comes any more."""
+        """The completion queue is destroyed: drop its events."""
         with self._lock:
             self._queues.pop(cq.number, None)
             fired = self._fired.get(cq.channel)
@@ -59,26 +62,26 @@ class EventRouter:
                     del self._fired[cq.channel]
 
     def clear(self) -> None:
-        """The device is closed: nothing of it has events any more."""
+        """The device is closed: drop all events."""
         with self._lock:
             self._queues.clear()
             self._fired.clear()
 
-    def silence(self, kind: int, element: int) -> None:
-        """Let nobody be told of this event until it is forgotten: it is seen to without being told."""
+    def suppress(self, kind: int, element: int) -> None:
+        """Do not deliver this event until `forget`: the driver handles its cause by itself."""
         with self._lock:
-            self._silent.add((kind, element))
+            self._suppressed.add((kind, element))
             self._events.pop((kind, element), None)
 
     def forget(self, kinds: frozenset[int], element: int) -> None:
-        """An element is destroyed: drop its events (``kinds``) that nobody has asked for."""
+        """An element is destroyed: drop its events of these ``kinds`` that have not been delivered."""
         with self._lock:
             for kind in kinds:
                 self._events.pop((kind, element), None)
-                self._silent.discard((kind, element))
+                self._suppressed.discard((kind, element))
 
-    def sort(self) -> None:
-        """Take everything out of the ring."""
+    def dispatch(self) -> None:
+        """Empty the event ring and queue every event where it belongs."""
         ring = self._channel.events
         if ring.consumer.idle():
             return
@@ -86,11 +89,11 @@ class EventRouter:
         with self._lock:
             while (event := ring.take()) is not None:
                 if event.kind == EVENT_MAD:
-                    continue  # who waits for it looks into its ring
+                    continue  # the agent that waits for it polls its own ring
                 if event.kind != EVENT_COMPLETION:
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
-                    if (event.kind, event.element) not in self._silent:
+                    if (event.kind, event.element) not in self._suppressed:
                         self._events[event.kind, event.element] = None
                     continue
                 cq = self._queues.get(event.element)
@@ -99,14 +102,15 @@ class EventRouter:
                 fired.append(cq)
                 if cq.channel is not None:
                     self._fired.setdefault(cq.channel, {})[cq] = None
-        for cq in fired:  # without the lock: who is called may close what it likes
+        for cq in fired:  # without the lock: the callback may close anything
             if cq.on_event is not None:
                 cq.on_event()
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
         """The oldest asynchronous event; None when there is none within ``timeout_s``.
 
-        The death of the adapter is one (``IBV_EVENT_DEVICE_FATAL``), told once; afterwards DriverError EIO.
+        The death of the adapter is one (``IBV_EVENT_DEVICE_FATAL``), delivered once; afterwards DriverError
+        EIO.
         """
         return self._wait(self._take_event, self._put_event_back, timeout_s, _never)
 
@@ -114,7 +118,7 @@ class EventRouter:
         self, channel: Hashable, timeout_s: float | None, ended: Callable[[], bool] = _never
     ) -> CqHandle | None:
         """The completion queue of ``channel`` that fired first; None when none does within ``timeout_s``, or
-        once ``ended()`` says that nobody is to wait any more.
+        once ``ended()`` is true.
         """
         return self._wait(
             lambda found: self._take_fired(channel, found),
@@ -130,16 +134,17 @@ class EventRouter:
         timeout_s: float | None,
         ended: Callable[[], bool],
     ) -> _Found | None:
-        """What ``take`` adds to a list, once it does; None, or DriverError EIO, where the wait ends before.
+        """Wait until ``take`` has added something to a list, and return that.
 
-        The channel asks from whichever thread drives, so what is found is kept for this one.  Who is
-        interrupted when something has been found puts it back.
+        None when the wait ends without; DriverError EIO when the attachment is dead.  Whichever thread drives
+        the engine calls ``ready``, so what it finds is kept for this thread.  A thread that is interrupted
+        after something was found puts it back.
         """
         found: list[_Found] = []
 
         def ready() -> bool:
             if not found:
-                self.sort()
+                self.dispatch()
                 take(found)
             return bool(found) or bool(self._session.dead) or not self._channel.alive or ended()
 
@@ -147,7 +152,7 @@ class EventRouter:
             if not ready():
                 self._channel.wait(ready, timeout_s)
             if not found and not self._channel.alive:
-                ready()  # what was told before the end
+                ready()  # events from before the end
         except BaseException:
             for each in found:
                 put_back(each)
@@ -169,9 +174,9 @@ class EventRouter:
     def _take_event(self, found: list[tuple[int, int]]) -> None:
         with self._lock:
             closed = bool(self._session.dead) and not self._session.gone
-            if not self._channel.alive and not closed and not self.told_death:
-                # Nobody is left to write it to the ring.
-                self.told_death = True
+            if not self._channel.alive and not closed and not self.death_delivered:
+                # The adapter is gone and cannot write this event to the ring.
+                self.death_delivered = True
                 self._events[EVENT_DEVICE_FATAL, 0] = None
             if self._events:
                 found.append(next(iter(self._events)))

@@ -1,4 +1,4 @@
-"""Memory of the host, as the adapter sees it: attached buffers, regions, and memory on the shared memfd."""
+"""Registration of host memory: attached buffers, regions, and memory on the shared memfd."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class HostBuffer:
         self._free = [free]
 
     def free(self) -> None:
-        """Give the memory back; a second call does nothing.  No region may stand on it any more."""
+        """Free the memory; a second call does nothing.  No region may use it any more."""
         with contextlib.suppress(IndexError):  # of threads that call at once, one takes it
             self._free.pop()()
 
 
 class _Placed(NamedTuple):
-    """Where a range of memory is: its frames as one run, the offset in the first, its ``address`` in this
-    process, the arena to give back (its first frame; 0: none), and whether it may be written.
+    """The place of a range of memory: its frames as one run, the offset in the first, its ``address`` in this
+    process, the arena to detach at the end (its first frame; 0: none), and whether it may be written.
     """
 
     first_frame: int
@@ -137,12 +137,12 @@ class Registrar:
         return key
 
     def _enter(self, handle: int, reply: dict[str, Any], placed: _Placed, access: int) -> MemoryKey:
-        """Remember what a key of the adapter's stands for here."""
+        """Remember the region behind a key."""
         self._regions[handle] = reply["lkey"], placed, access
         return MemoryKey(handle, reply["lkey"], reply["rkey"])
 
     def deregister(self, handle: int) -> None:
-        """End a registration; the buffer is let go once the adapter has confirmed."""
+        """End a registration; the buffer is released once the adapter has confirmed."""
         with self._changing:
             lkey, placed, _ = self._find(handle)
             self._session.call(control.DEREG_MR, lkey=lkey)
@@ -220,15 +220,15 @@ class Registrar:
         )
 
     def _release(self, placed: _Placed) -> None:
-        """Let a range go that no region stands on any more."""
+        """Release a range that no region uses any more."""
         if not placed.arena:
             return
         try:
             slot, pages, _ = self._memory.attached(placed.arena)
             self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
             self._memory.detach(placed.arena)
-        except OSError as error:  # the device was closed meanwhile, which has let everything go
-            raise refusal(error, "letting the buffer go") from None
+        except OSError as error:  # the device was closed meanwhile, which has released everything
+            raise refusal(error, "releasing the buffer") from None
 
 
 def _pages(page_offset: int, length: int) -> int:

@@ -1,8 +1,8 @@
-"""Pageable memory for the programs of a process: what its owner does with it, and who only attached it.
+"""Pageable memory in a process: its owner's side (`PageableMemory`), and that of a process that attaches it.
 
-The owner's arbitrator (`PageableMemory`) knows which devices of this process use the memory: it drives them
-while it waits for accesses to end, and stops their data access for a migration.  Those of other processes
-see the quiesce bit.  A thread of its own brings pages of memory on demand; without it `service` does.
+The owner's side knows which devices of this process use the memory: it drives them while it waits for
+accesses to end, and stops their data access for a migration.  Devices of other processes see the quiesce bit.
+A thread fetches absent pages of on-demand memory; without that thread `service` does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from softhca.memory.regions import LOCAL_WRITE, ON_DEMAND
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
-DEFAULT_PATIENCE_S = 5.0
-LOOK_NS = 1_000_000_000
+DEFAULT_TIMEOUT_S = 5.0
+CHECK_NS = 1_000_000_000
+"""How often the pager checks whether its memory still exists."""
+
 FAILED_WAIT_S = 0.01
 _log = logging.getLogger("softhca.driver")
 _Result = TypeVar("_Result")
@@ -82,12 +84,12 @@ class AttachedMemory:
 
     @property
     def quiesced(self) -> bool:
-        """Whether what would be posted now had to wait."""
+        """Whether access is stopped: work that is posted now would wait."""
         return bool(load64(self._mapping.line(0)) & QUIESCED)
 
     def read(self, offset: int, length: int) -> bytes:
-        """A copy of bytes.  DriverError EAGAIN while they are held (on demand: asked for now), EINVAL outside
-        the memory, EACCES as `rights`.
+        """A copy of bytes.  DriverError EAGAIN while the pages are absent or access is stopped (absent pages
+        of on-demand memory are requested), EINVAL outside the memory, EACCES as `rights`.
         """
         room = bytearray(length)
         self._move(offset, address_of(room), length, False)
@@ -126,7 +128,7 @@ class AttachedMemory:
         return self._access
 
     def close(self) -> None:
-        """Leave; regions that stand on the memory stay."""
+        """Detach; regions on the memory stay."""
         if os.getpid() != self._pid:  # in a forked child the attachment is the parent's, as may be the lock
             self._lock = threading.RLock()
             self._access = None
@@ -144,12 +146,12 @@ class AttachedMemory:
 
 
 class PageableMemory:
-    """Pageable memory that this process owns, and its arbitrator; any thread may call any method.
+    """Pageable memory that this process owns; any thread may call any method.
 
-    ``rights`` are the verbs' access bits; with ``ON_DEMAND`` pages are absent until they are asked for, and
-    brought by a thread, or, without ``pager``, by `service`.  Steps are those of
-    `softhca.memory.paged_memory.PagedMemory`, with the same errno, as DriverError.  ``patience_s``: how long
-    accesses under way are waited for (ETIMEDOUT).
+    ``rights`` are the verbs' access bits.  With ``ON_DEMAND`` pages are absent until they are requested; a
+    thread fetches them or, without ``pager``, `service`.  The steps are those of
+    `softhca.memory.paged_memory.PagedMemory`, with the same errno, as DriverError.  ``timeout_s``: how long a
+    step waits for accesses in progress (ETIMEDOUT).
     """
 
     owned = True
@@ -160,13 +162,13 @@ class PageableMemory:
         rights: int,
         swap_directory: str | None = None,
         pager: bool = True,
-        patience_s: float = DEFAULT_PATIENCE_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         try:
             self._memory = PagedMemory(length, rights, swap_directory)
         except OSError as error:
             raise refusal(error, f"making {length} bytes of pageable memory") from None
-        self.patience_s = patience_s
+        self.timeout_s = timeout_s
         self.length = length
         self.address = self._memory.address
         self._lock = threading.RLock()
@@ -208,7 +210,7 @@ class PageableMemory:
 
     @property
     def quiesced(self) -> bool:
-        """Whether what would be posted now had to wait."""
+        """Whether access is stopped: work that is posted now would wait."""
         return self._memory.state != RUNNING
 
     @property
@@ -231,25 +233,25 @@ class PageableMemory:
         self._go_on()
 
     def set_rights(self, rights: int) -> None:
-        """Change what the memory allows; every adapter keeps it when this returns."""
+        """Change the rights of the memory; every adapter obeys them when this returns."""
         self._do("changing rights", lambda: self._memory.set_rights(rights, self._pause()))
         self._go_on()
 
     def swap_out(self, offset: int = 0, length: int | None = None) -> None:
-        """Take the memory of all pages away; with ``ON_DEMAND`` of those that the range touches."""
+        """Swap all pages out; with ``ON_DEMAND`` those that the range touches."""
         self._do("swapping out", lambda: self._memory.swap_out(self._pause(), *self._pages(offset, length)))
         self._go_on()
 
     def swap_in(self) -> None:
-        """Bring all pages back, to other frames."""
+        """Swap all pages in, to other frames."""
         self._do("swapping in", self._memory.swap_in)
 
     def fetch(self, offset: int = 0, length: int | None = None) -> int:
-        """Bring the absent pages of a range; how many there were."""
+        """Fetch the absent pages of a range; how many there were."""
         return self._do("fetching", lambda: self._memory.fetch(*self._pages(offset, length)))
 
     def service(self) -> int:
-        """Bring the pages that adapters have asked for; how many."""
+        """Fetch the pages that adapters have requested; how many."""
         return self._do("fetching", self._memory.service)
 
     def migrate(self) -> int:
@@ -261,7 +263,7 @@ class PageableMemory:
 
     @contextlib.contextmanager
     def _stopped(self) -> Iterator[None]:
-        """Data access of this process's devices is off inside."""
+        """Forbid data access of this process's devices meanwhile."""
         stopped: list[DeviceDriver] = []
         try:
             for device in list(self._devices):
@@ -270,11 +272,11 @@ class PageableMemory:
             yield
         finally:
             for device in stopped:
-                with contextlib.suppress(DriverError):  # one that is gone must not keep the others stopped
+                with contextlib.suppress(DriverError):  # a device that is gone must not block the others
                     device.set_data_access(True)
 
     def read(self, offset: int, length: int) -> bytes:
-        """A copy of bytes; absent pages are brought.  DriverError EBUSY while they are swapped out, EINVAL
+        """A copy of bytes; absent pages are fetched.  DriverError EBUSY while they are swapped out, EINVAL
         outside the memory.
         """
         with self._lock, self._there(offset, length) as view:
@@ -287,11 +289,11 @@ class PageableMemory:
 
     @contextlib.contextmanager
     def _there(self, offset: int, length: int) -> Iterator[memoryview]:
-        """The view of a range whose pages are there."""
+        """A view of a range, whose absent pages are fetched first."""
         if offset < 0 or length < 0 or offset + length > self.length:
             raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are outside the {self.length} bytes")
         if length:
-            self._do("looking", lambda: self._memory.require(*self._pages(offset, length)))
+            self._do("fetching", lambda: self._memory.require(*self._pages(offset, length)))
         elif self.closing:
             raise DriverError(errno.EINVAL, "the memory is closed")
         with memoryview(self._memory.view.mmap) as whole, whole[offset : offset + length] as part:
@@ -315,13 +317,13 @@ class PageableMemory:
                 raise refusal(error, what) from None
 
     def _go_on(self) -> None:
-        """Accesses may have gone on: let the pager see to what was asked for while they were stopped."""
+        """Access may be allowed again: wake the pager for the requests that came while it was stopped."""
         if self._pager is not None:
             self._memory.wake()
 
     def _pause(self) -> Callable[[], bool]:
-        """What is done while an access under way is waited for: drive the devices, let others run."""
-        end = time.monotonic() + self.patience_s
+        """What a step does while it waits for an access in progress: drive the devices, let others run."""
+        end = time.monotonic() + self.timeout_s
 
         def pause() -> bool:
             for device in list(self._devices):
@@ -333,7 +335,7 @@ class PageableMemory:
         return pause
 
     def close(self) -> None:
-        """End the memory: its regions are dead, here and elsewhere.  May be called again."""
+        """End the memory: its regions become invalid, in every process.  May be called again."""
         if os.getpid() != self._memory.pid or self.closing:
             return
         self.stop()
@@ -341,7 +343,7 @@ class PageableMemory:
             self._memory.close()
 
     def stop(self) -> None:
-        """End the pager, which looks at what `close` unmaps; the memory is for others alone from now on."""
+        """End the pager, which reads what `close` unmaps; other processes may go on using the memory."""
         if self.closing:
             return
         self.closing = True
@@ -356,8 +358,8 @@ class PageableMemory:
 
 
 def _stop_all() -> None:
-    """At the end of the process: no pager may run into the end of the interpreter.  Memory that is still open
-    is left to who has attached it, as when the process is killed.
+    """At the end of the process: no pager may still run when the interpreter shuts down.  Memory that is open
+    stays with the processes that attached it, as when this one is killed.
     """
     for memory in list(_owned):
         if os.getpid() == memory.pid:
@@ -368,11 +370,11 @@ atexit.register(_stop_all)
 
 
 def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
-    """The pager: bring pages whenever some are asked for, until the memory is closed or forgotten.
+    """The pager: fetch pages whenever some are requested, until the memory is closed or collected.
 
-    What goes wrong is tried again soon, and told once until it has gone well.
+    After a failure it tries again soon; repeated failures are logged once.
     """
-    told = False
+    logged = False
     while memory.state != CLOSED:
         held = owner()
         if held is None or held.closing:
@@ -381,12 +383,12 @@ def _serve(owner: weakref.ref[PageableMemory], memory: PagedMemory) -> None:
         try:
             held.service()
         except DriverError as error:
-            if not told:
-                _log.warning("pages could not be brought: %s", error.message)
-            told = True
+            if not logged:
+                _log.warning("pages could not be fetched: %s", error.message)
+            logged = True
             time.sleep(FAILED_WAIT_S)
             continue
-        told = False
+        logged = False
         del held
         if memory.state != CLOSED:
-            memory.wait_request(requests, LOOK_NS)
+            memory.wait_request(requests, CHECK_NS)

@@ -3,7 +3,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from softhca.driver.locked cimport Locked
 from softhca.driver.posting cimport swapped
-from softhca.driver.standing cimport Standing
+from softhca.driver.liveness cimport Liveness
 from softhca.driver.work_requests cimport Completion
 from softhca.queues.completion cimport CompletionReader
 from softhca.queues.ring cimport RingLayout
@@ -11,7 +11,7 @@ from softhca.queues.ring cimport RingLayout
 
 cdef class CompletionPoller(Locked):
     cdef public CompletionReader reader
-    cdef public Standing session
+    cdef public Liveness session
     cdef public object progress
     cdef public object failed
     cdef unsigned int taken

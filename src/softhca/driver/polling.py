@@ -1,13 +1,13 @@
-"""Polling: completions taken from their ring straight into the objects that the consumer sees."""
+"""Polling: read completions from their ring into the objects that the consumer gets."""
 
 import errno
 
 import cython
 
 from softhca.driver.errors import DriverError, refusal
+from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
 from softhca.driver.posting import swapped
-from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues import layout as abi
 from softhca.queues.completion import CompletionReader
@@ -16,21 +16,21 @@ from softhca.queues.layout import WC_WITH_IMM
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _WITH_IMM = cython.declare(cython.uint, WC_WITH_IMM)
 MANY = 64
-"""After so many completions that were there already a poll drives the engine as well."""
+"""A poll drives the engine when it finds nothing, and after so many completions that were found at once."""
 
 _MANY = cython.declare(cython.uint, MANY)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
 class CompletionPoller(Locked):
-    """One completion queue as its consumer polls it, in a ring that ``reader`` reads.
+    """Polls one completion queue, in a ring that ``reader`` reads.
 
-    ``session`` says whether the adapter is there; ``progress`` drives the engine; ``failed`` is called with
-    the queue pair's number for every completion in error.  `acquire` and `release` are the lock under which
-    the ring is read, left, taken up and ended.
+    ``session`` says whether the adapter is alive; ``progress`` drives the engine; ``failed`` is called with
+    the queue pair's number for every completion in error.  The lock (`acquire`, `release`) is held while the
+    ring is read or replaced.
     """
 
-    def __init__(self, layout, session: Standing, progress, failed):
+    def __init__(self, layout, session: Liveness, progress, failed):
         self.reader = CompletionReader(layout)
         self.session = session
         self.progress = progress
@@ -42,13 +42,13 @@ class CompletionPoller(Locked):
         self._make_lock()
 
     def leave(self):
-        """Read nothing more from this ring, until `move_to` says in which one to go on."""
+        """Read no more from this ring, until `move_to` names the next one."""
         self.acquire()
         self.moving = True
         self.release()
 
     def move_to(self, layout):
-        """Read on, from the begin of another ring, or where this one was left (None)."""
+        """Go on reading: at the beginning of another ring, or where this one was left (None)."""
         self.acquire()
         try:
             if layout is not None:
@@ -83,8 +83,8 @@ class CompletionPoller(Locked):
             self.release()
 
     def end(self):
-        """The queue is destroyed: polling is EINVAL from now on.  Whether nobody touches its ring any more:
-        False where this very thread is about to read it, further up in its calls.
+        """The queue is destroyed: polling is EINVAL from now on.  True when the ring may be freed; False
+        where this thread is itself in the middle of a poll, further up in its calls.
         """
         outermost: cython.bint = self.acquire()
         self.ended = True
@@ -96,7 +96,7 @@ class CompletionPoller(Locked):
         engine once when there are none, or after ``MANY`` that were there.  ``network_order``: their
         immediates are in that byte order.
 
-        DriverError EIO when the adapter is gone or wrote what cannot be.
+        DriverError EIO when the adapter is gone or wrote a malformed completion.
         """
         if self.session.dead:
             self.session.check()
@@ -114,7 +114,7 @@ class CompletionPoller(Locked):
         return found
 
     def _take(self, limit, kind, network_order):
-        """What stands in the ring now."""
+        """The completions that are in the ring now."""
         found: list = []
         entry: Completion
         failed = None
@@ -149,7 +149,7 @@ class CompletionPoller(Locked):
 
 
 def _new(kind):
-    """An object of ``kind``, a subclass of `Completion`, as its class makes it: nothing is looked up."""
+    """A new object of ``kind``, a subclass of `Completion`, by ``tp_new``: no attribute is looked up."""
     return new_of(kind, ()) if cython.compiled else Completion.__new__(kind)  # noqa: F821 - polling.pxd's
 
 

@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import TypeVar, overload
 
+from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
-from softhca.driver.standing import Standing
 from softhca.driver.work_requests import Completion
 from softhca.queues.completion import CompletionReader
 from softhca.queues.ring import RingLayout
@@ -17,7 +17,7 @@ class CompletionPoller(Locked):
     def __init__(
         self,
         layout: RingLayout,
-        session: Standing,
+        session: Liveness,
         progress: Callable[[], object],
         failed: Callable[[int], object],
     ) -> None: ...

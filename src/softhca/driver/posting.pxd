@@ -1,6 +1,6 @@
 cimport softhca_layout as abi
 from softhca.driver.locked cimport Locked
-from softhca.driver.standing cimport Standing
+from softhca.driver.liveness cimport Liveness
 from softhca.driver.work_requests cimport ReceiveRequest, SendRequest
 from softhca.machine.primitives cimport address_of, bytes_at
 from softhca.queues.doorbells cimport DoorbellFifo
@@ -48,15 +48,15 @@ cdef class ReceivePoster:
     cpdef int post_chain(self, ReceiveRequest first) except -1
 
 
-cdef class PostingEnd(Locked):
+cdef class QueuePairPoster(Locked):
     cdef public int state
-    cdef public Standing _session
+    cdef public Liveness _session
     cdef public object _kick
     cdef public SendPoster _send
     cdef public DoorbellFifo _doorbells
     cdef public unsigned int _doorbell
 
-    cpdef object _open(self, Standing session, int state)
-    cpdef object _reach(self, DoorbellFifo doorbells, unsigned int doorbell, object kick)
+    cpdef object _open(self, Liveness session, int state)
+    cpdef object _set_doorbell(self, DoorbellFifo doorbells, unsigned int doorbell, object kick)
     cpdef object post_chain(self, object first)
-    cpdef object _tell(self)
+    cpdef object _notify(self)

@@ -1,6 +1,7 @@
-"""Posting work: from a work request's values to an entry in the ring, checked before anything is written.
+"""Posting work: write a work request to the ring, after every value has been checked.
 
-A chain is taken whole, without a Python object for any of its entries; the caller rings once behind it.
+A whole chain is written in one call, without a Python object for each entry.  The caller rings the doorbell
+once for the chain.
 """
 
 import errno
@@ -8,8 +9,8 @@ import errno
 import cython
 
 from softhca.driver.errors import DriverError, PostError
+from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
-from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues import layout as abi
@@ -159,7 +160,7 @@ class SendPoster:
 
 
 def _gathered(sges):
-    """The bytes that inline data is made of, which the caller knows to be mapped."""
+    """The inline data of the elements, whose memory the caller knows to be mapped."""
     if len(sges) == 1:
         return bytes_at(sges[0][0], sges[0][1])
     return b"".join([bytes_at(address, length) for address, length, _ in sges])
@@ -211,26 +212,25 @@ class ReceivePoster:
         return 0
 
 
-class PostingEnd(Locked):
-    """What a queue pair's handle posts sends with; the handle stands on it, so that a chain goes from the
-    program to the adapter in compiled code.
+class QueuePairPoster(Locked):
+    """The compiled base class of a queue pair's handle: a chain of sends is posted without interpreted code.
 
-    ``state`` is the queue pair's, as far as this side knows it.  `acquire` and `release` are the lock under
-    which state is looked at and the ring written, and let go in the end.  ``_send`` is the
-    `SendPoster`, None until `_begin_sending`, with the lock held, makes it, and None again at the end.
+    ``state`` is the state of the queue pair as far as the host knows it.  The lock (`acquire`, `release`) is
+    held while the state is checked and the ring is written or given back.  ``_send`` is the `SendPoster`:
+    None until `_begin_sending` makes it, with the lock held, and None again after the end.
     """
 
     __slots__ = ("_doorbell", "_doorbells", "_kick", "_send", "_session", "state")
 
-    def _open(self, session: Standing, state):
-        """Post for a ``session``, from ``state`` on."""
+    def _open(self, session: Liveness, state):
+        """Begin: post for ``session``; the queue pair is in ``state``."""
         self._session = session
         self.state = state
         self._send = None
         self._make_lock()
 
-    def _reach(self, doorbells: DoorbellFifo, doorbell, kick):
-        """Tell of new work by a doorbell, and then by ``kick``."""
+    def _set_doorbell(self, doorbells: DoorbellFifo, doorbell, kick):
+        """New work is announced by ringing ``doorbell``, and then by ``kick``."""
         self._doorbells = doorbells
         self._doorbell = doorbell
         self._kick = kick
@@ -238,7 +238,7 @@ class PostingEnd(Locked):
     def post_send(
         self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
     ):
-        """Write one send work request; `_tell` hands it over.
+        """Write one send work request; `_notify` hands it to the adapter.
 
         ``flags`` are ``ibv_send_flags``; ``inline`` are the bytes themselves, or None.  EINVAL for a state,
         an opcode, a number of elements or a length that cannot be; ENOMEM when the queue is full.  Nothing is
@@ -296,9 +296,9 @@ class PostingEnd(Locked):
         finally:
             self.release()
             if written:
-                self._tell()
+                self._notify()
 
-    def _tell(self):
-        """There is new work."""
+    def _notify(self):
+        """Announce new work."""
         self._doorbells.ring(self._doorbell)
         self._kick()

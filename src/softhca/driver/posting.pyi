@@ -1,8 +1,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
-from softhca.driver.standing import Standing
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.ring import RingLayout, RingProducer
@@ -54,7 +54,7 @@ class ReceivePoster:
     def post_chain(self, first: ReceiveRequest) -> int: ...
     def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...
 
-class PostingEnd(Locked):
+class QueuePairPoster(Locked):
     __slots__: tuple[str, ...]
     state: int
     _session: Any
@@ -63,8 +63,8 @@ class PostingEnd(Locked):
     _doorbell: int
     _kick: Callable[[], object]
 
-    def _open(self, session: Standing, state: int) -> None: ...
-    def _reach(self, doorbells: DoorbellFifo, doorbell: int, kick: Callable[[], object]) -> None: ...
+    def _open(self, session: Liveness, state: int) -> None: ...
+    def _set_doorbell(self, doorbells: DoorbellFifo, doorbell: int, kick: Callable[[], object]) -> None: ...
     def post_send(
         self,
         opcode: int,
@@ -82,4 +82,4 @@ class PostingEnd(Locked):
         inline: bytes | None,
     ) -> None: ...
     def post_chain(self, first: SendRequest) -> None: ...
-    def _tell(self) -> None: ...
+    def _notify(self) -> None: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError, PostError, refusal
-from softhca.driver.posting import PostingEnd, ReceivePoster, SendPoster
+from softhca.driver.posting import QueuePairPoster, ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
 from softhca.driver.work_requests import ReceiveRequest, WorkRequest
@@ -24,15 +24,14 @@ CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "m
 _MAY_RECEIVE = tuple(posting.post_receive for posting in POSTING)
 
 
-class QpHandle(PostingEnd):
+class QpHandle(QueuePairPoster):
     """A queue pair: ``number``, ``caps`` (``ibv_qp_cap`` names) and ``state``, as far as this side knows it.
 
-    An error of the adapter's shows here when its completion is polled, its event taken or the queue pair
-    queried; until then work is accepted and completes flushed, as the standard wants it.  Any thread may call
-    any method.
+    The state becomes ERR here when a completion in error is polled, an event that reports the error is taken
+    or the queue pair is queried.  Until then work is accepted and completes flushed, as the standard demands.
+    Any thread may call any method.
 
-    The ends of the rings (``_send``, ``_receive``) are made when something is posted for the first time: a
-    queue pair that only waits needs none.
+    The posters (``_send``, ``_receive``) are made at the first post: an idle queue pair needs none.
     """
 
     __slots__ = (
@@ -96,11 +95,12 @@ class QpHandle(PostingEnd):
             self._end()
             raise
         self.number: int = reply["qp_num"]
-        self._reach(session.channel.doorbells, reply["doorbell"], session.channel.kick)
+        self._set_doorbell(session.channel.doorbells, reply["doorbell"], session.channel.kick)
 
     def _end(self) -> None:
-        """Give the rings back, once nobody writes to them any more; not where this very thread is about to,
-        further up in its calls.
+        """Free the rings as soon as no thread writes to them.
+
+        A thread that is itself in the middle of a post, further up in its calls, does not free them.
         """
         outermost = self.acquire()
         rings = self._send_frames, self._receive_frames
@@ -137,8 +137,8 @@ class QpHandle(PostingEnd):
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
 
     def _receiver(self) -> ReceivePoster:
-        """What receives are posted with; with the lock held.  EINVAL where there is none, or no receive can
-        be posted now.
+        """The poster of receives; with the lock held.  EINVAL where there is no receive queue, or the state
+        allows no receive.
         """
         if self._receive is None:
             if not self._receive_frames:
@@ -161,7 +161,7 @@ class QpHandle(PostingEnd):
             raise refusal(error) from None
         with self._session.lock:
             former, state = self.state, attributes.get("qp_state", self.state)
-            if state == RESET:  # nothing may come into the rings behind what the adapter forgets
+            if state == RESET:  # the adapter drops what is posted: nothing may be posted behind that
                 self._take_state(RESET)
             try:
                 self._session.call(control.MODIFY_QP, qp_num=self.number, attr_mask=mask, **fields)
@@ -179,12 +179,12 @@ class QpHandle(PostingEnd):
     def query(self) -> dict[str, Any]:
         """All attributes by their ``ibv_qp_attr`` names, address vectors as dicts."""
         with self._session.lock:
-            attributes = qp_attributes.gather(self._session.call(control.QUERY_QP, qp_num=self.number))
+            attributes = qp_attributes.unflatten(self._session.call(control.QUERY_QP, qp_num=self.number))
             self.state = attributes["qp_state"]
         return attributes
 
     def failed(self) -> None:
-        """The adapter has told of an error: from now on work is accepted, to complete flushed."""
+        """The adapter has reported an error: from now on work is accepted and completes flushed."""
         self.state = ERR
 
     def post_receives(self, first: ReceiveRequest) -> None:
@@ -206,11 +206,13 @@ class QpHandle(PostingEnd):
         finally:
             self.release()
             if written:
-                self._told_of_receives()
+                self._notify_receives()
 
-    def _told_of_receives(self) -> None:
-        """In the error state receives are looked for only when told, to flush them; it may be unknown
-        here.
+    def _notify_receives(self) -> None:
+        """Announce receives.
+
+        In the error state the adapter flushes receives only when a doorbell is rung.  The host may not know
+        that state yet, so it always rings.
         """
         self._doorbells.ring(self._doorbell)
         if self.state == ERR or self._session.channel.kick_receives:
@@ -232,20 +234,20 @@ class QpHandle(PostingEnd):
             self.release()
         if code:
             raise DriverError(code, poster.refused)
-        self._told_of_receives()
+        self._notify_receives()
 
     def ring(self) -> None:
-        """Ring the doorbell: what `post_send` wrote is the adapter's."""
+        """Ring the doorbell: the adapter may take what `post_send` wrote."""
         if self._session.dead:
             self._session.check()
-        self._tell()
+        self._notify()
 
     def destroy(self) -> None:
-        """No completion of it comes afterwards; those that are in the queues stay."""
+        """Destroy it.  No completion of it is written afterwards; those in the completion queues stay."""
         self._session.call(control.DESTROY_QP, qp_num=self.number)
         self._end()
         self._driver.forget_queue_pair(self)
-        self._driver.events.sort()
+        self._driver.events.dispatch()
         self._driver.events.forget(control.QP_EVENTS, self.number)
 
 

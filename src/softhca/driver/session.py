@@ -1,4 +1,4 @@
-"""One attachment's conversation with its adapter: commands and their replies, whether it still lives."""
+"""The session of one attachment: commands and their replies, and whether the adapter is alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from softhca.driver.channels import HostChannel
 from softhca.driver.errors import DriverError, refusal
-from softhca.driver.standing import Standing
+from softhca.driver.liveness import Liveness
 from softhca.memory.runs import runs_of
 from softhca.queues.control_fields import COMMANDS
 from softhca.queues.ring import RingLayout, plan
@@ -25,21 +25,21 @@ CLOSING_LIMIT_S = 5.0
 _SLICE_S = 1.0
 
 
-class Session(Standing):
-    """Commands over a channel, one at a time.  ``dead`` says why none is possible any more, ``gone`` that the
-    adapter has died.
+class Session(Liveness):
+    """Commands over a channel, one at a time.  ``dead`` is the reason why no command is possible any more,
+    ``gone``: the adapter has died.
 
-    ``lock`` is held over a command, and by whoever wants no other one between two of its own.  A thread that
-    has it may take it again: a signal handler may close the device in the middle of a command.
+    ``lock`` is held during a command, and across several commands that must not be interleaved with others.
+    It is re-entrant: a signal handler may close the device in the middle of a command.
 
-    It belongs to the process that made it: after a fork the child's calls are refused (EIO), because the
-    rings would have two writers.
+    A session belongs to the process that made it.  After a fork the child's calls are refused (EIO), because
+    the rings would have two writers.
     """
 
     def __init__(self, channel: HostChannel) -> None:
-        Standing.__init__(self)
+        Liveness.__init__(self)
         self.channel = channel
-        channel.standing = self
+        channel.liveness = self
         self.memory = channel.memory
         self.pid = os.getpid()
         self.gone = False
@@ -49,16 +49,16 @@ class Session(Standing):
         self._awaited: dict[int, Any] = {}
 
     def check(self) -> None:
-        """As `Standing.check`, after a look at whose process this is and whether the adapter is there."""
+        """As `Liveness.check`; first checks that this process owns the session and that the adapter lives."""
         if not self.dead and os.getpid() != self.pid:
             self.inherited()
         if not self.dead and not self.channel.alive:
             self.dead = "the adapter is gone"
             self.gone = True
-        Standing.check(self)
+        Liveness.check(self)
 
     def inherited(self) -> None:
-        """This is a forked child."""
+        """This is a forked child: refuse every call."""
         self.dead = "the device was inherited over fork(); it belongs to the parent, open it anew"
 
     def call(self, command: int, **fields: Any) -> dict[str, Any]:
@@ -98,23 +98,23 @@ class Session(Standing):
                 waited_s += _SLICE_S
                 if self.channel.alive and waited_s < self.limit_s:
                     continue
-            if self._awaited[tag] is not None:  # one that came in between has taken it
+            if self._awaited[tag] is not None:  # a nested command has taken this reply
                 break
             reply = replies.take()
             if reply is None:
-                self._fall_silent()
-            elif reply.tag in self._awaited:  # else nobody waits for it any more
+                self._no_reply()
+            elif reply.tag in self._awaited:  # else its command was given up
                 self._awaited[reply.tag] = reply
         return self._awaited[tag]
 
-    def _fall_silent(self) -> None:
-        """There is no reply: OSError EIO, and no further command."""
+    def _no_reply(self) -> None:
+        """No reply has come in time: OSError EIO, and no further command is possible."""
         if not self.dead:
             self.gone = not self.channel.alive
             self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
         raise OSError(errno.EIO, self.dead)
 
-    # rings that the host gives to the adapter
+    # rings that the host makes
 
     def reserve_ring(self, entries: int, body_bytes: int) -> tuple[Sequence[int], dict[str, Any]]:
         """Frames and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
@@ -138,7 +138,7 @@ class Session(Standing):
         return frames, self.layout_over(frames, entries, body_bytes), fields
 
     def free(self, frames: Sequence[int]) -> None:
-        """Give a ring's frames back."""
+        """Free a ring's frames."""
         if frames and not self.dead:
             self.memory.free(frames)
 

@@ -69,7 +69,7 @@ class SrqHandle:
             raise DriverError(code, self._poster.refused)
 
     def modify(self, max_wr: int | None = None, limit: int | None = None) -> None:
-        """Arm the limit event (0: disarm).  Another size is refused (EINVAL)."""
+        """Arm the limit event (0: disarm).  The size cannot be changed (EINVAL)."""
         mask = (control.SRQ_MAX_WR if max_wr is not None else 0) | (
             control.SRQ_LIMIT if limit is not None else 0
         )
@@ -86,8 +86,8 @@ class SrqHandle:
         self._session.call(control.DESTROY_SRQ, srq=self.number)
         with self._lock:
             frames, self._frames = self._frames, ()
-            left = not self._inside  # else this very thread is about to write there, further up in its calls
-        self._driver.events.sort()
+            unused = not self._inside  # else this thread is in the middle of a post, further up in its calls
+        self._driver.events.dispatch()
         self._driver.events.forget(control.SRQ_EVENTS, self.number)
-        if left:
+        if unused:
             self._session.free(frames)

@@ -98,7 +98,7 @@ def flatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def gather(fields: Mapping[str, Any]) -> dict[str, Any]:
+def unflatten(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse of `flatten`: ``ibv_qp_attr`` names, address vectors as dicts."""
     attributes = dict(fields)
     for name, prefix in _VECTORS.items():

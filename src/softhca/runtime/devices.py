@@ -58,7 +58,7 @@ class Device:
             except BaseException:
                 channel.close()
                 raise
-            channel.left = self._forget
+            channel.on_closed = self._forget
             self._channels.append(channel)
             return driver
 

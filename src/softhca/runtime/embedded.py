@@ -162,9 +162,9 @@ class EngineChannel(EmbeddedChannel):
         """Where threads wait, the one in charge may sleep; who polls sees the doorbell by itself."""
         return self._engine.loop.sleeper.waiters > 0
 
-    def recall(self) -> None:
-        """`HostChannel.recall`."""
-        self._engine.progress.recall()
+    def wake_waiters(self) -> None:
+        """`HostChannel.wake_waiters`."""
+        self._engine.progress.wake_waiters()
 
     def detach(self) -> None:
         """Leave the adapter; may be called again."""
@@ -173,7 +173,7 @@ class EngineChannel(EmbeddedChannel):
     def close(self) -> None:
         """Leave the adapter and give the memory back; may be called again.  Who waits is sent home."""
         self.closed = True
-        self.recall()
+        self.wake_waiters()
         super().close()
 
     def abandon(self) -> None:

@@ -32,7 +32,7 @@ from softhca.runtime import adapter_process, bells, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
 from softhca.runtime.poll_back_off import GIVE_WAY, SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
-from softhca.runtime.recall import Recall
+from softhca.runtime.wake_event import WakeEvent
 
 if TYPE_CHECKING:
     import socket
@@ -55,11 +55,11 @@ class ProcessChannel(HostChannel):
     """One attachment to ``process``.  OSError when it cannot be reached or refuses."""
 
     def __init__(self, process: AdapterProcess) -> None:
-        self._recall = Recall()
+        self._wake_event = WakeEvent()
         try:
             memory = HostMemory()
         except BaseException:
-            self._recall.close()
+            self._wake_event.close()
             raise
         self._process = process
         self._alive = True
@@ -87,7 +87,7 @@ class ProcessChannel(HostChannel):
             control, self._control = self._control, None
             if control is not None:
                 process.release(control)
-            self._recall.close()
+            self._wake_event.close()
             memory.close()
             raise
         fork.watch(self)
@@ -141,10 +141,10 @@ class ProcessChannel(HostChannel):
         """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
         self._polls += 1
         now = now_ns()
-        if self._kicked or (self.standing is not None and self.standing.active):
+        if self._kicked or (self.liveness is not None and self.liveness.active):
             self._kicked = False
-            if self.standing is not None:
-                self.standing.active = False
+            if self.liveness is not None:
+                self.liveness.active = False
             self._back_off.worked(now)
         what = self._back_off.missed(now)
         if what == GIVE_WAY:
@@ -213,14 +213,14 @@ class ProcessChannel(HostChannel):
             control, bell = self._control, self._bell
             if ready() or control is None or bell is None:
                 return
-            descriptors = bell.fileno(), self._recall.fileno(), control.fileno()
+            descriptors = bell.fileno(), self._wake_event.fileno(), control.fileno()
             if min(descriptors) < 0:
                 return
             poll = select.poll()
             for descriptor, what in zip(descriptors, _WAITED_FOR, strict=True):
                 poll.register(descriptor, what)
             poll.poll(None if left_s is None else left_s * 1000)
-            self._recall.drain()
+            self._wake_event.drain()
             if self.look():
                 bell.drain()
         finally:
@@ -234,9 +234,9 @@ class ProcessChannel(HostChannel):
             self._tidings += 1
             self._news.notify_all()
 
-    def recall(self) -> None:
-        """`HostChannel.recall`."""
-        self._recall.ring()
+    def wake_waiters(self) -> None:
+        """`HostChannel.wake_waiters`."""
+        self._wake_event.set()
         self._tell()
 
     def detach(self) -> None:
@@ -274,7 +274,7 @@ class ProcessChannel(HostChannel):
         if self._bell is not None:
             self._bell.shut()
         self._leaving = True
-        self.recall()
+        self.wake_waiters()
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
@@ -283,7 +283,7 @@ class ProcessChannel(HostChannel):
             try:
                 if self._bell is not None:
                     self._bell.close()
-                self._recall.close()
+                self._wake_event.close()
             finally:
                 self._seat.release()
 
@@ -294,7 +294,7 @@ class ProcessChannel(HostChannel):
             self.detach()
             if not self._given_up:
                 self.memory.close()
-            self.forgotten()
+            self.notify_closed()
 
     def abandon(self) -> None:
         """In a forked child: close the descriptors; what they mapped stays mapped, shared with the parent."""
@@ -304,7 +304,7 @@ class ProcessChannel(HostChannel):
         self._alive = False
         control, self._control = self._control, None
         bell, self._bell = self._bell, None
-        for party in (control, bell, self._recall):
+        for party in (control, bell, self._wake_event):
             if party is not None:
                 party.close()
         messages.close_all((self.memory.fd,))

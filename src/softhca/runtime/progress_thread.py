@@ -251,7 +251,7 @@ class Progress:
             self._tidings += 1
             self._news.notify_all()
 
-    def recall(self) -> None:
+    def wake_waiters(self) -> None:
         """Have every thread that waits ask again whether it is done."""
         with self._ending:
             # One that is about to lead without being marked so yet asks once more before it sleeps.

@@ -59,7 +59,7 @@ class Poller:
     def turn(self) -> bool:
         """Poll and let the programs go on; whether there was anything."""
         if self._armed:
-            self.node.device.events.sort()
+            self.node.device.events.dispatch()
             if not self._told:
                 return False
         elif not self.cq.waiting():

@@ -85,7 +85,7 @@ class CompChannel(Resource):
         """The driver keeps nothing for a channel."""
 
     def _released(self) -> None:
-        self._driver.recall()
+        self._driver.wake_waiters()
 
 
 class _CompletionQueue(Resource):

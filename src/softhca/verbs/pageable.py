@@ -46,7 +46,7 @@ class PageableMemory(PyverbsCM):
         *,
         swap_directory: str | None = None,
         pager: bool = True,
-        patience_s: float = paging.DEFAULT_PATIENCE_S,
+        patience_s: float = paging.DEFAULT_TIMEOUT_S,
     ) -> None:
         self._memory: paging.PageableMemory | paging.AttachedMemory
         with translated(f"Failed to make pageable memory of {length} bytes"):

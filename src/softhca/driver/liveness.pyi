@@ -1,4 +1,4 @@
-class Standing:
+class Liveness:
     __slots__: tuple[str, ...]
     active: bool
     dead: str

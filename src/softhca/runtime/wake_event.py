@@ -1,4 +1,4 @@
-"""What wakes a thread of this process that polls descriptors."""
+"""An event by which any thread of this process wakes the one that polls descriptors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import threading
 
 
-class Recall:
-    """A descriptor that any thread may make readable, and close while others are about to."""
+class WakeEvent:
+    """An eventfd that any thread may set; one may close it while others are about to set it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -18,14 +18,14 @@ class Recall:
         """The descriptor; −1 once it is closed."""
         return self._fd
 
-    def ring(self) -> None:
-        """Wake who polls it, or will."""
+    def set(self) -> None:
+        """Make the descriptor readable: whoever polls it wakes up, now or at its next poll."""
         with self._lock:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
     def drain(self) -> None:
-        """Who polls is awake."""
+        """Make it unreadable again: the poller is awake."""
         with self._lock, contextlib.suppress(BlockingIOError):
             if self._fd >= 0:
                 os.eventfd_read(self._fd)

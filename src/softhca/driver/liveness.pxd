@@ -1,3 +1,3 @@
-cdef class Standing:
+cdef class Liveness:
     cdef public str dead
     cdef public bint active
