@@ -12,7 +12,8 @@ from pathlib import Path
 
 from softhca.links.fault_counters import REPORTS_VARIABLE, read_reports
 from softhca.links.faults import FaultsError
-from softhca.links.faulty import VARIABLE, parse_faults
+from softhca.links.faulty import parse_faults
+from softhca.links.variables import FAULTS
 
 
 def add_faults_option(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def faults_variables(faults: str, reports: Path) -> dict[str, str]:
     if not faults:
         return {}
     reports.mkdir(exist_ok=True)
-    return {VARIABLE: faults, REPORTS_VARIABLE: str(reports)}
+    return {FAULTS: faults, REPORTS_VARIABLE: str(reports)}
 
 
 def print_reports(command: str, reports: Path) -> None:
@@ -66,7 +67,7 @@ def faults_acting(command: str, faults: str) -> Iterator[None]:
         try:
             yield
         finally:
-            for variable in (VARIABLE, REPORTS_VARIABLE):
+            for variable in (FAULTS, REPORTS_VARIABLE):
                 os.environ.pop(variable, None)
                 if variable in before:
                     os.environ[variable] = before[variable]

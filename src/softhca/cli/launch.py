@@ -16,7 +16,7 @@ from pathlib import Path
 import softhca
 from softhca.cli.errors import CommandError, UsageError
 from softhca.links.fault_counters import REPORTS_VARIABLE
-from softhca.links.faulty import VARIABLE
+from softhca.links.variables import CAPTURE, FAULTS
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
 
 ROCE_PORT = 4791
@@ -145,10 +145,10 @@ def environment(
     changed["SOFTHCA_RANK"] = str(rank)
     if peers:
         changed["SOFTHCA_PEERS"] = ",".join(peers)
-    for name in ("SOFTHCA_CAPTURE", VARIABLE, REPORTS_VARIABLE):
+    for name in (CAPTURE, FAULTS, REPORTS_VARIABLE):
         changed.pop(name, None)
     if capture is not None:
-        changed["SOFTHCA_CAPTURE"] = str(capture)
+        changed[CAPTURE] = str(capture)
     package = Path(softhca.__file__).resolve().parent.parent
     places = [str(alias), str(package), *_site_folders(), *_words(base.get("PYTHONPATH", ""))]
     changed["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(places))

@@ -32,11 +32,11 @@ from softhca.links.fault_counters import FaultCounters, counters_of
 from softhca.links.faults import FOREVER_NS, Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.links.link import AGAIN, NEVER, SENT
+from softhca.links.variables import FAULTS
 from softhca.links.wrapped import WrappedLink
 from softhca.wire.burst import Burst
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
-VARIABLE = "SOFTHCA_FAULTS"
 PEERS_VARIABLE = "SOFTHCA_PEERS"
 
 SIMULATED_ONLY = ("stall", "skew", "crash", "cq", "poll", "receives")
@@ -290,7 +290,7 @@ def impaired(link: Any, clock: Callable[[], int], environment: Mapping[str, str]
 
     FaultsError when it cannot be read, OSError when its counters cannot be kept; the link is closed then.
     """
-    text = environment.get(VARIABLE, "")
+    text = environment.get(FAULTS, "")
     if not text.strip():
         return link
     try:

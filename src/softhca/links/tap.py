@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from softhca.links.variables import CAPTURE
 from softhca.links.wrapped import WrappedLink
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.pcapng import PcapngWriter
 from softhca.wire.route import Route
 
-VARIABLE = "SOFTHCA_CAPTURE"
 LINK_TYPE_RAW_IP = 101
 
 _PSEUDO_V4_BYTES, _PSEUDO_V6_BYTES = 20, 40
@@ -188,7 +188,7 @@ def tapped(link: Any, environment: Mapping[str, str] = os.environ) -> Any:
 
     OSError when the capture cannot be made; the link is closed then.
     """
-    place = environment.get(VARIABLE, "")
+    place = environment.get(CAPTURE, "")
     if not place or link.framing not in (ROCE_V4, ROCE_V6):
         return link
     try:

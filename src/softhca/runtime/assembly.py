@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import os
 import secrets
 from functools import partial
 from typing import Any
@@ -13,13 +14,11 @@ from softhca.adapter.config import MTU_BYTES, AdapterConfig, PortConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
-from softhca.links.faults import FaultsError
-from softhca.links.faulty import VARIABLE, impaired
 from softhca.links.identification_check import CheckedLink
 from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
-from softhca.links.tap import tapped
+from softhca.links.variables import CAPTURE, FAULTS
 from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost, why_not, why_not_unasked
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
@@ -91,7 +90,7 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
     links: list[Any] = []
     try:
         for place in specification.places:
-            links.append(_impaired(tapped(open_link(specification.at(place)))))
+            links.append(_wrapped(open_link(specification.at(place))))
         first, *further = [_port_config(specification, link) for link in links]
         config = AdapterConfig(gids=first.gids, active_mtu=first.active_mtu,
                                profile=Profile.of(specification.profile or HCA),
@@ -156,11 +155,23 @@ def _in_flight(adapter: Adapter, gid: bytes) -> int:
     return 0 if window is None else int(window.in_flight_bytes)
 
 
-def _impaired(link: Any) -> Any:
+def _wrapped(link: Any) -> Any:
+    """The link as the environment wants it.  What wraps it is imported only then: that takes as long as a
+    tenth of all other modules.
+    """
+    if os.environ.get(CAPTURE):
+        from softhca.links.tap import tapped
+
+        link = tapped(link)
+    if not os.environ.get(FAULTS):
+        return link
+    from softhca.links.faults import FaultsError
+    from softhca.links.faulty import impaired
+
     try:
         return impaired(link, now_ns)
     except FaultsError as error:
-        raise DeviceSpecificationError(f"{VARIABLE}: {error}") from None
+        raise DeviceSpecificationError(f"{FAULTS}: {error}") from None
 
 
 def _overhead_bytes(link: Link, destination: bytes) -> int:

@@ -39,7 +39,6 @@ from softhca.verbs.device_text import (
     translate_transport_type,
     width_to_str,
 )
-from softhca.verbs.libibverbs_enums import IBV_LINK_LAYER_ETHERNET
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.utils import gid_str, lines
 
@@ -300,6 +299,8 @@ class Context(Resource):
         return AsyncEvent(kind, number)
 
     def _is_roce(self, port_num: int) -> bool:
+        from softhca.verbs.libibverbs_enums import IBV_LINK_LAYER_ETHERNET  # all numbers: not for each start
+
         return self.query_port(port_num).link_layer == IBV_LINK_LAYER_ETHERNET
 
     def __str__(self) -> str:
