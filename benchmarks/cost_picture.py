@@ -53,7 +53,7 @@ class End:
         self.qp = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=caps, sq_sig_all=0))
         self.sending_ns = self.receiving_ns = 0
         loop = devices.find(name).engine.loop
-        loop.near.link = TimedLink(loop.near.link, self._took)
+        loop.ports[0].link = TimedLink(loop.ports[0].link, self._took)
 
     def _took(self, kind, ns):
         if kind == "send":

@@ -47,7 +47,7 @@ class End:
         self.receive = RecvWR(0, 1, [element])
         self.links = {"send": [0, 0], "receive": [0, 0]}
         self.loop = loop = devices.find(name).engine.loop
-        self.link, self.timed = loop.near.link, TimedLink(loop.near.link, self._took)
+        self.link, self.timed = loop.ports[0].link, TimedLink(loop.ports[0].link, self._took)
 
     def _took(self, kind, ns):
         self.links[kind][0] += ns
@@ -55,7 +55,7 @@ class End:
 
     def watch(self, links):
         """Time the link's calls, or leave them as they are."""
-        self.loop.near.link = self.timed if links else self.link
+        self.loop.ports[0].link = self.timed if links else self.link
 
     def join(self, peer):
         join(self, peer)

@@ -44,7 +44,7 @@ def say(**words):
 
 
 def make_end(name):
-    """Device, domain, 2 MiB that neighbours may reach, queues."""
+    """Device, domain, 2 MiB that peers may reach, queues."""
     from softhca.driver import registry
     from softhca.runtime import devices
     from softhca.verbs import enums

@@ -86,10 +86,10 @@ def meet(*names: str) -> None:
     paths = []
     for engine in engines:
         with engine.loop.lock:
-            paths += [engine.neighbours.reach(other.link.gid) for other in engines if other is not engine]
+            paths += [engine.same_host.path_to(1, other.link.gid) for other in engines if other is not engine]
     for engine in (*engines, *engines):
         with engine.loop.lock:
-            while engine.neighbours.look():
+            while engine.same_host.poll():
                 pass
     assert all(path is not None and path.alive for path in paths)
 

@@ -35,7 +35,7 @@ DRIVES = 20
 
 class Memory:
     """``length`` bytes between two guard pages, registered with ``access``; ``kind``: ``arena`` (host memory,
-    which neighbours map) or ``own`` (the process's)."""
+    which peers map) or ``own`` (the process's)."""
 
     def __init__(self, driver: Any, pd: int, kind: str, length: int, access: int) -> None:
         self.driver = driver

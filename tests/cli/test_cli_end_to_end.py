@@ -14,7 +14,7 @@ import pytest
 
 from softhca.cli.capture import decoded
 from softhca.machine.primitives import BODY
-from softhca.runtime.same_host import why_not
+from softhca.runtime.same_host_limits import unsupported
 from softhca.wire.captures import read_capture
 
 TIMEOUT_S = 120
@@ -310,7 +310,7 @@ def test_demo_is_right_and_its_capture_decodes(demo_capture):
     assert services == {"RC", "UC", "UD"}
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
 @pytest.mark.parametrize("test", ["write-bw", "write-lat", "read-lat", "send-bw", "send-lat", "atomic-bw"])
 def test_perf_runs_through_shared_memory(test):
     result = perf(test, "--link", "shm")
@@ -318,7 +318,7 @@ def test_perf_runs_through_shared_memory(test):
     assert result["iterations"] >= 50
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
 def test_a_program_runs_through_shared_memory():
     done = softhca("run", "-n", "2", "--link", "shm", "--", sys.executable, str(EXAMPLES / "rc_write.py"))
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,7 @@
-"""A withdrawal ends beside a neighbour that does not go on, and what that one still copies changes nothing.
+"""A withdrawal ends beside a peer that does not go on, and what that one still copies changes nothing.
 
-Both sides are here: the owner's arena and directory, and what neighbours map.  Nobody waits for time:
-``patience`` lets the lanes' owner pause as often as the test says.
+Both sides are here: the owner's arena and directory, and what peers map.  Nobody waits for time:
+``pauses`` lets the readers' owner pause as often as the test says.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from softhca.memory import shared_arena
 from softhca.memory import shared_layout as layout
 from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES
 from softhca.memory.shared_arena import SharedArena
-from softhca.memory.shared_directory import Directory, Lane
+from softhca.memory.shared_directory import Directory, Reader
 from softhca.memory.shared_path import SharedPath
 from softhca.transport.same_host_sharing import Sharing
 
@@ -30,16 +30,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Neighbour:
-    """One neighbour of ``owner``: its lane, its path, and a mapping of its own of the owner's arena."""
+class Peer:
+    """One peer of ``owner``: its reader, its path, and a mapping of its own of the owner's arena."""
 
     def __init__(self, owner, gid):
         self.alive = True
-        self.lane = Lane(lambda: self.alive, gid, owner.may_be_in_call)
-        owner.directory.lanes.add(self.lane)
+        self.reader = Reader(lambda: self.alive, gid, owner.may_be_in_call)
+        owner.directory.readers.add(self.reader)
         self.arena = mmap.mmap(owner.arena.fd, owner.arena.size_bytes)
         self.path = SharedPath(OWNER, gid)
-        self.path.open(owner.directory.address, self.lane.address, 0, None, True, lambda: 77)
+        self.path.open(owner.directory.address, self.reader.address, 0, None, True, lambda: 77)
         self.path.set_arena(1, address_of(self.arena), owner.arena.size_bytes)
 
     def enter(self, key=KEY, page=0, pages=1, access=WRITE):
@@ -97,30 +97,30 @@ def owner():
 
 
 @pytest.fixture
-def neighbour(owner):
-    return Neighbour(owner, FIRST)
+def peer(owner):
+    return Peer(owner, FIRST)
 
 
-def test_a_withdrawal_does_not_wait_for_ever_and_a_late_write_changes_nothing(owner, neighbour):
+def test_a_withdrawal_does_not_wait_for_ever_and_a_late_write_changes_nothing(owner, peer):
     owner.put(1)
     owner.put(2, 1)
-    place = neighbour.enter(pages=2)
+    place = peer.enter(pages=2)
     owner.directory.withdraw_region(KEY)
     owner.put(3)
     fill(place, 0xEE, 2 * PAGE_BYTES)
     assert (owner.word(), owner.word(1)) == (3, 2)
-    assert not neighbour.path.unchanged_for(WRITE)
+    assert not peer.path.unchanged_for(WRITE)
     assert bytes_at(owner.address(), 2 * PAGE_BYTES).count(0xEE) == 0
 
 
-def test_what_was_written_before_the_claim_was_taken_away_is_there(owner, neighbour):
-    store64(neighbour.enter(), 5)
-    assert neighbour.path.unchanged_for(WRITE)
+def test_what_was_written_before_the_claim_was_taken_away_is_there(owner, peer):
+    store64(peer.enter(), 5)
+    assert peer.path.unchanged_for(WRITE)
     owner.directory.withdraw_region(KEY)
     assert owner.word() == 5
 
 
-def test_what_this_process_writes_while_pages_are_exchanged_is_kept(owner, neighbour, monkeypatch):
+def test_what_this_process_writes_while_pages_are_exchanged_is_kept(owner, peer, monkeypatch):
     class Machine:
         def __getattr__(self, name):
             return getattr(machine, name)
@@ -133,201 +133,201 @@ def test_what_this_process_writes_while_pages_are_exchanged_is_kept(owner, neigh
 
     machine = shared_arena.primitives
     monkeypatch.setattr(shared_arena, "primitives", Machine())
-    neighbour.enter(pages=2)
+    peer.enter(pages=2)
     owner.directory.withdraw_region(KEY)
     assert (owner.word(), owner.word(1)) == (7, 6)
 
 
-def test_who_is_inside_sees_a_withdrawal_before_it_writes_again(owner, neighbour):
+def test_who_is_inside_sees_a_withdrawal_before_it_writes_again(owner, peer):
     owner.grant(OTHER)
-    assert neighbour.path.enter()
-    place = neighbour.path.place(KEY, PD, 0, 8, WRITE)
+    assert peer.path.enter()
+    place = peer.path.place(KEY, PD, 0, 8, WRITE)
     owner.directory.withdraw_region(OTHER)
-    assert not neighbour.path.claim(place, 8)
-    neighbour.path.leave()
-    assert neighbour.enter()
+    assert not peer.path.claim(place, 8)
+    peer.path.leave()
+    assert peer.enter()
 
 
-def test_a_claim_is_on_the_pages_that_are_written_to(owner, neighbour):
-    assert neighbour.path.enter()
-    place = neighbour.path.place(KEY, PD, 100, 2 * PAGE_BYTES, WRITE)
-    assert neighbour.path.claim(place, 2 * PAGE_BYTES)
-    assert neighbour.lane.claim()[1] == layout.Claim(1, owner.first, 3)
-    assert neighbour.path.claim(place + PAGE_BYTES, 8)
-    assert neighbour.lane.claim()[1] == layout.Claim(1, owner.first + 1, 1)
-    neighbour.path.leave()
-    assert neighbour.path.enter()
-    assert neighbour.lane.claim()[1].pages == 0
+def test_a_claim_is_on_the_pages_that_are_written_to(owner, peer):
+    assert peer.path.enter()
+    place = peer.path.place(KEY, PD, 100, 2 * PAGE_BYTES, WRITE)
+    assert peer.path.claim(place, 2 * PAGE_BYTES)
+    assert peer.reader.claim()[1] == layout.Claim(1, owner.first, 3)
+    assert peer.path.claim(place + PAGE_BYTES, 8)
+    assert peer.reader.claim()[1] == layout.Claim(1, owner.first + 1, 1)
+    peer.path.leave()
+    assert peer.path.enter()
+    assert peer.reader.claim()[1].pages == 0
 
 
-def test_who_reads_is_not_waited_for_and_knows_that_it_may_have_read_another_s(owner, neighbour):
-    neighbour.enter(access=READ)
-    assert neighbour.path.unchanged_for(READ)
+def test_who_reads_is_not_waited_for_and_knows_that_it_may_have_read_another_s(owner, peer):
+    peer.enter(access=READ)
+    assert peer.path.unchanged_for(READ)
     owner.directory.withdraw_region(KEY)
-    assert not neighbour.path.unchanged_for(READ)
+    assert not peer.path.unchanged_for(READ)
     assert owner.arena.held_pages == 0
     assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
 
 
-def test_a_claim_on_other_pages_is_left_alone(owner, neighbour):
+def test_a_claim_on_other_pages_is_left_alone(owner, peer):
     owner.grant(OTHER, 4, 2)
-    place = neighbour.enter(OTHER, 4, 2)
+    place = peer.enter(OTHER, 4, 2)
     owner.directory.withdraw_region(KEY)
     assert owner.arena.held_pages == 2  # the first region stood on them too
-    neighbour.path.leave()
+    peer.path.leave()
     owner.directory.settle()
     owner.grant(KEY, 0, 4)
     owner.grant(OTHER + 1, 6, 2)
-    place = neighbour.enter(OTHER + 1, 6, 2)
+    place = peer.enter(OTHER + 1, 6, 2)
     owner.directory.withdraw_region(KEY)
     store64(place, 9)
-    assert neighbour.path.unchanged_for(WRITE)
+    assert peer.path.unchanged_for(WRITE)
     assert owner.word(6) == 9
 
 
-def test_regions_on_pages_that_were_exchanged_are_not_reached_directly_any_more(owner, neighbour):
+def test_regions_on_pages_that_were_exchanged_are_not_reached_directly_any_more(owner, peer):
     owner.grant(OTHER, 1, 1)
     owner.grant(OTHER + 1, 2, 1)
-    neighbour.enter(pages=2)
+    peer.enter(pages=2)
     owner.directory.withdraw_region(KEY)
-    neighbour.path.leave()
-    assert neighbour.enter(OTHER, 1) == 0
-    neighbour.path.leave()
-    assert neighbour.enter(OTHER + 1, 2)
-    neighbour.path.leave()
+    peer.path.leave()
+    assert peer.enter(OTHER, 1) == 0
+    peer.path.leave()
+    assert peer.enter(OTHER + 1, 2)
+    peer.path.leave()
     owner.directory.withdraw_region(OTHER)
     assert owner.grant(OTHER, 1, 1)
 
 
-def test_a_region_on_pages_that_were_exchanged_is_not_granted(owner, neighbour):
+def test_a_region_on_pages_that_were_exchanged_is_not_granted(owner, peer):
     sharing = Sharing(owner.directory, lambda gid: None)
     region = SimpleNamespace(key=OTHER, va=0, pd=PD, access=WRITE, length=PAGE_BYTES, paged=False,
                              direct_address=owner.address(), direct_pid=0)  # fmt: skip
     sharing.grant(region)
-    assert neighbour.enter(OTHER)
+    assert peer.enter(OTHER)
     sharing.withdraw(region)
-    neighbour.path.leave()
+    peer.path.leave()
     for address, place in ((owner.address(), 0), (owner.address(1), owner.first + 1)):
         region.direct_address = address
         sharing.grant(region)
-        assert neighbour.path.enter()
-        found = neighbour.path.place(OTHER, PD, 0, 8, WRITE)
-        assert found == (place and address_of(neighbour.arena) + place * PAGE_BYTES)
-        neighbour.path.leave()
+        assert peer.path.enter()
+        found = peer.path.place(OTHER, PD, 0, 8, WRITE)
+        assert found == (place and address_of(peer.arena) + place * PAGE_BYTES)
+        peer.path.leave()
         sharing.withdraw(region)
 
 
-def test_claims_that_hang_together_are_taken_away_together(owner, neighbour):
-    second, third = Neighbour(owner, SECOND), Neighbour(owner, SECOND)
+def test_claims_that_hang_together_are_taken_away_together(owner, peer):
+    second, third = Peer(owner, SECOND), Peer(owner, SECOND)
     owner.grant(OTHER)
-    places = [neighbour.enter(KEY, 0, 2), second.enter(OTHER, 1, 2), third.enter(OTHER, 4, 1)]
+    places = [peer.enter(KEY, 0, 2), second.enter(OTHER, 1, 2), third.enter(OTHER, 4, 1)]
     owner.directory.withdraw_region(KEY)
-    assert [each.path.unchanged_for(WRITE) for each in (neighbour, second, third)] == [False, False, False]
+    assert [each.path.unchanged_for(WRITE) for each in (peer, second, third)] == [False, False, False]
     for place in places:
         store64(place, 8)
     assert [owner.word(page) for page in range(PAGES)] == [0] * PAGES
     assert owner.arena.held_pages == 4
 
 
-def test_pages_are_not_given_out_before_the_neighbour_has_left(owner, neighbour):
-    place = neighbour.enter(pages=2)
+def test_pages_are_not_given_out_before_the_peer_has_left(owner, peer):
+    place = peer.enter(pages=2)
     owner.directory.withdraw_region(KEY)
     owner.arena.free(owner.first, PAGES)
     with pytest.raises(OSError, match="not allocated"):
         owner.arena.free(owner.first, 1)
     store64(place, 1)
     assert owner.arena.allocate(PAGES) == owner.first + 2
-    neighbour.path.leave()
+    peer.path.leave()
     owner.directory.settle()
     assert not owner.directory.holds
     assert owner.arena.allocate(2) == owner.first
     assert bytes_at(owner.address(), 2 * PAGE_BYTES) == bytes(2 * PAGE_BYTES)
     assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
     owner.grant(KEY, 0, 2)
-    store64(neighbour.enter(), 4)
+    store64(peer.enter(), 4)
     assert owner.word() == 4
 
 
-def test_pages_of_one_that_has_left_stay_the_owner_s_alone_until_they_are_freed(owner, neighbour):
-    neighbour.enter()
+def test_pages_of_one_that_has_left_stay_the_owner_s_alone_until_they_are_freed(owner, peer):
+    peer.enter()
     owner.put(1)
     owner.directory.withdraw_region(KEY)
-    neighbour.path.leave()
+    peer.path.leave()
     owner.directory.settle()
     assert owner.arena.allocate(1) == owner.first + PAGES  # what was settled is looked at
     assert owner.word() == 1
-    assert load64(address_of(neighbour.arena) + owner.first * PAGE_BYTES) == 0
+    assert load64(address_of(peer.arena) + owner.first * PAGE_BYTES) == 0
     assert not owner.arena.shares(owner.first * PAGE_BYTES, 1)
     owner.arena.free(owner.first, PAGES)
     assert owner.arena.allocate(PAGES) == owner.first
     assert owner.arena.shares(owner.first * PAGE_BYTES, PAGES * PAGE_BYTES)
 
 
-def test_pages_held_for_two_are_given_out_when_both_have_left(owner, neighbour):
-    second = Neighbour(owner, SECOND)
-    for each in (neighbour, second):
+def test_pages_held_for_two_are_given_out_when_both_have_left(owner, peer):
+    second = Peer(owner, SECOND)
+    for each in (peer, second):
         each.enter()
     owner.directory.withdraw_region(KEY)
     owner.arena.free(owner.first, PAGES)
-    for each in (neighbour, second):
+    for each in (peer, second):
         assert owner.arena.allocate(1) != owner.first
         each.path.leave()
         owner.directory.settle()
     assert owner.arena.allocate(1) == owner.first
 
 
-def test_one_that_has_ended_holds_nothing(owner, neighbour):
-    neighbour.enter()
+def test_one_that_has_ended_holds_nothing(owner, peer):
+    peer.enter()
     owner.directory.withdraw_region(KEY)
-    owner.directory.settle(neighbour.lane)
+    owner.directory.settle(peer.reader)
     assert owner.arena.held_pages == 0
 
 
-def test_one_that_ended_as_it_wrote_is_not_waited_for(owner, neighbour):
-    neighbour.enter()
-    neighbour.alive = False
+def test_one_that_ended_as_it_wrote_is_not_waited_for(owner, peer):
+    peer.enter()
+    peer.alive = False
     owner.directory.withdraw_region(KEY)
     assert (owner.paused, owner.arena.held_pages) == (0, 0)
 
 
-def test_one_that_does_not_go_on_is_waited_for_once(owner, neighbour):
+def test_one_that_does_not_go_on_is_waited_for_once(owner, peer):
     owner.grant(OTHER, 2, 1)
-    neighbour.enter()
+    peer.enter()
     owner.directory.withdraw_region(KEY)
     assert owner.paused == 1
     owner.directory.withdraw_region(OTHER)
     assert owner.paused == 1
-    neighbour.path.leave()
+    peer.path.leave()
     owner.grant(OTHER, 2, 1)
-    neighbour.enter(OTHER, 2)
-    owner.pauses = [neighbour.path.leave]
+    peer.enter(OTHER, 2)
+    owner.pauses = [peer.path.leave]
     owner.directory.withdraw_region(OTHER)
     assert (owner.pauses, owner.arena.held_pages) == ([], 1)
 
 
-def test_a_queue_pair_s_change_takes_away_what_its_peer_claims(owner, neighbour):
-    second = Neighbour(owner, SECOND)
+def test_a_queue_pair_s_change_takes_away_what_its_peer_claims(owner, peer):
+    second = Peer(owner, SECOND)
     owner.directory.grant_queue_pair(40, FIRST, 50, WRITE, 0xFFFF, PD)
-    places = [neighbour.enter(), second.enter(page=4)]
+    places = [peer.enter(), second.enter(page=4)]
     owner.directory.withdraw_queue_pair(40)
-    assert [each.path.unchanged_for(WRITE) for each in (neighbour, second)] == [False, True]
+    assert [each.path.unchanged_for(WRITE) for each in (peer, second)] == [False, True]
     for place in places:
         store64(place, 3)
     assert (owner.word(), owner.word(4)) == (0, 3)
 
 
-def test_a_closed_gate_takes_every_claim_away(owner, neighbour):
-    place = neighbour.enter()
+def test_a_closed_gate_takes_every_claim_away(owner, peer):
+    place = peer.enter()
     owner.directory.set_gate(False)
     store64(place, 3)
     assert owner.word() == 0
 
 
-def test_what_struck_a_withdrawal_is_done_again(owner, neighbour):
+def test_what_struck_a_withdrawal_is_done_again(owner, peer):
     def strike():
         raise KeyboardInterrupt
 
-    place = neighbour.enter()
+    place = peer.enter()
     owner.pauses = [strike]
     with pytest.raises(KeyboardInterrupt):
         owner.directory.withdraw_region(KEY)
@@ -335,16 +335,16 @@ def test_what_struck_a_withdrawal_is_done_again(owner, neighbour):
     store64(place, 3)
     assert owner.word() == 0
     owner.directory.withdraw_region(KEY)  # that is all
-    neighbour.path.leave()
+    peer.path.leave()
     assert owner.grant()
 
 
-def test_what_struck_while_pages_were_exchanged_is_done_by_the_next(owner, neighbour, monkeypatch):
+def test_what_struck_while_pages_were_exchanged_is_done_by_the_next(owner, peer, monkeypatch):
     def strike(first, pages):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    place = neighbour.enter()
+    place = peer.enter()
     monkeypatch.setattr(owner.arena, "replace", strike)
     with pytest.raises(KeyboardInterrupt):
         owner.directory.withdraw_region(KEY)
@@ -353,19 +353,19 @@ def test_what_struck_while_pages_were_exchanged_is_done_by_the_next(owner, neigh
     assert owner.word() == 0
 
 
-def test_without_memory_for_other_pages_the_neighbour_is_waited_for(owner, neighbour, monkeypatch):
-    place = neighbour.enter()
+def test_without_memory_for_other_pages_the_peer_is_waited_for(owner, peer, monkeypatch):
+    place = peer.enter()
     monkeypatch.setattr(owner.arena, "replace", lambda first, pages: -12)
     order = []
 
     def go_on():
         if owner.paused == 3:
             store64(place, 3)
-            order.append(neighbour.path.unchanged_for(WRITE))
-            neighbour.path.leave()
+            order.append(peer.path.unchanged_for(WRITE))
+            peer.path.leave()
 
     owner.pauses = [lambda: None, go_on, go_on, go_on]
-    monkeypatch.setattr(neighbour.lane, "wait_out", lambda turn, pause: False)
+    monkeypatch.setattr(peer.reader, "synchronize", lambda epoch, pause: False)
     owner.directory.withdraw_region(KEY)
     assert order == [False]
     owner.directory.settle()
@@ -373,9 +373,9 @@ def test_without_memory_for_other_pages_the_neighbour_is_waited_for(owner, neigh
     assert owner.word() == 3
 
 
-def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, neighbour):
+def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, peer):
     owner.directory.grant_region(OTHER, 0, 64, WRITE, PD, layout.FOREIGN_ARENA, 0x7000)
-    place = neighbour.path
+    place = peer.path
     assert place.enter()
     address = place.place(OTHER, PD, 0, 64, WRITE)
     target = place.aim(address, 64)
@@ -394,9 +394,9 @@ def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, ne
     layout.FOREIGN_CLAIM - 1, 1 << 37 | (SLOT_BYTES // PAGE_BYTES - 1) << 9 | 2, 1 << 37 | 511, 9 << 37 | 1,
     0,
 ])  # fmt: skip
-def test_a_claim_that_cannot_be_harms_nobody(owner, neighbour, claim):
-    neighbour.enter()
-    store64(neighbour.lane.address + layout.CLAIM, claim)
+def test_a_claim_that_cannot_be_harms_nobody(owner, peer, claim):
+    peer.enter()
+    store64(peer.reader.address + layout.CLAIM, claim)
     owner.directory.set_gate(False)
     assert owner.arena.held_pages in (0, 511)
 

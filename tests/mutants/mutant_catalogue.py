@@ -243,8 +243,8 @@ SENDER = (
     m("window-never-narrows", WINDOW, "self.limit_bytes = max(self.minimum_bytes, self.limit_bytes // 2)", "pass",
       "losses do not narrow the window"),
     Mutant("window-waits-unasked", (
-        Edit(REQUESTER, "self.writer.burst.packets == 0 and (self.probe or self.unasked()):", "self.probe:"),
-        Edit(REQUESTER, "if placed and self.flow.waiting and not self.probe and not self.unasked():", "if placed and self.flow.waiting and not self.probe:"),
+        Edit(REQUESTER, "self.writer.burst.packets == 0 and (self.probe or self.must_request_ack()):", "self.probe:"),
+        Edit(REQUESTER, "if placed and self.flow.waiting and not self.probe and not self.must_request_ack():", "if placed and self.flow.waiting and not self.probe:"),
       ), "who waits for room may have asked for no answer, and a time-out ends the wait"),
     m("window-turn-lost", WINDOW, "        flow.environment.schedule(flow)\n", "", "who waits for room is not woken"),
     m("fence-ignored", REQUESTER, "if self.cursor_packet == 0 and request.work.flags & _FENCE and self.rd_outstanding:", "if False:",

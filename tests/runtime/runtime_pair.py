@@ -70,7 +70,7 @@ def take(cq, count):
 def lets_others_run(call, engine=None, times=50_000):
     """Whether ``call``, again and again, lets the interpreter lock go.
 
-    ``engine`` is what it drives: no other thread has its lock meanwhile, and what neighbours have begun is
+    ``engine`` is what it drives: no other thread has its lock meanwhile, and what peers have begun is
     served before, for both would be waited for.
     """
     start, taken = threading.Lock(), []
@@ -86,7 +86,7 @@ def lets_others_run(call, engine=None, times=50_000):
     thread.start()  # comes back when the other one waits, for nothing else takes the interpreter lock from it
     try:
         with contextlib.nullcontext() if engine is None else engine.loop.lock:
-            while engine is not None and engine.neighbours.look():
+            while engine is not None and engine.same_host.poll():
                 pass
             settled_s = time.monotonic() + 10 * interval_s
             while time.monotonic() < settled_s:  # who waited with the former interval has its turn

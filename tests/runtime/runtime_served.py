@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from softhca.runtime.assembly import assemble, neighbours_of
+from softhca.runtime.assembly import assemble, same_host_of
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
@@ -34,12 +34,12 @@ def readable(descriptor: int) -> bool:
 
 @contextmanager
 def serving(address: str, name: str = "here", same_host: bool = False) -> Iterator[AdapterServer]:
-    """A server on ``address`` that listens; it has ended afterwards.  ``same_host``: it has neighbours."""
+    """A server on ``address`` that listens; it has ended afterwards.  ``same_host``: it shares memory."""
     specification = parse_one(f"{name}=udp:{address}?same_host={int(same_host)}")
     adapter, link = assemble(specification)
-    neighbours = neighbours_of(specification, adapter, link, packets_alone=True)
+    shared = same_host_of(specification, adapter, [link], packets_alone=True)
     made = AdapterServer(adapter, (link,), None, f"@softhca-{name}-{os.getpid()}", stay=True,
-                         neighbours=neighbours)
+                         same_host=shared)
     thread = threading.Thread(target=made.serve)
     thread.start()
     try:

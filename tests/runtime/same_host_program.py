@@ -1,7 +1,7 @@
 """One end in a process of its own, for tests of same-host paths.
 
 ``python same_host_program.py DEVICES KIND``: ``KIND`` is where its memory stands, ``arena`` (host memory that
-neighbours map) or ``own`` (a bytearray).  It says by JSON lines where it can be reached, reads the same of
+peers map) or ``own`` (a bytearray).  It says by JSON lines where it can be reached, reads the same of
 its peer, and then obeys, one line an order: ``poll`` (drive the adapter for so many rounds), ``read`` (bytes
 of the memory), ``deregister`` and ``modify`` (and what stands in the memory then), ``operations`` (that its
 executor has done), ``write`` (one RDMA WRITE of 8 bytes; its status), ``hold`` (be about to write to the
@@ -28,7 +28,7 @@ SIZE = 1 << 20
 
 
 class SharedEnd(runtime_pair.End):
-    """An end whose memory stands in the arena that neighbours map."""
+    """An end whose memory stands in the arena that peers map."""
 
     def __init__(self, driver, length_bytes):
         super().__init__(driver, 64)

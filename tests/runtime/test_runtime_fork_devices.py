@@ -99,7 +99,7 @@ def test_the_childs_copies_of_the_descriptors_are_closed(others, drivers):
     before = descriptors()
     assert before[0] > others[0]
     assert before[2] > others[2]
-    # The mapping of a directory for neighbours keeps a descriptor; host memory's own one is closed.
+    # The mapping of a directory for peers keeps a descriptor; host memory's own one is closed.
     directories = sum(devices.find(f"fork{number}").mode == "embedded" for number in range(len(drivers)))
     assert in_child(descriptors) == str([others[0], others[1], others[2] + directories])
     assert descriptors() == before

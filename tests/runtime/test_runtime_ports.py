@@ -16,7 +16,7 @@ BYTES = bytes(range(256)) * 16
 def device(request, loopback_address):
     """``two``, and ``one`` with a single port to talk to."""
     places = [loopback_address() for _ in range(3)]
-    devices.add(f"two=udp:{places[0]}+udp:{places[1]}?buffer=212992", request.param)
+    devices.add(f"two=udp:{places[0]}+udp:{places[1]}?buffer=212992&same_host=0", request.param)
     devices.add(f"one=udp:{places[2]}", request.param)
     yield devices.find("two")
     devices.remove("two")

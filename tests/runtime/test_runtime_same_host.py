@@ -17,9 +17,9 @@ from same_host_program import SIZE, make_end
 from softhca.driver import registry
 from softhca.driver.services import Path, Reliability, connect
 from softhca.machine import primitives
-from softhca.memory.shared_layout import DIRECTORY_BYTES, LANE_HEADER_BYTES, RING_CLOSED, TAKEN_AWAY
+from softhca.memory.shared_layout import DIRECTORY_BYTES, READER_HEADER_BYTES, REVOKED, RING_CLOSED
 from softhca.queues.layout import RING_HEAD_AT, RING_TAIL_AT
-from softhca.runtime import devices, messages, same_host
+from softhca.runtime import devices, messages, same_host_limits, same_host_peers, same_host_port
 from softhca.runtime.clock import now_ns
 from softhca.transport.same_host import CHUNK_BYTES
 
@@ -28,7 +28,7 @@ SEND = 2
 RTS, SQD, ERR = 3, 4, 6
 EVENT_QP_ACCESS_ERR, EVENT_COMM_EST = 3, 4
 
-pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
+pytestmark = pytest.mark.skipif(bool(same_host_limits.unsupported()), reason="no same-host paths here")
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def test_polling_in_vain_keeps_the_interpreter_lock(two):
     assert not lets_others_run(lambda: client.cq.poll(1), engine)
 
 
-def test_messages_between_neighbours_go_through_their_rings(two):
+def test_messages_between_peers_go_through_their_rings(two):
     client, server = two()
     engines = [devices.find(end.driver.name).engine for end in (client, server)]
     for engine in engines:
         with engine.loop.lock:
-            while engine.neighbours._changing:
-                engine.neighbours.look()
+            while engine.same_host.ports[1].is_switching:
+                engine.same_host.poll()
     before = [engine.link.counters()["bursts_sent"] for engine in engines]
     for number in range(20):
         server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])
@@ -97,7 +97,7 @@ def test_messages_between_neighbours_go_through_their_rings(two):
             server.driver.progress()
         assert [done.wr_id for done in server.cq.poll(2)] == [number]
     assert [engine.link.counters()["bursts_sent"] for engine in engines] == before
-    assert engines[1].neighbours.receivers[0].bursts == 20
+    assert engines[1].same_host.receivers[0].bursts == 20
 
 
 def test_what_is_longer_than_a_turn_arrives_whole(two):
@@ -151,23 +151,23 @@ def test_a_send_behind_a_write_finds_its_data_there(two):
         assert [done.wr_id for done in take(client.cq, 2)] == [2 * number, 2 * number + 1]
 
 
-def test_a_write_whose_claim_was_taken_away_is_done_again(two):
+def test_a_write_whose_claim_was_revoked_is_done_again(two):
     client, server = two()
     put(client, b"x" * 8)
     path = queue_pair_of(client).executor.path
     with devices.find(client.driver.name).engine.loop.lock:
-        primitives.store64(path.lane + TAKEN_AWAY, path.turn + 1)  # of the next turn
-        turn = path.turn
+        primitives.store64(path.reader + REVOKED, path.epoch + 1)  # of the next epoch
+        epoch = path.epoch
         post(client, RemoteOperation.WRITE, server, 8)
     assert take(client.cq, 1)[0].status == 0
     assert got(server, 8) == b"x" * 8
-    assert path.turn == turn + 4
+    assert path.epoch == epoch + 4
     assert packets_of(client) == 0
 
 
 @pytest.mark.parametrize("operation", [RemoteOperation.FETCH_AND_ADD, RemoteOperation.COMPARE_AND_SWAP])
 @pytest.mark.parametrize("behind", [False, True])
-def test_an_atomic_whose_claim_was_taken_away_fails_and_is_not_done_again(two, operation, behind):
+def test_an_atomic_whose_claim_was_revoked_fails_and_is_not_done_again(two, operation, behind):
     client, server = two()
     put(server, (10).to_bytes(8, "little"))
     path = queue_pair_of(client).executor.path
@@ -175,7 +175,7 @@ def test_an_atomic_whose_claim_was_taken_away_fails_and_is_not_done_again(two, o
     with devices.find(client.driver.name).engine.loop.lock:
         if behind:  # one that goes by packets is under way
             client.qp.post_send(SEND, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0, client.element(8), None)
-        primitives.store64(path.lane + TAKEN_AWAY, path.turn + 1)
+        primitives.store64(path.reader + REVOKED, path.epoch + 1)
         post(client, operation, server, 8)
     assert [done.status for done in take(client.cq, 1 + behind)] == [0] * behind + [RETRY_EXCEEDED]
     assert client.qp.query()["qp_state"] == ERR
@@ -187,7 +187,7 @@ def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
     engine = devices.find(client.driver.name).engine
     former = queue_pair_of(client).executor.path
     with engine.loop.lock:
-        engine.neighbours._drop(engine.neighbours._neighbours[former.gid])
+        engine.same_host._drop(engine.same_host.ports[1]._outbound[former.gid])
     client.qp.modify({"qp_state": RTS})
     until(lambda: has_path(client), (client.driver, server.driver))
     assert queue_pair_of(client).executor.path is not former
@@ -197,46 +197,46 @@ def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
     assert packets_of(client) == packets
 
 
-@pytest.mark.parametrize("word", [LANE_HEADER_BYTES + RING_TAIL_AT, LANE_HEADER_BYTES + RING_HEAD_AT])
+@pytest.mark.parametrize("word", [READER_HEADER_BYTES + RING_TAIL_AT, READER_HEADER_BYTES + RING_HEAD_AT])
 def test_a_ring_that_breaks_ends_no_connection(two, word):
     """Its tail, which the receiver reads, or its head, which the sender does."""
     client, server = two()
     engines = [devices.find(end.driver.name).engine for end in (client, server)]
     for engine in engines:
         with engine.loop.lock:
-            while engine.neighbours._changing:
-                engine.neighbours.look()
-    lane = queue_pair_of(client).executor.path.lane
+            while engine.same_host.ports[1].is_switching:
+                engine.same_host.poll()
+    reader = queue_pair_of(client).executor.path.reader
     for number in range(4):
         server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])
         client.qp.post_send(SEND, 2, 0, number, 0, 0, 0, 0, 0, 0, 0, client.element(1000), None)
         if number == 1:
             with engines[1].loop.lock:
-                primitives.store64(lane + word, 1 << 40)
+                primitives.store64(reader + word, 1 << 40)
                 engines[1].loop.progress(now_ns())
         client.qp.ring()
         assert take(client.cq, 1)[0].status == 0
         assert take(server.cq, 1)[0].wr_id == number
-    assert primitives.load64(lane + RING_CLOSED) == 1
+    assert primitives.load64(reader + RING_CLOSED) == 1
     assert engines[0].link.counters()["bursts_sent"]
 
 
-def test_no_descriptor_that_crosses_gives_more_than_its_own_lane(two):
-    """Who is given a directory and a lane cannot write the directory, nor make anybody wait."""
+def test_no_descriptor_that_crosses_gives_more_than_its_own_reader(two):
+    """Who is given a directory and a reader cannot write the directory, nor make anybody wait."""
     client, _ = two()
-    neighbours = devices.find(client.driver.name).engine.neighbours
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
-        stranger.settimeout(BOUND_S)
-        stranger.connect(same_host.socket_name(neighbours.gid))
-        messages.send(stranger, {"knock": same_host.VERSION, "gid": (b"x" * 16).hex()})
-        until(lambda: len(neighbours.sharing.directory.lanes) == 2, [client.driver])
-        message, (directory, lane) = messages.receive(stranger)
-    assert message["lane"] == same_host.VERSION
-    for descriptor, kind in ((directory, "directory"), (lane, "lane")):
+    shared = devices.find(client.driver.name).engine.same_host
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+        caller.settimeout(BOUND_S)
+        caller.connect(same_host_port.socket_name(shared.ports[1].gid))
+        messages.send(caller, {"connect": same_host_peers.VERSION, "gid": (b"x" * 16).hex()})
+        until(lambda: len(shared.sharing.directory.readers) == 2, [client.driver])
+        message, (directory, reader) = messages.receive(caller)
+    assert message["reader"] == same_host_peers.VERSION
+    for descriptor, kind in ((directory, "directory"), (reader, "reader")):
         assert os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:softhca-{kind}")
     with pytest.raises(PermissionError):
         mmap.mmap(directory, DIRECTORY_BYTES)
-    messages.close_all((directory, lane))
+    messages.close_all((directory, reader))
 
 
 @pytest.mark.parametrize("operation", list(RemoteOperation))
@@ -422,14 +422,14 @@ def test_where_it_cannot_be_the_device_says_so_and_uses_packets(
     address = loopback_address()
     taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if reason == "processor":
-        monkeypatch.setattr(same_host.platform, "machine", lambda: "aarch64")
+        monkeypatch.setattr(same_host_limits.platform, "machine", lambda: "aarch64")
     elif reason == "atomics":
         monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
     else:
-        taken.bind(same_host.socket_name(bytes(10) + b"\xff\xff" + socket.inet_aton(address)))
+        taken.bind(same_host_port.socket_name(bytes(10) + b"\xff\xff" + socket.inet_aton(address)))
     devices.add(f"left=udp:{address}?same_host=1")
     driver = registry.open_device("left")
-    assert devices.find("left").engine.neighbours is None
+    assert devices.find("left").engine.same_host is None
     assert "left uses packets on this host too" in caplog.text
     driver.close()
     devices.remove("left")
@@ -442,7 +442,7 @@ def test_who_wants_to_see_packets_has_them(loopback_address, monkeypatch, tmp_pa
     monkeypatch.setenv(variable, values[variable])
     devices.add(f"left=udp:{loopback_address()}?same_host=1")
     driver = registry.open_device("left")
-    assert devices.find("left").engine.neighbours is None
+    assert devices.find("left").engine.same_host is None
     driver.close()
     devices.remove("left")
 
@@ -451,23 +451,23 @@ def test_who_wants_to_see_packets_has_them(loopback_address, monkeypatch, tmp_pa
 def test_another_user_is_refused(loopback_address):
     devices.add(f"left=udp:{loopback_address()}?same_host=1")
     driver = registry.open_device("left")
-    neighbours = devices.find("left").engine.neighbours
-    name = same_host.socket_name(neighbours.gid)
+    shared = devices.find("left").engine.same_host
+    name = same_host_port.socket_name(shared.ports[1].gid)
     child = os.fork()
     if child == 0:
         os.setuid(65534)
-        knock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        knock.settimeout(BOUND_S)
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        caller.settimeout(BOUND_S)
         try:
-            knock.connect(name)
-            knock.send(b'{"knock": 2, "gid": "00000000000000000000ffff7f090909"}')
-            refused = knock.recv(64) == b""
+            caller.connect(name)
+            caller.send(b'{"connect": 3, "gid": "00000000000000000000ffff7f090909"}')
+            refused = caller.recv(64) == b""
         except (BrokenPipeError, ConnectionError):
             refused = True
         os._exit(0 if refused else 1)
     until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), [driver])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not neighbours.sharing.directory.lanes
+    assert not shared.sharing.directory.readers
     driver.close()
     devices.remove("left")
 
@@ -606,8 +606,8 @@ def test_one_that_is_stopped_as_it_writes_holds_nobody_up_and_changes_nothing(ap
     assert ended
     assert got(end, 8192) == b"mine" * 1024 + b"here" * 1024
     end.driver.set_data_access(True)
-    neighbours = devices.find("left").engine.neighbours
-    until(lambda: not neighbours.sharing.directory.holds, [end.driver])
+    shared = devices.find("left").engine.same_host
+    until(lambda: not shared.sharing.directory.holds, [end.driver])
 
 
 def test_who_dies_is_noticed(apart):
@@ -619,16 +619,16 @@ def test_who_dies_is_noticed(apart):
     post(end, RemoteOperation.WRITE, target, 8, wr_id=1)
     post(end, RemoteOperation.READ, target, 8, wr_id=2)
     assert [done.status for done in take(end.cq, 2)] == [RETRY_EXCEEDED, FLUSHED]
-    assert not devices.find("left").engine.neighbours._neighbours
+    assert not devices.find("left").engine.same_host.ports[1]._outbound
 
 
 def test_who_died_inside_does_not_keep_a_withdrawal_waiting(apart):
     program, end, _ = apart("arena")
-    neighbours = devices.find("left").engine.neighbours
-    until(lambda: neighbours.sharing.directory.lanes, [end.driver])
-    (lane,) = neighbours.sharing.directory.lanes
+    shared = devices.find("left").engine.same_host
+    until(lambda: shared.sharing.directory.readers, [end.driver])
+    (reader,) = shared.sharing.directory.readers
     with devices.find("left").engine.loop.lock:
-        primitives.store64(lane.address, primitives.load64(lane.address) | 1)  # as it stands inside
+        primitives.store64(reader.address, primitives.load64(reader.address) | 1)  # as it stands inside
         program.kill()
-        neighbours.sharing.directory.quiesce()
+        shared.sharing.directory.quiesce()
     end.driver.dereg_mr(end.key.handle)

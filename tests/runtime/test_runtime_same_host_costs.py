@@ -1,4 +1,4 @@
-"""What a request costs on the same-host path, counted: entries of the lane, bytes copied, calls of Python
+"""What a request costs on the same-host path, counted: entries of the path, bytes copied, calls of Python
 functions.
 
 Two devices of this process, both driven by this thread; nothing here is timed.
@@ -8,7 +8,7 @@ import pytest
 from runtime_costs import COPIES_ARE_CALLS, MIB, End, payload_copied, python_calls
 
 from softhca.machine.primitives import BODY, bytes_at
-from softhca.runtime import devices, same_host
+from softhca.runtime import devices, same_host_limits
 from softhca.runtime.clock import now_ns
 from softhca.verbs import enums as e
 from softhca.verbs.mr import MR
@@ -16,7 +16,7 @@ from softhca.verbs.wr import SGE, SendWR
 
 ACCESS_ERROR, FLUSHED = 10, 5
 
-pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
+pytestmark = pytest.mark.skipif(bool(same_host_limits.unsupported()), reason="no same-host paths here")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def near(loopback_address):
         for end in (left, right):
             engine = devices.find(end.name).engine
             with engine.loop.lock:
-                engine.neighbours.look()
+                engine.same_host.poll()
         if queue_pair.executor is not None and queue_pair.executor.path.arenas:
             break
     complete(left, right, requests(left, right.mr, [8]))
@@ -65,19 +65,19 @@ def complete(left, right, chain, count=1):
 
 
 def entries(executor, work):
-    """How often ``work`` has entered the peer's lane, which it must have left."""
-    before = executor.path.turn
+    """How often ``work`` has entered the path, which it must have left."""
+    before = executor.path.epoch
     work()
     assert not executor.inside
-    assert not executor.path.turn & 1
-    return (executor.path.turn - before) // 2
+    assert not executor.path.epoch & 1
+    return (executor.path.epoch - before) // 2
 
 
 @pytest.mark.parametrize(
     ("sizes", "signaled", "expected"),
     [
         ([8] * 64, (), 1),
-        ([8] * 64, range(64), 64),  # a completion may end the queue pair, which waits for neighbours
+        ([8] * 64, range(64), 64),  # a completion may end the queue pair, which waits for peers
         ([8, 8, 8, 8], (1,), 2),
         ([MIB // 16] * 16, (), 1),
         ([MIB // 2] * 3, (), 2),
@@ -96,7 +96,7 @@ def test_the_lane_is_entered_once_for_many_requests_but_for_no_more_than_a_chunk
     assert entries(executor, lambda: complete(left, right, chain, len(signaled) or 1)) == expected
 
 
-def test_each_request_s_key_is_looked_at_also_inside_one_entry_of_the_lane(near):
+def test_each_request_s_key_is_checked_also_inside_one_entry_of_the_path(near):
     left, right, _ = near
     other = MR(right.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
     left.mr.write(b"same key", 8)
@@ -108,7 +108,7 @@ def test_each_request_s_key_is_looked_at_also_inside_one_entry_of_the_lane(near)
     assert bytes_at(other.buf, 8) == bytes(8)
 
 
-def test_two_regions_in_turn_are_both_reached_in_one_entry_of_the_lane(near):
+def test_two_regions_in_turn_are_both_reached_in_one_entry_of_the_path(near):
     left, right, executor = near
     other = MR(right.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
     left.mr.write(b"two keys", 8)
@@ -138,7 +138,7 @@ def test_a_request_is_posted_and_polled_by_few_calls_of_python_functions(near):
     chain = requests(left, right.mr, [8])
     complete(left, right, chain)
     for end in (left, right):
-        devices.find(end.name).engine.loop.neighbours_ns = now_ns() + 10**12  # a look belongs to no request
+        devices.find(end.name).engine.loop.same_host_ns = now_ns() + 10**12  # that poll belongs to no request
     done = []
     post_send, poll = left.qp.post_send, left.cq.poll
     # the two, isinstance, len, and what the test itself calls

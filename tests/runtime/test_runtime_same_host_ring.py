@@ -1,5 +1,5 @@
-"""Packets through the ring of a lane: what goes in comes out, what cannot be ends the ring, and nobody sleeps
-through it."""
+"""Packets through the ring of a reader's file: what goes in comes out, what cannot be ends the ring, and
+nobody sleeps through it."""
 
 import errno
 import mmap
@@ -9,10 +9,17 @@ from runtime_pair import lets_others_run
 
 from softhca.links.link import AGAIN, SENT
 from softhca.machine.primitives import address_of, load64, store64
-from softhca.memory.shared_layout import ASLEEP, LANE_BYTES, LANE_HEADER_BYTES, RING_CLOSED, RING_STORE_BYTES
+from softhca.memory.shared_layout import (
+    ASLEEP,
+    READER_BYTES,
+    READER_HEADER_BYTES,
+    RING_CLOSED,
+    RING_STORE_BYTES,
+)
 from softhca.queues.layout import RING_HEAD_AT
 from softhca.queues.ring import RingProducer
-from softhca.runtime.same_host import SameHost, why_not
+from softhca.runtime.same_host import SameHost
+from softhca.runtime.same_host_limits import unsupported
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender, layout_at
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import NATIVE, ROCE_V4
@@ -22,11 +29,11 @@ HERE, THERE = (V4_MAPPED_PREFIX + bytes([127, 0, 0, last]) for last in (2, 3))
 
 
 class Ring:
-    """Both ends of a lane's ring, a burst and an arrival; ``woken`` counts."""
+    """Both ends of a ring, a burst and an arrival; ``woken`` counts."""
 
     def __init__(self):
-        self.lane = mmap.mmap(-1, LANE_BYTES)
-        self.address = address_of(self.lane)
+        self.reader = mmap.mmap(-1, READER_BYTES)
+        self.address = address_of(self.reader)
         self.woken = 0
         self.sender = PacketSender(self.address, self.wake)
         self.receiver = PacketReceiver(self.address, HERE, THERE)
@@ -102,13 +109,13 @@ def test_a_closed_ring_says_so(ring):
 def test_who_sleeps_is_woken_once_and_who_is_awake_is_not(ring):
     assert ring.send(b"awake")
     assert ring.receive() == b"awake"
-    assert ring.receiver.rest()
+    assert ring.receiver.arm_wakeup()
     assert load64(ring.address + ASLEEP) == 1
     assert ring.send(b"1")
     assert ring.send(b"2")
     assert ring.woken == 1
-    assert not ring.receiver.rest()
-    ring.receiver.rise()
+    assert not ring.receiver.arm_wakeup()
+    ring.receiver.disarm_wakeup()
     assert load64(ring.address + ASLEEP) == 0
     assert ring.receive() + ring.receive() == b"12"
 
@@ -136,7 +143,7 @@ def test_a_description_that_cannot_be_ends_the_ring(ring, length, stride, framin
     producer.push(address_of(payload), body)
     assert ring.receive() is None
     assert ring.receiver.broken
-    assert ring.receiver.rest()  # nothing keeps its owner from sleeping
+    assert ring.receiver.arm_wakeup()  # nothing keeps its owner from sleeping
 
 
 def test_a_description_of_another_length_ends_the_ring(ring):
@@ -148,137 +155,139 @@ def test_a_description_of_another_length_ends_the_ring(ring):
 
 
 def test_a_head_that_jumps_ends_the_ring_and_no_burst_counts_as_sent(ring):
-    store64(ring.address + LANE_HEADER_BYTES + RING_HEAD_AT, 1 << 40)
+    store64(ring.address + READER_HEADER_BYTES + RING_HEAD_AT, 1 << 40)
     assert not ring.send(b"lost")
     assert ring.sender.send(ring.burst) == -errno.EPIPE
     assert (load64(ring.address + RING_CLOSED), ring.sender.bursts) == (1, 0)
 
 
 def test_a_tail_that_jumps_ends_the_ring(ring):
-    store64(ring.address + LANE_HEADER_BYTES, 1 << 40)
+    store64(ring.address + READER_HEADER_BYTES, 1 << 40)
     assert ring.receive() is None
     assert ring.receiver.broken
 
 
 @pytest.fixture
-def neighbours(loopback_address):
-    """Two adapters' neighbours, without adapters; the first has knocked at the second."""
+def two(loopback_address):
+    """What two adapters with a port each share, without adapters; the first asks for the second's memory."""
     gids = [V4_MAPPED_PREFIX + bytes(map(int, loopback_address().split("."))) for _ in range(2)]
-    made = [SameHost(gid) for gid in gids]
+    made = [SameHost() for _ in gids]
+    for each, gid in zip(made, gids, strict=True):
+        each.add_port(1, gid)
     yield made
     for each in made:
         each.close()
 
 
 def flag(owner):
-    (lane,) = owner.sharing.directory.lanes
-    return load64(lane.address + ASLEEP)
+    (reader,) = owner.sharing.directory.readers
+    return load64(reader.address + ASLEEP)
 
 
-def meet(knocker, owner):
-    path = knocker.reach(owner.gid)
+def meet(asker, owner):
+    path = asker.path_to(1, owner.ports[1].gid)
     for _ in range(4):
-        owner.look()
-        knocker.look()
+        owner.poll()
+        asker.poll()
     assert path.alive
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_while_anybody_sleeps_neighbours_wake(neighbours):
-    knocker, owner = neighbours
-    meet(knocker, owner)
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_while_anybody_sleeps_peers_wake(two):
+    asker, owner = two
+    meet(asker, owner)
     assert flag(owner) == 0
-    assert owner.rest()
-    assert owner.rest()
-    owner.rise()
+    assert owner.arm_wakeup()
+    assert owner.arm_wakeup()
+    owner.disarm_wakeup()
     assert flag(owner) == 1
-    owner.rise()
+    owner.disarm_wakeup()
     assert flag(owner) == 0
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_a_neighbour_that_comes_while_one_sleeps_wakes_it(neighbours):
-    knocker, owner = neighbours
-    assert owner.rest()
-    meet(knocker, owner)
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_a_peer_that_comes_while_one_sleeps_wakes_it(two):
+    asker, owner = two
+    assert owner.arm_wakeup()
+    meet(asker, owner)
     assert flag(owner) == 1
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_who_is_about_to_sleep_sees_what_has_come(neighbours):
-    knocker, owner = neighbours
-    meet(knocker, owner)
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_who_is_about_to_sleep_sees_what_has_come(two):
+    asker, owner = two
+    meet(asker, owner)
     burst = Burst()
     burst.length = burst.stride = 20
-    burst.route = Route(ROCE_V4, knocker.gid, owner.gid)
-    assert knocker.senders[owner.gid].send(burst)
-    assert not owner.rest()
+    burst.route = Route(ROCE_V4, asker.ports[1].gid, owner.ports[1].gid)
+    assert asker.ports[1].senders[owner.ports[1].gid].send(burst)
+    assert not owner.arm_wakeup()
     assert flag(owner) == 0
     assert owner.receivers[0].receive(Arrival())
-    assert owner.rest()
+    assert owner.arm_wakeup()
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_a_call_that_another_thread_has_answered_leaves_the_sleeper_to_be_called_again(neighbours):
-    knocker, owner = neighbours
-    meet(knocker, owner)
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_a_wakeup_that_another_thread_has_taken_leaves_the_sleeper_to_be_woken_again(two):
+    asker, owner = two
+    meet(asker, owner)
     burst = Burst()
     burst.length = burst.stride = 20
-    burst.route = Route(ROCE_V4, knocker.gid, owner.gid)
-    assert owner.rest()
-    assert knocker.senders[owner.gid].send(burst)
+    burst.route = Route(ROCE_V4, asker.ports[1].gid, owner.ports[1].gid)
+    assert owner.arm_wakeup()
+    assert asker.ports[1].senders[owner.ports[1].gid].send(burst)
     assert flag(owner) == 0
-    owner.look()  # of a thread that is awake, and has not taken what came
+    owner.poll()  # of a thread that is awake, and has not taken what came
     assert flag(owner) == 1
-    assert owner.look()  # the call still stands
+    assert owner.poll()  # the wakeup still stands
     assert owner.receivers[0].receive(Arrival())
-    assert owner.look()
-    assert not owner.look()
+    assert owner.poll()
+    assert not owner.poll()
     assert flag(owner) == 1
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_packets_change_over_when_nothing_is_under_way_or_after_a_while(neighbours):
-    knocker, owner = neighbours
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_packets_change_over_when_nothing_is_under_way_or_after_a_while(two):
+    asker, owner = two
     under_way = [1]
-    knocker._in_flight = lambda gid: under_way[0]
-    knocker.reach(owner.gid)
+    asker.ports[1]._in_flight = lambda gid: under_way[0]
+    asker.path_to(1, owner.ports[1].gid)
     for _ in range(4):
-        owner.look()
-        knocker.look()
-    assert not knocker.senders
+        owner.poll()
+        asker.poll()
+    assert not asker.ports[1].senders
     for _ in range(100):
-        knocker.look()
-    assert knocker.senders
+        asker.poll()
+    assert asker.ports[1].senders
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_when_a_neighbour_ends_its_ring_is_nobody_s_way(neighbours):
-    knocker, owner = neighbours
-    meet(knocker, owner)
-    assert knocker.senders
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_when_a_peer_ends_its_ring_carries_nothing(two):
+    asker, owner = two
+    meet(asker, owner)
+    assert asker.ports[1].senders
     owner.close()
-    knocker.look()
-    assert not knocker.senders
-    assert not knocker._neighbours
+    asker.poll()
+    assert not asker.ports[1].senders
+    assert not asker.ports[1]._outbound
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_a_guest_that_ends_is_not_listened_to(neighbours):
-    knocker, owner = neighbours
-    meet(knocker, owner)
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_nothing_is_taken_from_an_inbound_peer_that_has_ended(two):
+    asker, owner = two
+    meet(asker, owner)
     assert owner.receivers
-    knocker.close()
-    owner.look()
+    asker.close()
+    owner.poll()
     assert not owner.receivers
-    assert not owner.sharing.directory.lanes
+    assert not owner.sharing.directory.readers
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no same-host paths here")
-def test_a_look_in_vain_keeps_the_interpreter_lock(neighbours):
+@pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
+def test_a_poll_in_vain_keeps_the_interpreter_lock(two):
     """Else a thread that polls starves the one that serves its peer (see `softhca.runtime.processor`)."""
-    knocker, owner = neighbours
-    meet(knocker, owner)
-    while knocker.look():
+    asker, owner = two
+    meet(asker, owner)
+    while asker.poll():
         pass
-    assert not lets_others_run(knocker.look)
+    assert not lets_others_run(asker.poll)

@@ -1,5 +1,5 @@
-"""What packets go through neighbours' rings: those of all services, also of adapters in a process of their
-own; and in which order."""
+"""What packets go through the rings of peers on this host: those of all services, also of adapters in a
+process of their own; and in which order."""
 
 import pytest
 from runtime_pair import REMOTE_EVERYTHING, End, take
@@ -7,7 +7,7 @@ from runtime_served import serving, until
 
 from softhca.driver import registry
 from softhca.driver.services import Reliability, connect, path_to, start_datagrams
-from softhca.runtime import devices, same_host
+from softhca.runtime import devices, same_host_limits
 from softhca.wire.route import ROCE_V4, Route
 
 RC, UC, UD = 2, 3, 4
@@ -16,7 +16,7 @@ QKEY = 0x1234
 MESSAGES = 40
 GRH_BYTES = 40
 
-pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
+pytestmark = pytest.mark.skipif(bool(same_host_limits.unsupported()), reason="no same-host paths here")
 
 
 class Embedded:
@@ -25,7 +25,7 @@ class Embedded:
     def __init__(self, name):
         self.driver = registry.open_device(name)
         self.engine = devices.find(name).engine
-        self.loop, self.neighbours, self.link = self.engine.loop, self.engine.neighbours, self.engine.link
+        self.loop, self.same_host, self.link = self.engine.loop, self.engine.same_host, self.engine.link
 
 
 class Served:
@@ -34,7 +34,7 @@ class Served:
     def __init__(self, name, server):
         devices.add(f"{name}=unix:{server.path}")
         self.driver = registry.open_device(name)
-        self.loop, self.neighbours, self.link = server.loop, server.neighbours, server.links[0]
+        self.loop, self.same_host, self.link = server.loop, server.same_host, server.links[0]
 
 
 @pytest.fixture(params=["embedded", "served", "both served"])
@@ -63,7 +63,7 @@ def met(*sides):
         for side, other in (sides, sides[::-1]):
             side.driver.progress()
             with side.loop.lock:
-                found.append(side.neighbours.link_of(Route(ROCE_V4, side.link.gid, other.link.gid)))
+                found.append(side.same_host.ports[1].link_of(Route(ROCE_V4, side.link.gid, other.link.gid)))
         return all(found)
 
     until(rings)
@@ -81,7 +81,7 @@ def bursts(side):
 
 
 def taken_from_rings(side):
-    return sum(receiver.bursts for receiver in side.neighbours.receivers)
+    return sum(receiver.bursts for receiver in side.same_host.receivers)
 
 
 def joined(sides, kind):

@@ -53,12 +53,12 @@ class Bench:
         self.rings = {THERE: self.ring}
         self.asked = []
 
-    def has_neighbours(self):
-        def shorter(route):
+    def has_rings(self):
+        def ring_of(route):
             self.asked.append(route.destination)
             return self.rings.get(route.destination)
 
-        self.transmitter.shorter = shorter
+        self.transmitter.ring_of = ring_of
         self.transmitter.links_changed()
 
     def send(self, *bursts, now=1_000):
@@ -69,11 +69,11 @@ class Bench:
 @pytest.fixture
 def bench():
     made = Bench()
-    made.has_neighbours()
+    made.has_rings()
     return made
 
 
-def test_without_neighbours_all_goes_by_the_ports_link():
+def test_without_rings_all_goes_by_the_ports_link():
     bench = Bench()
     assert bench.send((RC, 10, bench.near), (UD, 20, bench.far))
     assert (bench.link.sent, bench.transmitter.deadline()) == ([10, 20], NEVER)

@@ -59,7 +59,7 @@ SANITIZERS = {
         f"suppressions={HERE / 'thread_suppressions.txt'}",
         (
             (
-                "tests/runtime/test_runtime_same_host_unasked.py"
+                "tests/runtime/test_runtime_same_host_automatic.py"
                 "::test_a_program_with_narrow_limits_runs_as_it_would_without[RLIMIT_AS-8589934592-expected3]",
                 "the sanitizer itself takes more address space than the test leaves",
             ),

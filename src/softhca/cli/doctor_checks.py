@@ -191,7 +191,7 @@ def firewall(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def neighbours(facts: Facts) -> Iterator[Finding]:
+def same_host(facts: Facts) -> Iterator[Finding]:
     """Shared memory between adapters of one user on this host."""
     if facts.no_same_host:
         mend = next((mend for word, mend in _SAME_HOST_MENDS if word in facts.no_same_host), "")
@@ -225,7 +225,7 @@ def limits(facts: Facts) -> Iterator[Finding]:
     mend = (f"ulimit -n {enough}" if facts.most_descriptors >= enough
             else "raise nofile in /etc/security/limits.conf")
     if facts.descriptors < LEAST_DESCRIPTORS:
-        yield Finding("descriptors", LIMITED, found, "no shared memory between neighbours", mend)
+        yield Finding("descriptors", LIMITED, found, "no shared memory on one host", mend)
     elif facts.descriptors < enough:
         yield Finding("descriptors", SLOW, found,
                       f"beyond {facts.descriptors // DESCRIPTORS_A_SENDER} connections to other machines "
@@ -234,7 +234,7 @@ def limits(facts: Facts) -> Iterator[Finding]:
         yield Finding("descriptors", OK, found)
     if facts.address_space != UNLIMITED:
         yield Finding("address space", LIMITED, f"{facts.address_space:,} bytes",
-                      "no shared memory between neighbours", "ulimit -v unlimited")
+                      "no shared memory on one host", "ulimit -v unlimited")
     elif facts.overcommit == 2:
         yield Finding("address space", LIMITED, "the kernel never overcommits (vm.overcommit_memory=2)",
                       "an adapter reserves 32 GiB that it does not use, and may be refused",
@@ -264,7 +264,7 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    modules, processors, clock, buffers, bursts, mtu, port, firewall, neighbours, limits, huge_pages,
+    modules, processors, clock, buffers, bursts, mtu, port, firewall, same_host, limits, huge_pages,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import softhca
 from softhca.cli.launch import ROCE_PORT
 from softhca.links import interfaces, netlink, sockets
 from softhca.machine import primitives
-from softhca.runtime import same_host
+from softhca.runtime.same_host_limits import not_automatic
 from softhca.runtime.specification import DeviceSpecificationError, parse, resolve
 
 UNLIMITED = 1 << 62
@@ -103,7 +103,7 @@ def gather() -> Facts:
         ptrace_scope=_number("/proc/sys/kernel/yama/ptrace_scope", 0),
         may_trace=_may_trace(),
         reads_memory=_reads_memory(),
-        no_same_host=same_host.why_not_unasked(),
+        no_same_host=not_automatic(),
         descriptors=soft,
         most_descriptors=hard,
         address_space=_limit(resource.getrlimit(resource.RLIMIT_AS)[0]),

@@ -50,7 +50,7 @@ class Needs:
 
     The memory is two areas of ``area_bytes`` a queue pair: one to send from, one that the peer fills; with
     ``areas`` so many of each, which the queue pairs share.
-    ``shared``: it stands where neighbours on this host can map it.  ``allocated``: it is the library's, which
+    ``shared``: it stands where peers on this host can map it.  ``allocated``: it is the library's, which
     an adapter in a process of its own reaches without system calls.  ``shared_receives``: the queue pairs
     have one receive queue of ``receive_depth``.  ``timeout_code``: the local ACK timeout is 4.096 µs · 2 to
     it.

@@ -146,7 +146,7 @@ class DeviceDriver:
 
     def alloc_host_memory(self, length: int, access: int = 0) -> HostBuffer:
         """Memory on the shared memfd; for regions with remote rights in their ``access`` from the arena that
-        neighbours on this host may map, where there is one."""
+        peers on this host may map, where there is one."""
         return self._registrar.allocate(length, bool(access & REMOTE_RIGHTS))
 
     def reg_mr(

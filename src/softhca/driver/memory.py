@@ -63,7 +63,7 @@ class Registrar:
         self._regions: dict[int, tuple[int, _Placed, int]] = {}
 
     def allocate(self, length: int, shared: bool = False) -> HostBuffer:
-        """Memory on the memfd, ``shared``: where neighbours on this host can reach it if they may;
+        """Memory on the memfd, ``shared``: where peers on this host can reach it if they may;
         DriverError EINVAL, ENOMEM."""
         self._session.check()
         pages = -(-length // PAGE_BYTES)

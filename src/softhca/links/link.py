@@ -1,7 +1,7 @@
 """What a link is: the way of bursts between an adapter and the ports of others.
 
 A link moves bytes and what its framing shows of them; it reads no packet.  Nothing here blocks.  Links stand
-beside each other (UDP, the ring of a neighbour on the same host), and on top of each other
+beside each other (UDP, the ring to a peer on the same host), and on top of each other
 (`wrapped.WrappedLink`): faults, a capture, a check.
 """
 

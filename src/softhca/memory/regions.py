@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from softhca.memory.tpt import TranslationTable
 
     class Sharing(Protocol):
-        """Who tells neighbours on the same host which regions there are."""
+        """Who tells peers on the same host which regions there are."""
 
         def grant(self, region: Region) -> object: ...
         def withdraw(self, region: Region) -> object: ...
@@ -297,7 +297,7 @@ class RegionTable:
     """The regions of one adapter.
 
     ``generator`` (``random.Random``) draws the keys' permutation and low bytes.  ``refusal`` says why the
-    last ``find`` gave nothing.  ``sharing``, where neighbours on this host may reach memory themselves, is
+    last ``find`` gave nothing.  ``sharing``, where peers on this host may reach memory themselves, is
     told what to ``grant(region)`` and to ``withdraw(region)``.  ``half_bits`` as `KeySequence`.
     """
 

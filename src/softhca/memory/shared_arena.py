@@ -3,10 +3,10 @@
 Whoever is given its descriptor maps these pages and no other of the host: no ring, no control word, no
 region without remote rights.
 
-A neighbour that has claimed pages and does not go on may write to them at any time.  Then the owner gives
+A peer that has claimed pages and does not go on may write to them at any time.  Then the owner gives
 itself other pages under the same addresses (`replace`): a private mapping of the file's, which the kernel
 copies page by page when they are first written to, so that nothing is lost of what this process writes
-meanwhile.  The file's own pages are *held* until that neighbour has left (`settle`), and are not given out as
+meanwhile.  The file's own pages are *held* until that peer has left (`settle`), and are not given out as
 long; the addresses stay private until their memory is freed.
 """
 
@@ -103,15 +103,15 @@ class SharedArena:
         """Make shared pages zero and return their memory to the system."""
         self._mapping.clear(first, pages)
 
-    # Pages that a neighbour may still write to
+    # Pages that a peer may still write to
 
     @property
     def held_pages(self) -> int:
-        """How many of the file's pages are not given out because a neighbour may still write to them."""
+        """How many of the file's pages are not given out because a peer may still write to them."""
         return len(self._held)
 
     def shares(self, place: int, length: int) -> bool:
-        """Whether neighbours and this process see the same pages at ``length`` bytes from ``place`` on."""
+        """Whether peers and this process see the same pages at ``length`` bytes from ``place`` on."""
         if not self._private:
             return True
         first, last = place // PAGE_BYTES, (place + length - 1) // PAGE_BYTES
@@ -122,7 +122,7 @@ class SharedArena:
         return first >= 0 and pages > 0 and (first + pages) * PAGE_BYTES <= self.size_bytes
 
     def replace(self, first: int, pages: int) -> int:
-        """Have other pages with the same bytes under the addresses of ``pages`` pages; neighbours keep those
+        """Have other pages with the same bytes under the addresses of ``pages`` pages; peers keep those
         that were there, which are held until ``settle``.  0 or −errno, and then some are shared still."""
         shared = [page for page in range(first, first + pages) if page not in self._private]
         for start, count in runs_of(shared):
@@ -138,7 +138,7 @@ class SharedArena:
         return 0
 
     def settle(self, first: int, pages: int) -> None:
-        """The neighbour because of which ``replace`` was called does not write there any more."""
+        """The peer because of which ``replace`` was called does not write there any more."""
         for page in range(first, first + pages):
             self._held[page] = self._held.get(page, 0) - 1
             if self._held[page] <= 0:

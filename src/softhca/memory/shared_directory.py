@@ -1,16 +1,15 @@
-"""The owner's side of what neighbours on one host may do without asking: grants, and their withdrawal.
+"""The owner's side of what peers on one host may do without asking: grants, and their withdrawal.
 
-An owner *grants* a region or a queue pair by an entry of the directory.  A neighbour that wants to touch
-memory enters its lane (its turn becomes odd, with a full barrier), looks the entries up, claims what it
-writes to, copies, and leaves (the turn becomes even).  To *withdraw*, the owner empties the entry, counts
-that, lets a full barrier pass and waits for every lane whose turn was odd to change it.  One of the two must
-see the other: a neighbour that entered before the barrier is waited for, one that enters later finds no
-entry.
+An owner *grants* a region or a queue pair by an entry of the directory.  A peer that wants to touch memory
+enters (the epoch of its reader becomes odd, with a full barrier), looks the entries up, claims what it writes
+to, copies, and leaves (the epoch becomes even).  To *withdraw*, the owner empties the entry, counts that,
+lets a full barrier pass and waits for every reader whose epoch was odd to change it.  One of the two must see
+the other: a peer that entered before the barrier is waited for, one that enters later finds no entry.
 
 It waits for a while only.  Who is inside still may be stopped: behind a barrier on all processors its claim
-is seen, or it will see the count before it writes.  A claim on what is withdrawn is *taken away*: other pages
-come under the owner's addresses, and the neighbour's copy changes nothing that anybody reads; the regions
-that stand on the old pages lose their entries too.  So when a withdrawal returns nobody can change what it
+is seen, or it will see the count before it writes.  A claim on what is withdrawn is *revoked*: other pages
+come under the owner's addresses, and the peer's copy changes nothing that anybody reads; the regions that
+stand on the old pages lose their entries too.  So when a withdrawal returns nobody can change what it
 withdrew, and a place is used again only then.
 """
 
@@ -31,14 +30,14 @@ from softhca.memory.shared_layout import (
     DIRECTORY_BYTES,
     ENTRY_BYTES,
     GATE,
-    LANE_BYTES,
     MAGIC,
     PROBES,
     QUEUE_PAIRS,
     QUEUE_PAIRS_AT,
+    READER_BYTES,
     REGIONS,
     REGIONS_AT,
-    TAKEN_AWAY,
+    REVOKED,
     TARGET_LENGTH,
     TARGET_THREAD,
     VALID_ENTRY,
@@ -54,15 +53,15 @@ Pause = Callable[[], bool]
 """Lets others run for a moment; False: that was long enough."""
 
 
-def no_patience() -> Pause:
+def without_waiting() -> Pause:
     """Of who does not wait."""
     return lambda: False
 
 
-class Lane:
-    """One neighbour's way in.  ``fd`` goes to it.  ``is_alive`` tells whether it still runs,
-    ``may_be_writing`` whether its thread of that number may be within a call that writes to this process's
-    own memory.  ``gid`` is the neighbour's.
+class Reader:
+    """The epoch and the claim of one peer, in a file that it writes.  ``fd`` goes to it.  ``is_alive`` tells
+    whether it still runs, ``may_be_writing`` whether its thread of that number may be within a call that
+    writes to this process's own memory.  ``gid`` is the peer's.
     """
 
     def __init__(
@@ -71,9 +70,9 @@ class Lane:
         gid: bytes = b"",
         may_be_writing: Callable[[int], bool] = lambda thread: True,
     ) -> None:
-        self.fd = make_sealed("softhca-lane", LANE_BYTES)
+        self.fd = make_sealed("softhca-reader", READER_BYTES)
         try:
-            self._mapping = mmap.mmap(self.fd, LANE_BYTES)
+            self._mapping = mmap.mmap(self.fd, READER_BYTES)
         except BaseException:
             os.close(self.fd)
             raise
@@ -83,45 +82,45 @@ class Lane:
         self._may_be_writing = may_be_writing
         self._waited_for = 0
 
-    def turn(self) -> int:
-        """Odd while the neighbour is inside."""
+    def epoch(self) -> int:
+        """Odd while the peer is inside."""
         return load64(self.address)
 
-    def is_inside(self, turn: int) -> bool:
-        """Whether the neighbour is where it was in an odd ``turn``, and lives."""
-        return load64(self.address) == turn and self._is_alive()
+    def is_inside(self, epoch: int) -> bool:
+        """Whether the peer is where it was in an odd ``epoch``, and lives."""
+        return load64(self.address) == epoch and self._is_alive()
 
-    def wait_out(self, turn: int, pause: Pause) -> bool:
-        """Wait until the neighbour is not inside any more as it was in an odd ``turn``; False where that was
+    def synchronize(self, epoch: int, pause: Pause) -> bool:
+        """Wait until the peer is not inside any more as it was in an odd ``epoch``; False where that was
         too long, now or before."""
-        while self.is_inside(turn):
-            if self._waited_for == turn:
+        while self.is_inside(epoch):
+            if self._waited_for == epoch:
                 return False
             if not pause():
-                self._waited_for = turn
+                self._waited_for = epoch
         return True
 
     def claim(self) -> tuple[int, Claim]:
-        """The turn, and what the neighbour may be writing to in it; no pages where it is outside, or the
-        owner has taken that away already."""
-        turn, word = load64(self.address), 0
-        for _ in range(CLAIM_READS):  # the two belong together where the turn has not changed
+        """The epoch, and what the peer may be writing to in it; no pages where it is outside, or the
+        owner has revoked that already."""
+        epoch, word = load64(self.address), 0
+        for _ in range(CLAIM_READS):  # the two belong together where the epoch has not changed
             word = load64(self.address + CLAIM)
-            if turn == (turn := load64(self.address)):
+            if epoch == (epoch := load64(self.address)):
                 break
-        if not turn & 1 or load64(self.address + TAKEN_AWAY) == turn:
-            return turn, NO_CLAIM
-        return turn, Claim.of(word)
+        if not epoch & 1 or load64(self.address + REVOKED) == epoch:
+            return epoch, NO_CLAIM
+        return epoch, Claim.of(word)
 
-    def take_away(self, turn: int) -> None:
-        """What the neighbour claims in this turn is lost to it; what is in its own hands it sees."""
-        store64(self.address + TAKEN_AWAY, turn)
+    def revoke(self, epoch: int) -> None:
+        """The peer's claim of this epoch does not count any more, and the peer sees that."""
+        store64(self.address + REVOKED, epoch)
         store64(self.address + TARGET_LENGTH, 0)
 
-    def end_call(self, turn: int, pause: Pause) -> None:
-        """Behind `take_away` of memory outside of the arenas: return when no call that began before is under
+    def end_call(self, epoch: int, pause: Pause) -> None:
+        """After `revoke` of memory outside of the arenas: return when no call that began before is under
         way any more."""
-        while self.is_inside(turn) and self._may_be_writing(load64(self.address + TARGET_THREAD)):
+        while self.is_inside(epoch) and self._may_be_writing(load64(self.address + TARGET_THREAD)):
             pause()
 
     def close(self) -> None:
@@ -184,10 +183,10 @@ class _Table:
 
 
 class _Held(NamedTuple):
-    """Pages that a neighbour may still write to until its lane leaves this turn."""
+    """Pages that a peer may still write to until it leaves, in this epoch."""
 
-    lane: Lane
-    turn: int
+    reader: Reader
+    epoch: int
     arena: SharedArena
     claim: Claim
 
@@ -203,22 +202,22 @@ def _any_claim(claim: Claim) -> bool:
 
 
 class Directory:
-    """What one adapter grants, and the lanes of those that may look.  One thread at a time.
+    """What one adapter grants, and the readers of those that may look it up.  One thread at a time.
 
-    ``arenas``: number → memory that neighbours map.  ``patience`` gives, for each withdrawal, what is called
+    ``arenas``: number → memory that peers map.  ``pauses`` gives, for each withdrawal, what is called
     while it waits.
     """
 
-    def __init__(self, patience: Callable[[], Pause] = no_patience) -> None:
+    def __init__(self, pauses: Callable[[], Pause] = without_waiting) -> None:
         self.fd, self._mapping = make_owned("softhca-directory", DIRECTORY_BYTES)
         self.address = address_of(self._mapping)
         self._regions = _Table(self.address + REGIONS_AT, REGIONS)
         self._queue_pairs = _Table(self.address + QUEUE_PAIRS_AT, QUEUE_PAIRS)
         self._fence = array("Q", [0])
-        self._patience = patience
-        self.lanes: set[Lane] = set()
+        self._pauses = pauses
+        self.readers: set[Reader] = set()
         self.arenas: dict[int, SharedArena] = {}
-        self._owed: list[tuple[Lane, int, Claim]] = []
+        self._revoked: list[tuple[Reader, int, Claim]] = []
         self._held: list[_Held] = []
         store64(self.address, MAGIC)
         store64(self.address + GATE, 1)
@@ -226,7 +225,7 @@ class Directory:
     def grant_region(
         self, key: int, va: int, length: int, access: int, pd: int, arena: int, place: int
     ) -> bool:
-        """Let neighbours use a key that has no entry; False where there is no room for it."""
+        """Let peers use a key that has no entry; False where there is no room for it."""
         return self._regions.put(key, (va, length, access | pd << 32, arena, place))
 
     def withdraw_region(self, key: int) -> None:
@@ -238,7 +237,7 @@ class Directory:
     def grant_queue_pair(
         self, number: int, peer_gid: bytes, peer: int, operations: int, pkey: int, pd: int
     ) -> bool:
-        """Let a neighbour that has ``peer_gid`` and ``peer`` carry ``operations`` (rights) out for a queue
+        """Let a peer that has ``peer_gid`` and ``peer`` carry ``operations`` (rights) out for a queue
         pair; what was granted before is withdrawn first.  False where there is no room for it.
         """
         high, low = int.from_bytes(peer_gid[:8], "big"), int.from_bytes(peer_gid[8:], "big")
@@ -256,48 +255,48 @@ class Directory:
             self._withdraw(self._queue_pairs, number, _any_claim, peer)
 
     def set_gate(self, open: bool) -> None:
-        """Let neighbours touch registered memory, or not; closed, none does when this returns."""
+        """Let peers touch registered memory, or not; closed, none does when this returns."""
         store64(self.address + GATE, int(open))
         if not open:
             self.quiesce()
 
     def quiesce(self, concerns: Callable[[Claim], bool] = _any_claim, peer: bytes = b"") -> None:
-        """Wait for every neighbour that is inside now (only for the one with the GID ``peer``, where that is
-        said), a while.  From those that are inside still take away what ``concerns`` says of their claims.
+        """Wait for every peer that is inside now (only for the one with the GID ``peer``, where that is
+        said), a while.  Of those that are inside still, revoke the claims that it ``concerns``.
         """
-        if self._owed:
+        if self._revoked:
             self._exchange()
         self._count()
         atomic_add64(address_of(self._fence), 1)  # a full barrier
-        inside = [(lane, turn) for lane in self.lanes if (turn := lane.turn()) & 1]
+        inside = [(reader, epoch) for reader in self.readers if (epoch := reader.epoch()) & 1]
         if peer:
-            inside = [(lane, turn) for lane, turn in inside if lane.gid in (b"", peer)]
+            inside = [(reader, epoch) for reader, epoch in inside if reader.gid in (b"", peer)]
         if inside:
-            pause = self._patience()
-            inside = [(lane, turn) for lane, turn in inside if not lane.wait_out(turn, pause)]
+            pause = self._pauses()
+            inside = [(reader, epoch) for reader, epoch in inside if not reader.synchronize(epoch, pause)]
         if inside:
             barrier_everywhere()
-            self._take_away([lane for lane, _ in inside if concerns(lane.claim()[1])])
+            self._revoke([reader for reader, _ in inside if concerns(reader.claim()[1])])
 
     def _count(self) -> None:
-        """Let neighbours see that something was withdrawn."""
+        """Let peers see that something was withdrawn."""
         store64(self.address + CHANGES, load64(self.address + CHANGES) + 1)
 
-    def _take_away(self, lanes: list[Lane]) -> None:
-        """Take their claims away from ``lanes``, and from whoever claims pages that go with them.
+    def _revoke(self, readers: list[Reader]) -> None:
+        """Revoke the claims of ``readers``, and of whoever claims pages that go with them.
 
         First it is made sure that nobody claims such pages any more but who is known: then each is told that
         its claim does not count, and only then pages are exchanged.  What was copied before that is kept, and
         who copies later sees that it does not count.
         """
-        known: dict[tuple[Lane, int], Claim] = {}
+        known: dict[tuple[Reader, int], Claim] = {}
         emptied: list[int] = []
-        while lanes:
-            lane = lanes.pop()
-            turn, claim = lane.claim()
-            if (lane, turn) in known or not claim.pages:
+        while readers:
+            reader = readers.pop()
+            epoch, claim = reader.claim()
+            if (reader, epoch) in known or not claim.pages:
                 continue
-            known[lane, turn] = claim
+            known[reader, epoch] = claim
             if claim.foreign:
                 continue
             keys = [key for key, words in self._regions.items() if _range_of(words).meets(claim)]
@@ -307,41 +306,41 @@ class Directory:
                 emptied += keys
                 self._count()
                 barrier_everywhere()
-            for other in self.lanes:
-                turn, theirs = other.claim()
-                if (other, turn) not in known and theirs.meets(claim):
-                    lanes.append(other)
-        self._owed += [(lane, turn, claim) for (lane, turn), claim in known.items()]
+            for other in self.readers:
+                epoch, theirs = other.claim()
+                if (other, epoch) not in known and theirs.meets(claim):
+                    readers.append(other)
+        self._revoked += [(reader, epoch, claim) for (reader, epoch), claim in known.items()]
         self._exchange()
         for key in emptied:
             self._regions.give_back(key)
 
     def _exchange(self) -> None:
-        """Nobody reads any more what is claimed by those from whom it is taken away when this returns.
+        """Nobody reads any more what is claimed by those whose claims are revoked when this returns.
         Whatever strikes in between, the next one goes on with it."""
-        for lane, turn, _ in self._owed:
-            lane.take_away(turn)
+        for reader, epoch, _ in self._revoked:
+            reader.revoke(epoch)
         # Who has not seen that has nothing left in its store buffer behind this.
-        if self._owed:
+        if self._revoked:
             barrier_everywhere()
             atomic_add64(address_of(self._fence), 1)
-        while self._owed:
-            lane, turn, claim = self._owed[-1]
-            pause = self._patience()
+        while self._revoked:
+            reader, epoch, claim = self._revoked[-1]
+            pause = self._pauses()
             arena = self.arenas.get(claim.arena)
             if claim.foreign:
-                lane.end_call(turn, pause)
+                reader.end_call(epoch, pause)
             elif arena is not None and arena.has(claim.first, claim.pages):
-                while (refused := arena.replace(claim.first, claim.pages)) and lane.is_inside(turn):
+                while (refused := arena.replace(claim.first, claim.pages)) and reader.is_inside(epoch):
                     pause()
                 if not refused:
-                    self._held.append(_Held(lane, turn, arena, claim))
-            self._owed.pop()
+                    self._held.append(_Held(reader, epoch, arena, claim))
+            self._revoked.pop()
 
-    def settle(self, gone: Lane | None = None) -> None:
-        """Have pages given out again whose neighbour has left its lane, or is ``gone``."""
+    def settle(self, gone: Reader | None = None) -> None:
+        """Have pages given out again whose peer has left, or is ``gone``."""
         for held in list(self._held):
-            if held.lane is gone or held.lane.turn() != held.turn:
+            if held.reader is gone or held.reader.epoch() != held.epoch:
                 self._held.remove(held)
                 held.arena.settle(held.claim.first, held.claim.pages)
 
@@ -361,9 +360,9 @@ class Directory:
     def close(self) -> None:
         """Close the gate and let the descriptors go."""
         self.set_gate(False)
-        for lane in self.lanes:
-            lane.close()
-        self.lanes.clear()
+        for reader in self.readers:
+            reader.close()
+        self.readers.clear()
         os.close(self.fd)
         with contextlib.suppress(BufferError):
             self._mapping.close()

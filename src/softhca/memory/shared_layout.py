@@ -1,7 +1,7 @@
 """Where everything stands in what an adapter shows to adapters on the same host (docs/same-host.md).
 
 Two files of fixed, sealed size.  The *directory* is one per adapter: sealed, so that its owner alone writes
-it; its neighbours map it read-only.  The *lane* is one per neighbour, which writes it; the owner reads it.
+it; its peers map it read-only.  A *reader* is one per peer, which writes it; the owner reads it.
 
 =========  =================================================================================================
 directory  ``+0`` magic, ``+8`` gate (1: registered memory may be touched), ``+16`` how often something was
@@ -10,11 +10,11 @@ region     ``+0`` key and bit 32 (0: empty), ``+8`` va, ``+16`` length, ``+24`` 
            domain (32–63), ``+32`` arena, ``+40`` place of its first byte in the arena
 queue      ``+0`` number and bit 32, ``+8`` and ``+16`` the GID that its peer has (big-endian halves),
 pair       ``+24`` the peer's queue pair, ``+32`` operations that it takes (bits 0–31) and domain (32–63)
-lane       ``+0`` turn: odd while the neighbour is inside, ``+8`` its claim: what it writes to meanwhile;
-           ``+64`` 1 while the owner sleeps; ``+128`` the turn whose claim the owner has taken away (written
+reader     ``+0`` epoch: odd while the peer is inside, ``+8`` its claim: what it writes to meanwhile;
+           ``+64`` 1 while the owner sleeps; ``+128`` the epoch whose claim the owner has revoked (written
            by the owner), ``+136`` 1: the ring is closed (by either); ``+192`` address, ``+200`` length of
-           what the neighbour writes to in the owner's own memory (a ``struct iovec``; the owner takes it
-           away by a length of 0), ``+208`` the thread that does; from `LANE_HEADER_BYTES` on a ring of
+           what the peer writes to in the owner's own memory (a ``struct iovec``; the owner revokes it
+           by a length of 0), ``+208`` the thread that does; from `READER_HEADER_BYTES` on a ring of
            packets to the owner (runtime/same_host_ring.py)
 claim      bits 0–8 number of pages (0: nothing), 9–36 first page in the arena, 37–63 arena; for memory
            outside of the arenas all bits are 1
@@ -43,20 +43,20 @@ ENTRY_BYTES = 64
 PROBES = 8
 REGIONS = 1 << 16
 QUEUE_PAIRS = 1 << 16
-LANE_HEADER_BYTES = 4096
+READER_HEADER_BYTES = 4096
 CLAIM = 8
 ASLEEP = 64
-TAKEN_AWAY = 128
+REVOKED = 128
 RING_CLOSED = 136
 TARGET = 192
 TARGET_LENGTH = 200
 TARGET_THREAD = 208
 RING_ENTRIES = 1024
 RING_STORE_BYTES = 2 << 20
-RING_PAGES = 1 + RING_ENTRIES * 8 // 4096 + RING_STORE_BYTES // 4096
+RING_PAGES = 1 + RING_ENTRIES * 8 // PAGE_BYTES + RING_STORE_BYTES // PAGE_BYTES
 """Control block, references, store: what `queues.ring.plan` says."""
 
-LANE_BYTES = LANE_HEADER_BYTES + RING_PAGES * 4096
+READER_BYTES = READER_HEADER_BYTES + RING_PAGES * PAGE_BYTES
 VALID_ENTRY = 1 << 32
 FOREIGN_ARENA = 0xFFFFFFFF
 """The arena of memory that its owner has not shared: the place is an address of the owning process."""
@@ -76,7 +76,7 @@ OWNER_WRITES = 0x10
 
 
 class Claim(NamedTuple):
-    """Pages of an arena that a neighbour may be writing to; ``pages`` 0: none, ``foreign``: memory outside
+    """Pages of an arena that a peer may be writing to; ``pages`` 0: none, ``foreign``: memory outside
     of the arenas."""
 
     arena: int
@@ -86,7 +86,7 @@ class Claim(NamedTuple):
 
     @classmethod
     def of(cls, word: int) -> Claim:
-        """What a lane's claim word says."""
+        """What a reader's claim word says."""
         if word == FOREIGN_CLAIM:
             return cls(FOREIGN_ARENA, 0, 1, True)
         pages = word & (1 << CLAIM_PAGE_SHIFT) - 1
@@ -111,7 +111,7 @@ class Claim(NamedTuple):
 
 
 def first_place(number: int) -> int:
-    """Where the search for a key or queue pair number begins: 16 bits, multiplied to spread neighbours."""
+    """Where the search for a key or queue pair number begins: 16 bits, multiplied to spread them."""
     return (number * 0x9E3779B1 & 0xFFFFFFFF) >> 16
 
 

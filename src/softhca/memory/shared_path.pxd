@@ -13,13 +13,13 @@ cdef class SharedPath:
     cdef public object thread
     cdef public bint fenced
     cdef public unsigned long long directory
-    cdef public unsigned long long lane
-    cdef public unsigned long long turn
+    cdef public unsigned long long reader
+    cdef public unsigned long long epoch
     cdef public unsigned long long changes
     cdef unsigned long long last_arena
     cdef unsigned long long last_base
     cdef unsigned long long last_size
-    cdef unsigned long long known_turn
+    cdef unsigned long long known_epoch
     cdef unsigned int known_key
     cdef unsigned long long known_va
     cdef unsigned long long known_length
@@ -27,7 +27,7 @@ cdef class SharedPath:
     cdef unsigned long long known_arena
     cdef unsigned long long known_place
 
-    cpdef object open(self, unsigned long long directory, unsigned long long lane, int pid, object is_there,
+    cpdef object open(self, unsigned long long directory, unsigned long long reader, int pid, object is_there,
                       bint fenced=*, object thread=*)
     cpdef object close(self)
     cpdef bint enter(self) noexcept

@@ -1,9 +1,9 @@
-"""The neighbour's side of memory that is shared on one host: looking grants up, inside a lane.
+"""The peer's side of memory that is shared on one host: looking grants up, and claiming what is written to.
 
-Nothing read here is believed: a place outside of what is mapped is no place.  What a search finds holds
-until `leave`, unless the owner withdraws something meanwhile: it waits for a while, then it takes away what
-is claimed here (`shared_directory.py`).  So a place to be written to is claimed first, and only then it is
-looked whether anything was withdrawn; and who has copied asks `unchanged_for` before it believes so.
+Nothing read here is believed: a place outside of what is mapped is no place.  What a search finds holds until
+`leave`, unless the owner withdraws something meanwhile: it waits for a while, then it revokes what is claimed
+here (`shared_directory.py`).  So a place to be written to is claimed first, and only then it is checked
+whether anything was withdrawn; and who has copied asks `unchanged_for` before it believes so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from softhca.memory.shared_layout import (
     QUEUE_PAIRS_AT,
     REGIONS,
     REGIONS_AT,
-    TAKEN_AWAY,
+    REVOKED,
     TARGET,
     TARGET_LENGTH,
     TARGET_THREAD,
@@ -44,7 +44,7 @@ _CLAIM = cython.declare(cython.uint, CLAIM)
 _ARENA_SHIFT = cython.declare(cython.int, CLAIM_ARENA_SHIFT)
 _PAGE_SHIFT = cython.declare(cython.int, CLAIM_PAGE_SHIFT)
 _FOREIGN_CLAIM = cython.declare(cython.ulonglong, FOREIGN_CLAIM)
-_TAKEN_AWAY = cython.declare(cython.uint, TAKEN_AWAY)
+_REVOKED = cython.declare(cython.uint, REVOKED)
 _TARGET = cython.declare(cython.uint, TARGET)
 _TARGET_LENGTH = cython.declare(cython.uint, TARGET_LENGTH)
 _TARGET_THREAD = cython.declare(cython.uint, TARGET_THREAD)
@@ -62,12 +62,12 @@ _FOREIGN = cython.declare(cython.ulonglong, FOREIGN_ARENA)
 
 
 class SharedPath:
-    """The way to the memory of the neighbour that has ``gid``, for the adapter that has ``own_gid``.
+    """The way to the memory of the peer that has ``gid``, for the adapter that has ``own_gid``.
     ``alive``: there is one now.  One thread at a time.
 
-    ``pid`` is the neighbour's process where its own memory can be reached by that, 0 where the neighbour is
+    ``pid`` is the peer's process where its own memory can be reached by that, 0 where the peer is
     this process, −1 where it cannot.  ``foreign``: the place found last is an address of that process.
-    ``fenced``: the neighbour has no barrier that reaches this process, so each claim is one itself.
+    ``fenced``: the peer has no barrier that reaches this process, so each claim is one itself.
     """
 
     arenas: dict[int, tuple[int, int]]
@@ -84,44 +84,44 @@ class SharedPath:
         self.pid = -1
         self.is_there = self.thread = None
         self.fenced = False
-        self.directory = self.lane = self.turn = self.changes = 0
+        self.directory = self.reader = self.epoch = self.changes = 0
         self.last_arena = FOREIGN_ARENA
         self.last_base = self.last_size = 0
-        self.known_turn = 0
+        self.known_epoch = 0
         self.known_key = 0
         self.known_va = self.known_length = self.known_rights = self.known_arena = self.known_place = 0
 
     def open(
-        self, directory: int, lane: int, pid: int, is_there: Callable[[], bool], fenced: bool = True,
+        self, directory: int, reader: int, pid: int, is_there: Callable[[], bool], fenced: bool = True,
         thread: Callable[[], int] | None = None,
     ) -> None:
-        """The neighbour's directory and this side's lane are mapped at these addresses; ``is_there`` asks
+        """The peer's directory and this side's reader are mapped at these addresses; ``is_there`` asks
         whether its process still is, ``thread`` for the calling thread's number."""
         self.fenced = fenced
         self.thread = thread
         self.directory = directory
-        self.lane = lane
-        self.turn = load64(lane)
-        self.known_turn = 0
+        self.reader = reader
+        self.epoch = load64(reader)
+        self.known_epoch = 0
         self.pid = pid
         self.is_there = is_there
         self.alive = True
 
     def close(self) -> None:
-        """The neighbour has gone, or its mappings go."""
+        """The peer has gone, or its mappings go."""
         self.alive = False
         self.arenas = {}
         self.last_arena = _FOREIGN
         self.is_there = self.thread = None
-        self.directory = self.lane = 0
+        self.directory = self.reader = 0
 
     def enter(self) -> bool:
         """Begin to look; False where memory must not be touched now (and nothing has begun)."""
         if not self.alive:
             return False
-        self.turn = (self.turn + 1) & _MASK64
-        store64(self.lane + _CLAIM, 0)
-        atomic_add64(self.lane, 1)  # a full barrier: the owner sees that somebody is inside, or has withdrawn
+        self.epoch = (self.epoch + 1) & _MASK64
+        store64(self.reader + _CLAIM, 0)
+        atomic_add64(self.reader, 1)  # a full barrier: the owner sees this one inside, or has withdrawn
         self.changes = load64(self.directory + _CHANGES)
         if load64(self.directory + _GATE) == 1:
             return True
@@ -130,11 +130,11 @@ class SharedPath:
 
     def leave(self) -> None:
         """What was found does not hold any more."""
-        self.turn = (self.turn + 1) & _MASK64
-        store64(self.lane, self.turn)
+        self.epoch = (self.epoch + 1) & _MASK64
+        store64(self.reader, self.epoch)
 
     def queue_pair(self, number: int, own: int) -> int:
-        """What the neighbour's queue pair ``number`` takes from ``own``: rights, from bit 16 its
+        """What the peer's queue pair ``number`` takes from ``own``: rights, from bit 16 its
         P_Key and from bit 32 its domain; 0 for nothing.
         """
         probe: cython.uint
@@ -160,7 +160,7 @@ class SharedPath:
         there before a `claim`.
         """
         offset: cython.ulonglong
-        if (self.known_turn != self.turn or self.known_key != key) and not self.look_up(key):
+        if (self.known_epoch != self.epoch or self.known_key != key) and not self.look_up(key):
             return 0
         offset = (va - self.known_va) & _MASK64
         if self.known_rights >> 32 != pd or self.known_rights & access != access:
@@ -179,20 +179,20 @@ class SharedPath:
             first = (address - self.last_base) >> 12
             word = ((address + n - 1 - self.last_base) >> 12) - first + 1
             word |= self.known_arena << _ARENA_SHIFT | first << _PAGE_SHIFT
-        store64(self.lane + _CLAIM, word)
+        store64(self.reader + _CLAIM, word)
         if self.fenced:
-            atomic_add64(self.lane + _CLAIM, 0)
+            atomic_add64(self.reader + _CLAIM, 0)
         # The store is seen before this load is done: by a full barrier just now, or by one that the owner
         # has every processor pass before it reads claims.
         return load64(self.directory + _CHANGES) == self.changes
 
     def aim(self, address: int, n: int) -> int:
-        """Describe ``n`` bytes of the neighbour's own memory in the lane, to be claimed and written then; the
+        """Describe ``n`` bytes of the peer's own memory in the reader, to be claimed and written then; the
         address of the description, whose length the owner makes 0 when it withdraws them."""
-        store64(self.lane + _TARGET, address)
-        store64(self.lane + _TARGET_LENGTH, n)
-        store64(self.lane + _TARGET_THREAD, self.thread())
-        return self.lane + _TARGET
+        store64(self.reader + _TARGET, address)
+        store64(self.reader + _TARGET_LENGTH, n)
+        store64(self.reader + _TARGET_THREAD, self.thread())
+        return self.reader + _TARGET
 
     def unchanged(self) -> bool:
         """Whether the owner has withdrawn nothing since `enter`."""
@@ -201,22 +201,22 @@ class SharedPath:
     def unchanged_for(self, access: int) -> bool:
         """Asked behind a copy for which `place` was asked ``access``: whether it counts.  What was read could
         have been another region's since the owner has withdrawn something; what was written is lost where
-        the owner has taken the claim away."""
+        the owner has revoked the claim."""
         if access == _READ:
             return load64(self.directory + _CHANGES) == self.changes
         if self.fenced:  # as in `claim`: what was written is seen before this load is done
-            atomic_add64(self.lane + _CLAIM, 0)
-        return load64(self.lane + _TAKEN_AWAY) != self.turn
+            atomic_add64(self.reader + _CLAIM, 0)
+        return load64(self.reader + _REVOKED) != self.epoch
 
     def look_up(self, key: int) -> bool:
-        """Read the entry of ``key``; False where there is none.  Inside the lane it is known until `leave`:
+        """Read the entry of ``key``; False where there is none.  Inside the reader it is known until `leave`:
         whoever withdraws it meanwhile waits for that, so what was found holds as long.
         """
         probe: cython.uint
         entry: cython.ulonglong
         wanted: cython.ulonglong = key | _VALID
         first: cython.uint = (key * _SPREAD & _WORD) >> 16
-        self.known_turn = 0
+        self.known_epoch = 0
         for probe in range(_PROBES):
             entry = self.directory + _REGIONS_AT + ((first + probe) & _REGIONS_MASK) * _ENTRY
             if load64(entry) == wanted:
@@ -226,8 +226,8 @@ class SharedPath:
                 self.known_arena = load64(entry + 32)
                 self.known_place = load64(entry + 40)
                 self.known_key = key
-                if self.turn & 1:
-                    self.known_turn = self.turn
+                if self.epoch & 1:
+                    self.known_epoch = self.epoch
                 return True
         return False
 
@@ -254,7 +254,7 @@ class SharedPath:
         return base + begin + offset
 
     def set_arena(self, number: int, base: int, size: int) -> None:
-        """The neighbour's arena ``number`` is mapped at ``base``; 0: it is not any more."""
+        """The peer's arena ``number`` is mapped at ``base``; 0: it is not any more."""
         arenas = dict(self.arenas)
         arenas.pop(number, None)
         if base:

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import os
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,8 @@ from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.variables import CAPTURE, FAULTS
 from softhca.runtime.clock import now_ns
-from softhca.runtime.same_host import SameHost, why_not, why_not_unasked
+from softhca.runtime.same_host import SameHost
+from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
 
@@ -115,43 +117,63 @@ def _port_config(specification: DeviceSpecification, link: Any) -> PortConfig:
     return PortConfig(gids=(link.gid,), active_mtu=mtu)
 
 
-def neighbours_of(
-    specification: DeviceSpecification, adapter: Adapter, link: Any, packets_alone: bool = False
+def same_host_of(
+    specification: DeviceSpecification, adapter: Adapter, links: Sequence[Any], packets_alone: bool = False
 ) -> SameHost | None:
-    """The same-host paths of a new adapter, where they are allowed and can be; None: all goes by packets.
+    """What a new adapter shares with others on this host, where that is allowed and can be; None: all goes by
+    packets.
 
-    ``packets_alone``: no memory of this adapter's hosts is given to neighbours, and none of theirs used.
-    A link that is tapped, has faults or checks identifications wants to see packets.  Who asked for the paths
-    is told why there are none; who did not ask is not.  An adapter with several ports has none: its packets
-    go by the links of their ports.
+    ``packets_alone``: no memory of this adapter's hosts is given to peers, and none of theirs used.  A port
+    whose link is tapped, has faults or checks identifications wants to see packets, so it has no part in it.
+    Who asked for it is told where it cannot be; who did not ask is not.
     """
     if specification.same_host is False:
         return None
-    unasked = specification.same_host is None
-    reason = why_not_unasked() if unasked else why_not()
-    if link.sees_packets:
-        reason = "its packets are to be seen"
-    if len(adapter.ports) > 1:
-        reason = "it has several ports"
+    automatic = specification.same_host is None
+    same_host = None
+    reason = not_automatic() if automatic else unsupported()
     if not reason:
         try:
-            neighbours = SameHost(
-                link.gid, adapter.port.gids, lambda gid: _in_flight(adapter, gid), unasked
-            )
+            same_host = SameHost([gid for port in adapter.ports for gid in port.gids], automatic)
         except OSError as error:
             reason = error.strerror or str(error)
-    if reason:
-        level = logging.DEBUG if unasked else logging.WARNING
-        _log.log(level, "%s uses packets on this host too: %s", specification.name, reason)
+    reasons = [reason] * len(links) if same_host is None else _add_ports(same_host, adapter, links)
+    _log_reasons(specification, reasons, logging.DEBUG if automatic else logging.WARNING)
+    if same_host is None:
+        return None
+    if not same_host.ports:
+        same_host.close()
         return None
     if not packets_alone:
-        adapter.same_host = adapter.regions.sharing = neighbours.sharing
-    return neighbours
+        adapter.same_host = adapter.regions.sharing = same_host.sharing
+    return same_host
 
 
-def _in_flight(adapter: Adapter, gid: bytes) -> int:
-    """Bytes of reliable connections under way to a GID."""
-    window = adapter.port.windows.get(gid)
+def _log_reasons(specification: DeviceSpecification, reasons: list[str], level: int) -> None:
+    """Say why ports do not share memory."""
+    for number, reason in enumerate(reasons, 1):
+        if reason:
+            name = specification.name if len(reasons) == 1 else f"{specification.name}, port {number},"
+            _log.log(level, "%s uses packets on this host too: %s", name, reason)
+
+
+def _add_ports(same_host: SameHost, adapter: Adapter, links: Sequence[Any]) -> list[str]:
+    """Have an adapter's ports share memory; for each, empty or why it does not."""
+    reasons = []
+    for number, link in enumerate(links, 1):
+        reason = "its packets are to be seen" if link.sees_packets else ""
+        if not reason:
+            try:
+                same_host.add_port(number, link.gid, partial(_in_flight, adapter, number))
+            except OSError as error:
+                reason = error.strerror or str(error)
+        reasons.append(reason)
+    return reasons
+
+
+def _in_flight(adapter: Adapter, port_number: int, gid: bytes) -> int:
+    """Bytes of reliable connections under way from a port to a GID."""
+    window = adapter.ports[port_number - 1].windows.get(gid)
     return 0 if window is None else int(window.in_flight_bytes)
 
 

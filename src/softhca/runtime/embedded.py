@@ -9,7 +9,7 @@ import threading
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
-from softhca.runtime.assembly import assemble_ports, neighbours_of
+from softhca.runtime.assembly import assemble_ports, same_host_of
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
@@ -29,17 +29,17 @@ class EmbeddedAdapter:
             self.link = self.links[0]
             for link in self.links:
                 undo.callback(link.close)
-            self.neighbours = neighbours_of(specification, self.adapter, self.link)
-            if self.neighbours is not None:
-                undo.callback(self.neighbours.close)
+            self.same_host = same_host_of(specification, self.adapter, self.links)
+            if self.same_host is not None:
+                undo.callback(self.same_host.close)
             descriptors = [
-                party.fileno() for party in (*self.links, self.neighbours) if party is not None
+                party.fileno() for party in (*self.links, self.same_host) if party is not None
             ]
             self.progress = Progress(descriptors)
             undo.callback(self.progress.forget)
             self.loop = EngineLoop(self.adapter, self.links, self.progress.wake)
-            if self.neighbours is not None:
-                self.loop.have(self.neighbours)
+            if self.same_host is not None:
+                self.loop.share(self.same_host)
             self.channels: dict[int, EngineChannel] = {}
             self._coming_and_going = threading.RLock()
             self._closed = self._ended = False
@@ -67,8 +67,8 @@ class EmbeddedAdapter:
                 with self.loop.lock:
                     channel.number = self.adapter.attach_host(channel)
                     try:
-                        if self.neighbours is not None:
-                            channel.arena = self.neighbours.add_memory(memory)
+                        if self.same_host is not None:
+                            channel.arena = self.same_host.add_memory(memory)
                     except BaseException:
                         self.adapter.detach_host(channel.number)
                         raise
@@ -97,8 +97,8 @@ class EmbeddedAdapter:
             self.loop.flush(self.loop.clock())
             self.adapter.detach_host(channel.number)
         arena, channel.arena = channel.arena, 0
-        if self.neighbours is not None:
-            self.neighbours.remove_arena(arena)
+        if self.same_host is not None:
+            self.same_host.remove_arena(arena)
 
     def close(self) -> None:
         """Stop giving turns and close everything; may be called again, and waits for a call under way."""
@@ -109,8 +109,8 @@ class EmbeddedAdapter:
                 if not self.loop.dead:
                     self.loop.flush(self.loop.clock())
                 self._closed = self.loop.dead = True
-                if self.neighbours is not None:
-                    self.neighbours.close()
+                if self.same_host is not None:
+                    self.same_host.close()
             fork.unwatch(self)
             self.progress.close()
             for link in self.links:
@@ -136,8 +136,8 @@ class EmbeddedAdapter:
         self.progress.forget()
         for link in self.links:
             link.close()
-        if self.neighbours is not None:
-            self.neighbours.forget()
+        if self.same_host is not None:
+            self.same_host.forget()
         for channel in self.channels.values():
             channel.abandon()
 

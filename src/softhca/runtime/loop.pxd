@@ -25,7 +25,6 @@ cdef class EngineLoop:
     cdef public TurnLock lock
     cdef public Sleeper sleeper
     cdef readonly list ports
-    cdef readonly Transmitter near
     cdef public DelayedAcknowledgement acknowledgement
     cdef public DoorbellBatching batching
     cdef public PollBackOff back_off
@@ -37,19 +36,18 @@ cdef class EngineLoop:
     cdef public unsigned long long rounds
     cdef public unsigned long long round_ns
     cdef public bint dead
-    cdef public object neighbours
-    cdef public unsigned long long neighbours_ns
-    cdef list receivers
+    cdef public object same_host
+    cdef public unsigned long long same_host_ns
 
-    cpdef object have(self, object neighbours)
+    cpdef object share(self, object same_host)
     cpdef bint turn(self, unsigned long long now) except -1
     cpdef bint serve(self, unsigned long long now) except -1
     cpdef bint progress(self, unsigned long long now) except -1
     cdef bint _round(self, unsigned long long now) except -1
     cdef int receive(self, Transmitter port, unsigned long long now) except -1
     cdef bint _sends(self, bint lone, bint worked, unsigned long long now) except -1
-    cdef bint receive_near(self, unsigned long long now) except -1
-    cdef object drain(self, unsigned long long now)
+    cdef bint receive_rings(self, unsigned long long now) except -1
+    cdef object drain(self, Transmitter port, unsigned long long now)
     cpdef bint transmit(self, unsigned long long now) except -1
     cpdef object flush(self, unsigned long long now)
     cpdef bint overdue(self, unsigned long long now) noexcept

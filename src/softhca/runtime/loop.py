@@ -49,8 +49,8 @@ _log = logging.getLogger("softhca.runtime")
 SLEEP_GRAIN_NS = cython.declare(cython.ulonglong, 1_000_000)
 """A sleep ends at a full millisecond."""
 
-LOOK_NS = cython.declare(cython.ulonglong, 100_000)
-"""How often an engine that is driven looks at its neighbours on this host."""
+SAME_HOST_NS = cython.declare(cython.ulonglong, 100_000)
+"""How often an engine that is driven polls for what peers on this host say."""
 
 KICK_NS = 100_000
 """Who rings a doorbell so long after the last round gives one as well: a consumer that always has completions
@@ -90,7 +90,7 @@ class EngineLoop:
 
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
     ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``ports`` are the ways of bursts, one
-    a port; ``near`` is that of the port whose neighbours on this host are known.
+    a port.
     """
 
     def __init__(self, adapter, links, wake, clock=now_ns, sees_polls=True):
@@ -101,7 +101,6 @@ class EngineLoop:
         self.sleeper = Sleeper(wake)
         adapter.notify = self.sleeper.happened
         self.ports = [Transmitter(adapter, link, number) for number, link in enumerate(links, 1)]
-        self.near = self.ports[0]
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         self.back_off = PollBackOff(POLLS_AT_ONCE)
@@ -113,17 +112,14 @@ class EngineLoop:
         self.rounds = 0
         self.round_ns = 0
         self.dead = False
-        self.neighbours = None
-        self.neighbours_ns = 0
-        self.receivers = []
+        self.same_host = None
+        self.same_host_ns = 0
 
-    def have(self, neighbours):
-        """Drive the paths to ``neighbours`` on this host as well."""
-        self.neighbours = neighbours
-        self.receivers = neighbours.receivers
-        self.near.shorter = neighbours.link_of
-        self.near.links_changed()
-        neighbours.changed = self.near.links_changed
+    def share(self, same_host):
+        """Drive what the adapter shares with others on this host as well."""
+        self.same_host = same_host
+        for port in same_host.ports.values():
+            self.ports[port.number - 1].use_rings(port)
 
     # one turn, under the lock
 
@@ -178,7 +174,7 @@ class EngineLoop:
             self.sees_polls or self.acknowledgement.overdue(now)
         ):
             self.flush(now)
-        if self.neighbours is not None and self.receive_near(now):
+        if self.same_host is not None and self.receive_rings(now):
             worked = True
         for port in self.ports:
             taken = self.receive(port, now)
@@ -195,10 +191,10 @@ class EngineLoop:
                 worked = True
         if self._sends(lone, worked, now) and self.transmit(now):
             worked = True
-        if self.neighbours is not None and now >= self.neighbours_ns:
-            self.neighbours_ns = now + LOOK_NS
-            if self.neighbours.look():
-                self.neighbours_ns = now
+        if self.same_host is not None and now >= self.same_host_ns:
+            self.same_host_ns = now + SAME_HOST_NS
+            if self.same_host.poll():
+                self.same_host_ns = now
                 worked = True
         return worked
 
@@ -229,33 +225,35 @@ class EngineLoop:
             return True
         return self.overdue(now)
 
-    def receive_near(self, now):
-        """Take what neighbours on this host have put into their rings, a bounded number of bursts each."""
-        arrival: Arrival = self.arrival
+    def receive_rings(self, now):
+        """Take what peers on this host have put into their rings, a bounded number of bursts each."""
+        port: Transmitter
         receiver: PacketReceiver
+        arrival: Arrival = self.arrival
         worked: cython.bint = False
         _turn: cython.int
-        for receiver in self.receivers:
-            if receiver.fresh:
-                if not receiver.waiting():
-                    continue
-                # what this neighbour has sent before stands in the port's own link
-                receiver.fresh = False
-                self.drain(now)
-            for _turn in range(RECEIVE_BURSTS):
-                if not receiver.receive(arrival):
-                    break
-                worked = True
-                self.adapter.receive(self.near.port_number, arrival, now)
+        for port in self.ports:
+            for receiver in port.rings:
+                if receiver.fresh:
+                    if not receiver.waiting():
+                        continue
+                    # what this peer has sent before stands in the port's own link
+                    receiver.fresh = False
+                    self.drain(port, now)
+                for _turn in range(RECEIVE_BURSTS):
+                    if not receiver.receive(arrival):
+                        break
+                    worked = True
+                    self.adapter.receive(port.port_number, arrival, now)
         return worked
 
-    def drain(self, now):
-        """Take what stands in the link now; no more than fits there, however much follows."""
+    def drain(self, port, now):
+        """Take what stands in a port's link now; no more than fits there, however much follows."""
         _turn: cython.int
         for _turn in range(DRAINED_BURSTS):
-            if not self.near.link.receive(self.arrival):
+            if not port.link.receive(self.arrival):
                 break
-            self.adapter.receive(self.near.port_number, self.arrival, now)
+            self.adapter.receive(port.port_number, self.arrival, now)
 
     def transmit(self, now):
         """Send what is due, a bounded number of bursts; whether anything was sent."""

@@ -2,7 +2,7 @@
 
 A packet is bounded, and checked by who reads it.  An application and its adapter process send the messages of
 `queues.handshake` (attaching, passing descriptors, asking after resources, leaving; all else crosses in
-shared rings); neighbours send one JSON object a packet (`send`, `receive`).
+shared rings); adapters that share memory on one host send one JSON object a packet (`send`, `receive`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import threading
 
 from softhca.queues.handshake import READY, encode_answer, encode_refusal
 from softhca.runtime import messages
-from softhca.runtime.assembly import assemble_ports, neighbours_of
+from softhca.runtime.assembly import assemble_ports, same_host_of
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
 
@@ -35,9 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         specification = parse_one(options.device)
         adapter, links = assemble_ports(specification)
-        neighbours = neighbours_of(specification, adapter, links[0], packets_alone=True)
+        same_host = same_host_of(specification, adapter, links, packets_alone=True)
         server = AdapterServer(
-            adapter, links, first, options.listen, options.stay, neighbours
+            adapter, links, first, options.listen, options.stay, same_host
         )
     except (OSError, DeviceSpecificationError) as error:
         if first is None:

@@ -178,15 +178,15 @@ class Progress:
                 return
             now = loop.clock()
             deadline_ns = loop.deadline()
-            if loop.neighbours is not None and not loop.neighbours.rest():
+            if loop.same_host is not None and not loop.same_host.arm_wakeup():
                 return
             wakeup_ns = loop.sleeper.lies_down(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
-        if loop.neighbours is not None:
+        if loop.same_host is not None:
             with loop.lock:
-                loop.neighbours.rise()
+                loop.same_host.disarm_wakeup()
         _drain(self._leader_wake if leading else self._thread_wake)
 
     # Application threads

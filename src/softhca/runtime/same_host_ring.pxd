@@ -39,5 +39,5 @@ cdef class PacketReceiver(Link):
     cpdef bint waiting(self) noexcept
     cpdef dict counters(self)
     cdef bint give_up(self) noexcept
-    cpdef bint rest(self)
-    cpdef object rise(self)
+    cpdef bint arm_wakeup(self)
+    cpdef object disarm_wakeup(self)

@@ -1,10 +1,10 @@
-"""Packets between neighbours on one host, through a ring in the lane instead of the kernel.
+"""Packets between peers on one host, through a ring in the reader's file instead of the kernel.
 
 What a queue pair cannot have done by its executor goes as the packets that any link carries, whole and with
 their ICRC; only the way is shorter.  The ring is a link in one direction: one end only sends, the other only
 receives.  A burst is two entries of the ring: its description, 16 bytes, and its segments.  Neither side
-believes what the other writes: who finds what cannot be closes the ring, in the lane, for both and for good.
-All packets go by the port's own link then, and so do the retransmissions of what the ring held.
+believes what the other writes: who finds what cannot be closes the ring, by a word beside it, for both and
+for good.  All packets go by the port's own link then, and so do the retransmissions of what the ring held.
 """
 
 import errno
@@ -17,7 +17,7 @@ from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
 from softhca.memory.arenas import PAGE_BYTES
 from softhca.memory.shared_layout import (
     ASLEEP,
-    LANE_HEADER_BYTES,
+    READER_HEADER_BYTES,
     RING_CLOSED,
     RING_ENTRIES,
     RING_PAGES,
@@ -39,23 +39,23 @@ _V4 = cython.declare(cython.int, ROCE_V4)
 _V6 = cython.declare(cython.int, ROCE_V6)
 
 
-def layout_at(lane):
-    """The ring in the lane that is mapped at an address."""
-    pages = [lane + LANE_HEADER_BYTES + i * PAGE_BYTES for i in range(RING_PAGES)]
+def layout_at(reader):
+    """The ring in the reader's file that is mapped at an address."""
+    pages = [reader + READER_HEADER_BYTES + i * PAGE_BYTES for i in range(RING_PAGES)]
     bodies = RING_PAGES - RING_STORE_BYTES // PAGE_BYTES
     return RingLayout(RING_ENTRIES, RING_STORE_BYTES, pages[1:bodies], pages[bodies:], pages[0])
 
 
 class PacketSender(Link):
-    """Puts bursts into the ring of a neighbour's lane, mapped at ``lane``; ``wake`` is called when the
-    neighbour sleeps.  ``bursts`` counts what it has taken."""
+    """Puts bursts into the ring to a peer, in the reader's file mapped at ``reader``; ``wake`` is called when
+    the peer sleeps.  ``bursts`` counts what it has taken."""
 
-    def __init__(self, lane, wake):
+    def __init__(self, reader, wake):
         super().__init__()
-        self.asleep = lane + ASLEEP
-        self.closed = lane + RING_CLOSED
+        self.asleep = reader + ASLEEP
+        self.closed = reader + RING_CLOSED
         self.wake = wake
-        self.producer = RingProducer(layout_at(lane))
+        self.producer = RingProducer(layout_at(reader))
         self._words = array("Q", [0, 0])
         self.words = self._words
         self.words_address = address_of(self._words)
@@ -82,13 +82,13 @@ class PacketSender(Link):
         self.producer.push(self.words_address, _DESCRIPTION)
         self.producer.push(burst.address, n)
         self.bursts += 1
-        if atomic_cas64(self.asleep, 1, 0):  # a full barrier: the neighbour sees the ring, or is woken
+        if atomic_cas64(self.asleep, 1, 0):  # a full barrier: the peer sees the ring, or is woken
             self.wake()
         return _SENT
 
     def abandon(self, burst):
         """A burst has waited for room long enough: the next ones do not wait until there is some, so that a
-        neighbour that has stopped keeps the others waiting only once."""
+        peer that has stopped keeps the others waiting only once."""
         self.stalled = True
 
     def counters(self):
@@ -97,16 +97,16 @@ class PacketSender(Link):
 
 
 class PacketReceiver(Link):
-    """Takes bursts that the neighbour with the GID ``source`` has put into the ring of the lane at ``lane``;
-    this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far."""
+    """Takes bursts that the peer with the GID ``source`` has put into the ring of the reader's file at
+    ``reader``; this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far."""
 
-    def __init__(self, lane, source, destination):
+    def __init__(self, reader, source, destination):
         super().__init__()
-        self.asleep = lane + ASLEEP
-        self.closed = lane + RING_CLOSED
+        self.asleep = reader + ASLEEP
+        self.closed = reader + RING_CLOSED
         self.source = source
         self.destination = destination
-        self.consumer = RingConsumer(layout_at(lane))
+        self.consumer = RingConsumer(layout_at(reader))
         self._words = array("Q", [0, 0])
         self.words = self._words
         self.words_address = address_of(self._words)
@@ -164,12 +164,12 @@ class PacketReceiver(Link):
         store64(self.closed, 1)
         return False
 
-    def rest(self):
-        """This side is about to sleep: have the neighbour wake it.  False where there is something
+    def arm_wakeup(self):
+        """This side is about to sleep: have the peer wake it.  False where there is something
         already."""
         atomic_cas64(self.asleep, 0, 1)
         return self.broken or self.consumer.count() <= 0
 
-    def rise(self):
+    def disarm_wakeup(self):
         """This side is awake."""
         atomic_cas64(self.asleep, 1, 0)

@@ -69,18 +69,18 @@ class AdapterServer:
     """Serves ``adapter`` over its ports' ``links`` to the application behind ``first`` and to those that
     connect to ``path``.
 
-    ``stay``: go on when the last application has gone, until ``stop`` is called.  ``neighbours``: adapters on
-    this host, packets to and from which need not go by the links.
+    ``stay``: go on when the last application has gone, until ``stop`` is called.  ``same_host``: what the
+    adapter shares with others on this host; packets to and from these need not go by the links.
     """
 
     def __init__(self, adapter: Adapter, links: Sequence[Link], first: socket.socket | None = None,
-                 path: str = "", stay: bool = False, neighbours: SameHost | None = None) -> None:
+                 path: str = "", stay: bool = False, same_host: SameHost | None = None) -> None:
         self.adapter = adapter
         self.links = tuple(links)
         self.loop = EngineLoop(adapter, links, lambda: None, sees_polls=False)
-        self.neighbours = neighbours
-        if neighbours is not None:
-            self.loop.have(neighbours)
+        self.same_host = same_host
+        if same_host is not None:
+            self.loop.share(same_host)
         self.back_off = self.loop.back_off = PollBackOff(limit_ns=SPIN_NS)
         self.stay = stay
         self.path = path
@@ -101,8 +101,8 @@ class AdapterServer:
         self._epoll.register(self._stop, select.EPOLLIN)
         for each in self.links:
             self._epoll.register(each.fileno(), select.EPOLLIN)
-        if neighbours is not None:
-            self._epoll.register(neighbours.fileno(), select.EPOLLIN)
+        if same_host is not None:
+            self._epoll.register(same_host.fileno(), select.EPOLLIN)
         self._entrance: Entrance | None = None
         self._entrance_shut_ns = 0
         if path:
@@ -210,16 +210,17 @@ class AdapterServer:
                 application.lower_flag()
 
     def _block(self, now: int) -> None:
-        """Sleep until a deadline, a packet, a bell or a word comes; not where a neighbour was faster."""
-        if self.neighbours is not None and not self.neighbours.rest():
+        """Sleep until a deadline, a packet, a bell or a word comes; not where a peer on this host was
+        faster."""
+        if self.same_host is not None and not self.same_host.arm_wakeup():
             return
         self.sleeps += 1
         wakeup_ns = self.loop.sleeper.lies_down(self.loop.deadline(), self._entrance_shut_ns or NEVER, False)
         try:
             self._attend(timeout_s(wakeup_ns, now))
         finally:
-            if self.neighbours is not None:
-                self.neighbours.rise()
+            if self.same_host is not None:
+                self.same_host.disarm_wakeup()
 
     def _attend(self, limit_s: float | None) -> None:
         """Block up to ``limit_s``; serve bells and control sockets."""
@@ -372,8 +373,8 @@ class AdapterServer:
         with self._stop_lock:
             stop, self._stop = self._stop, -1
         os.close(stop)
-        if self.neighbours is not None:
-            self.neighbours.close()
+        if self.same_host is not None:
+            self.same_host.close()
         for link in self.links:
             link.close()
         if self._entrance is not None:

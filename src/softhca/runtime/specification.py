@@ -77,7 +77,7 @@ class DeviceSpecification:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``strict_source_port``: a connection's packets come from one UDP port.
-    ``same_host``: whether neighbours on this host may share memory; None: they may, and nobody asked for it.
+    ``same_host``: whether memory may be shared with adapters on this host; None: it may, automatically.
     """
 
     name: str

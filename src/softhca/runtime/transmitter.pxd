@@ -14,9 +14,11 @@ cdef class Transmitter:
     cdef public unsigned long long tried_ns
     cdef public Link waits_for
     cdef public unsigned long long dropped
-    cdef public object shorter
+    cdef readonly list rings
+    cdef public object ring_of
     cdef public unsigned int epoch
 
+    cpdef object use_rings(self, object port)
     cpdef object links_changed(self)
     cpdef bint transmit(self, unsigned long long now) except -1
     cpdef int carry(self, Burst burst, unsigned long long now) except? -1

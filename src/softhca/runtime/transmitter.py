@@ -1,6 +1,6 @@
 """The way of bursts from an adapter to its links, with the one burst that a link had no room for.
 
-Which link carries a burst is a property of its route: the ring of a neighbour on the same host, or the port's
+Which link carries a burst is a property of its route: the ring of a peer on the same host, or the port's
 own link.  It is looked for with a route's first burst, and again when the links have changed (``epoch``).
 
 A burst that was filled counts as sent for the adapter.  While it is pending nothing else is taken from the
@@ -28,7 +28,7 @@ RETRY_NS = 200_000
 """A burst that the link had no room for is offered again so long after it was."""
 
 LIFETIME_NS = 1_000_000
-"""So long does a burst that is not reliable wait for room in a neighbour's ring."""
+"""So long does a burst that is not reliable wait for room in the ring to a peer on this host."""
 
 _AGAIN = cython.declare(cython.int, AGAIN)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
@@ -46,7 +46,9 @@ class Transmitter:
 
     ``pending``: the burst is filled, and its link had no room for it when it was last tried, at ``tried_ns``,
     nor since ``pending_ns``; ``waits_for`` is that link (None: the port's own).  ``dropped`` counts bursts
-    that found no room for too long.  ``shorter``, when set, gives a shorter link for a route, or None.
+    that found no room for too long.  ``rings``: those of packets from peers on this host,
+    `PacketReceiver` each, which are read beside the link; ``ring_of`` gives the ring for a route to such a
+    peer, or None.  Both are a `SameHostPort`'s, where `use_rings` has named one.
     """
 
     def __init__(self, adapter, link, port_number=1):
@@ -59,8 +61,16 @@ class Transmitter:
         self.tried_ns = 0
         self.waits_for = None
         self.dropped = 0
-        self.shorter = None
+        self.rings = []
+        self.ring_of = None
         self.epoch = 0
+
+    def use_rings(self, port):
+        """Read and use the rings of a `SameHostPort`."""
+        self.rings = port.receivers
+        self.ring_of = port.link_of
+        port.changed = self.links_changed
+        self.links_changed()
 
     def links_changed(self):
         """Another link may be there for a route, or one may be there no more."""
@@ -108,7 +118,7 @@ class Transmitter:
     def link_of(self, route):
         """The link that carries a route; None: the port's own."""
         if route.link_epoch != self.epoch:
-            route.link = self.shorter(route)
+            route.link = self.ring_of(route)
             route.link_epoch = self.epoch
         return route.link
 

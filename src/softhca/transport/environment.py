@@ -40,7 +40,7 @@ class Environment:
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
     request opcode n.  ``observer``: None, or who is told what happens inside
     (`softhca.transport.observation`).  ``last_doorbell`` is the number of the queue pair whose
-    doorbell was rung last.  ``same_host``: None, or what tells neighbours on this host of queue pairs
+    doorbell was rung last.  ``same_host``: None, or what tells peers on this host of queue pairs
     (`softhca.transport.same_host_sharing`).
     """
 

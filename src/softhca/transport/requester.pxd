@@ -65,7 +65,7 @@ cdef class RequestTransmitter(SendEngine):
     cdef object sent(self, unsigned long long cost_bytes, bint joined)
     cdef bint must_ask(self, Request request, DestinationWindow window) except? -1
     cdef unsigned long long full_burst(self, DestinationWindow window) noexcept
-    cdef bint unasked(self) except -1
+    cdef bint must_request_ack(self) except -1
     cpdef object rewind(self, bint lost)
     cdef object go_on(self)
     cpdef object fail_head(self, int status)

@@ -10,9 +10,9 @@ cursor back to ``una_psn`` (`rewind`); every kind of loss does just that.  For a
 answered in part ``una_psn`` lies inside it, so only the missing part is requested again.
 
 What is sent is charged to the destination's window and stands in ``in_flight`` until it is answered.  Who
-waits for room in the window has asked for an answer (`unasked`): a burst that fills it ends with AckReq,
-and a queue pair that others leave no room in the middle of a message sends one packet beyond it, which
-asks; so does one whose time is over while nobody is answered (``probe``).  A long RDMA READ goes out in
+waits for room in the window has asked for an answer (`must_request_ack`): a burst that fills it ends with
+AckReq, and a queue pair that others leave no room in the middle of a message sends one packet beyond it,
+which asks; so does one whose time is over while nobody is answered (``probe``).  A long RDMA READ goes out in
 slices, each charged with the response that it asks for.  What forbids the next packet is the sender's
 ``condition``, and the event that ends it has the sender ask for a turn (`conditions`).  Memory that is held
 (`Environment.wait_for_memory`) is such a condition; what is in flight then has been asked for, as far as that
@@ -357,7 +357,7 @@ class RequestTransmitter(SendEngine):
         self.writer.budget_bytes = self.budget(window)
         asking = probing or self.must_ask(request, window)
         written = self.writer.message(request, self.cursor_packet, limit, asking)
-        if written == 0 and self.writer.burst.packets == 0 and (self.probe or self.unasked()):
+        if written == 0 and self.writer.burst.packets == 0 and (self.probe or self.must_request_ack()):
             self.beyond = asking = True
             self.probe = False
             self.writer.budget_bytes = _UNLIMITED
@@ -431,7 +431,7 @@ class RequestTransmitter(SendEngine):
         packets: cython.ulonglong = min(_MOST_BYTES // size, _MOST_PACKETS)
         return packets * (size + window.packet_overhead_bytes) + _BURST_OVERHEAD
 
-    def unasked(self):
+    def must_request_ack(self):
         """Whether something is in flight, but nothing whose answer was asked for and has not come."""
         return distance(self.una_psn, self.cursor_psn()) > 0 and distance(self.una_psn, self.asked_psn) <= 0
 
@@ -527,7 +527,7 @@ class RequestTransmitter(SendEngine):
         """The wait is over: ask for a turn, to look whether there is something to send.  Who has a place in
         the window goes on waiting there, unless what was asked for has come and more is in flight."""
         placed: cython.bint = self.condition == _WINDOW or not (_TRANSMITS >> self.condition) & 1
-        if placed and self.flow.waiting and not self.probe and not self.unasked():
+        if placed and self.flow.waiting and not self.probe and not self.must_request_ack():
             self.condition = _WINDOW
             self.persist()
             return

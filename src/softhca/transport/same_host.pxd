@@ -11,7 +11,7 @@ cdef class SameHostExecutor:
     cdef public unsigned long long operations
     cdef public unsigned long long moved_bytes
     cdef public unsigned long long turn_bytes
-    cdef public bint hopeful
+    cdef public bint succeeded
     cdef public bint inside
     cdef unsigned long long allowed
     cdef unsigned long long inside_bytes

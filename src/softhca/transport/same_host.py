@@ -5,7 +5,7 @@ registered memory and its grants are mapped here (`SharedPath`).  Then the initi
 responder would check (state and rights of the queue pair, key, domain, rights and range), and does the one
 copy, or the one atomic instruction, in place.  No packet goes, so no PSN is used.
 
-The lane is entered once for many requests: what was looked up there holds until it is left, which is before
+The path is entered once for many requests: what was looked up holds until it is left, which is before
 anything else than copying is done that could wait (a completion, for it may end the queue pair and so
 withdraw its grant; the peer may be waiting for the same here), and after `CHUNK_BYTES` at the latest.
 
@@ -33,10 +33,10 @@ from softhca.queues.operations import ATOMIC, READ
 from softhca.queues.wqe import ATOMIC_CMP_AND_SWP, MAX_MESSAGE_BYTES, RDMA_WRITE
 
 CHUNK_BYTES = 1 << 20
-"""At most this much is copied inside a lane at a time: whoever withdraws memory waits for one such copy."""
+"""At most this much is copied inside a path at a time: whoever withdraws memory waits for one such copy."""
 
 LEAST_BYTES = 4096
-"""So much does a request count at least, that the number of short ones inside a lane is bounded too."""
+"""So much does a request count at least, that the number of short ones inside a path is bounded too."""
 
 BOUNCE_BYTES = 1 << 16
 TRIES = 4
@@ -75,7 +75,7 @@ class SameHostExecutor:
         self.operations = 0
         self.moved_bytes = 0
         self.turn_bytes = 0
-        self.hopeful = True
+        self.succeeded = True
         self.inside = False
         self.allowed = 0
         self.inside_bytes = 0
@@ -91,14 +91,14 @@ class SameHostExecutor:
     def execute(self, request):
         """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
 
-        The lane may stay entered for the next one: call `leave` before anything that may wait.
+        The path may stay entered for the next one: call `leave` before anything that may wait.
         """
         right: cython.uint = self.right_for(request)
         n: cython.ulonglong = request.length_bytes
         if right == 0:
             return False
-        self.hopeful = self.atomic(request) if right == _REMOTE_ATOMIC else self.move(request, n, right)
-        if not self.hopeful:
+        self.succeeded = self.atomic(request) if right == _REMOTE_ATOMIC else self.move(request, n, right)
+        if not self.succeeded:
             return False
         self.operations += 1
         self.moved_bytes += n
@@ -121,7 +121,7 @@ class SameHostExecutor:
         """Whether a request behind others that go by packets had better wait for them: the first one, so that
         a queue that never runs empty changes over, and long ones; not where the last one went by packets all
         the same."""
-        if not self.hopeful or self.right_for(request) == 0:
+        if not self.succeeded or self.right_for(request) == 0:
             return False
         return self.operations == 0 or request.length_bytes >= _WORTH
 
@@ -133,15 +133,15 @@ class SameHostExecutor:
         return True
 
     def leave(self):
-        """Leave the lane if it is entered."""
+        """Leave the path if it is entered."""
         if self.inside:
             self.inside = False
             self.path.leave()
 
     def begin(self, n):
-        """Be inside the lane, with room for ``n`` more bytes or for a chunk; False where nobody may be there.
+        """Be inside the path, with room for ``n`` more bytes or for a chunk; False where nobody may be there.
 
-        What the peer's queue pair takes is looked up once for all requests until the lane is left.
+        What the peer's queue pair takes is looked up once for all requests until the path is left.
         """
         theirs: cython.uint
         if self.inside and self.inside_bytes + n > _CHUNK:
@@ -159,13 +159,13 @@ class SameHostExecutor:
         return True
 
     def find(self, request, n, right):
-        """Inside the lane: where the peer's ``n`` bytes are; 0 when they may not be touched."""
+        """Inside the path: where the peer's ``n`` bytes are; 0 when they may not be touched."""
         if not self.allowed & right:
             return 0
         return self.path.place(request.work.rkey, self.allowed >> 32, request.work.remote_va, n, right)
 
     def move(self, request, n, right):
-        """Copy the bytes of a WRITE or READ, no more than a chunk without leaving the lane."""
+        """Copy the bytes of a WRITE or READ, no more than a chunk without leaving the path."""
         done: cython.ulonglong = 0
         piece: cython.ulonglong
         moved: cython.longlong
@@ -189,7 +189,7 @@ class SameHostExecutor:
         return True
 
     def move_piece(self, request, n, right, done, piece):
-        """Copy some of ``piece`` bytes inside the lane: their number, −1 where that cannot be, 0 where the
+        """Copy some of ``piece`` bytes inside the path: their number, −1 where that cannot be, 0 where the
         peer has withdrawn something, so that nothing is known of them and all is to be looked up again."""
         result: cython.int
         place: cython.ulonglong = self.find(request, n, right)
@@ -218,8 +218,8 @@ class SameHostExecutor:
         """Copy between the peer process's own memory and the request's; 0 or −1.
 
         The kernel gives the number of a process that has ended to another one, so the peer is looked at
-        first, and behind a READ: what came may have been another's.  What is written may be taken away up to
-        the call, which reads the description of its target in the lane.
+        first, and behind a READ: what came may have been another's.  What is written may be revoked up to
+        the call, which reads the description of its target in the reader's file.
         """
         result: cython.longlong
         target: cython.ulonglong
@@ -245,7 +245,7 @@ class SameHostExecutor:
         """One atomic instruction on the peer's memory; its result into the request's buffer (C9-150 ff.).
 
         The buffer is tried first, with the bytes that stand in it: once the instruction is done it cannot be
-        taken back.  Where the peer has taken the claim away meanwhile nobody knows whether it counts: as
+        taken back.  Where the peer has revoked the claim meanwhile nobody knows whether it counts: as
         where the answer is lost on a wire, the request fails.
         """
         place: cython.ulonglong

@@ -1,7 +1,7 @@
-"""What an adapter lets its neighbours on the same host know: regions and queue pairs, as they change.
+"""What an adapter lets its peers on the same host know: regions and queue pairs, as they change.
 
 The region table and the queue pairs say what has changed, and this turns it into entries of the adapter's
-directory.  Whatever takes a right away returns only when no neighbour uses it any more.
+directory.  Whatever takes a right away returns only when no peer uses it any more.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 
 
 class Sharing:
-    """Keeps ``directory`` true.  ``reach`` gives the path to the adapter that has a GID, alive or not yet;
-    None where there can be none.
+    """Keeps ``directory`` true.  ``path_to`` gives the path from a port, by its number, to the one
+    that has a GID, alive or not yet; None where there can be none.
 
-    ``foreign``: neighbours may be told of memory outside of the directory's arenas, by its address in this
+    ``foreign``: peers may be told of memory outside of the directory's arenas, by its address in this
     process.
     """
 
     def __init__(
-        self, directory: Directory, reach: Callable[[bytes], SharedPath | None], foreign: bool = True
+        self, directory: Directory, path_to: Callable[[int, bytes], SharedPath | None], foreign: bool = True
     ) -> None:
         self.directory = directory
-        self.reach = reach
+        self.path_to = path_to
         self.foreign = foreign
 
     # what RegionTable asks
 
     def grant(self, region: Region) -> None:
-        """A region may be used by peers: let neighbours do so, if its bytes lie in one piece here."""
+        """A region may be used by peers: let peers do so, if its bytes lie in one piece here."""
         rights = region.access & REMOTE_RIGHTS
         if not rights or not region.direct_address or region.direct_pid or region.paged:
             return
@@ -52,7 +52,7 @@ class Sharing:
             )
 
     def _place(self, address: int, length: int) -> tuple[int, int]:
-        """Arena and place of a range; arena 0 where neighbours cannot reach it, or map other pages there."""
+        """Arena and place of a range; arena 0 where peers cannot reach it, or map other pages there."""
         for number, arena in self.directory.arenas.items():
             if arena.holds(address, length):
                 place = address - arena.base
@@ -60,17 +60,17 @@ class Sharing:
         return (FOREIGN_ARENA, address) if self.foreign else (0, 0)
 
     def withdraw(self, region: Region) -> None:
-        """No neighbour reaches the region any more when this returns."""
+        """No peer reaches the region any more when this returns."""
         self.directory.withdraw_region(region.key)
 
     def allow(self, allowed: bool) -> None:
-        """Registered memory may be touched, or not: then no neighbour does when this returns."""
+        """Registered memory may be touched, or not: then no peer does when this returns."""
         self.directory.set_gate(allowed)
 
     # what queue pairs ask
 
     def publish(self, queue_pair: QueuePair) -> None:
-        """A queue pair has changed: give it its executor where its peer is a neighbour, and tell that
+        """A queue pair has changed: give it its executor where its peer is a peer, and tell that
         one what it may do.  Peers elsewhere cost nothing."""
         if queue_pair.service != RC:
             return
@@ -83,7 +83,7 @@ class Sharing:
             return
         destination = queue_pair.flow.route.destination
         executor = queue_pair.executor
-        path = self.reach(destination)
+        path = self.path_to(queue_pair.flow.port_number, destination)
         if executor is None or executor.path is not path:
             queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)
         if queue_pair.executor is None:

@@ -1,4 +1,4 @@
-"""Same-host paths that nobody asked for: they are there by themselves, and never in the program's way."""
+"""Automatic same-host paths: they are there by themselves, and never in the program's way."""
 
 import errno
 import logging
@@ -21,12 +21,14 @@ from softhca.driver.services import Reliability, connect, path_to
 from softhca.machine import primitives
 from softhca.memory.shared_arena import DEFAULT_ARENA_BYTES
 from softhca.memory.shared_path import MAX_ARENAS
-from softhca.runtime import devices, messages, same_host
-from softhca.runtime.same_host import KNOCK_AGAIN_NS, VERSION, SameHost
+from softhca.runtime import devices, messages, same_host, same_host_limits, same_host_port
+from softhca.runtime.same_host import SameHost
+from softhca.runtime.same_host_peers import VERSION
+from softhca.runtime.same_host_port import RETRY_NS, SameHostPort
 from softhca.transport.states import RTS
 from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
 
-pytestmark = pytest.mark.skipif(bool(same_host.why_not()), reason="no same-host paths here")
+pytestmark = pytest.mark.skipif(bool(same_host_limits.unsupported()), reason="no same-host paths here")
 
 NAMES = ("left", "right")
 
@@ -63,8 +65,8 @@ def engine_of(end):
     return devices.find(end.driver.name).engine
 
 
-def neighbours_of(end):
-    return engine_of(end).neighbours
+def shared_by(end):
+    return engine_of(end).same_host
 
 
 def settle(*ends):
@@ -72,7 +74,7 @@ def settle(*ends):
     for _ in range(3):
         for end in ends:
             with engine_of(end).loop.lock:
-                while neighbours_of(end) is not None and neighbours_of(end).look():
+                while shared_by(end) is not None and shared_by(end).poll():
                     pass
 
 
@@ -99,7 +101,7 @@ def test_one_that_forbids_it_is_enough(pair, options):
     ends = pair(options=options)
     settle(*ends)
     assert all(write_both_ways(ends))
-    assert [neighbours_of(end) is None for end in ends] == ["0" in words for words in options]
+    assert [shared_by(end) is None for end in ends] == ["0" in words for words in options]
 
 
 @pytest.mark.parametrize(
@@ -107,16 +109,16 @@ def test_one_that_forbids_it_is_enough(pair, options):
 )
 def test_where_it_cannot_be_nobody_is_told(loopback_address, monkeypatch, caplog, tmp_path, reason):
     address = loopback_address()
-    name = same_host.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(address))
+    name = same_host_port.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(address))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
         if reason == "processor":
-            monkeypatch.setattr(same_host.platform, "machine", lambda: "aarch64")
+            monkeypatch.setattr(same_host_limits.platform, "machine", lambda: "aarch64")
         elif reason == "atomics":
             monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
         elif reason == "name":
             taken.bind(name)
         elif reason == "user":
-            monkeypatch.setattr(same_host.os, "getuid", lambda: os.geteuid() + 1)
+            monkeypatch.setattr(same_host_limits.os, "getuid", lambda: os.geteuid() + 1)
         elif reason == "address space":
             limit(monkeypatch, resource.RLIMIT_AS, 64 << 30)
         elif reason == "descriptors":
@@ -128,7 +130,7 @@ def test_where_it_cannot_be_nobody_is_told(loopback_address, monkeypatch, caplog
         with caplog.at_level(logging.INFO):
             devices.add(f"left=udp:{address}")
             driver = registry.open_device("left")
-            assert devices.find("left").engine.neighbours is None
+            assert devices.find("left").engine.same_host is None
         assert not caplog.records
         driver.close()
         devices.remove("left")
@@ -141,7 +143,7 @@ def limit(monkeypatch, which, value):
     """Have this process think that a limit of its is ``value``."""
     real = resource.getrlimit
     limits = {which: (value, value)}
-    monkeypatch.setattr(same_host.resource, "getrlimit", lambda asked: limits.get(asked) or real(asked))
+    monkeypatch.setattr(resource, "getrlimit", lambda asked: limits.get(asked) or real(asked))
 
 
 def failing(monkeypatch, owner, name, fails, code=errno.EMFILE):
@@ -154,6 +156,17 @@ def failing(monkeypatch, owner, name, fails, code=errno.EMFILE):
         return real(*arguments, **named)
 
     monkeypatch.setattr(owner, name, called)
+
+
+def with_a_port(gid, automatic=False):
+    """What an adapter with one port shares; nothing is left of it where that cannot be."""
+    made = SameHost(automatic=automatic)
+    try:
+        made.add_port(1, gid)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def open_descriptors():
@@ -177,9 +190,9 @@ def test_a_call_that_the_kernel_refuses_leaves_nothing_open(monkeypatch, owner, 
     with monkeypatch.context() as patched:
         failing(patched, owner, name, fails)
         with pytest.raises(OSError, match="Too many open files"):
-            SameHost(gid, unasked=True)
+            with_a_port(gid, automatic=True)
     assert open_descriptors() == before
-    SameHost(gid).close()
+    with_a_port(gid).close()
     assert open_descriptors() == before
 
 
@@ -191,7 +204,7 @@ def test_without_memory_for_an_arena_who_asked_is_told_and_nobody_else(opened, m
             opened("left", options)
     else:
         opened("left", options)
-        assert devices.find("left").engine.neighbours is not None
+        assert devices.find("left").engine.same_host is not None
 
 
 PROGRAM = """
@@ -210,7 +223,7 @@ for operation in runtime_pair.RemoteOperation:
     link.one_sided(operation, 1)
     assert runtime_pair.take(link.client_cq, 1)[0].status == 0
     link.check(operation)
-print([devices.find(end.driver.name).engine.neighbours is not None for end in ends])
+print([devices.find(end.driver.name).engine.same_host is not None for end in ends])
 """
 
 
@@ -233,12 +246,12 @@ def test_a_program_with_narrow_limits_runs_as_it_would_without(loopback_address,
 
 
 def test_while_half_of_the_descriptors_are_taken_nobody_new_is_met(pair, monkeypatch):
-    monkeypatch.setattr(same_host, "spare", lambda descriptor: False)
+    monkeypatch.setattr(same_host, "may_keep", lambda descriptor: False)
     with pytest.raises(OSError, match="few descriptors"):
-        SameHost(V4_MAPPED_PREFIX + bytes([127, 9, 9, 9]), unasked=True)
+        with_a_port(V4_MAPPED_PREFIX + bytes([127, 9, 9, 9]), automatic=True)
     ends = pair(options=("?same_host=1", ""))
     settle(*ends)
-    assert [neighbours_of(end) is not None for end in ends] == [True, False]
+    assert [shared_by(end) is not None for end in ends] == [True, False]
     assert all(write_both_ways(ends))
 
 
@@ -246,11 +259,11 @@ def test_while_half_of_the_descriptors_are_taken_nobody_new_is_met(pair, monkeyp
 def test_one_that_has_few_descriptors_left_meets_nobody(pair, monkeypatch, which):
     """The first device opened still has plenty."""
     full = []
-    monkeypatch.setattr(SameHost, "_may_have", lambda neighbours, descriptor: neighbours not in full)
+    monkeypatch.setattr(SameHost, "may_keep", lambda shared, descriptor: shared not in full)
     connect = runtime_pair.connect
 
     def fill(*arguments):
-        full[:] = [devices.find(NAMES[which]).engine.neighbours]
+        full[:] = [devices.find(NAMES[which]).engine.same_host]
         connect(*arguments)
 
     monkeypatch.setattr(runtime_pair, "connect", fill)
@@ -261,7 +274,7 @@ def test_one_that_has_few_descriptors_left_meets_nobody(pair, monkeypatch, which
 
 
 @pytest.mark.parametrize(("options", "expected"), [("", False), ("?same_host=1", True)])
-def test_unasked_neighbours_are_of_one_pid_namespace(pair, monkeypatch, options, expected):
+def test_automatic_peers_are_of_one_pid_namespace(pair, monkeypatch, options, expected):
     """From another one the kernel gives 0 for a process's number."""
     monkeypatch.setattr(messages, "peer_of", lambda channel: (0, os.geteuid()))
     ends = pair(options=(options, options))
@@ -282,58 +295,60 @@ def test_a_queue_pair_whose_peer_cannot_be_asked_goes_on_with_packets(pair, monk
     ends = pair()
     assert all(write_both_ways(ends))
     assert not any(engine_of(end).loop.dead for end in ends)
-    assert not any(neighbours_of(end)._neighbours for end in ends)
+    assert not any(shared_by(end).ports[1]._outbound for end in ends)
     monkeypatch.setattr(socket, "socket", real)
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_who_cannot_let_anybody_in_does_not_look_at_the_door_for_ever(pair, code):
+def test_who_cannot_let_anybody_in_does_not_poll_the_listener_for_ever(pair, code):
     ends = pair(options=("", "?same_host=0"))
     engine = engine_of(ends[0])
-    neighbours = engine.neighbours
+    shared = engine.same_host
+    port = shared.ports[1]
     with engine.loop.lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
-        listener = neighbours._listener
+        listener = port._listener
 
         def accept():
             raise OSError(code, os.strerror(code))
 
-        neighbours._listener = SimpleNamespace(fileno=listener.fileno, close=listener.close, accept=accept)
-        caller.connect(same_host.socket_name(neighbours.gid))
-        assert neighbours.look()
-        assert not neighbours.look()
-        assert not neighbours._anything()
+        port._listener = SimpleNamespace(fileno=listener.fileno, close=listener.close, accept=accept)
+        caller.connect(same_host_port.socket_name(port.gid))
+        assert shared.poll()
+        assert not shared.poll()
+        assert not shared._anything()
     assert all(write_both_ways(ends))
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.ECONNABORTED, errno.EINTR])
 def test_one_that_has_gone_before_it_is_let_in_keeps_nobody_else_out(pair, code):
     ends = pair(options=("", "?same_host=0"))
-    neighbours = neighbours_of(ends[0])
+    shared = shared_by(ends[0])
+    port = shared.ports[1]
     with engine_of(ends[0]).loop.lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
-        listener = neighbours._listener
+        listener = port._listener
 
         def accept():
-            neighbours._listener = listener
+            port._listener = listener
             raise OSError(code, os.strerror(code))
 
-        neighbours._listener = SimpleNamespace(fileno=listener.fileno, accept=accept)
-        caller.connect(same_host.socket_name(neighbours.gid))
-        assert neighbours.look()
-        assert len(neighbours._by_descriptor) == 0
-        assert neighbours.look()
-        assert len(neighbours._by_descriptor) == 1
+        port._listener = SimpleNamespace(fileno=listener.fileno, accept=accept)
+        caller.connect(same_host_port.socket_name(port.gid))
+        assert shared.poll()
+        assert len(shared._by_descriptor) == 0
+        assert shared.poll()
+        assert len(shared._by_descriptor) == 1
 
 
 def test_peers_elsewhere_are_asked_for_once_in_a_while_and_cost_nothing_else(opened, monkeypatch):
     asked, now = [], [0]
-    knock = SameHost._knock
+    begin = SameHostPort._connect
 
-    def counted(neighbours, gid):
+    def counted(port, gid):
         asked.append(gid)
-        return knock(neighbours, gid)
+        return begin(port, gid)
 
-    monkeypatch.setattr(SameHost, "_knock", counted)
-    monkeypatch.setattr(same_host, "now_ns", lambda: now[0])
+    monkeypatch.setattr(SameHostPort, "_connect", counted)
+    monkeypatch.setattr(same_host_port, "now_ns", lambda: now[0])
     driver, other = opened("left"), opened("right", "?same_host=0")
     far = runtime_pair.End(other, 4096)
     ends = [runtime_pair.End(driver, 4096) for _ in range(4)]
@@ -346,10 +361,10 @@ def test_peers_elsewhere_are_asked_for_once_in_a_while_and_cost_nothing_else(ope
     for end in ends[:3]:
         turn(end)
     assert len(asked) == 1
-    now[0] = KNOCK_AGAIN_NS
+    now[0] = RETRY_NS
     turn(ends[3])
     assert len(asked) == 2
-    sharing = neighbours_of(ends[0]).sharing
+    sharing = shared_by(ends[0]).sharing
     assert [queue_pair_of(end).executor for end in ends] == [None] * 4
     assert not sharing.directory._queue_pairs._places
 
@@ -357,7 +372,7 @@ def test_peers_elsewhere_are_asked_for_once_in_a_while_and_cost_nothing_else(ope
 def test_a_queue_pair_that_turns_to_a_peer_elsewhere_is_not_granted_any_more(pair):
     ends = pair()
     settle(*ends)
-    table = neighbours_of(ends[0]).sharing.directory._queue_pairs
+    table = shared_by(ends[0]).sharing.directory._queue_pairs
     assert table.words(ends[0].qp.number)
     queue_pair = queue_pair_of(ends[0])
     with engine_of(ends[0]).loop.lock:
@@ -368,49 +383,52 @@ def test_a_queue_pair_that_turns_to_a_peer_elsewhere_is_not_granted_any_more(pai
     assert table.words(ends[0].qp.number) is None
 
 
-@pytest.mark.parametrize("version", [1, 3])
-def test_neighbours_of_another_version_use_packets(pair, monkeypatch, version):
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_peers_of_another_version_use_packets(pair, monkeypatch, version):
     """The first device says another version than the second expects."""
-    welcome, knock = SameHost._welcome, SameHost._knock
+    begin, admit, gids = SameHostPort._connect, SameHostPort.admit, []
 
-    def knocked(neighbours, gid):
-        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else VERSION)
-        return knock(neighbours, gid)
+    def speak_for(port):
+        gids.append(port.gid)
+        monkeypatch.setattr(same_host_port, "VERSION", VERSION if port.gid == gids[0] else version)
 
-    def welcomed(neighbours, *words):
-        monkeypatch.setattr(same_host, "VERSION", version if neighbours.gid != gids[0] else VERSION)
-        return welcome(neighbours, *words)
+    def connecting(port, gid):
+        speak_for(port)
+        return begin(port, gid)
 
-    gids = []
-    monkeypatch.setattr(SameHost, "_knock", lambda *words: gids.append(words[0].gid) or knocked(*words))
-    monkeypatch.setattr(SameHost, "_welcome", welcomed)
+    def admitting(port, *words):
+        speak_for(port)
+        return admit(port, *words)
+
+    monkeypatch.setattr(SameHostPort, "_connect", connecting)
+    monkeypatch.setattr(SameHostPort, "admit", admitting)
     ends = pair()
     settle(*ends)
     assert not any(map(has_path, ends))
     assert all(write_both_ways(ends))
-    assert not any(neighbours_of(end).sharing.directory.lanes for end in ends)
+    assert not any(shared_by(end).sharing.directory.readers for end in ends)
 
 
-def test_more_address_space_than_neighbours_may_take_is_not_taken(pair, monkeypatch):
+def test_more_address_space_than_arenas_may_take_is_not_taken(pair, monkeypatch):
     arena = DEFAULT_ARENA_BYTES
-    monkeypatch.setattr(same_host, "MOST_MAPPED_BYTES", same_host._mapped.size_bytes + 3 * arena // 2)
-    before = same_host._mapped.size_bytes
+    before = same_host_limits.MAPPED.size_bytes
+    monkeypatch.setattr(same_host_limits, "MAX_MAPPED_BYTES", before + 3 * arena // 2)
     ends = pair()
     until(lambda: all(queue_pair_of(end).executor.path.alive for end in ends), [end.driver for end in ends])
     settle(*ends)
     assert sorted(map(has_path, ends)) == [False, True]
-    assert same_host._mapped.size_bytes == before + arena
+    assert same_host_limits.MAPPED.size_bytes == before + arena
     write_both_ways(ends)
     assert sorted(queue_pair_of(end).executor.operations for end in ends) == [0, 1]
     for end in ends:
         end.driver.close()
-    assert same_host._mapped.size_bytes == before
+    assert same_host_limits.MAPPED.size_bytes == before
 
 
 def test_a_device_that_is_open_very_often_shares_what_there_is_room_for(opened, monkeypatch):
     first = opened("left")
-    neighbours = devices.find("left").engine.neighbours
-    arenas = neighbours.sharing.directory.arenas
+    shared = devices.find("left").engine.same_host
+    arenas = shared.sharing.directory.arenas
     arenas |= dict.fromkeys(range(1000, 999 + MAX_ARENAS))
     last = registry.open_device("left")
     assert last.alloc_host_memory(4096, runtime_pair.REMOTE_EVERYTHING).address
@@ -421,7 +439,7 @@ def test_a_device_that_is_open_very_often_shares_what_there_is_room_for(opened, 
     first.close()
 
 
-def test_a_forked_child_keeps_nothing_of_neighbours(pair):
+def test_a_forked_child_keeps_nothing_of_peers(pair):
     ends = pair()
     until(lambda: all(map(has_path, ends)), [end.driver for end in ends])
 
@@ -430,7 +448,7 @@ def test_a_forked_child_keeps_nothing_of_neighbours(pair):
             return sum("/memfd:softhca-shared" in line for line in maps)
 
     before = mapped()
-    found = [each for end in ends for each in neighbours_of(end)._neighbours.values()]
+    found = [each for end in ends for each in shared_by(end).ports[1]._outbound.values()]
     child = os.fork()
     if child == 0:
         os._exit(mapped() if all(not each._mappings and not each.path.alive for each in found) else 255)
@@ -439,25 +457,25 @@ def test_a_forked_child_keeps_nothing_of_neighbours(pair):
     assert write_both_ways(ends) == [0, 0]
 
 
-def test_idle_neighbours_wake_nobody(pair):
+def test_idle_peers_wake_nobody(pair):
     ends = pair()
     until(lambda: all(map(has_path, ends)), [end.driver for end in ends])
     write_both_ways(ends)
     settle(*ends)
-    until(lambda: not any(neighbours_of(end)._changing for end in ends), [end.driver for end in ends])
+    until(lambda: not any(shared_by(end).ports[1].is_switching for end in ends), [end.driver for end in ends])
     for end in ends:
         with engine_of(end).loop.lock:
-            assert neighbours_of(end).rest()
-            assert not neighbours_of(end)._anything()
-            neighbours_of(end).rise()
+            assert shared_by(end).arm_wakeup()
+            assert not shared_by(end)._anything()
+            shared_by(end).disarm_wakeup()
             assert engine_of(end).loop.deadline() >= (1 << 63) - 1
 
 
 GID = "00000000000000000000ffff7f090909"
 NONSENSE = [
-    b"", b"{", b"[]", b"1", b"{}", b'{"knock":2}', b'{"knock":2,"gid":7}', b'{"knock":2,"gid":"zz"}',
-    b'{"knock":2,"gid":"00"}', b'{"knock":2,"gid":["00"]}', b'{"knock":9,"gid":"%s"}' % GID.encode(),
-    b'{"lane":2}', b'{"arena":1,"bytes":4096}', b'{"gone":[]}',
+    b"", b"{", b"[]", b"1", b"{}", b'{"connect":3}', b'{"connect":3,"gid":7}', b'{"connect":3,"gid":"zz"}',
+    b'{"connect":3,"gid":"00"}', b'{"connect":3,"gid":["00"]}', b'{"connect":9,"gid":"%s"}' % GID.encode(),
+    b'{"reader":2}', b'{"arena":1,"bytes":4096}', b'{"gone":[]}',
 ]  # fmt: skip
 
 
@@ -473,11 +491,11 @@ def is_closed(channel):
 
 
 @pytest.mark.parametrize("words", NONSENSE)
-def test_who_knocks_with_nonsense_is_sent_away(opened, words):
+def test_a_handshake_of_nonsense_is_refused(opened, words):
     opened("left")
     engine = devices.find("left").engine
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
-        caller.connect(same_host.socket_name(engine.neighbours.gid))
+        caller.connect(same_host_port.socket_name(engine.same_host.ports[1].gid))
         if words:
             caller.send(words)
         else:
@@ -485,31 +503,31 @@ def test_who_knocks_with_nonsense_is_sent_away(opened, words):
         assert is_closed(caller)
     with engine.loop.lock:
         assert not engine.loop.dead
-        assert not engine.neighbours._by_descriptor
+        assert not engine.same_host._by_descriptor
 
 
-LANE = b'{"lane":2,"probe":0,"probe_bytes":""}'
+READER = b'{"reader":3,"probe":0,"probe_bytes":""}'
 WRONG = [
-    b"[]", b"{}", LANE, b'{"lane":9}', b'{"arena":1,"bytes":4096}', b'{"arena":[],"bytes":{}}', b'{"gone":1}',
-    b'{"gone":[]}', b'{"gone":{}}', b'{"knock":2}',
+    b"[]", b"{}", READER, b'{"reader":9}', b'{"arena":1,"bytes":4096}', b'{"arena":[],"bytes":{}}',
+    b'{"gone":1}', b'{"gone":[]}', b'{"gone":{}}', b'{"connect":3}',
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_one_that_answers_a_knock_with_nonsense_is_left_alone(opened, words):
+def test_one_that_answers_a_handshake_with_nonsense_is_left_alone(opened, words):
     driver = opened("left")
     engine = devices.find("left").engine
     gid = bytes.fromhex(GID)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(same_host.socket_name(gid))
+        listener.bind(same_host_port.socket_name(gid))
         listener.listen(1)
         with engine.loop.lock:
-            path = engine.neighbours.reach(gid)
+            path = engine.same_host.path_to(1, gid)
         with listener.accept()[0] as caller:
             caller.send(words)
             assert is_closed(caller)
     with engine.loop.lock:
         assert not engine.loop.dead
         assert not path.alive
-        assert not engine.neighbours._neighbours
+        assert not engine.same_host.ports[1]._outbound
     driver.close()
