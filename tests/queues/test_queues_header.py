@@ -20,7 +20,7 @@ from softhca.queues.header import header, numbers
 from softhca.queues.layout import ABI_VERSION, COMMAND_BYTES, RECORDS
 
 COMPILER = shutil.which(os.environ.get("CC", "").split(" ")[0] or "gcc") or shutil.which("cc")
-FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
 NUMBERS = {"u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
