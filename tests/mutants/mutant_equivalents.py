@@ -39,6 +39,28 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if self._bytes >= max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):",
     ): "the file begins anew a byte earlier",
     (
+        "mailbox/box.py", "Mailbox._take_run", "self._idle += 1 → self._idle += 2",
+    ): "credit that is owed is written after fewer looks",
+    (
+        "mailbox/box.py", "Mailbox._look",
+        "if self._idle >= IDLE_LOOKS: → if self._idle > IDLE_LOOKS:",
+    ): "credit that is owed is written a look later",
+    (
+        "management/pending.py", "PendingRequests.add",
+        "if len(self._deadlines) > 2 * len(self) + _SPARE: # most of them were answered → "
+        "if len(self._deadlines) > 2 + len(self) + _SPARE: # most of them were answered",
+    ): "is cleaned up more often",
+    (
+        "management/pending.py", "PendingRequests.add",
+        "if len(self._deadlines) > 2 * len(self) + _SPARE: # most of them were answered → "
+        "if not (len(self._deadlines) > 2 * len(self) + _SPARE): # most of them were answered",
+    ): "is cleaned up each time, so that it never comes to be so long",
+    (
+        "queues/header.py", "_literal",
+        'return f"{value}U" if value < 1 << 32 else f"{value}ULL" → '
+        'return f"{value}U" if value <= 1 << 32 else f"{value}ULL"',
+    ): "C gives a literal that does not fit the next wider type",
+    (
         "runtime/processor.py", "give_way", "_libc.sched_yield() → pass",
     ): "others run later",
     (
