@@ -25,7 +25,7 @@ from rich.table import Table
 from softhca.cli.capture import decoded
 from softhca.cli.figures import compiled
 from softhca.cli.output import bytes_text
-from softhca.runtime.same_host import why_not
+from softhca.runtime.same_host_limits import unsupported
 from softhca.wire.captures import read_capture
 
 STEPS = Path(__file__).with_name("demo_steps.py")
@@ -147,13 +147,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="softhca-demo-") as folder, console.status("exchanging …"):
         operations = run_pair("operations", Path(folder, "operations"), "--capture", str(args.capture))
         packets = run_pair("speeds", Path(folder, "packets"), "--link", "udp")["results"]
-        shared = [] if why_not() else run_pair("speeds", Path(folder, "shared"), "--link", "shm")["results"]
+        shared = []
+        if not unsupported():
+            shared = run_pair("speeds", Path(folder, "shared"), "--link", "shm")["results"]
         opcodes, bad = count_packets(args.capture) if args.capture.exists() else ({}, 0)
     results = operations["results"]
     show_made(console, operations["adapters"])
     show_moved(console, results, opcodes, bad, args.capture)
     show_speeds(console, packets, shared)
-    whole = results and opcodes and packets and (shared or why_not())
+    whole = results and opcodes and packets and (shared or unsupported())
     right = whole and all(result.get("right", True) for result in results + packets + shared) and not bad
     console.print("[green]all right" if right else "[red]something is wrong")
     show_next(console, args.capture)
