@@ -69,14 +69,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return bool(_libc.poll(ctypes.byref(self.asked), 1, 1) > 0)",
     ): "waits for a millisecond",
     (
-        "runtime/progress_thread.py", "Progress._lead",
+        "runtime/progress_thread.py", "Progress._wait_leading",
         "self._drive(loop, ready, leading=True) → self._drive(loop, ready, leading=False)",
     ): "the thread in charge wakes itself once more",
     (
-        "runtime/progress_thread.py", "Progress._tell_followers", "self._tidings += 1 → self._tidings += 2",
+        "runtime/progress_thread.py", "Progress._notify_followers", "self._changes += 1 → self._changes += 2",
     ): "who waits only looks whether it is another number",
     (
-        "runtime/progress_thread.py", "Progress._run", "self._tell_followers() → pass",
+        "runtime/progress_thread.py", "Progress._run", "self._notify_followers() → pass",
     ): "what ends it wakes who is in charge, and that one tells them",
     (
         "runtime/wake_event.py", "WakeEvent.set",

@@ -39,7 +39,7 @@ ARM = "        arm = atomic_add64(self.producer.layout.control + abi.RING_ARM_AT
 RAISE = "        for application in attached:\n            application.raise_flag()\n"
 TURN = (
     "        now = now_ns()\n"
-    "        if not self._turn(now) and self._goes_on():  # that turn may have let the last application go\n"
+    "        if not self._turn(now) and self._goes_on():  # that turn may have detached the last application\n"
 )
 
 JUDGED: tuple[tuple[Mutant, str], ...] = (
@@ -70,9 +70,9 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
        "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
     (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
-    (m("ended-application-let-go-behind-the-turn", SERVED, "        if self.ended.now():\n            self.bury()\n        worked: cython.bint = self.loop.turn(now)\n", "        worked: cython.bint = self.loop.turn(now)\n        if self.ended.now():\n            self.bury()\n",
+    (m("ended-application-let-go-behind-the-turn", SERVED, "        if self.ended.now():\n            self.dismiss_ended()\n        worked: cython.bint = self.loop.turn(now)\n", "        worked: cython.bint = self.loop.turn(now)\n        if self.ended.now():\n            self.dismiss_ended()\n",
        "an adapter process works in the memory of an application whose process has ended"), "runtime/test_runtime_served_turns.py"),
-    (m("hosts-told-by-the-next-turn", SERVED, "        worked: cython.bint = self.loop.turn(now)\n        if self.loop.sleeper.deliver():\n            self.tell()\n", "        if self.loop.sleeper.deliver():\n            self.tell()\n        worked: cython.bint = self.loop.turn(now)\n",
+    (m("hosts-told-by-the-next-turn", SERVED, "        worked: cython.bint = self.loop.turn(now)\n        if self.loop.sleeper.deliver():\n            self.notify()\n", "        if self.loop.sleeper.deliver():\n            self.notify()\n        worked: cython.bint = self.loop.turn(now)\n",
        "an adapter process falls asleep with something that it has not told a host"), "runtime/test_runtime_served_turns.py"),
     (m("turns-counted-anew-behind-a-sleep", SERVED, "                return True\n", "                self.left = self.most\n                return True\n",
        "an adapter process that always falls asleep looks at no control socket"), "runtime/test_runtime_served_turns.py"),

@@ -205,10 +205,10 @@ def test_a_consumer_that_stayed_away_is_sent_for_at_once_for_long(bells, stays_a
 
 def test_the_background_thread_sends_what_was_left(bells):
     bells.ring_until_one_waits()
-    bells.bench.progress._relieve(bells.loop)
+    bells.bench.progress._flush_overdue(bells.loop)
     assert len(bells.waiting()) == 1, "it was rung just now"
     bells.now += LONG_NS
-    bells.bench.progress._relieve(bells.loop)
+    bells.bench.progress._flush_overdue(bells.loop)
     assert bells.waiting() == []
 
 

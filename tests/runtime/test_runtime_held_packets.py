@@ -117,7 +117,7 @@ def test_an_adapter_process_sleeps_until_the_links_deadline_and_not_when_it_is_s
             slept.append(timeout_s)
             served._stopping = True
 
-    served._attend = attend
+    served._serve_descriptors = attend
     link.due_ns = 2_000_000
     expire = link.expire
 
@@ -145,7 +145,7 @@ def test_an_adapter_process_that_keeps_others_from_running_sleeps_all_the_same(m
         slept.append(timeout_s)
         served._stopping = True
 
-    served._attend = attend
+    served._serve_descriptors = attend
     served.serve()
     assert slept == [0.0001]
 

@@ -13,7 +13,7 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
         channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
         until(lambda: len(server._bells) == 1)
         ((descriptor, application),) = server._bells.items()
-        sleep, turn, attend = server._sleep, server._turn, server._attend
+        sleep, turn, attend = server._sleep, server._turn, server._serve_descriptors
         inside, kicked, waited = [], [], []
 
         def watched_sleep():
@@ -38,7 +38,7 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
                 return
             attend(timeout_s)
 
-        monkeypatch.setattr(server, "_attend", watched_attend)
+        monkeypatch.setattr(server, "_serve_descriptors", watched_attend)
         monkeypatch.setattr(server, "_turn", watched_turn)
         monkeypatch.setattr(server, "_sleep", watched_sleep)
         channel.resources()  # the sleep that is under way ends

@@ -14,11 +14,11 @@ from runtime_served import BOUND_S, serving, until
 from softhca.driver.device import DeviceDriver
 from softhca.queues import control_fields
 from softhca.queues.handshake import ATTACH
-from softhca.runtime import adapter_process, bells, entrance, messages
+from softhca.runtime import adapter_process, bells, listener, messages
 from softhca.runtime.adapter_process import AdapterProcess
-from softhca.runtime.entrance import Entrance
+from softhca.runtime.listener import Listener
 from softhca.runtime.process import ProcessChannel
-from softhca.runtime.server import ENTRANCE_RETRY_NS, MAX_APPLICATIONS
+from softhca.runtime.server import ACCEPT_RETRY_NS, MAX_APPLICATIONS
 from softhca.runtime.specification import parse_one
 
 MOST_BYTES = 10_000
@@ -81,7 +81,7 @@ def test_who_closes_his_end_of_the_bell_is_let_go(server):
     channel = attach(server)
     channel._bell.close()
     until(lambda: not server._applications)
-    assert not channel.look()
+    assert not channel.check_alive()
     assert is_served(server)
     channel.close()
 
@@ -137,7 +137,7 @@ def test_one_application_more_than_can_be_is_told_so(server):
 
 
 def test_who_comes_when_no_descriptor_is_left_is_told_so():
-    door = Entrance(f"@softhca-door-{os.getpid()}")
+    door = Listener(f"@softhca-door-{os.getpid()}")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     for _ in range(3):
         control = adapter_process.connect_to(door.path, "late")
@@ -159,23 +159,23 @@ def test_who_comes_when_no_descriptor_is_left_is_told_so():
     door.close()
 
 
-def test_an_entrance_that_can_not_even_refuse_is_left_alone_for_a_while(server, monkeypatch):
+def test_a_listener_that_cannot_even_refuse_is_left_alone_for_a_while(server, monkeypatch):
     tries = []
 
     def full(door):
         tries.append(server.adapter.now)
         raise OSError(errno.ENFILE, "no file left in the system")
 
-    plain = Entrance._accept
-    monkeypatch.setattr(Entrance, "_accept", full)
+    plain = Listener._accept
+    monkeypatch.setattr(Listener, "_accept", full)
     control = adapter_process.connect_to(server.path, "early")
     sleeps = server.sleeps
     until(lambda: len(tries) >= 6)  # two a try: with the descriptor in reserve and without it
     assert server.sleeps - sleeps <= len(tries)
-    monkeypatch.setattr(Entrance, "_accept", plain)
+    monkeypatch.setattr(Listener, "_accept", plain)
     with pytest.raises(OSError, match="takes the descriptor"):
         adapter_process.ask(control, ATTACH)
     control.close()
     assert is_served(server)
-    assert entrance.BACKLOG >= MAX_APPLICATIONS
-    assert ENTRANCE_RETRY_NS < BOUND_S * 10**9
+    assert listener.BACKLOG >= MAX_APPLICATIONS
+    assert ACCEPT_RETRY_NS < BOUND_S * 10**9

@@ -150,7 +150,7 @@ def test_a_thread_that_waits_for_an_event_is_told_when_the_device_is_closed(fore
     thread = threading.Thread(target=wait)
     thread.start()
     channel = devices.find("foreign")._channels[0]
-    until(channel._seat.locked)
+    until(channel._leader_lock.locked)
     stop(foreign.pid)
     assert returns(driver.close)
     thread.join(BOUND_S)

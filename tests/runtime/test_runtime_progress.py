@@ -156,17 +156,17 @@ def test_a_poller_waits_for_the_lock_only_after_many_looks_in_vain(bench):
 
 def test_what_a_poller_has_left_to_be_sent_is_sent_by_the_background_thread(bench):
     bench.engine.outgoing.append(20)
-    bench.progress._relieve(bench.loop)
+    bench.progress._flush_overdue(bench.loop)
     assert bench.wire.sent == [], "nothing is held back"
     moments = [5_000_000 + LEFT_NS]
     bench.loop.clock = lambda: moments[0]
     pair = Flow.__new__(Flow)
     pair.quick_replies = QUICK_REPLIES
     assert bench.loop.acknowledgement.received(pair, 5_000_000)
-    bench.progress._relieve(bench.loop)
+    bench.progress._flush_overdue(bench.loop)
     assert bench.wire.sent == [], "its consumer may still answer"
     moments[0] += 1
-    bench.progress._relieve(bench.loop)
+    bench.progress._flush_overdue(bench.loop)
     assert (bench.wire.sent, bench.loop.acknowledgement.waits) == ([20], False)
 
 
@@ -440,7 +440,7 @@ def test_nobody_can_leave_while_it_is_decided_to_sleep_for_good(bench):
             return self.real
 
     bench.progress.wake()
-    bench.progress._keep_off(Loop(), 2 * progress_thread.LAST_LOOK_NS)
+    bench.progress._stand_by(Loop(), 2 * progress_thread.LAST_CHECK_NS)
     assert held[0]
     assert bench.progress.wakeups == 1
 
@@ -479,13 +479,13 @@ def test_a_thread_that_closes_what_it_serves_keeps_the_descriptors_until_it_has_
 
 def test_one_that_does_not_lead_sleeps_until_there_is_news(bench):
     waits = []
-    wait_for = bench.progress._news.wait_for
+    wait_for = bench.progress._changed.wait_for
 
     def noted(condition, patience_s):
         waits.append(patience_s)
         return wait_for(condition, patience_s)
 
-    bench.progress._news.wait_for = noted
+    bench.progress._changed.wait_for = noted
     waiters = [
         threading.Thread(target=bench.progress.wait, args=(lambda: bool(bench.engine.received), BOUND_S))
         for _ in range(2)
@@ -507,7 +507,7 @@ def test_waiting_for_no_time_still_gives_a_round(bench):
 
 def test_the_longest_look_away_is_far_below_a_peers_time_out():
     timeout_14_ns = 4096 << 14
-    assert timeout_14_ns > progress_thread.LAST_LOOK_NS * 2
+    assert timeout_14_ns > progress_thread.LAST_CHECK_NS * 2
 
 
 def test_descriptors_beyond_1023_are_served(monkeypatch):
@@ -527,7 +527,7 @@ def test_descriptors_beyond_1023_are_served(monkeypatch):
             patch.setattr(os, "eventfd", high)
             made = Bench()
         made.progress.wake()
-        made.progress._keep_off(made.loop, progress_thread.FIRST_LOOK_NS)
+        made.progress._stand_by(made.loop, progress_thread.FIRST_CHECK_NS)
         assert made.progress.wakeups == 1
         made.wire.put(b"x")
         assert made.progress.wait(lambda: bool(made.engine.received), BOUND_S)

@@ -34,14 +34,14 @@ class Turns:
     def __init__(self):
         self.done = []
         self.moment = 10
-        self.life = os.eventfd(0, os.EFD_NONBLOCK)
+        self.pidfd = os.eventfd(0, os.EFD_NONBLOCK)
         self.link = HoldingLink()
         self.engine = BusyEngine(self.done)
         self.loop = EngineLoop(self.engine, (self.link,), lambda: None, sees_polls=False)
         self.back_off = PollBackOff(limit_ns=LIMIT_NS)
         self.back_off.worked(self.moment)
-        self.turns = ServedTurns(self.loop, self.back_off, self.life, lambda: self.done.append("bury"),
-                                 lambda: self.done.append("tell"), MOST, lambda: self.moment)
+        self.turns = ServedTurns(self.loop, self.back_off, self.pidfd, lambda: self.done.append("dismiss"),
+                                 lambda: self.done.append("notify"), MOST, lambda: self.moment)
         self.turns.give_way = lambda: self.done.append("yield")
 
 
@@ -49,24 +49,24 @@ class Turns:
 def served():
     made = Turns()
     yield made
-    os.close(made.life)
+    os.close(made.pidfd)
     os.close(made.link.fd)
 
 
 def test_whose_process_has_ended_is_let_go_before_the_engine_works(served):
     served.turns.turn(20)
     assert served.done == ["turn"]
-    os.eventfd_write(served.life, 1)
+    os.eventfd_write(served.pidfd, 1)
     served.turns.turn(30)
-    assert served.done == ["turn", "bury", "turn"]
+    assert served.done == ["turn", "dismiss", "turn"]
 
 
 def test_hosts_are_told_behind_a_turn_in_which_there_was_something_to_tell(served):
     served.turns.turn(20)
-    served.loop.sleeper.happened()
+    served.loop.sleeper.on_event()
     served.turns.turn(30)
     served.turns.turn(40)
-    assert served.done == ["turn", "turn", "tell", "turn"]
+    assert served.done == ["turn", "turn", "notify", "turn"]
 
 
 def test_others_are_let_run_behind_each_turn_in_vain_and_the_caller_looks_at_the_rest_once_in_a_while(served):
@@ -115,24 +115,24 @@ def test_a_loop_that_is_dead_gets_no_turn(served):
     assert served.done == []
 
 
-@pytest.mark.parametrize("where", ["bury", "tell"])
+@pytest.mark.parametrize("where", ["dismiss", "notify"])
 def test_what_a_call_raises_is_the_callers(served, where):
     def broken():
         raise RuntimeError(where)
 
-    os.eventfd_write(served.life, 1)
-    served.loop.sleeper.happened()
-    calls = {"bury": list, "tell": list, where: broken}
-    turns = ServedTurns(served.loop, served.back_off, served.life, calls["bury"], calls["tell"], MOST)
+    os.eventfd_write(served.pidfd, 1)
+    served.loop.sleeper.on_event()
+    calls = {"dismiss": list, "notify": list, where: broken}
+    turns = ServedTurns(served.loop, served.back_off, served.pidfd, calls["dismiss"], calls["notify"], MOST)
     with pytest.raises(RuntimeError, match=where):
         turns.run()
 
 
 def test_readable_asks_and_waits_for_nothing(served):
-    readable = Readable(served.life)
+    readable = Readable(served.pidfd)
     assert readable() is False
-    os.eventfd_write(served.life, 1)
+    os.eventfd_write(served.pidfd, 1)
     assert readable() is True
-    os.eventfd_read(served.life)
+    os.eventfd_read(served.pidfd)
     assert readable() is False
     assert give_way() is None

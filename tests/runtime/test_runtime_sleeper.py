@@ -19,7 +19,7 @@ def sleeper(woken):
 
 
 def test_a_deadline_that_the_sleeper_would_miss_wakes_it_once(sleeper, woken):
-    sleeper.lies_down(50 * LATE_NS, NEVER, leads=False)
+    sleeper.falls_asleep(50 * LATE_NS, NEVER, leads=False)
     sleeper.settle(49 * LATE_NS)
     assert woken == [], "it wakes up soon enough"
     sleeper.settle(49 * LATE_NS - 1)
@@ -29,7 +29,7 @@ def test_a_deadline_that_the_sleeper_would_miss_wakes_it_once(sleeper, woken):
 
 
 def test_who_sleeps_for_good_is_woken_for_any_deadline_but_never(sleeper, woken):
-    assert sleeper.lies_down(NEVER, NEVER, leads=False) == NEVER
+    assert sleeper.falls_asleep(NEVER, NEVER, leads=False) == NEVER
     sleeper.settle(NEVER)
     assert woken == []
     sleeper.settle(1 << 60)
@@ -37,14 +37,14 @@ def test_who_sleeps_for_good_is_woken_for_any_deadline_but_never(sleeper, woken)
 
 
 def test_events_wake_who_waits_for_them_once(sleeper, woken):
-    sleeper.happened()
+    sleeper.on_event()
     sleeper.settle(NEVER)
     assert woken == [], "nobody waits"
     sleeper.waiters = 1
     sleeper.settle(NEVER)
     sleeper.settle(NEVER)
     assert len(woken) == 1
-    sleeper.happened()
+    sleeper.on_event()
     assert sleeper.deliver()
     assert not sleeper.deliver()
     sleeper.settle(NEVER)
@@ -52,20 +52,20 @@ def test_events_wake_who_waits_for_them_once(sleeper, woken):
 
 
 def test_a_sleep_ends_with_the_first_of_both_moments(sleeper):
-    assert sleeper.lies_down(30, 20, leads=True) == 20
-    assert sleeper.lies_down(10, 20, leads=True) == 10
+    assert sleeper.falls_asleep(30, 20, leads=True) == 20
+    assert sleeper.falls_asleep(10, 20, leads=True) == 10
     assert (sleeper.wakeup_ns, sleeper.background_ns) == (10, 0)
-    sleeper.lies_down(10, 20, leads=False)
+    sleeper.falls_asleep(10, 20, leads=False)
     assert sleeper.background_ns == 10
 
 
 def test_who_keeps_off_is_in_charge_only_where_nobody_waits(sleeper):
     sleeper.wakeup_ns = 7
     sleeper.waiters = 1
-    sleeper.keeps_off(100)
+    sleeper.background_sleeps(100)
     assert (sleeper.wakeup_ns, sleeper.background_ns, sleeper.parked) == (7, 100, False)
     sleeper.waiters = 0
-    sleeper.keeps_off(200)
+    sleeper.background_sleeps(200)
     assert (sleeper.wakeup_ns, sleeper.background_ns) == (200, 200)
 
 
@@ -77,11 +77,11 @@ def test_the_last_that_leaves_wakes_the_background_thread_where_it_would_wake_to
     sleeper, deadline_ns, parked, wakes
 ):
     sleeper.waiters = 2
-    sleeper.keeps_off(100 * LATE_NS)
+    sleeper.background_sleeps(100 * LATE_NS)
     if parked:
-        sleeper.keeps_off(NEVER)
-    assert not sleeper.leaves(0), "another one waits"
-    assert sleeper.leaves(deadline_ns) is wakes
+        sleeper.background_sleeps(NEVER)
+    assert not sleeper.waiter_leaves(0), "another one waits"
+    assert sleeper.waiter_leaves(deadline_ns) is wakes
     assert sleeper.wakeup_ns == 100 * LATE_NS
 
 

@@ -29,7 +29,7 @@ from softhca.runtime.specification import DeviceSpecification
 
 START_LIMIT_S = 60.0
 ANSWER_LIMIT_S = 30.0
-"""A request that is not answered for so long is given up, and the adapter process with it."""
+"""Time limit of a request; after it the adapter process is given up."""
 
 END_LIMIT_S = 10.0
 
@@ -70,7 +70,7 @@ class AdapterProcess:
             return control
 
     def _is_well(self) -> bool:
-        """Whether what was started here runs, as far as can be seen; also where nothing was."""
+        """Whether the process that was started here seems to run; True also where none was started."""
         return self._child is None or (self._child.poll() is None and all(map(is_alive, self._users)))
 
     def _connect_or_start(self) -> socket.socket:
@@ -98,10 +98,10 @@ class AdapterProcess:
         close_deferred()
 
     def give_up(self, control: socket.socket, close: Callable[[], object]) -> None:
-        """The process does not answer, so that nobody knows when it lets go of what ``control`` attached.
+        """The process does not answer, so it is unknown when it releases what ``control`` attached.
 
-        One that was started here and has no other user is killed.  Else ``close`` is called when it has ended
-        or closed its end, which it does before anything else once it goes on: until then it may write.
+        A process that was started here and has no other user is killed.  Else ``close`` is called when it has
+        ended or has closed its end, which it does first when it continues; until then it may write.
         """
         with contextlib.suppress(OSError):
             control.shutdown(socket.SHUT_WR)
@@ -158,11 +158,11 @@ _deferred: list[tuple[socket.socket, Callable[[], object]]] = []
 
 
 def close_deferred() -> None:
-    """Close what adapter processes that had not answered have let go of by now."""
+    """Close what adapter processes that had not answered have released by now."""
     for entry in list(_deferred):
         control, close = entry
         if not is_alive(control):
-            with contextlib.suppress(ValueError):  # another thread was faster
+            with contextlib.suppress(ValueError):  # another thread has closed it
                 _deferred.remove(entry)
                 control.close()
                 close()
@@ -191,20 +191,21 @@ def ask(
     """Send a request of ``queues.handshake`` (READY: just wait for it) and give the answer's fields and the
     descriptors passed with it, which become the caller's; OSError where it is a refusal.
 
-    ECONNRESET when the adapter process ends instead of answering, ETIMEDOUT when it does nothing for
-    ``limit_s`` (0: ``ANSWER_LIMIT_S``): then nothing can be asked by this socket any more, or a late answer
-    would be mistaken.  EPROTONOSUPPORT where the two have different versions of the host interface.
+    ECONNRESET when the adapter process ends instead of answering.  ETIMEDOUT when it does nothing for
+    ``limit_s`` (0: ``ANSWER_LIMIT_S``); the socket cannot be used any more then, because a late answer would
+    be taken for that of a later request.  EPROTONOSUPPORT where the two have different versions of the host
+    interface.
     """
     received = None
     try:
         control.settimeout(limit_s or ANSWER_LIMIT_S)
         if message != READY:
-            # What it said before it closed its end is read all the same.
+            # What it sent before it closed its end can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 messages.send_packet(control, encode_request(message, values or {}), descriptors)
         try:
             received = messages.receive_packet(control)
-        except ConnectionResetError:  # told once, in front of what is there to read
+        except ConnectionResetError:  # reported once, before the data that can still be read
             with contextlib.suppress(ConnectionResetError):
                 received = messages.receive_packet(control)
     except TimeoutError:

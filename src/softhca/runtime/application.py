@@ -1,4 +1,4 @@
-"""What an adapter process keeps of each application: control socket, bell, its half of the boundary."""
+"""The adapter process's record of each application: control socket, bell, memory, passed descriptors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime.bells import Bell
 
 MAX_MEMORY_BYTES = 1 << 40
-"""Address space that the memory of one application may take here: 64 of them leave half of it."""
+"""Most address space for the memory of one application: 64 applications take half of it."""
 
 
 @dataclass
 class Application:
-    """An application: its control socket and, once attached, its half of the boundary.
+    """An application: its control socket and, once attached, its memory and bell.
 
-    ``life`` is a process descriptor (−1: none), ``refusal`` says why it may not attach.
+    ``pidfd`` is a process descriptor (−1: none), ``refusal`` says why it may not attach.
     """
 
     control: socket.socket
     pid: int
-    life: int = -1
+    pidfd: int = -1
     refusal: OSError | None = None
     memory: SharedHostMemory | None = None
     bell: Bell | None = None
@@ -45,17 +45,17 @@ class Application:
         return self.passed.pop(number)
 
     def raise_flag(self) -> None:
-        """Say that the adapter is about to sleep; a full barrier."""
+        """Announce that the adapter is about to sleep; a full barrier."""
         atomic_cas64(self.flag_address, 0, 1)
 
     def lower_flag(self) -> None:
-        """Say that the adapter is awake."""
+        """Announce that the adapter is awake."""
         atomic_cas64(self.flag_address, 1, 0)
 
 
 @dataclass
 class ApplicationSide:
-    """What the adapter is given of a host (see ``adapter.hosts.HostSide``)."""
+    """A host as the adapter sees it (see ``adapter.hosts.HostSide``)."""
 
     frames: HostFrames
     address_map: AddressMap
@@ -66,7 +66,7 @@ class ApplicationSide:
 
 
 def check_memfd(descriptor: int) -> None:
-    """EPROTO unless it is a memfd: nothing that is asked of one waits for somebody else."""
+    """EPROTO unless it is a memfd: no call on a memfd blocks on another process."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
@@ -74,7 +74,7 @@ def check_memfd(descriptor: int) -> None:
 
 
 def map_memory(descriptor: int) -> SharedHostMemory:
-    """The memory of an application; the descriptor stays the caller's.  OSError where it is none."""
+    """Map the memory of an application; the descriptor stays the caller's.  OSError where it is no memfd."""
     check_memfd(descriptor)
     if os.fstat(descriptor).st_size > MAX_MEMORY_BYTES:
         raise OSError(errno.EFBIG, f"the memory of an application has at most {MAX_MEMORY_BYTES} bytes")

@@ -1,12 +1,12 @@
-"""When the acknowledgement of a message waits for the reply that takes it along.
+"""Delayed acknowledgement: the ACK of a message may wait for the reply, so that both share a system call.
 
-In a ping-pong a consumer polls, finds one message alone and answers it at once.  An ACK that waits for that
-answer goes behind it, in the same system call, instead of in front of it in one of its own.  Nobody knows
-that an answer will come, so a flow has to earn it: ``QUICK_REPLIES`` messages in a row were answered
-within ``QUICK_NS`` and before the next poll.  One message without a quick reply, and it begins anew.
+In a ping-pong a consumer polls, finds a single message and answers it at once.  A delayed ACK is sent after
+that reply in the same system call, and not before it in a call of its own.  The engine cannot know that a
+reply will come.  So it delays ACKs only for a flow that answered the last ``QUICK_REPLIES`` messages within
+``QUICK_NS`` and before the next poll.  After one message without a quick reply the count begins anew.
 
-The wait ends with the reply, with the consumer's next poll, with a command, or after ``limit_ns``.  No clock
-and no thread here: who drives the engine says what happens, and asks.
+The wait ends at the reply, at the consumer's next poll, at a command, or after ``limit_ns``.  There is no
+clock and no thread here: the caller that drives the engine reports what happens, and asks.
 """
 
 import cython
@@ -16,10 +16,10 @@ __all__ = ["NEVER", "QUICK_NS", "QUICK_REPLIES", "DelayedAcknowledgement"]
 NEVER = (1 << 63) - 1
 
 QUICK_REPLIES = 8
-"""So many messages in a row a consumer has answered at once: the acknowledgement of the next waits."""
+"""After so many quick replies in a row the acknowledgement of the next message waits."""
 
 QUICK_NS = 20_000
-"""What is at once."""
+"""A reply within this time is quick."""
 
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 _QUICK_REPLIES = cython.declare(cython.uint, QUICK_REPLIES)
@@ -27,8 +27,8 @@ _QUICK_NS = cython.declare(cython.ulonglong, QUICK_NS)
 
 
 class DelayedAcknowledgement:
-    """``flow`` is the one whose message came last, as long as its consumer has neither answered nor
-    polled; ``waits``: nothing but the message's acknowledgement is to be sent, and it is held back."""
+    """``flow``: the one whose message came last, until its consumer has answered or polled; ``waits``: the
+    acknowledgement of that message is held back, and nothing else is to be sent."""
 
     def __init__(self, limit_ns=NEVER):
         self.limit_ns = limit_ns
@@ -37,7 +37,7 @@ class DelayedAcknowledgement:
         self.waits = False
 
     def received(self, flow, now):
-        """A message for ``flow`` came alone (None: with something else to be sent): whether its
+        """A single message came for ``flow`` (None: something else is to be sent too): whether its
         acknowledgement waits."""
         self.flow = flow
         self.received_ns = now
@@ -45,8 +45,8 @@ class DelayedAcknowledgement:
         return self.waits
 
     def posted(self, replies, now):
-        """The consumer has posted something, and that is about to be sent.  ``replies``: on the flow of
-        the message."""
+        """The consumer has posted requests, which are about to be sent.  ``replies``: on the message's
+        flow."""
         if replies and now - self.received_ns <= _QUICK_NS:
             if self.flow.quick_replies < _QUICK_REPLIES:
                 self.flow.quick_replies += 1
@@ -56,7 +56,7 @@ class DelayedAcknowledgement:
         self.waits = False
 
     def end(self):
-        """No reply has come so far: whether an acknowledgement waited, which is to be sent now."""
+        """Stop waiting for a reply: whether an acknowledgement waited and is to be sent now."""
         waited: cython.bint = self.waits
         if self.flow is not None:
             self.flow.quick_replies = 0
@@ -65,11 +65,11 @@ class DelayedAcknowledgement:
         return waited
 
     def overdue(self, now):
-        """Whether nothing has been heard of the consumer for as long as an acknowledgement may wait."""
+        """Whether an acknowledgement has waited for its time limit without a sign of the consumer."""
         return self.flow is not None and now - self.received_ns > self.limit_ns
 
     def deadline(self):
-        """When the acknowledgement that waits is to be sent at the latest; ``NEVER`` when none does."""
+        """When the waiting acknowledgement must be sent at the latest; ``NEVER`` when none waits."""
         if not self.waits:
             return _NEVER
         return self.received_ns + self.limit_ns

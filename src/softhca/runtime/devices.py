@@ -194,5 +194,5 @@ def close_all() -> None:
         device.close()
 
 
-# Before the interpreter takes modules apart; threads that wait are sent home first.
+# Before the interpreter clears modules; threads that wait return first.
 atexit.register(close_all)

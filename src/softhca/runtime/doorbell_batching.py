@@ -1,13 +1,13 @@
-"""Which doorbells wait for the next ones, so that the requests behind them share datagrams.
+"""Doorbell batching: a doorbell may wait for the next ones, so that their requests share datagrams.
 
-One queue pair's consumer says by a chain what goes together; one that posts to several queue pairs in turn
-cannot.  So where those of several are rung within ``SOON_NS`` of each other, ``EXPECTED`` times in a row, a
-doorbell waits for the next ones: no more of them than one call sends, and until the consumer's next poll, a
-command, or ``limit_ns`` after the last of them.  A consumer that stays away longer than that has to ring
-``DISTRUST`` times before the same is tried again, where its polls are seen (``sees_polls``): then the poll
-was expected.
+A consumer of one queue pair posts a chain to say that requests belong together; one that posts to several
+queue pairs in turn cannot say so.  So when doorbells of several queue pairs are rung within ``SOON_NS`` of
+each other, ``EXPECTED`` times in a row, a doorbell waits for the next ones.  At most as many wait as one call
+sends.  The wait ends at the consumer's next poll, at a command, or ``limit_ns`` after the last doorbell.
+Where polls are seen (``sees_polls``), that time limit means that the expected poll did not come; then
+``DISTRUST`` more doorbells are sent at once before batching is tried again.
 
-No clock and no thread here: who drives the engine says what happens, and asks.
+There is no clock and no thread here: the caller that drives the engine reports what happens, and asks.
 """
 
 import cython
@@ -20,16 +20,16 @@ SOON_NS = 50_000
 """Doorbells of several queue pairs that are rung within this time go out together."""
 
 LEFT_NS = 1_000_000
-"""A consumer that has not polled for so long has left what it has rung."""
+"""A consumer that has not polled for so long is not expected to poll soon."""
 
 REPEATS = 16
-"""More doorbells of one queue pair in a row come from a consumer that serves no other."""
+"""More doorbells of one queue pair in a row mean that the consumer uses no other."""
 
 EXPECTED = 8
 """After so many doorbells of one queue pair after another the next ones are expected."""
 
 DISTRUST = 10_000
-"""So many more doorbells are sent at once after the next one was expected in vain."""
+"""So many doorbells are sent at once after one that waited in vain."""
 
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 _SOON_NS = cython.declare(cython.ulonglong, SOON_NS)
@@ -55,8 +55,8 @@ class DoorbellBatching:
         self.sent_ns = 0
 
     def rang(self, number, now, expecting=True):
-        """The doorbell of queue pair ``number`` was rung at ``now``: whether it is sent with those of others
-        that are expected to follow.  ``expecting``: nobody sleeps for an answer."""
+        """The doorbell of queue pair ``number`` was rung at ``now``: whether it waits for those of others
+        that are expected to follow.  ``expecting``: it may wait, since no thread sleeps until an answer."""
         former: cython.longlong = self.last
         soon: cython.bint = now - self.last_ns < _SOON_NS
         self.overdue(now)
@@ -72,24 +72,24 @@ class DoorbellBatching:
             if former != self.last:
                 self.expected += 1
             return False
-        # No more than one call sends: what comes after that call, a command, must find all of them sent.
+        # No more than one call sends: a command after that call must find all of them sent.
         self.waits = expecting and now - self.sent_ns < _SOON_NS and self.waiting + 1 < self.most
         self.waiting += 1
         return self.waits
 
     def sent(self, now):
-        """All that there was to send has been sent, as far as one call goes."""
+        """A call has sent what was due, up to its bound."""
         self.waits = False
         self.waiting = 0
         self.sent_ns = now
 
     def polled(self, now):
-        """The consumer polls: what it rings next is the first one again."""
+        """The consumer polls: its next doorbell counts as the first one again."""
         self.overdue(now)
         self.last = _NOBODY
 
     def overdue(self, now):
-        """Whether nothing has been heard of the consumer for as long as a doorbell may wait."""
+        """Whether a doorbell has waited for its time limit without a sign of the consumer."""
         if not self.waits or now - self.last_ns <= self.limit_ns:
             return False
         if self.sees_polls:
@@ -97,7 +97,7 @@ class DoorbellBatching:
         return True
 
     def deadline(self):
-        """When the doorbells that wait are to be sent at the latest; ``NEVER`` when none does."""
+        """When the waiting doorbells must be sent at the latest; ``NEVER`` when none waits."""
         if not self.waits:
             return _NEVER
         return self.last_ns + self.limit_ns

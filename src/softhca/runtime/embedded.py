@@ -50,12 +50,12 @@ class EmbeddedAdapter:
 
     @property
     def alive(self) -> bool:
-        """Whether the engine is still given turns."""
+        """Whether the engine is still driven."""
         return not self.loop.dead
 
     def attach(self) -> EngineChannel | None:
-        """A new host of this adapter; None where the last one has left meanwhile, and the engine with it.
-        OSError when it serves too many, or there is no memory.
+        """A new host of this adapter; None when its last host has left meanwhile and the engine has ended.
+        OSError when it serves too many hosts, or there is no memory.
         """
         memory = HostMemory()
         try:
@@ -92,7 +92,7 @@ class EmbeddedAdapter:
                 self.close()
 
     def _free(self, channel: EngineChannel) -> None:
-        """Free all that a host owned, as far as that has not been done."""
+        """Free everything that a host owned, unless that has been done."""
         if channel.number in self.adapter.hosts:
             self.loop.flush(self.loop.clock())
             self.adapter.detach_host(channel.number)
@@ -101,7 +101,7 @@ class EmbeddedAdapter:
             self.same_host.remove_arena(arena)
 
     def close(self) -> None:
-        """Stop giving turns and close everything; may be called again, and waits for a call under way."""
+        """Stop the engine and close everything; may be called again, and waits for a call in progress."""
         with self._coming_and_going:
             if self._ended:
                 return
@@ -159,7 +159,7 @@ class EngineChannel(EmbeddedChannel):
 
     @property
     def kick_receives(self) -> bool:
-        """Where threads wait, the one in charge may sleep; who polls sees the doorbell by itself."""
+        """While threads wait, the leader may sleep and needs a kick; a poll finds the doorbell by itself."""
         return self._engine.loop.sleeper.waiters > 0
 
     def wake_waiters(self) -> None:
@@ -171,7 +171,7 @@ class EngineChannel(EmbeddedChannel):
         self._engine.detach(self.number)
 
     def close(self) -> None:
-        """Leave the adapter and give the memory back; may be called again.  Who waits is sent home."""
+        """Leave the adapter and free the memory; may be called again.  Threads that wait return False."""
         self.closed = True
         self.wake_waiters()
         super().close()

@@ -40,7 +40,7 @@ _lock = threading.RLock()
 
 
 def watch(thing: ForkAware) -> None:
-    """Have ``thing`` told of forks for as long as it lives or until :func:`unwatch`."""
+    """Call ``thing`` before and after every fork, until it is collected or :func:`unwatch`."""
     with _lock:
         _watched.add(thing)
 

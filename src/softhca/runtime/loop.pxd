@@ -45,7 +45,7 @@ cdef class EngineLoop:
     cpdef bint progress(self, unsigned long long now) except -1
     cdef bint _round(self, unsigned long long now) except -1
     cdef int receive(self, Transmitter port, unsigned long long now) except -1
-    cdef bint _sends(self, bint lone, bint worked, unsigned long long now) except -1
+    cdef bint _sends(self, bint single, bint worked, unsigned long long now) except -1
     cdef bint receive_rings(self, unsigned long long now) except -1
     cdef object drain(self, Transmitter port, unsigned long long now)
     cpdef bint transmit(self, unsigned long long now) except -1
@@ -62,4 +62,4 @@ cdef class EngineLoop:
     cpdef bint soon(self, unsigned long long now) except -1
 
 
-cdef bint is_lone(Arrival arrival) noexcept
+cdef bint is_single_request(Arrival arrival) noexcept

@@ -3,24 +3,24 @@
 Theory of operation.  The engine never calls out for packets; somebody gives it turns.  A *round* is one
 bounded turn: take what has arrived, let time-outs expire, transmit what is due.
 
-Where the adapter is embedded in the application's process, rounds are given by whoever is there first, under
-one lock: an application thread that polls (inline, :meth:`EngineLoop.poll`), one that rings a doorbell or
-runs a command (:meth:`EngineLoop.kick`, which gives a whole one only where the last is long ago), one that
-blocks for an event, or the background thread.  Who polls and finds the lock taken goes on at once: somebody
-else does the work.  Nobody waits inside a round, and the system calls of a burst keep the interpreter lock,
-so a round is short.  Where the adapter has a process of its own, that gives turns (:meth:`EngineLoop.turn`):
-it looks for doorbells itself, and does not see when its hosts poll (``sees_polls``).
+Where the adapter is embedded in the application's process, any thread may give a round, under one lock: an
+application thread that polls (inline, :meth:`EngineLoop.poll`), one that rings a doorbell or runs a command
+(:meth:`EngineLoop.kick`, which gives a whole round only when the last one is long ago), one that blocks for
+an event, or the background thread.  A poll that finds the lock taken returns at once: another thread does the
+work.  No thread waits inside a round, and the system calls of a burst keep the interpreter lock, so a round
+is short.  Where the adapter has a process of its own, its single thread gives turns
+(:meth:`EngineLoop.turn`): it polls the doorbells, and does not see when its hosts poll (``sees_polls``).
 
-What is sent may wait a moment: an acknowledgement for the reply (`delayed_acknowledgement`), a doorbell for
-the next ones (`doorbell_batching`).  Both waits end with the consumer's next poll, with a command, and after
-a time: where polls are seen that is long, for the poll ends them, and only who has stopped polling is
-relieved by the background thread; where they are not it is short.
+Transmission may be delayed: an ACK until the reply (`delayed_acknowledgement`), a doorbell until the next
+ones (`doorbell_batching`).  Both waits end at the consumer's next poll, at a command, and after a time limit.
+Where polls are seen the limit is long, because the poll ends the wait; the background thread flushes only for
+a consumer that has stopped polling.  Where they are not seen it is short.
 
-Who sleeps is `sleeper`'s matter; until when, `EngineLoop.deadline` says alone.
+Sleeping is described in `sleeper`; `EngineLoop.deadline` alone says until when.
 
-An engine never raises; if one does all the same, or Ctrl-C ends a turn between two steps, its state is not to
-be trusted: :meth:`EngineLoop.fail` logs it and ends the service, and every host sees an adapter that is gone
-(EIO, ``IBV_EVENT_DEVICE_FATAL``).
+An engine never raises.  If one does all the same, or Ctrl-C ends a turn between two steps, its state cannot
+be trusted: :meth:`EngineLoop.fail` logs the error and ends the service, and every host sees that the adapter
+is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
 import logging
@@ -42,7 +42,7 @@ from softhca.wire.burst import Arrival
 __all__ = ["NEVER", "SPIN_NS", "EngineLoop"]
 
 SPIN_NS = 200_000
-"""How long who drives an engine goes on without work before it blocks."""
+"""How long a thread that drives an engine polls without success before it blocks."""
 
 _log = logging.getLogger("softhca.runtime")
 
@@ -53,23 +53,23 @@ SAME_HOST_NS = cython.declare(cython.ulonglong, 100_000)
 """How often an engine that is driven polls for what peers on this host say."""
 
 KICK_NS = 100_000
-"""Who rings a doorbell so long after the last round gives one as well: a consumer that always has completions
-to take polls in vain so rarely that it hardly drives the engine otherwise."""
+"""A doorbell that is rung so long after the last round gives a round as well.  A consumer that always finds
+completions polls the engine so rarely that it would hardly drive it otherwise."""
 
 UNSEEN_BATCHING_NS = 5_000
-"""Where polls are not seen, a doorbell waits so long for the next one."""
+"""How long a doorbell waits for the next one where polls are not seen."""
 
 POLLS_AT_ONCE = 12
-"""So many polls in vain are followed by another at once; then who polls lets others run each time."""
+"""After so many empty polls in a row the polling thread yields the processor after each further one."""
 
-LONE_BYTES = cython.declare(cython.uint, 1024)
-"""A single packet up to this length, or one with an acknowledgement behind it, is answered after a pause
-before another is looked for: that look would cost half as much as the answer, and who waits for the answer
-sends nothing else meanwhile."""
+SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
+"""A single request up to this length, possibly followed by an acknowledgement, is answered before the link is
+polled again.  That poll would cost half as much as the answer, and a ping-pong peer sends nothing else until
+it has the answer."""
 
 LONG_BYTES = cython.declare(cython.uint, 16_384)
-"""A run of packets from this length on is answered before the next one is taken, so that its sender, whose
-window is a few of them, goes on meanwhile."""
+"""A burst of at least this length is answered before the next one is taken, so that its sender, whose window
+is a few bursts, can go on meanwhile."""
 
 RECEIVE_BURSTS = cython.declare(cython.int, 8)
 
@@ -78,10 +78,10 @@ DRAINED_BURSTS = cython.declare(cython.int, 1024)
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
-# What a port's receiving has come to.
+# What `EngineLoop.receive` has found.
 _NOTHING = cython.declare(cython.int, 0)
 _SOME = cython.declare(cython.int, 1)
-_LONE = cython.declare(cython.int, 2)
+_SINGLE = cython.declare(cython.int, 2)
 
 
 class EngineLoop:
@@ -99,7 +99,7 @@ class EngineLoop:
         self.sees_polls = sees_polls
         self.lock = TurnLock()
         self.sleeper = Sleeper(wake)
-        adapter.notify = self.sleeper.happened
+        adapter.notify = self.sleeper.on_event
         self.ports = [Transmitter(adapter, link, number) for number, link in enumerate(links, 1)]
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
@@ -134,7 +134,7 @@ class EngineLoop:
         return self.progress(now) or served
 
     def serve(self, now):
-        """Take what hosts have rung or written, and transmit; whether there was anything."""
+        """Serve the hosts' doorbells and commands, and transmit; whether there were any."""
         if (self.acknowledgement.waits or self.batching.waits) and self.adapter.commanded():
             self.flush(now)
         self.adapter.last_doorbell = _NO_QUEUE_PAIR
@@ -166,7 +166,7 @@ class EngineLoop:
         port: Transmitter
         taken: cython.int
         arrived: cython.bint = False
-        lone: cython.bint = False
+        single: cython.bint = False
         worked: cython.bint = False
         self.rounds += 1
         self.round_ns = now
@@ -179,7 +179,7 @@ class EngineLoop:
         for port in self.ports:
             taken = self.receive(port, now)
             if taken != _NOTHING:
-                lone = taken == _LONE and not arrived
+                single = taken == _SINGLE and not arrived
                 arrived = True
         if arrived:
             worked = True
@@ -189,7 +189,7 @@ class EngineLoop:
         for port in self.ports:
             if port.link.expire(now):
                 worked = True
-        if self._sends(lone, worked, now) and self.transmit(now):
+        if self._sends(single, worked, now) and self.transmit(now):
             worked = True
         if self.same_host is not None and now >= self.same_host_ns:
             self.same_host_ns = now + SAME_HOST_NS
@@ -199,8 +199,8 @@ class EngineLoop:
         return worked
 
     def receive(self, port, now):
-        """Take what has come to a port, a bounded number of bursts: nothing, some, or some of which the last
-        was one message that whoever polls may answer at once."""
+        """Take what has arrived at a port, a bounded number of bursts: nothing, some, or some of which the
+        last was a single request that the polling consumer may answer at once."""
         arrival: Arrival = self.arrival
         taken: cython.int = _NOTHING
         _turn: cython.int
@@ -211,13 +211,13 @@ class EngineLoop:
             self.adapter.receive(port.port_number, arrival, now)
             if arrival.length >= LONG_BYTES:
                 self.transmit(now)
-            elif self.back_off.in_vain and is_lone(arrival):
-                return _LONE if self.polled else _SOME
+            elif self.back_off.in_vain and is_single_request(arrival):
+                return _SINGLE if self.polled else _SOME
         return taken
 
-    def _sends(self, lone, worked, now):
-        """Whether a round ends with what is to be sent.  ``lone``: one message has come, and nothing else."""
-        if lone:
+    def _sends(self, single, worked, now):
+        """Whether the round transmits at its end.  ``single``: a single request has come, nothing else."""
+        if single:
             return not self.acknowledgement.received(
                 None if self.sleeper.waiters else self.adapter.flow_delaying_ack(), now
             )
@@ -267,7 +267,7 @@ class EngineLoop:
         return sent
 
     def flush(self, now):
-        """Send what is held back, if anything is: what it waited for has not come."""
+        """Send what is held back, if anything is: its wait is over."""
         waited: cython.bint = self.acknowledgement.end()
         if waited or self.batching.waits:
             self.transmit(now)
@@ -304,8 +304,8 @@ class EngineLoop:
         return worked
 
     def kick(self):
-        """The host rang doorbells or wrote commands: take them and transmit, now; then give a round, if the
-        last one is long ago."""
+        """The host rang doorbells or wrote commands: serve them and transmit at once; then give a round, if
+        the last one is long ago."""
         self.lock.acquire()
         try:
             if not self.dead:
@@ -333,7 +333,7 @@ class EngineLoop:
 
     def fail(self, error):
         """The engine raised ``error``: log it, give no more rounds, wake whoever sleeps; under the lock."""
-        # Who finds the loop dead finds the reason in the log.
+        # The log has the reason.
         _log.error("an adapter has failed and is given up", exc_info=error)
         self.dead = True
         self.sleeper.wake()
@@ -382,6 +382,6 @@ class EngineLoop:
         return self._held_by_links_ns() < end_ns or self._held_back_ns() < end_ns
 
 
-def is_lone(arrival):
-    """Whether this may be all that the peer sends before it is answered."""
-    return arrival.length <= 2 * arrival.stride and arrival.length <= LONE_BYTES
+def is_single_request(arrival):
+    """Whether this may be all that the peer sends before it gets an answer, as in a ping-pong."""
+    return arrival.length <= 2 * arrival.stride and arrival.length <= SINGLE_REQUEST_BYTES

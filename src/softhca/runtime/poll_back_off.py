@@ -1,12 +1,12 @@
-"""What who polls does after a poll in vain: poll again at once, let others run, or go to sleep.
+"""Back-off of a polling thread: after an empty poll, poll again at once, yield the processor, or sleep.
 
-Where processors are scarce, what is waited for may itself be waiting for the processor of the one that polls.
-So after a few polls in vain it lets others run each time; where that took long there are such others, and for
-a while it is no use to poll at all.  Who has polled in vain for as long as it may goes to sleep anyway: until
-it is woken, or, where nobody wakes it, for a part of the time that it has polled in vain
-(`PollBackOff.nap_ns`), so that what comes is noticed late by no more than that part.
+Where processors are scarce, the party that is waited for may need the processor of the polling thread.  So
+after a few empty polls the thread yields each time.  If a yield took long, other programs compete for the
+processor, and for a while polling is useless: the thread sleeps.  It also sleeps once it has polled in vain
+for its time limit: until it is woken or, where nothing wakes it, for a fraction of the time that it has
+polled in vain (`PollBackOff.nap_ns`), so that it notices an event late by no more than that fraction.
 
-No clock and no thread here: who polls says what came of it, and is told what to do.
+There is no clock and no thread here: the caller reports the results of its polls, and gets the next step.
 """
 
 import cython
@@ -14,19 +14,20 @@ import cython
 __all__ = ["AGAIN", "GIVE_WAY", "NEVER", "SLEEP", "PollBackOff"]
 
 AGAIN, GIVE_WAY, SLEEP = 0, 1, 2
-"""Poll again at once; let others run first (and say how long that took: `PollBackOff.gave_way`); sleep."""
+"""Poll again at once; yield the processor first (and report how long that took: `PollBackOff.gave_way`);
+sleep."""
 
 NEVER = (1 << 63) - 1
 
 CONTENDED_NS = 400_000
-"""Strangers run where letting others run takes longer than this; what waits for each other, a poller and
-adapters on few processors, takes less."""
+"""A yield that takes longer than this means that unrelated programs compete for the processor.  Between a
+poller and adapters that wait for each other it takes less."""
 
 CONTENTION_MEMORY_NS = 20_000_000
-"""For so long it is remembered that others run."""
+"""How long a processor counts as contended after such a yield."""
 
 NAP_PART = 8
-"""A nap is this part of the time that was polled in vain."""
+"""A nap takes this fraction (1/n) of the time that was polled in vain."""
 
 MOST_NAP_NS = 500_000
 """A nap is no longer than this."""
@@ -41,8 +42,8 @@ _NAP_PART = cython.declare(cython.ulonglong, NAP_PART)
 
 
 class PollBackOff:
-    """``at_once``: so many polls in vain are followed by another at once.  ``limit_ns``: how long there may
-    be polls in vain before a sleep.  ``in_vain`` counts them since the last that found something."""
+    """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
+    before it sleeps.  ``in_vain`` counts the empty polls since the last one that found something."""
 
     def __init__(self, at_once=0, limit_ns=NEVER):
         self.at_once = at_once
@@ -64,15 +65,15 @@ class PollBackOff:
         return _GIVE_WAY if self.in_vain > self.at_once else _AGAIN
 
     def nap_ns(self, now):
-        """How long a sleep may be that nobody ends."""
+        """How long to sleep where nothing wakes the thread."""
         nap: cython.ulonglong = self.vain_ns(now) // _NAP_PART
         return nap if nap < _MOST_NAP_NS else _MOST_NAP_NS
 
     def vain_ns(self, now):
-        """For how long nothing has been found at ``now``: 0 where another thread found something later."""
+        """How long nothing has been found until ``now``: 0 where another thread found something later."""
         return now - self.worked_ns if now > self.worked_ns else 0
 
     def gave_way(self, begin_ns, end_ns):
-        """Others were let run from ``begin_ns`` to ``end_ns``."""
+        """The thread yielded the processor from ``begin_ns`` to ``end_ns``."""
         if end_ns - begin_ns > _CONTENDED_NS:
             self.contended_until_ns = begin_ns + _CONTENTION_MEMORY_NS

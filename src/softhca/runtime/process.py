@@ -1,13 +1,14 @@
 """A host's channel to an adapter in a process of its own: shared rings, and a bell that either side rings.
 
-The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps, a
-wait is a poll of the bell and of the control socket, whose end tells that the adapter process has died.
+The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps.  A
+wait polls the bell and the control socket; the control socket reports a hang-up when the adapter process has
+died.
 
-Who polls does no work: the adapter does, and may want the processor.  So one that polls in vain lets others
-run, and, long after it has posted anything or taken a completion, naps between two polls.
+A polling thread does no work of the adapter's, which may need the processor.  So after an empty poll it
+yields the processor, and long after its last post or completion it sleeps briefly between two polls.
 
-An adapter process that lives and does not answer (it is stopped) ends no close: what it has been asked is
-given up after a time, and so is the process (`AdapterProcess.give_up`).
+An adapter process that is alive but does not answer (it is stopped) does not block a close: requests to it
+time out, and then the process is given up (`AdapterProcess.give_up`).
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from softhca.runtime.adapter_process import AdapterProcess
     from softhca.runtime.bells import Bell
 
-LOOK_EVERY_POLLS = 256
+CHECK_EVERY_POLLS = 256
 NAP_FROM_NS = 400_000
-"""So long after it has posted something or taken a completion does who polls in vain begin to nap."""
+"""So long after the last post or completion an empty poll begins to sleep briefly."""
 
 DETACH_LIMIT_S = 5.0
 """How long a close waits for the adapter process to free what this host owned."""
@@ -67,12 +68,12 @@ class ProcessChannel(HostChannel):
         self._polls = 0
         self._back_off = PollBackOff(limit_ns=NAP_FROM_NS)
         self._kicked = True
-        self._silent = False
+        self._unresponsive = False
         self._given_up = False
-        self._seat = threading.Lock()
+        self._leader_lock = threading.Lock()
         self._asking = threading.Lock()
-        self._news = threading.Condition()
-        self._tidings = 0
+        self._changed = threading.Condition()
+        self._changes = 0
         self._closing = threading.RLock()
         self._leaving = False
         self._bell: Bell | None = None
@@ -107,38 +108,38 @@ class ProcessChannel(HostChannel):
     def _ask(
         self, message: int, values: Mapping[str, Any] | None = None, descriptors: tuple[int, ...] = ()
     ) -> tuple[Values, list[int]]:
-        """`adapter_process.ask`; one that was not answered in time is the last."""
+        """`adapter_process.ask`; after a request that timed out every further one fails."""
         with self._asking:
-            if self._control is None or self._silent:
-                raise OSError(errno.EIO, "the adapter process does not answer" if self._silent
+            if self._control is None or self._unresponsive:
+                raise OSError(errno.EIO, "the adapter process does not answer" if self._unresponsive
                               else "the adapter process has ended")
             try:
                 return adapter_process.ask(self._control, message, values, descriptors)
             except TimeoutError:
-                self._silent = True
+                self._unresponsive = True
                 raise
 
     @property
     def alive(self) -> bool:
-        """Whether the adapter process was there when it was last looked for."""
+        """Whether the adapter process was alive at the last check."""
         return self._alive
 
     @property
     def kick_receives(self) -> bool:
-        """An adapter that sleeps must flush what is posted to a queue pair in error."""
+        """A sleeping adapter must wake to flush what is posted to a queue pair in error."""
         return True
 
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
         self._kicked = True
-        # A full barrier: what was written to the rings is seen by an adapter that raises the flag later.
+        # A full barrier: an adapter that raises the flag later sees what was written to the rings.
         if atomic_cas64(self._flag_address, 1, 0):
             bell = self._bell
             if bell is not None:
                 bell.ring()
 
     def progress(self) -> bool:
-        """The adapter drives itself; once in a while, see whether it still lives (else DriverError EIO)."""
+        """The adapter drives itself; check now and then whether it is alive (else DriverError EIO)."""
         self._polls += 1
         now = now_ns()
         if self._kicked or (self.liveness is not None and self.liveness.active):
@@ -151,23 +152,23 @@ class ProcessChannel(HostChannel):
             give_way()
         elif what == SLEEP:
             time.sleep(self._back_off.nap_ns(now) / NS_PER_S)
-        if self._polls >= LOOK_EVERY_POLLS:
+        if self._polls >= CHECK_EVERY_POLLS:
             self._polls = 0
-            self.look()
+            self.check_alive()
         if not self._alive:
             raise DriverError(errno.EIO, "the adapter process has ended")
         return False
 
-    def look(self) -> bool:
-        """Ask the kernel whether the adapter process lives."""
+    def check_alive(self) -> bool:
+        """Ask the kernel whether the adapter process is alive."""
         control = self._control
         if self._alive and (control is None or not adapter_process.is_alive(control)):
             self._alive = False
         return self._alive
 
     def resources(self) -> Values:
-        """What all hosts of this adapter own (``counts``, by kind), and more of its process; for tests and
-        tools."""
+        """How many resources all hosts of this adapter own (``counts``, by kind), and figures of its process;
+        for tests and tools."""
         found = self._ask(RESOURCES)[0]
         return {**found, "counts": dict(found["counts"])}
 
@@ -184,32 +185,34 @@ class ProcessChannel(HostChannel):
             if not self._alive:
                 return False
             left_s = None if until_ns is None else max(until_ns - now_ns(), 0) / NS_PER_S
-            known = self._tidings
-            if self._seat.acquire(blocking=False):
-                self._lead(ready, left_s)
-            elif not ready():  # not under the lock of the news: who is asked may close the device
-                self._follow(known, left_s)
+            known = self._changes
+            if self._leader_lock.acquire(blocking=False):
+                self._wait_leading(ready, left_s)
+            elif not ready():  # without the condition's lock: ``ready`` may close the device
+                self._wait_following(known, left_s)
             if until_ns is not None and now_ns() >= until_ns:
                 return ready()
         return True
 
-    def _follow(self, known: int, left_s: float | None) -> None:
-        """Wait for other tidings than ``known``, or for the seat."""
-        with self._news:
-            self._news.wait_for(lambda: self._tidings != known or not self._seat.locked(), left_s)
+    def _wait_following(self, known: int, left_s: float | None) -> None:
+        """Wait until the number of changes is not ``known`` any more, or until no thread leads."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._changes != known or not self._leader_lock.locked(), left_s
+            )
 
     def _spin(self, ready: Ready) -> bool:
-        """An adapter that is awake answers within microseconds."""
+        """Spin for a short time: an adapter that is awake answers within microseconds."""
         end_ns = now_ns() + SPIN_NS
         while not ready():
             if now_ns() >= end_ns:
                 return False
         return True
 
-    def _lead(self, ready: Ready, left_s: float | None) -> None:
-        """Block once for news, for all threads that wait; the caller has taken the seat."""
+    def _wait_leading(self, ready: Ready, left_s: float | None) -> None:
+        """Block once, on behalf of all threads that wait; the caller holds the leader's lock."""
         try:
-            # Only who has the seat empties the descriptor, so what was told before is seen by this look.
+            # Only the leader drains the descriptors, so this check sees every event from before.
             control, bell = self._control, self._bell
             if ready() or control is None or bell is None:
                 return
@@ -221,31 +224,31 @@ class ProcessChannel(HostChannel):
                 poll.register(descriptor, what)
             poll.poll(None if left_s is None else left_s * 1000)
             self._wake_event.drain()
-            if self.look():
+            if self.check_alive():
                 bell.drain()
         finally:
-            self._seat.release()
-            self._tell()
+            self._leader_lock.release()
+            self._notify_waiters()
             if self._leaving:
                 self._close_descriptors()
 
-    def _tell(self) -> None:
-        with self._news:
-            self._tidings += 1
-            self._news.notify_all()
+    def _notify_waiters(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
 
     def wake_waiters(self) -> None:
         """`HostChannel.wake_waiters`."""
         self._wake_event.set()
-        self._tell()
+        self._notify_waiters()
 
     def detach(self) -> None:
-        """Leave: the adapter process frees all that this host owned."""
+        """Leave: the adapter process frees everything that this host owned."""
         control = self._control
         if control is None:
             return
         fork.unwatch(self)
-        others = self._ask_to_leave(control)
+        others = self._request_detach(control)
         self._alive, self._control = False, None
         if others is None:
             self._given_up = True
@@ -255,22 +258,22 @@ class ProcessChannel(HostChannel):
             self._process.release(control, others)
             self._stop_waiting()
 
-    def _ask_to_leave(self, control: socket.socket) -> int | None:
+    def _request_detach(self, control: socket.socket) -> int | None:
         """How many others the adapter process still serves; None when it does not answer."""
-        if self._silent or not self._asking.acquire(timeout=DETACH_LIMIT_S):
+        if self._unresponsive or not self._asking.acquire(timeout=DETACH_LIMIT_S):
             return None
         try:
             reply, _ = adapter_process.ask(control, DETACH, limit_s=DETACH_LIMIT_S)
         except TimeoutError:
             return None
         except OSError:
-            return 0  # it has died, and has freed everything by that
+            return 0  # it has died, and with it everything that it held
         finally:
             self._asking.release()
         return int(reply["others"])
 
     def _stop_waiting(self) -> None:
-        """Wake who waits; the last one who does closes the descriptors, here where nobody does."""
+        """Wake all that wait.  The last one closes the descriptors; if none waits, they are closed here."""
         if self._bell is not None:
             self._bell.shut()
         self._leaving = True
@@ -278,17 +281,17 @@ class ProcessChannel(HostChannel):
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        """Close what is polled, unless somebody does."""
-        if self._seat.acquire(blocking=False):
+        """Close the polled descriptors, unless a thread polls them."""
+        if self._leader_lock.acquire(blocking=False):
             try:
                 if self._bell is not None:
                     self._bell.close()
                 self._wake_event.close()
             finally:
-                self._seat.release()
+                self._leader_lock.release()
 
     def close(self) -> None:
-        """Leave the adapter and give the memory back; may be called again.  Who waits is sent home."""
+        """Leave the adapter and free the memory; may be called again.  Threads that wait return False."""
         with self._closing:
             self.closed = True
             self.detach()
@@ -314,7 +317,7 @@ class ProcessChannel(HostChannel):
     fork_rank = 1
 
     def before_fork(self) -> None:
-        """Nothing is held here that a child could find half done."""
+        """The child can find nothing half done here."""
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

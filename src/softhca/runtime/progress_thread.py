@@ -1,19 +1,21 @@
-"""Who sleeps, and who wakes whom: the background thread and the application threads that block.
+"""The threads that drive an embedded adapter: the background thread, and application threads that block.
 
-At any moment at most one thread is in charge of a sleeping adapter; it blocks on the link's descriptors
-until the engine's next deadline.  A thread that waits for a completion or an event takes the charge itself
-(no hand-over between threads in the way of a wake-up); the background thread has it otherwise.
+This is the leader/followers pattern.  At any time at most one thread drives a sleeping adapter: it blocks on
+the link's descriptors until the engine's next deadline.  An application thread that waits for a completion
+or an event becomes the leader and drives by itself, so that a wake-up needs no hand-over between threads;
+other waiting threads follow.  Where no application thread waits, the background thread drives.
 
-While applications poll or wait, the background thread keeps off: it looks once after 1 ms, 2, 4, 8 ms,
-without touching link or lock, and takes over when nobody has driven the engine between two looks.  A thread
-that stays waiting lets it sleep for good and wakes it when it leaves.  So a program that polls hardly
-notices it, an idle one is left alone, and one that stops polling is served again within 8 ms, far below the
+While applications poll or wait, the background thread stands by: it checks after 1, 2, 4, 8 ms whether the
+engine is still driven, without touching link or lock, and drives it when it was not.  While a thread stays
+waiting, the background thread sleeps until that thread leaves.  So it costs a polling program hardly
+anything, it does not wake for an idle one, and it serves one that stops polling within 8 ms, far below the
 shortest time-out that peers use (timeout 14: 67 ms, seven times).
 
-After work a thread spins for a short while before it blocks: the answer to what it sent is often there within
-microseconds.  In a program that computes in Python this matters most: a thread that blocks gets the
-interpreter lock back only after a switch interval of 5 ms, one that spins keeps it while there is traffic,
-until the other asks for it (5 ms again).  So such a target serves at about half speed, and both get on.
+After work a thread spins for a short time before it blocks, because the answer to what it sent often comes
+within microseconds.  This matters most in a program that computes in Python.  A thread that blocks gets the
+interpreter lock back only after a switch interval of 5 ms; one that spins keeps it while there is traffic,
+until the other thread asks for it (5 ms again).  So such a target serves at about half speed, and both
+threads make progress.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import give_way
 from softhca.runtime.sleeper import LATE_NS, timeout_s
 
-FIRST_LOOK_NS = 1_000_000
-LAST_LOOK_NS = LATE_NS
+FIRST_CHECK_NS = 1_000_000
+LAST_CHECK_NS = LATE_NS
 POLLS_OF_A_POLLER = 8
-"""As many polls between two looks are a program that polls; fewer are one that happens to look."""
+"""At least this many polls between two checks mean that the program polls the adapter continuously."""
 
 
 class Progress:
-    """Gives turns to one :class:`EngineLoop` whenever no application thread does.
+    """Drives one :class:`EngineLoop` whenever no application thread does.
 
     ``descriptors`` are the link's, readable when something has arrived.  ``wakeups`` counts how often a
     thread woke up from blocking, for the tests of idleness.  OSError EMFILE.
@@ -58,11 +60,11 @@ class Progress:
             undo.pop_all()
         self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
         self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
-        self._seat = threading.Lock()
-        self._news = threading.Condition()
+        self._leader_lock = threading.Lock()
+        self._changed = threading.Condition()
         self._leading = False
         self._stopping = False
-        self._tidings = 0
+        self._changes = 0
         self._thread: threading.Thread | None = None
         self._thread_ended = threading.Lock()  # held until the thread touches nothing any more
         self._ending = threading.RLock()
@@ -89,7 +91,7 @@ class Progress:
         self._thread = thread
 
     def wake(self) -> None:
-        """Wake whoever is in charge."""
+        """Wake the driving thread."""
         if self._forgotten:
             return
         os.eventfd_write(self._leader_wake if self._leading else self._thread_wake, 1)
@@ -104,53 +106,53 @@ class Progress:
         except Exception as error:
             with loop.lock:
                 loop.fail(error)
-        self._tell_followers()
+        self._notify_followers()
         self._thread_ended.release()
         if self._stopping:
             self._end()
 
     def _serve(self, loop: EngineLoop) -> None:
-        """Until the end of the adapter."""
-        polls, pause_ns = loop.polls, FIRST_LOOK_NS
+        """Drive until the end of the adapter."""
+        polls, pause_ns = loop.polls, FIRST_CHECK_NS
         while not (self._stopping or loop.dead):
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
             if loop.sleeper.waiters or driven:
-                self._relieve(loop)
-                self._keep_off(loop, pause_ns)
-                pause_ns = min(2 * pause_ns, 2 * LAST_LOOK_NS)
+                self._flush_overdue(loop)
+                self._stand_by(loop, pause_ns)
+                pause_ns = min(2 * pause_ns, 2 * LAST_CHECK_NS)
                 continue
-            pause_ns = FIRST_LOOK_NS
+            pause_ns = FIRST_CHECK_NS
             self._drive(loop, lambda: bool(loop.sleeper.waiters) or self._stopping, leading=False)
             if not loop.sleeper.waiters and not self._stopping:
                 self._block(loop, NEVER, leading=False)
 
-    def _relieve(self, loop: EngineLoop) -> None:
-        """Send what a poller that has stopped has left to be sent."""
+    def _flush_overdue(self, loop: EngineLoop) -> None:
+        """Transmit what is held back for a consumer that has stopped polling."""
         if loop.acknowledgement.waits or loop.batching.waits:
             with loop.lock:
                 now = loop.clock()
                 if not loop.dead and loop.overdue(now):
                     loop.flush(now)
 
-    def _keep_off(self, loop: EngineLoop, pause_ns: int) -> None:
-        """Sleep while others drive; for good when one of them stays waiting."""
-        with loop.lock:  # or the last that waits leaves in between, and nobody wakes this thread
-            if loop.sleeper.waiters and pause_ns > LAST_LOOK_NS:
+    def _stand_by(self, loop: EngineLoop, pause_ns: int) -> None:
+        """Sleep while others drive; until woken when a thread stays waiting."""
+        with loop.lock:  # else the last waiting thread could leave in between, and not wake this one
+            if loop.sleeper.waiters and pause_ns > LAST_CHECK_NS:
                 timeout_ms = None
-                loop.sleeper.keeps_off(NEVER)
+                loop.sleeper.background_sleeps(NEVER)
             else:
-                timeout_ms = min(pause_ns, LAST_LOOK_NS) / NS_PER_MS
-                loop.sleeper.keeps_off(loop.clock() + min(pause_ns, LAST_LOOK_NS))
+                timeout_ms = min(pause_ns, LAST_CHECK_NS) / NS_PER_MS
+                loop.sleeper.background_sleeps(loop.clock() + min(pause_ns, LAST_CHECK_NS))
         self._thread_wake_poll.poll(timeout_ms)
         self.wakeups += 1
         loop.sleeper.parked = False
         _drain(self._thread_wake)
 
-    # For the background thread and for one that waits
+    # For the background thread and for the leader
 
     def _drive(self, loop: EngineLoop, enough: Callable[[], bool], leading: bool) -> None:
-        """Rounds until ``enough()`` or until nothing has come for the length of a spin."""
+        """Give rounds until ``enough()``, or until nothing has come for the length of a spin."""
         back_off = PollBackOff(limit_ns=SPIN_NS)
         loop.sleeper.wakeup_ns = 0
         while not enough():
@@ -162,17 +164,17 @@ class Progress:
             if loop.sleeper.deliver():
                 if self._leading and not leading:
                     os.eventfd_write(self._leader_wake, 1)
-                self._tell_followers()
+                self._notify_followers()
             if worked:
                 back_off.worked(now)
             elif back_off.missed(now) == SLEEP and not _is_soon(loop, now):
                 return
             else:
-                # Where processors are scarce, the peer may be waiting for this one.
+                # Where processors are scarce, the peer may need this one.
                 give_way()
 
     def _block(self, loop: EngineLoop, until_ns: int, leading: bool) -> None:
-        """Sleep until something arrives, a deadline comes, ``until_ns``, or somebody wakes this thread."""
+        """Sleep until something arrives, until a deadline or ``until_ns``, or until woken."""
         with loop.lock:
             if loop.dead:
                 return
@@ -180,7 +182,7 @@ class Progress:
             deadline_ns = loop.deadline()
             if loop.same_host is not None and not loop.same_host.arm_wakeup():
                 return
-            wakeup_ns = loop.sleeper.lies_down(deadline_ns, until_ns, leading)
+            wakeup_ns = loop.sleeper.falls_asleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
@@ -194,7 +196,7 @@ class Progress:
     def wait(self, ready: Callable[[], bool], limit_s: float | None = None) -> bool:
         """Block, driving the engine, until ``ready()`` is true; False when ``limit_s`` has passed first.
 
-        ``ready`` is asked after everything that the engine told the host.  A closed adapter gives False.
+        ``ready`` is evaluated after every event for a host.  A closed adapter gives False.
         """
         loop = self.loop
         assert loop is not None
@@ -205,10 +207,10 @@ class Progress:
             while not ready():
                 if loop.dead:
                     return False
-                if self._seat.acquire(blocking=False):
-                    self._lead(loop, ready, until_ns)
+                if self._leader_lock.acquire(blocking=False):
+                    self._wait_leading(loop, ready, until_ns)
                 else:
-                    self._follow(loop, ready, until_ns)
+                    self._wait_following(loop, ready, until_ns)
                 if loop.clock() >= until_ns:
                     return ready()
             return True
@@ -216,13 +218,13 @@ class Progress:
             self._leave(loop)
 
     def _leave(self, loop: EngineLoop) -> None:
-        """The last one that waits gives the charge back to the background thread."""
+        """A thread waits no more; after the last one the background thread drives."""
         with loop.lock:
-            if loop.sleeper.leaves(NEVER if loop.dead else loop.deadline()) and not loop.dead:
+            if loop.sleeper.waiter_leaves(NEVER if loop.dead else loop.deadline()) and not loop.dead:
                 os.eventfd_write(self._thread_wake, 1)
 
-    def _lead(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
-        """One turn in charge; the caller has taken the seat."""
+    def _wait_leading(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
+        """Drive once as the leader; the caller holds the leader's lock."""
         self._leading = True
         try:
             self._drive(loop, ready, leading=True)
@@ -230,66 +232,66 @@ class Progress:
                 self._block(loop, until_ns, leading=True)
         finally:
             self._leading = False
-            self._seat.release()
-            self._tell_followers()
+            self._leader_lock.release()
+            self._notify_followers()
             if self._stopping:
                 self._end()
 
-    def _follow(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
-        """Wait for news from the thread that leads, or for its seat."""
-        patience_s = timeout_s(until_ns, loop.clock())
-        known = self._tidings
-        if ready():  # not under the lock of the news: who is asked may close the adapter
+    def _wait_following(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
+        """Wait until the leader reports a change, or stops leading."""
+        limit_s = timeout_s(until_ns, loop.clock())
+        known = self._changes
+        if ready():  # without the condition's lock: ``ready`` may close the adapter
             return
-        with self._news:
-            self._news.wait_for(
-                lambda: self._tidings != known or not self._leading or loop.dead, patience_s
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._changes != known or not self._leading or loop.dead, limit_s
             )
 
-    def _tell_followers(self) -> None:
-        with self._news:
-            self._tidings += 1
-            self._news.notify_all()
+    def _notify_followers(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
 
     def wake_waiters(self) -> None:
-        """Have every thread that waits ask again whether it is done."""
+        """Wake every thread in `wait`; each evaluates ``ready`` again."""
         with self._ending:
-            # One that is about to lead without being marked so yet asks once more before it sleeps.
+            # A thread that is about to lead, but not marked as leader yet, evaluates it before it sleeps.
             if self._leading and not self._forgotten:
                 os.eventfd_write(self._leader_wake, 1)
-        self._tell_followers()
+        self._notify_followers()
 
     # The end
 
     def close(self) -> None:
-        """Stop the thread and wake those who wait.  The loop is marked dead before.
+        """Stop the thread and wake all that wait.  The loop is marked dead before.
 
-        The descriptors are closed here, or by the last thread that may still use them: one that waits, or,
-        where this very call was made in the middle of a round or a wait, the caller further up.
+        The descriptors are closed here, or by the last thread that may still use them: one that waits or,
+        when this is called in the middle of a round or a wait, the caller further up.
         """
         self._stopping = True
         with self._ending:
             if not self._forgotten:
                 for wake in (self._thread_wake, self._leader_wake):
                     os.eventfd_write(wake, 1)
-        self._tell_followers()
+        self._notify_followers()
         inside = self.loop is not None and self.loop.lock.mine()
         if self._thread is not None and self._thread is not threading.current_thread() and not inside:
             self._thread.join()
         self._end()
 
     def _end(self) -> None:
-        """Close the descriptors if nobody uses them any more; whoever stops using them calls this."""
+        """Close the descriptors unless a thread uses them; each thread that stops using them calls this."""
         with self._ending:
             if self._forgotten or not self._thread_ended.acquire(blocking=False):
                 return
-            if self._seat.acquire(blocking=False):  # and keep both: nobody begins again
+            if self._leader_lock.acquire(blocking=False):  # both stay locked: no thread begins again
                 self.forget()
             else:
                 self._thread_ended.release()
 
     def forget(self) -> None:
-        """Close the descriptors without a word to anybody: the thread is gone (after a fork) or has ended."""
+        """Close the descriptors and wake nobody: the thread is gone (after a fork) or has ended."""
         if self._forgotten:
             return
         self._forgotten = True
@@ -300,7 +302,7 @@ class Progress:
 
 
 def _is_soon(loop: EngineLoop, now: int) -> bool:
-    """Whether a sleep would be too coarse for what the link holds back."""
+    """Whether something that is held back is due too soon for a sleep."""
     with loop.lock:
         return bool(loop.soon(now))
 

@@ -7,8 +7,8 @@ cdef class ServedTurns:
     cdef public EngineLoop loop
     cdef public PollBackOff back_off
     cdef Readable ended
-    cdef object bury
-    cdef object tell
+    cdef object dismiss_ended
+    cdef object notify
     cdef public unsigned int most
     cdef unsigned int left
     cdef object clock

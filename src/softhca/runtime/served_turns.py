@@ -1,10 +1,10 @@
-"""The turns of an adapter in a process of its own, one behind the other: what it does while there is traffic.
+"""The inner loop of an adapter in a process of its own: its turns while there is traffic.
 
-Beside its applications and a peer's adapter the process has a part of a processor only, so what an empty turn
-costs is added to every message that waits for it.  All that a turn needs is compiled therefore; what is rare
-(the control sockets, falling asleep, an application that has ended) is the caller's.
+The process shares its processor with applications and other adapters.  So the cost of an empty turn is added
+to the latency of every message that waits for it, and everything that a turn needs is compiled.  The caller
+does what is rare: control sockets, sleeping, the end of an application.
 
-No descriptor is opened or closed here, and no time is read but by the clock that is given.
+No descriptor is opened or closed here, and time is read only by the given clock.
 """
 
 import cython
@@ -20,20 +20,22 @@ _SLEEP = cython.declare(cython.int, SLEEP)
 
 
 class ServedTurns:
-    """``loop``'s turns, by one thread, without its lock.
+    """Gives turns to ``loop``, from one thread, without its lock.
 
-    ``ended`` is a descriptor that is readable when the process of an application has ended: ``bury`` is
-    called then, before the engine does anything in its memory.  ``tell`` is called behind a turn in which
-    the engine has told a host something.  ``most`` is how many turns there are until `run` lets its caller
-    look at the rest; ``clock`` gives nanoseconds.  What the calls raise, `turn` and `run` raise.
+    ``ended`` is a descriptor that is readable when the process of an application has ended: then
+    ``dismiss_ended`` is called before the engine does anything in its memory.  ``notify`` is called after a
+    turn that brought events for a host.  After ``most`` turns `run` returns to its caller, which serves the
+    rest.  ``clock`` gives nanoseconds.  Exceptions of the callbacks pass through `turn` and `run`.
     """
 
-    def __init__(self, loop: EngineLoop, back_off: PollBackOff, ended, bury, tell, most, clock=now_ns):
+    def __init__(
+        self, loop: EngineLoop, back_off: PollBackOff, ended, dismiss_ended, notify, most, clock=now_ns
+    ):
         self.loop = loop
         self.back_off = back_off
         self.ended = Readable(ended)
-        self.bury = bury
-        self.tell = tell
+        self.dismiss_ended = dismiss_ended
+        self.notify = notify
         self.most = most
         self.left = most
         self.clock = clock
@@ -42,15 +44,15 @@ class ServedTurns:
     def turn(self, now):
         """Doorbells and commands, packets, time-outs; True when there was anything."""
         if self.ended.now():
-            self.bury()
+            self.dismiss_ended()
         worked: cython.bint = self.loop.turn(now)
         if self.loop.sleeper.deliver():
-            self.tell()
+            self.notify()
         return worked
 
     def run(self):
-        """Turns, others let run behind each that was in vain.  True: it is time to sleep; False: ``most``
-        turns have been given since it was False the last time, or the loop is dead."""
+        """Give turns, and yield the processor after each empty one.  True: it is time to sleep; False:
+        ``most`` turns have been given since the last False, or the loop is dead."""
         now: cython.ulonglong
         while self.left and not self.loop.dead:
             self.left -= 1
@@ -66,7 +68,7 @@ class ServedTurns:
         return False
 
     def may_sleep(self, now):
-        """Whether a sleep is not too coarse for what is held back; where others want to run it may be."""
+        """Whether the thread may sleep: nothing held back is due soon, or others need the processor."""
         return now < self.back_off.contended_until_ns or not self.loop.soon(now)
 
     def now(self):

@@ -1,19 +1,19 @@
-"""The adapter in a process of its own: serves every application that attaches, ends when the last has gone.
+"""The adapter in a process of its own: serves every application that attaches, ends when the last one leaves.
 
 Theory of operation.  The process has one thread and one loop.  As long as there is traffic it spins
 (`served_turns`): doorbells of all hosts, packets, time-outs; the applications touch shared memory only.
-When nothing has happened for the length of a spin it raises every host's sleep flag, looks once more (a
-doorbell that was rung before the flag could be seen), and blocks on the link, the bells and the control
-sockets until the engine's next deadline.  An application that rings a doorbell takes the flag down and, if
-it was up, rings its bell: one system call a sleep, not one a doorbell.
+When nothing has happened for the length of a spin it raises every host's sleep flag, polls once more (a
+doorbell may have been rung before the flag could be seen), and blocks on the link, the bells and the control
+sockets until the engine's next deadline.  An application that rings a doorbell lowers the flag and, if it was
+raised, rings its bell: one system call for each sleep, not for each doorbell.
 
-Nothing that an application has a hand in makes the process wait: it is woken, and wakes, by a socket pair
-(`bells`) and speaks with ``MSG_DONTWAIT``; what an application passes is a memfd, or is closed.
+No application can make the process block.  Both sides wake each other by a socket pair (`bells`) and use
+``MSG_DONTWAIT``; a descriptor that an application passes is a memfd, or is closed.
 
-An application is known by its control socket: when that ends, whatever it owned is freed.  Memory of an
-application outside the shared one is reached by its process number, which the kernel gives to another
-process once this one has ended.  So a process descriptor is held of each and looked at before every turn;
-and the number is of use only if the application's probe was found behind it while that process lived.
+An application is identified by its control socket: when that ends, everything that it owned is freed.  Its
+memory outside the shared memory is accessed by its PID, which the kernel may reuse once the process has
+ended.  So a pidfd of each application is held, and polled before every turn.  The PID is used only if the
+application's probe was found in that process while it was alive.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from softhca.runtime.application import (
 from softhca.runtime.assembly import counts
 from softhca.runtime.bells import Bell
 from softhca.runtime.clock import now_ns
-from softhca.runtime.entrance import Entrance, refuse
+from softhca.runtime.listener import Listener, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.same_host import SameHost
@@ -61,15 +61,15 @@ from softhca.runtime.sleeper import timeout_s
 CONTROL_EVERY_TURNS = 32
 MAX_APPLICATIONS = 64
 MAX_PASSED = 16
-ENTRANCE_RETRY_NS = 100_000_000
-"""How long nobody is let in where the process has no descriptor left even to refuse one."""
+ACCEPT_RETRY_NS = 100_000_000
+"""How long no connection is accepted when the process has no descriptor left even to refuse one."""
 
 
 class AdapterServer:
     """Serves ``adapter`` over its ports' ``links`` to the application behind ``first`` and to those that
     connect to ``path``.
 
-    ``stay``: go on when the last application has gone, until ``stop`` is called.  ``same_host``: what the
+    ``stay``: go on when the last application has left, until ``stop`` is called.  ``same_host``: what the
     adapter shares with others on this host; packets to and from these need not go by the links.
     """
 
@@ -92,10 +92,10 @@ class AdapterServer:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Between a stop and the end of serving; a signal handler may enter it again.
         self._stop_lock = threading.RLock()
-        self._lives = select.epoll()
+        self._pidfds = select.epoll()
         self._turns = ServedTurns(
-            self.loop, self.back_off, self._lives.fileno(), self._bury, self._tell, CONTROL_EVERY_TURNS,
-            now_ns,
+            self.loop, self.back_off, self._pidfds.fileno(), self._dismiss_ended, self._notify_hosts,
+            CONTROL_EVERY_TURNS, now_ns,
         )
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
@@ -103,11 +103,11 @@ class AdapterServer:
             self._epoll.register(each.fileno(), select.EPOLLIN)
         if same_host is not None:
             self._epoll.register(same_host.fileno(), select.EPOLLIN)
-        self._entrance: Entrance | None = None
-        self._entrance_shut_ns = 0
+        self._listener: Listener | None = None
+        self._accept_after_ns = 0
         if path:
-            self._entrance = Entrance(path)
-            self._epoll.register(self._entrance.fileno(), select.EPOLLIN)
+            self._listener = Listener(path)
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         if first is not None:
             self._admit(first)
 
@@ -124,38 +124,38 @@ class AdapterServer:
             )
         else:
             try:
-                application.life = os.pidfd_open(pid)
+                application.pidfd = os.pidfd_open(pid)
             except OSError as error:
                 reason = f"process {pid} of the application: {error.strerror}"
                 application.refusal = OSError(error.errno, reason)
             else:
-                self._lives.register(application.life, select.EPOLLIN)
+                self._pidfds.register(application.pidfd, select.EPOLLIN)
         self._applications[control.fileno()] = application
         self._epoll.register(control.fileno(), select.EPOLLIN)
 
-    def _let_in(self) -> None:
-        """Take who has come; where there is no descriptor even to refuse him, look again later."""
-        assert self._entrance is not None
+    def _accept(self) -> None:
+        """Accept a connection; where there is no descriptor even to refuse it, try again later."""
+        assert self._listener is not None
         try:
-            control = self._entrance.accept()
+            control = self._listener.accept()
         except OSError:
-            self._epoll.unregister(self._entrance.fileno())
-            self._entrance_shut_ns = now_ns() + ENTRANCE_RETRY_NS
+            self._epoll.unregister(self._listener.fileno())
+            self._accept_after_ns = now_ns() + ACCEPT_RETRY_NS
             return
         if control is not None:
             self._admit(control)
 
-    def _open_entrance(self, now: int) -> None:
-        """Look again at who waits to be let in."""
-        if self._entrance is not None and self._entrance_shut_ns and now >= self._entrance_shut_ns:
-            self._entrance_shut_ns = 0
-            self._epoll.register(self._entrance.fileno(), select.EPOLLIN)
+    def _accept_again(self, now: int) -> None:
+        """Accept connections again, once the pause is over."""
+        if self._listener is not None and self._accept_after_ns and now >= self._accept_after_ns:
+            self._accept_after_ns = 0
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
 
     # The loop
 
     def serve(self) -> None:
-        """Until the last application has gone (or, with ``stay``, until ``stop``), or until the adapter has
-        failed, which is logged; ``loop.dead`` tells.
+        """Serve until the last application has left (or, with ``stay``, until ``stop``), or until the adapter
+        has failed: that is logged, and ``loop.dead`` is true.
         """
         self.back_off.worked(now_ns())
         try:
@@ -164,14 +164,14 @@ class AdapterServer:
                     self._sleep()
                     self.back_off.worked(now_ns())
                 else:
-                    self._attend(0)
+                    self._serve_descriptors(0)
         except Exception as error:
             self.loop.fail(error)
         finally:
             self.close()
 
     def _goes_on(self) -> bool:
-        """Whether there is somebody to serve, and something to serve with."""
+        """Whether there is an application to serve, and the engine works."""
         return bool(self._applications or self.stay) and not self._stopping and not self.loop.dead
 
     def stop(self) -> None:
@@ -185,16 +185,16 @@ class AdapterServer:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
         return bool(self._turns.turn(now))
 
-    def _tell(self) -> None:
-        """Ring the bells of the hosts that the engine has told something."""
+    def _notify_hosts(self) -> None:
+        """Ring the bells of the hosts that have new events."""
         for number in self.adapter.take_notifications():
             self._hosts[number].ring()
 
-    def _bury(self) -> None:
-        """Let every application go whose process has ended, before anything is done in its memory."""
-        for life, _ in self._lives.poll(0):
+    def _dismiss_ended(self) -> None:
+        """Detach every application whose process has ended, before the engine accesses its memory."""
+        for pidfd, _ in self._pidfds.poll(0):
             for application in list(self._applications.values()):
-                if application.life == life:
+                if application.pidfd == pidfd:
                     self._dismiss(application)
 
     def _sleep(self) -> None:
@@ -203,26 +203,27 @@ class AdapterServer:
         for application in attached:
             application.raise_flag()
         now = now_ns()
-        if not self._turn(now) and self._goes_on():  # that turn may have let the last application go
+        if not self._turn(now) and self._goes_on():  # that turn may have detached the last application
             self._block(now)
         for application in attached:
             if application.memory is not None:
                 application.lower_flag()
 
     def _block(self, now: int) -> None:
-        """Sleep until a deadline, a packet, a bell or a word comes; not where a peer on this host was
-        faster."""
+        """Sleep until a deadline, a packet, a bell or a request comes; not when a peer on this host was
+        first."""
         if self.same_host is not None and not self.same_host.arm_wakeup():
             return
         self.sleeps += 1
-        wakeup_ns = self.loop.sleeper.lies_down(self.loop.deadline(), self._entrance_shut_ns or NEVER, False)
+        until_ns = self._accept_after_ns or NEVER
+        wakeup_ns = self.loop.sleeper.falls_asleep(self.loop.deadline(), until_ns, False)
         try:
-            self._attend(timeout_s(wakeup_ns, now))
+            self._serve_descriptors(timeout_s(wakeup_ns, now))
         finally:
             if self.same_host is not None:
                 self.same_host.disarm_wakeup()
 
-    def _attend(self, limit_s: float | None) -> None:
+    def _serve_descriptors(self, limit_s: float | None) -> None:
         """Block up to ``limit_s``; serve bells and control sockets."""
         for descriptor, _ in self._epoll.poll(limit_s):
             application = self._applications.get(descriptor)
@@ -231,16 +232,16 @@ class AdapterServer:
             elif descriptor in self._bells:
                 application = self._bells[descriptor]
                 if application.bell is not None and not application.bell.drain():
-                    self._dismiss(application)  # with its end closed it can never be told anything again
-            elif self._entrance is not None and descriptor == self._entrance.fileno():
-                self._let_in()
-        if self._entrance_shut_ns:
-            self._open_entrance(now_ns())
+                    self._dismiss(application)  # its end is closed: it can never be woken again
+            elif self._listener is not None and descriptor == self._listener.fileno():
+                self._accept()
+        if self._accept_after_ns:
+            self._accept_again(now_ns())
 
     # Control
 
     def _answer(self, application: Application) -> None:
-        """Read one request and reply; whoever sends none is gone."""
+        """Read one request and reply; at the end of the stream the application has left."""
         try:
             received = messages.receive_packet(application.control, wait=False)
         except BlockingIOError:
@@ -275,7 +276,7 @@ class AdapterServer:
     def _execute(
         self, application: Application, request: Request, descriptors: list[int]
     ) -> tuple[Values, Sequence[Bell]]:
-        """The answer and what is passed with it; descriptors that are kept are taken out of the list."""
+        """The answer, and the bells to pass with it; descriptors that are kept are removed from the list."""
         if request.refusal is not None:
             raise request.refusal
         if application.refusal is not None:
@@ -339,14 +340,14 @@ class AdapterServer:
         return {"number": number}
 
     def _dismiss(self, application: Application) -> None:
-        """An application has gone: free what it owned."""
+        """An application has left: free what it owned."""
         self._epoll.unregister(application.control.fileno())
         del self._applications[application.control.fileno()]
         self._detach(application)
         application.control.close()
-        if application.life >= 0:
-            self._lives.unregister(application.life)
-            os.close(application.life)
+        if application.pidfd >= 0:
+            self._pidfds.unregister(application.pidfd)
+            os.close(application.pidfd)
 
     def _detach(self, application: Application) -> None:
         """Free what an application owned; nothing when it is not attached."""
@@ -356,7 +357,7 @@ class AdapterServer:
         self._epoll.unregister(bell.fileno())
         del self._bells[bell.fileno()]
         del self._hosts[application.host]
-        if not self.loop.dead:  # an engine that has failed is not asked for anything any more
+        if not self.loop.dead:  # an engine that has failed is not called any more
             self.adapter.detach_host(application.host)
         bell.close()
         messages.close_all(application.passed.values())
@@ -365,11 +366,11 @@ class AdapterServer:
         application.memory = application.bell = None
 
     def close(self) -> None:
-        """Let every application go and close all descriptors."""
+        """Detach every application and close all descriptors."""
         for application in list(self._applications.values()):
             self._dismiss(application)
         self._epoll.close()
-        self._lives.close()
+        self._pidfds.close()
         with self._stop_lock:
             stop, self._stop = self._stop, -1
         os.close(stop)
@@ -377,6 +378,6 @@ class AdapterServer:
             self.same_host.close()
         for link in self.links:
             link.close()
-        if self._entrance is not None:
-            self._entrance.close()
-            self._entrance = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

@@ -7,10 +7,10 @@ cdef class Sleeper:
     cdef public unsigned long long background_ns
     cdef public bint parked
 
-    cpdef object happened(self)
+    cpdef object on_event(self)
     cpdef bint deliver(self) noexcept
     cpdef object settle(self, unsigned long long deadline_ns)
-    cpdef unsigned long long lies_down(self, unsigned long long deadline_ns, unsigned long long until_ns,
+    cpdef unsigned long long falls_asleep(self, unsigned long long deadline_ns, unsigned long long until_ns,
                                        bint leads) noexcept
-    cpdef object keeps_off(self, unsigned long long until_ns)
-    cpdef bint leaves(self, unsigned long long deadline_ns) noexcept
+    cpdef object background_sleeps(self, unsigned long long until_ns)
+    cpdef bint waiter_leaves(self, unsigned long long deadline_ns) noexcept

@@ -1,13 +1,13 @@
-"""Who sleeps in charge of an engine, until when, and whom what happens wakes.
+"""Sleeping and waking: until when the thread that drives an engine sleeps, and what wakes it earlier.
 
-Two words make sure that nothing is slept through.  ``wakeup_ns`` is the moment at which the one that sleeps
-in charge wakes up by itself: a round that leaves an earlier deadline behind wakes it.  ``events`` is a
-sequence number: how often the engine has told a host something; where application threads sleep
-(``waiters``), a round that brought events wakes them.
+Two numbers make sure that no deadline and no event is missed.  ``wakeup_ns`` is the time at which the driving
+thread wakes up by itself; a round that leaves an earlier deadline wakes it.  ``events`` is a sequence number
+that every event for a host increments; while application threads wait (``waiters``), a round that brought
+events wakes them.
 
-At most one of the application threads that wait is in charge (it *leads*); where none waits, the background
-thread is.  All under the engine's lock.  No clock, descriptor or thread here: who sleeps is told until when,
-and ``wake`` is called to wake who does.
+At most one of the waiting application threads drives the engine: the *leader*.  Where none waits, the
+background thread drives.  All calls are made under the engine's lock.  There is no clock, descriptor or
+thread here: the caller sleeps, and ``wake`` is called to wake it.
 """
 
 import cython
@@ -15,10 +15,10 @@ import cython
 __all__ = ["LATE_NS", "NEVER", "Sleeper"]
 
 NEVER = (1 << 63) - 1
-"""``wakeup_ns`` of one that sleeps until it is woken."""
+"""``wakeup_ns`` of a thread that sleeps until it is woken."""
 
 LATE_NS = 8_000_000
-"""A deadline may be noticed this much later than it is due before somebody is woken for it."""
+"""A sleeping thread is woken for a deadline only if it would notice it more than this too late."""
 
 NS_PER_S = 1_000_000_000
 
@@ -27,10 +27,10 @@ _NEVER = cython.declare(cython.ulonglong, NEVER)
 
 
 class Sleeper:
-    """``wake`` is called, without arguments, to wake whoever sleeps in charge.
+    """``wake`` is called, without arguments, to wake the driving thread.
 
-    ``background_ns`` is when the background thread wakes up by itself, ``parked``: it sleeps until it is
-    woken, since somebody stays waiting.
+    ``background_ns`` is when the background thread wakes up by itself.  ``parked``: it sleeps until it is
+    woken, because an application thread waits and drives.
     """
 
     def __init__(self, wake):
@@ -42,35 +42,35 @@ class Sleeper:
         self.background_ns = 0
         self.parked = False
 
-    def happened(self):
-        """The engine has told a host something."""
+    def on_event(self):
+        """An event for a host was written."""
         self.events += 1
 
     def deliver(self):
-        """Whether there are events that nobody who waits has been woken for: the caller does that now."""
+        """Whether there are events that have not been delivered; the caller wakes the waiting threads now."""
         if self.events == self.delivered:
             return False
         self.delivered = self.events
         return True
 
     def settle(self, deadline_ns):
-        """A round leaves ``deadline_ns`` behind: wake a sleeper that would wake up too late, or that waits
-        for what has happened."""
+        """A round has ended and ``deadline_ns`` is the next deadline: wake a thread that would wake up too
+        late, or that waits for an event that has come."""
         if self.waiters and self.deliver():
             self.wake()
         elif deadline_ns + _LATE_NS < self.wakeup_ns:
-            self.wakeup_ns = 0  # it looks as soon as it can: no need to wake it again before
+            self.wakeup_ns = 0  # it is being woken: no need to wake it again before it has polled
             self.wake()
 
-    def lies_down(self, deadline_ns, until_ns, leads):
-        """Who is in charge goes to sleep, for ``until_ns`` at most: the moment at which it wakes up."""
+    def falls_asleep(self, deadline_ns, until_ns, leads):
+        """The driving thread goes to sleep, until ``until_ns`` at most; the time at which it wakes up."""
         self.wakeup_ns = min(until_ns, deadline_ns)
         if not leads:
             self.background_ns = self.wakeup_ns
         return self.wakeup_ns
 
-    def keeps_off(self, until_ns):
-        """The background thread sleeps while others drive, until ``until_ns``; ``NEVER``: it is parked."""
+    def background_sleeps(self, until_ns):
+        """The background thread sleeps until ``until_ns`` while others drive; ``NEVER``: it is parked."""
         self.parked = until_ns == _NEVER
         if self.parked:
             return
@@ -78,9 +78,9 @@ class Sleeper:
         if not self.waiters:
             self.wakeup_ns = until_ns
 
-    def leaves(self, deadline_ns):
-        """One that waits goes.  The last gives the charge back: whether the background thread, which sleeps,
-        is to be woken for that."""
+    def waiter_leaves(self, deadline_ns):
+        """A waiting thread leaves.  After the last one the background thread drives again: whether it must be
+        woken for that."""
         self.waiters -= 1
         if self.waiters:
             return False

@@ -1,13 +1,13 @@
-"""The way of bursts from an adapter to its links, with the one burst that a link had no room for.
+"""Transmission of bursts from an adapter to its links, with one pending burst that a link had no room for.
 
-Which link carries a burst is a property of its route: the ring of a peer on the same host, or the port's
-own link.  It is looked for with a route's first burst, and again when the links have changed (``epoch``).
+The route of a burst determines its link: the ring to a peer on the same host, or the port's own link.
+The link is looked up for a route's first burst, and again when the links have changed (``epoch``).
 
-A burst that was filled counts as sent for the adapter.  While it is pending nothing else is taken from the
-adapter, and it is offered again, at the next turn or after ``RETRY_NS``.  A ring without room keeps the
-others waiting too, so there it has an end: what is reliable goes by the port's own link at once (PSNs put it
-in order again), the rest is dropped after ``LIFETIME_NS``, as a switch drops the head of a queue that nobody
-takes.
+For the adapter a burst counts as sent once it is filled.  While a burst is pending, nothing else is taken
+from the adapter; the burst is offered to its link again at the next turn, or after ``RETRY_NS``.  A full ring
+to one peer would block all others, so there the wait is bounded.  A reliable burst goes by the port's
+own link at once (the PSNs restore the order).  Any other burst is dropped after ``LIFETIME_NS``, as a switch
+drops the head of a queue that is not drained.
 """
 
 import errno
@@ -22,13 +22,13 @@ __all__ = ["BURSTS", "LIFETIME_NS", "NEVER", "RETRY_NS", "Transmitter"]
 NEVER = (1 << 63) - 1
 
 BURSTS = 8
-"""So many bursts are sent in one call at most."""
+"""Most bursts that one call sends."""
 
 RETRY_NS = 200_000
-"""A burst that the link had no room for is offered again so long after it was."""
+"""After so long a pending burst is offered to its link again."""
 
 LIFETIME_NS = 1_000_000
-"""So long does a burst that is not reliable wait for room in the ring to a peer on this host."""
+"""How long an unreliable burst waits for room in the ring to a peer on this host."""
 
 _AGAIN = cython.declare(cython.int, AGAIN)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
@@ -106,7 +106,7 @@ class Transmitter:
         if result == _SENT:
             return result
         if result == -_EPIPE or burst.reliable():
-            # what the ring still holds may be overtaken, or lost: PSNs put it right
+            # it may overtake what the ring still holds, which may also be lost: PSNs detect both
             self.waits_for = None
             return self.link.send(burst)
         if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):

@@ -12,9 +12,9 @@ import pytest
 
 from softhca.machine.primitives import address_of
 from softhca.queues.layout import PROBE_BYTES
-from softhca.runtime import adapter_process, application, entrance, messages, same_host_process
+from softhca.runtime import adapter_process, application, listener, messages, same_host_process
 from softhca.runtime.application import Application, probe
-from softhca.runtime.entrance import Entrance
+from softhca.runtime.listener import Listener
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.same_host_process import PeerProcess
 
@@ -42,8 +42,8 @@ class Numbers:
 
 def test_a_reserve_that_is_descriptor_0_is_kept_once_and_given_back(monkeypatch):
     numbers = Numbers()
-    monkeypatch.setattr(entrance, "os", numbers)
-    door = Entrance(f"@softhca-door-{os.getpid()}")
+    monkeypatch.setattr(listener, "os", numbers)
+    door = Listener(f"@softhca-door-{os.getpid()}")
     assert numbers.taken == 1
     control = adapter_process.connect_to(door.path, "first")
     door.accept().close()
@@ -55,8 +55,8 @@ def test_a_reserve_that_is_descriptor_0_is_kept_once_and_given_back(monkeypatch)
 
 def test_one_that_finds_no_descriptor_is_told_so_with_the_one_in_reserve(monkeypatch):
     numbers = Numbers()
-    monkeypatch.setattr(entrance, "os", numbers)
-    door = Entrance(f"@softhca-full-{os.getpid()}")
+    monkeypatch.setattr(listener, "os", numbers)
+    door = Listener(f"@softhca-full-{os.getpid()}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
         control.connect("\0" + door.path[1:])
         door._refuse_next(OSError(errno.EMFILE, "none left"))
@@ -68,9 +68,9 @@ def test_one_that_finds_no_descriptor_is_told_so_with_the_one_in_reserve(monkeyp
     assert numbers.taken == 0
 
 
-def test_an_entrance_that_is_closed_leaves_no_descriptor_and_no_path(tmp_path):
+def test_a_listener_that_is_closed_leaves_no_descriptor_and_no_path(tmp_path):
     before = set(os.listdir("/proc/self/fd"))
-    door = Entrance(str(tmp_path / "door"))
+    door = Listener(str(tmp_path / "door"))
     assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
     door.close()
     assert set(os.listdir("/proc/self/fd")) == before
@@ -217,6 +217,6 @@ def test_every_waiting_thread_is_woken_also_the_one_that_polls_descriptors():
     rung = []
     channel = ProcessChannel.__new__(ProcessChannel)
     channel._wake_event = SimpleNamespace(set=lambda: rung.append("bell"))
-    channel._tell = lambda: rung.append("news")
+    channel._notify_waiters = lambda: rung.append("news")
     channel.wake_waiters()
     assert sorted(rung) == ["bell", "news"]

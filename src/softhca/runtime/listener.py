@@ -1,8 +1,8 @@
-"""Where applications come in: the listening socket of an adapter process.
+"""The listening socket of an adapter process, to which applications connect.
 
-``accept`` needs a descriptor.  Where there is none left, the connection stays in the queue and its socket
-readable, so that a loop would ask again and again.  So one descriptor is kept in reserve: who comes then is
-taken with it, told why he cannot be served, and let go.
+``accept`` needs a descriptor.  When there is none left, the connection stays in the backlog and the socket
+stays readable, so that a loop would accept in vain again and again.  So one descriptor is kept in reserve: it
+is used to accept the connection, to refuse it with the reason, and to close it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BACKLOG = 64
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
-class Entrance:
+class Listener:
     """Listens at ``path`` (``@``: an abstract name) for applications of this user.  OSError."""
 
     def __init__(self, path: str) -> None:
@@ -50,16 +50,16 @@ class Entrance:
         return self._listener.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Who comes next; None where nobody does, or who comes is refused.
+        """The next connection; None when there is none, or it was refused.
 
-        OSError EMFILE or ENFILE: nobody can be taken or refused until a descriptor is free.
+        OSError EMFILE or ENFILE: none can be accepted or refused until a descriptor is free.
         """
         try:
             control = self._accept()
         except OSError as error:
             if error.errno in NO_DESCRIPTOR:
                 self._refuse_next(error)
-            return None  # or who came has gone already
+            return None  # refused, or closed by its other end already
         if self._spare < 0:
             self._keep_spare()
         _, uid = messages.peer_of(control)
@@ -72,7 +72,7 @@ class Entrance:
         return self._listener.accept()[0]
 
     def _refuse_next(self, why: OSError) -> None:
-        """Take one with the descriptor in reserve, tell why he is not served, and let him go."""
+        """Accept one connection with the reserved descriptor and refuse it with the reason."""
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
@@ -96,6 +96,6 @@ class Entrance:
 
 
 def refuse(control: socket.socket, number: int, why: str) -> None:
-    """Tell who has connected why he is not served, and let him go."""
+    """Send an application the reason why it is not served, and close its connection."""
     with control, contextlib.suppress(OSError):
         messages.send_packet(control, encode_refusal(ATTACH, number, why), wait=False)
