@@ -1,6 +1,8 @@
 """Same-host paths of adapters with several ports: each port meets peers by its own GID."""
 
+import errno
 import socket
+from types import SimpleNamespace
 
 import pytest
 from runtime_pair import REMOTE_EVERYTHING, RemoteOperation, take
@@ -10,6 +12,7 @@ from same_host_program import SharedEnd
 from softhca.driver import registry
 from softhca.driver.services import Reliability, connect, path_to
 from softhca.runtime import devices, same_host_limits, same_host_port
+from softhca.runtime.same_host import SameHost
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 pytestmark = pytest.mark.skipif(bool(same_host_limits.unsupported()), reason="no same-host paths here")
@@ -31,7 +34,6 @@ def opened(loopback_address):
 
     yield open_device
     for name in names:
-        devices.find(name)
         devices.remove(name)
 
 
@@ -146,3 +148,20 @@ def test_a_port_whose_name_is_taken_leaves_the_other_its_paths(loopback_address,
         one.close()
     for name in ("two", "one"):
         devices.remove(name)
+
+
+def test_a_port_that_cannot_be_watched_is_not_there_and_leaves_its_name(loopback_address):
+    gid = V4_MAPPED_PREFIX + socket.inet_aton(loopback_address())
+    shared = SameHost()
+    watched = shared._epoll
+
+    def full(descriptor, events):
+        raise OSError(errno.ENOSPC, "too many are watched")
+
+    shared._epoll = SimpleNamespace(register=full)
+    with pytest.raises(OSError, match="too many are watched"):
+        shared.add_port(1, gid)
+    shared._epoll = watched
+    assert not shared.ports
+    assert shared.add_port(1, gid) is shared.ports[1]
+    shared.close()

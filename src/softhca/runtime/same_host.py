@@ -89,10 +89,14 @@ class SameHost:
     ) -> SameHostPort:
         """Have a port, by its GID, share too.  ``in_flight`` as in `SameHostPort`; its errors."""
         port = SameHostPort(self, number, gid, in_flight)
+        try:
+            self._epoll.register(port.fileno(), select.EPOLLIN)
+        except BaseException:
+            port.close()
+            raise
         self._own.add(gid)
         self.ports[number] = port
         self._listeners[port.fileno()] = port
-        self._epoll.register(port.fileno(), select.EPOLLIN)
         return port
 
     def fileno(self) -> int:
