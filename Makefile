@@ -151,7 +151,7 @@ hardware-proof: $(PLAIN)/.installed
 # The documents as a site, in build/site; a warning fails it.
 .PHONY: docs
 docs: $(VENV)/.installed
-	$(VENV)/bin/python $(PIP) 'sphinx>=8,<10' 'furo>=2025.7' 'myst-parser>=4,<6'
+	$(VENV)/bin/python $(PIP) 'softhca[docs]'
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "open build/site/index.html"
 
