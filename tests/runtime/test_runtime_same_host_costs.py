@@ -88,7 +88,7 @@ def entries(executor, work):
         ([8] * 127 + [MIB // 2 + 8192], (), 2),
     ],
 )
-def test_the_lane_is_entered_once_for_many_requests_but_for_no_more_than_a_chunk(
+def test_the_path_is_entered_once_for_many_requests_but_for_no_more_than_a_chunk(
     near, sizes, signaled, expected
 ):
     left, right, executor = near
