@@ -12,6 +12,7 @@ from typing import Any
 from softhca.cli.doctor_facts import UNLIMITED, Facts, Interface
 from softhca.links.interfaces import PATH_MTUS_BYTES, active_mtu
 from softhca.links.sockets import BUFFER_BYTES, DESCRIPTORS_A_SENDER, MOST_SENDERS
+from softhca.runtime.same_host_limits import LEAST_DESCRIPTORS
 
 OK = "ok"
 SLOW = "slow"
@@ -24,7 +25,6 @@ who asks."""
 
 CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "")
 """Clocks that are read without a system call, and none that is told."""
-LEAST_DESCRIPTORS = 256
 LEAST_MAPPINGS = 65_530
 WILDCARDS = ("0.0.0.0", "::")
 
@@ -52,7 +52,7 @@ def modules(facts: Facts) -> Iterator[Finding]:
         return
     yield Finding(
         "modules", SLOW, found, "interpreted modules take many times as long",
-        "install gcc and python3-dev, then: pip install --force-reinstall softhca, without SOFTHCA_EXT=skip",
+        "install gcc and python3-dev, then in the folder of its source: pip install --force-reinstall .",
     )  # fmt: skip
 
 
