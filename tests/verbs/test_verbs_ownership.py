@@ -156,9 +156,7 @@ def test_what_the_collector_finds_is_closed_at_the_next_call_and_not_in_the_coll
     assert names.index("destroy_qp") < names.index("destroy_srq") < names.index("dealloc_pd")
 
 
-def test_a_parent_that_closes_waits_for_what_the_collector_put_aside(
-    context: Context, driver: FakeDriver
-) -> None:
+def test_a_parent_that_closes_waits_for_deferred_closes(context: Context, driver: FakeDriver) -> None:
     pd = PD(context)
     holder: dict[str, object] = {"mr": MR(pd, 10, 1)}
     holder["self"] = holder
@@ -168,7 +166,7 @@ def test_a_parent_that_closes_waits_for_what_the_collector_put_aside(
     assert driver.live == []
 
 
-def test_polling_closes_what_was_put_aside(context: Context, driver: FakeDriver) -> None:
+def test_polling_carries_deferred_closes_out(context: Context, driver: FakeDriver) -> None:
     pd, cq = PD(context), CQ(context, 1)
     holder: dict[str, object] = {"mr": MR(pd, 10, 1)}
     holder["self"] = holder

@@ -406,10 +406,10 @@ def one(seed: int, threads: int, steps: int, mode: str) -> list[str]:
     stress.violations = violations
     stress.run(threads)
     sys.setswitchinterval(0.005)
-    from softhca.verbs.base import reap
+    from softhca.verbs.base import close_deferred
 
     gc.collect()
-    reap()
+    close_deferred()
     for name in names:
         left = {kind: count for kind, count in devices.find(name).resources().items() if count}
         if left:

@@ -7,8 +7,8 @@ element.  Parents hold their children weakly, children their parents strongly; `
 the last reference closes.
 
 Garbage collection.  The collector may start at any allocation, also in the middle of a driver call.  A
-resource that it finds (as part of a reference cycle) is therefore not closed there: it is put aside and
-closed at the next call that controls something or polls.
+resource that it finds (as part of a reference cycle) is therefore not closed there: its close is deferred to
+the next call that controls something or polls.
 
 Threads.  Any thread may call any method of any object.  Of several that close one object, one does, and the
 others wait until it is closed; a thread waits only for what stands below all that it is closing itself, so
@@ -61,8 +61,8 @@ class translated:
         self._message = message
 
     def __enter__(self) -> None:
-        if put_aside:
-            reap()
+        if deferred:
+            close_deferred()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -143,8 +143,8 @@ class Resource(PyverbsCM):
         """
         if not self._open:
             return
-        if put_aside:
-            reap()
+        if deferred:
+            close_deferred()
         if not _begin_closing(self):
             return
         try:
@@ -181,7 +181,7 @@ class Resource(PyverbsCM):
         if not self._open:
             return
         if _collector.running:
-            put_aside.append(self)
+            deferred.append(self)
         else:
             _close_unreferenced(self)
 
@@ -196,7 +196,7 @@ class _Collector:
 
 
 _creation_order = itertools.count(1)
-put_aside: deque[Resource] = deque()
+deferred: deque[Resource] = deque()  # to be closed
 _collector = _Collector()
 gc.callbacks.append(_collector)
 
@@ -247,12 +247,12 @@ def _close_unreferenced(resource: Resource) -> None:
         resource.logger.warning("could not be closed when it was dropped: %s", error)
 
 
-def reap() -> None:
-    """Close what the collector has put aside, youngest first (a QP before its PD)."""
+def close_deferred() -> None:
+    """Deferred close: of what the collector has found, youngest first (a QP before its PD)."""
     waiting: list[Resource] = []
-    with contextlib.suppress(IndexError):  # other threads reap too
-        while put_aside:
-            waiting.append(put_aside.popleft())
+    with contextlib.suppress(IndexError):  # other threads do so too
+        while deferred:
+            waiting.append(deferred.popleft())
     for resource in sorted(waiting, key=_closing_order, reverse=True):
         _close_unreferenced(resource)
 

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import PyverbsObject, Resource, put_aside, rdma_error, reap, require, translated
+from softhca.verbs.base import (
+    PyverbsObject,
+    Resource,
+    close_deferred,
+    deferred,
+    rdma_error,
+    require,
+    translated,
+)
 from softhca.verbs.device import Context
 from softhca.verbs.libibverbs_enums import IBV_WC_STANDARD_FLAGS
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -192,8 +200,8 @@ class CQ(_CompletionQueue):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """Take up to ``num_entries`` completions, oldest first: their count and they; never waits."""
-        if put_aside:
-            reap()
+        if deferred:
+            close_deferred()
         try:
             taken = self._poll(num_entries, WC, True)
         except DriverError as error:
@@ -310,8 +318,8 @@ class CQEX(_CompletionQueue):
         self._round.call_off()
 
     def _advance(self) -> int:
-        if put_aside:
-            reap()
+        if deferred:
+            close_deferred()
         try:
             taken = self._poll(1)
         except DriverError as error:

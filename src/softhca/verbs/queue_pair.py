@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import Resource, inc_rkey, put_aside, rdma_error, reap, require, translated
+from softhca.verbs.base import Resource, close_deferred, deferred, inc_rkey, rdma_error, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
 from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
@@ -236,8 +236,8 @@ class QP(Resource):
             raise rdma_error("Failed to post send", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post send: {error}") from error
-        if put_aside:
-            reap()
+        if deferred:
+            close_deferred()
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """Post a chain of receives; at the first refusal ``bad_wr`` becomes it, and the ones before it stay
