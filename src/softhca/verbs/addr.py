@@ -4,6 +4,7 @@ import errno
 from typing import Any
 
 from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.gid import GID
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -11,43 +12,12 @@ from softhca.verbs.queue_enums import ibv_wc_flags
 from softhca.verbs.utils import GID_BYTES, gid_from_bytes, gid_to_bytes, lines
 from softhca.verbs.wc import WC
 
+__all__ = ["AH", "GID", "GRH", "GRH_BYTES", "AHAttr", "GlobalRoute"]
+
 GRH_BYTES = 40
 _IPV4_OFFSET = 20  # a RoCEv2/IPv4 header fills the second half of the 40 bytes
 _V4_MAPPED = bytes(10) + b"\xff\xff"
 _WC_GRH = int(ibv_wc_flags.IBV_WC_GRH)
-
-
-class GID(PyverbsObject):
-    """A global identifier, sixteen bytes; written as eight words of four hexadecimal digits."""
-
-    def __init__(self, val: str | None = None) -> None:
-        self._raw = bytes(GID_BYTES) if val is None else gid_to_bytes(val)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> "GID":
-        """The GID of sixteen bytes in network order."""
-        if len(raw) != GID_BYTES:
-            raise PyverbsUserError(f"A GID has {GID_BYTES} bytes, not {len(raw)}")
-        gid = cls()
-        gid._raw = bytes(raw)
-        return gid
-
-    @property
-    def raw(self) -> bytes:
-        """The sixteen bytes in network order."""
-        return self._raw
-
-    @property
-    def gid(self) -> str:
-        """The GID in eight words."""
-        return str(self)
-
-    @gid.setter
-    def gid(self, val: str) -> None:
-        self._raw = gid_to_bytes(val)
-
-    def __str__(self) -> str:
-        return gid_from_bytes(self._raw)
 
 
 class GRH(PyverbsObject):

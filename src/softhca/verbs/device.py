@@ -5,7 +5,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from softhca.driver import registry
-from softhca.verbs.addr import GID
 from softhca.verbs.base import PyverbsObject, Resource, translated
 from softhca.verbs.device_attributes import (
     CQModerationCaps,
@@ -39,6 +38,7 @@ from softhca.verbs.device_text import (
     translate_transport_type,
     width_to_str,
 )
+from softhca.verbs.gid import GID
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.utils import gid_str, lines
 

@@ -1,19 +1,13 @@
 """Protection domains."""
 
-from typing import TYPE_CHECKING
-
 from softhca.verbs.base import Resource, require, translated
-
-if TYPE_CHECKING:
-    from softhca.verbs.device import Context
+from softhca.verbs.device import Context
 
 
 class PD(Resource):
     """A protection domain: regions, queue pairs and address handles of one domain may be used together."""
 
-    def __init__(self, creator: "Context") -> None:
-        from softhca.verbs.device import Context  # Context needs addresses, addresses need domains
-
+    def __init__(self, creator: Context) -> None:
         require(creator, Context, "creator")
         self._driver = creator.driver
         with translated("Failed to allocate PD"):
