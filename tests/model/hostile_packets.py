@@ -176,7 +176,7 @@ class Attacker:
             packet.operands = self.random.getrandbits(64), self.random.getrandbits(64)
         target = self.counters if "t" in extensions else self.open_range
         if self.random.random() < 0.12:
-            target = choose(self.closed)  # a trespass: everything is right but what the key stands for
+            target = choose(self.closed)  # everything is right but what the key stands for
             packet.length = min(packet.length, target.length)
         last = target.length - packet.length
         at = choose((0, last, self.random.randint(0, last)))

@@ -63,7 +63,7 @@ def test_an_event_that_is_not_told_is_missed(monkeypatch, name, kinds):
 
     def deaf(self):
         hear(self)
-        self.told = Counter({event: n for event, n in self.told.items() if event[0] not in kinds})
+        self.events = Counter({event: n for event, n in self.events.items() if event[0] not in kinds})
 
     monkeypatch.setattr(Node, "hear", deaf)
     assert rules(name, range(1, 7)) == {"events tell of errors"}
@@ -74,7 +74,7 @@ def test_an_event_without_an_error_is_found(monkeypatch):
 
     def imagine(self):
         hear(self)
-        self.told |= Counter((EVENT_QP_ACCESS_ERR, number) for number in self.engine.queue_pairs)
+        self.events |= Counter((EVENT_QP_ACCESS_ERR, number) for number in self.engine.queue_pairs)
 
     monkeypatch.setattr(Node, "hear", imagine)
     assert rules("rc-mix", [1]) == {"events tell of errors"}
@@ -84,9 +84,9 @@ def test_an_error_that_is_told_by_two_events_is_found(monkeypatch):
     hear = Node.hear
 
     def twice(self):
-        before = Counter(self.told)
+        before = Counter(self.events)
         hear(self)
-        self.told += self.told - before
+        self.events += self.events - before
 
     monkeypatch.setattr(Node, "hear", twice)
     assert rules("rc-trespass", range(1, 4)) == {"events tell of errors"}
@@ -168,10 +168,10 @@ def test_a_solicited_receive_that_nobody_was_told_of_is_found(monkeypatch):
 
     monkeypatch.setattr(Conditions, "draw", all_solicited)
     assert rules("rc-mix", [1]) == set()
-    tell = Poller._tell
-    monkeypatch.setattr(Poller, "_tell", lambda self: None if self._solicited else tell(self))
+    on_event = Poller._on_event
+    monkeypatch.setattr(Poller, "_on_event", lambda self: None if self._solicited else on_event(self))
     monkeypatch.setattr(CqHandle, "waiting", lambda self: 0)
-    assert "solicited events are told" in rules("rc-mix", [1])
+    assert "solicited events are reported" in rules("rc-mix", [1])
 
 
 def test_a_receive_completes_once_and_after_it_was_posted():

@@ -488,7 +488,7 @@ def test_a_gap_is_told_once_and_as_it_is():
     wire.send(3)
     assert wire.rules == []
     wire.answer(1, syndrome=SEQUENCE, msn=1)
-    assert wire.rules == ["a gap is told once"]
+    assert wire.rules == ["a gap is reported once"]
 
 
 def test_a_gap_is_told():
@@ -496,7 +496,7 @@ def test_a_gap_is_told():
     wire.send(0, arrives=False)
     wire.send(1)
     wire.now += 1
-    assert wire.rules == ["a gap is told"]
+    assert wire.rules == ["a gap is reported"]
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -504,7 +504,7 @@ def test_there_is_a_gap_that_is_told(number):
     wire = Wire()
     wire.send(0)
     wire.answer(number, syndrome=SEQUENCE, msn=1)
-    assert wire.rules[0] == "a gap is told as it is"
+    assert wire.rules[0] == "a gap is reported as it is"
 
 
 def test_rnr_naks_have_a_cause_and_the_right_delay():
@@ -575,7 +575,7 @@ def test_nothing_is_sent_after_the_end(who):
 
 
 def test_a_gap_before_a_forged_packet_may_be_told():
-    for forged, rules in ((False, ["a gap is told as it is"]), (True, [])):
+    for forged, rules in ((False, ["a gap is reported as it is"]), (True, [])):
         wire = Wire()
         wire.send(0)
         if forged:

@@ -140,10 +140,10 @@ def _damaged(bench: Bench) -> None:
     bench.give(bytes(data))
 
 
-def _stranger(bench: Bench) -> None:
+def _foreign_source(bench: Bench) -> None:
     """From a port that is not the connection's other end."""
-    stranger = bench.rig.station()
-    bench.route = bench.rig.route(stranger, bench.right)
+    other = bench.rig.station()
+    bench.route = bench.rig.route(other, bench.right)
     bench.give(bench.only())
     bench.route = bench.rig.route(bench.left, bench.right)
 
@@ -192,7 +192,7 @@ def _cut(bench: Bench) -> Packet:
 
 def _connection_headers() -> None:
     """What else 9.6 and the opcode table refuse of connections."""
-    add_row("uc_from_a_stranger", "C9-165 C9-191", UC, "source", _stranger)
+    add_row("uc_from_a_foreign_source", "C9-165 C9-191", UC, "source", _foreign_source)
     codes = [*range(0x2C, 0x40)]
     counted = {"opcode": len(codes)}
     add_row("uc_opcodes_reserved", "C9-190 C9-191", UC, counted, partial(_reserved, codes=codes))

@@ -60,7 +60,7 @@ class Conditions:
     @property
     def all_delivered(self) -> bool:
         """Whatever programs send arrives."""
-        return self.lossless and not self.scenario.trespass
+        return self.lossless and not self.scenario.violation
 
     @property
     def breaking(self) -> bool:
@@ -72,14 +72,14 @@ class Conditions:
     @property
     def needs_all_receives(self) -> bool:
         """Whether queues have room for all receives of a program at once."""
-        return self.scenario.service != RC or self.solicited or self.scenario.trespass
+        return self.scenario.service != RC or self.solicited or self.scenario.violation
 
     @property
     def rnr_retry(self) -> int:
         """How often a requester sends again to a receiver that is not ready."""
         return RNR_FEW if self.faults.receives else RNR_FOREVER
 
-    # of one program: whether it ``offends`` its peer by a trespass, or ``suffers`` one
+    # of one program: whether it ``offends`` its peer by an access violation, or ``suffers`` one
 
     def legal(self, suffers: bool) -> frozenset[int]:
         """Statuses with which any of its requests may fail."""
@@ -107,7 +107,7 @@ class Conditions:
     @property
     def strict(self) -> bool:
         """No end of a connection is taken down, stops to answer or looks late while the other talks."""
-        return not (self.scenario.trespass or self.breaking or self.faults.poll_ns)
+        return not (self.scenario.violation or self.breaking or self.faults.poll_ns)
 
     @property
     def quiet(self) -> bool:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from softhca.driver import services
+from softhca.simulation.access_violations import QUEUE_PAIR
 from softhca.simulation.conditions import RETRIES, TIMEOUT, Conditions
 from softhca.simulation.endpoint import DEPTH, QKEY, Endpoint
 from softhca.simulation.host import Host
@@ -14,7 +15,6 @@ from softhca.simulation.operations import ELEMENTS, INLINE_BYTES, MTU_BYTES
 from softhca.simulation.oracle_wire_packets import Terms
 from softhca.simulation.poller import Poller
 from softhca.simulation.program import Pair, Program
-from softhca.simulation.trespass import QUEUE_PAIR
 from softhca.simulation.world import World
 from softhca.transport.states import INIT, RTR, RTS
 from softhca.wire.ip import ETHERTYPE_IPV6
@@ -118,7 +118,7 @@ class Connections:
         reliable = how if self._scenario.service == RC else None
         rights = ALL_RIGHTS
         for operation in program.peer.operations:
-            if operation.trespass is not None and operation.trespass.side == QUEUE_PAIR:
+            if operation.violation is not None and operation.violation.side == QUEUE_PAIR:
                 rights &= ~RIGHT_FOR[operation.kind]
         services.connect(program.qp, path, program.peer.qp.number, peer_psn, psn, rights, reliable)
 

@@ -135,7 +135,7 @@ class Endpoint:
     def _reserve(self, operation: Operation) -> Sight:
         here, there = self.host.arena, self.peer.host.arena
         length, earlier = len(operation.data), operation.earlier
-        if operation.trespass is not None:
+        if operation.violation is not None:
             return Sight(here.reserve(length, operation.data, operation.kind in ATOMICS), None)
         if operation.kind in ATOMICS:
             return Sight(here.reserve(ATOMIC_BYTES), self.peer.host.counter)

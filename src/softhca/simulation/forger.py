@@ -1,4 +1,4 @@
-"""A stranger on the wire: packets that look like those that pass, with a right ICRC, and must change nothing.
+"""A forger on the wire: its packets look like those that pass, with a right ICRC, and must change nothing.
 
 Who knows a connection's addresses, queue pair and PSN can write into it, with InfiniBand as with any protocol
 without secrets.  So every forgery is wrong in one thing that the receiver has to check: it comes from another
@@ -46,7 +46,7 @@ class Forger:
             self._partition, self._version, self._service, self._queue_pair,
         ]  # fmt: skip
         # who knows the Q_Key may send a datagram from anywhere
-        kinds.append(self._qkey if opcode.service == UD else self._stranger)
+        kinds.append(self._qkey if opcode.service == UD else self._foreign_source)
         if opcode.service == RC:
             kinds += [self._far, self._far]
         if self._withdraws and "reth" in opcode.headers:
@@ -54,11 +54,11 @@ class Forger:
         body = bytearray(packet[:-ICRC_BYTES])
         if opcode.operation != ACKNOWLEDGE and len(body) > BTH_BYTES + opcode.extension_bytes:
             body[-1] ^= 0xFF  # not the same bytes: what is taken in by mistake shows
-        stranger = dice.choice(kinds)(body) or 0
-        forged, gid = self._frames.sealed(route, data, bytes(body), stranger)
+        source = dice.choice(kinds)(body) or 0
+        forged, gid = self._frames.sealed(route, data, bytes(body), source)
         return forged, gid, dice.randrange(DELAY_NS)
 
-    def _stranger(self, body: bytearray) -> int:
+    def _foreign_source(self, body: bytearray) -> int:
         """From another address."""
         return self._dice.randrange(200, 250)
 

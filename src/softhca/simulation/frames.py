@@ -109,16 +109,16 @@ class Frames:
             headers = self._known[key] = route.headers(len(data))
         return headers + data
 
-    def sealed(self, route: Any, data: bytes, body: bytes, stranger: int = 0) -> tuple[bytes, bytes | None]:
-        """``data`` with another BTH … pad and the ICRC that belongs to it; from the address of a
-        ``stranger``, if it is not 0, which comes second.
+    def sealed(self, route: Any, data: bytes, body: bytes, source: int = 0) -> tuple[bytes, bytes | None]:
+        """``data`` with another BTH … pad and the ICRC that belongs to it; from the forged address
+        ``source``, if it is not 0, which comes second.
         """
-        gid = self._strange(stranger) if stranger else route.source
+        gid = self._forged_gid(source) if source else route.source
         forged = Route(self.framing, gid, route.destination, route.source_port)
         icrc = of_packet(self.framing, forged.headers(len(body) + ICRC_BYTES), body)
         return body + icrc.to_bytes(4, "little"), gid
 
-    def _strange(self, number: int) -> bytes:
+    def _forged_gid(self, number: int) -> bytes:
         if self.framing == ROCE_V4:
             return V4_MAPPED_PREFIX + bytes((203, 0, 113, number))
         return bytes.fromhex("20010db8") + bytes(10) + bytes((1, number))
@@ -167,13 +167,13 @@ class NativeFrames(Frames):
     def whole(self, flow: Any, data: bytes) -> bytes:
         return data
 
-    def sealed(self, route: Any, data: bytes, body: bytes, stranger: int = 0) -> tuple[bytes, bytes | None]:
+    def sealed(self, route: Any, data: bytes, body: bytes, source: int = 0) -> tuple[bytes, bytes | None]:
         headers = bytearray(data[: _start(data)])
         headers[4:6] = ((len(headers) + len(body) + ICRC_BYTES) // 4).to_bytes(2, "big")
         if len(headers) > LRH_BYTES:
             headers[12:14] = (len(body) + ICRC_BYTES).to_bytes(2, "big")
-        if stranger:
-            headers[6:8] = (0x4000 + stranger).to_bytes(2, "big")
+        if source:
+            headers[6:8] = (0x4000 + source).to_bytes(2, "big")
         icrc = of_packet(NATIVE, bytes(headers), body)
         packet = bytes(headers) + body + icrc.to_bytes(4, "little")
         return packet + vcrc.compute(packet).to_bytes(2, "little"), None

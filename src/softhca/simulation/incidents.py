@@ -53,8 +53,8 @@ class Incidents:
         if not _in_state(program, SQD):
             return
         program.node.hear()
-        if (EVENT_SQ_DRAINED, program.qp.number) not in program.node.told:
-            complain(program.node, f"{program.name}: nobody told that the send queue has drained")
+        if (EVENT_SQ_DRAINED, program.qp.number) not in program.node.events:
+            complain(program.node, f"{program.name}: no event for the drained send queue")
         program.qp.modify({"qp_state": RTS})
         program.qp.ring()
         program.wake()

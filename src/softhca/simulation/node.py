@@ -48,7 +48,7 @@ class Node:
     """Adapter ``number`` of a world with the one device open on it.  ``engine`` is None while it is down.
 
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
-    did anything.  ``crashes`` counts how often the adapter has died.  ``told`` are the asynchronous events
+    did anything.  ``crashes`` counts how often the adapter has died.  ``events`` are the asynchronous events
     (kind, element) that the present device has had, and how often, as far as `hear` took them.  A ``pager``
     holds memory.
     """
@@ -62,7 +62,7 @@ class Node:
         self.mtu = mtu
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
-        self.told: Counter[tuple[int, int]] = Counter()
+        self.events: Counter[tuple[int, int]] = Counter()
         self.engine: Any = None
         self.pager: Pager | None = None
         self.devices: list[DeviceDriver] = []
@@ -105,7 +105,7 @@ class Node:
         )  # fmt: skip
         host = engine.attach_host(channel)
         self.devices.append(DeviceDriver(f"adapter{self.number}", channel))
-        self.told.clear()
+        self.events.clear()
 
     def crash(self) -> None:
         """The adapter dies with all that it knew; the host and its memory stay."""
@@ -122,7 +122,7 @@ class Node:
     def hear(self) -> None:
         """Take the asynchronous events that are there."""
         if self.engine is not None:
-            self.told.update(iter(lambda: self.device.next_event(0), None))
+            self.events.update(iter(lambda: self.device.next_event(0), None))
 
     def clock(self) -> int:
         """What the adapter believes the time is."""

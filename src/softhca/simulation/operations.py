@@ -5,6 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from softhca.simulation.access_violations import (
+    DATAGRAM,
+    QUEUE_PAIR,
+    RECEIVE,
+    RELIABLE,
+    UNRELIABLE,
+    Violation,
+)
 from softhca.simulation.arena import ATOMIC_BYTES
 from softhca.simulation.kinds import (
     ATOMICS,
@@ -27,7 +35,6 @@ from softhca.simulation.kinds import (
     WRITE_IMM,
 )
 from softhca.simulation.scenarios import Scenario, dice_of
-from softhca.simulation.trespass import DATAGRAM, QUEUE_PAIR, RECEIVE, RELIABLE, UNRELIABLE, Trespass
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 IMMEDIATE_BASE = 0x5A000000
@@ -69,7 +76,7 @@ class Operation:
     earlier: int = -1
     addend: int = 1
     version: int = 0
-    trespass: Trespass | None = None
+    violation: Violation | None = None
 
 
 def board_of(version: int) -> bytes:
@@ -82,7 +89,7 @@ def operations_of(
 ) -> list[Operation]:
     """The requests of one queue pair.  Bytes of UC and UD messages tell which message they are.
 
-    ``turn``: the number of the trespass among them, or −1.
+    ``turn``: the number of the access violation among them, or −1.
     """
     dice = dice_of(scenario, seed, f"operations/{end}")
     found: list[Operation] = []
@@ -106,7 +113,7 @@ def operations_of(
 
 def _without_right(found: list[Operation], wrong: Operation) -> list[Operation]:
     """Where the peer's queue pair lacks a right, nothing else may need it."""
-    if wrong.trespass is None or wrong.trespass.side != QUEUE_PAIR:
+    if wrong.violation is None or wrong.violation.side != QUEUE_PAIR:
         return found
     denied = next(kinds for kinds in (NEEDS_WRITE, NEEDS_READ, ATOMICS) if wrong.kind in kinds)
     fit = [one is wrong or one.kind not in denied for one in found]
@@ -199,19 +206,19 @@ def _as_ipv6(data: bytes) -> bytes:
 def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int, turn: int) -> Operation:
     """What may not be, every kind in its turn."""
     table = {RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service]
-    trespass = table[turn % len(table)]
+    violation = table[turn % len(table)]
     # UC looks at a key for each packet (C9-192.2.1): the first ones of a longer WRITE would be right
     longest = LONGEST_TRESPASS if scenario.service == RC else min(LONGEST_TRESPASS, MTU_BYTES[mtu])
-    length = ATOMIC_BYTES if trespass.kind in ATOMICS else dice.randint(1, longest)
-    if scenario.service == UD and trespass.too_long:
+    length = ATOMIC_BYTES if violation.kind in ATOMICS else dice.randint(1, longest)
+    if scenario.service == UD and violation.too_long:
         length = MTU_BYTES[mtu] + dice.randint(1, 100)
-    immediate = IMMEDIATE_BASE + index if trespass.kind == WRITE_IMM else None
-    return Operation(index, trespass.kind, dice.randbytes(length), immediate, trespass=trespass)
+    immediate = IMMEDIATE_BASE + index if violation.kind == WRITE_IMM else None
+    return Operation(index, violation.kind, dice.randbytes(length), immediate, violation=violation)
 
 
 def uses_receive(operation: Operation) -> bool:
     """Whether the request takes a receive at the peer."""
-    trespass = operation.trespass
-    if trespass is not None and trespass.side != RECEIVE:
+    violation = operation.violation
+    if violation is not None and violation.side != RECEIVE:
         return False
     return operation.kind in MESSAGES

@@ -52,5 +52,5 @@ cdef class WireOracle:
     @cython.locals(end=End, code=cython.int)
     cpdef received(self, long long now, int destination, bytes data)
     cpdef damaged(self, long long now, int destination, bytes data, object route)
-    cdef _look_at_fields(self, End here, End there, int code, bytes data)
+    cdef _check_fields(self, End here, End there, int code, bytes data)
     cdef _fail(self, End end, str rule, str text)

@@ -262,7 +262,7 @@ class WireOracle:
             data[1] & 0xCF != _MIGREQ or data[2] & data[3] != 0xFF or data[4] or data[8] & 0x7F
             or there.service == _UD
         ):  # fmt: skip
-            self._look_at_fields(here, there, code, data)
+            self._check_fields(here, there, code, data)
         if here.unreliable is not None:
             here.unreliable.sent(code, data)
         elif here.requester is not None and here.responder is not None:
@@ -317,7 +317,7 @@ class WireOracle:
         if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
             end.responder.forged(data)
 
-    def _look_at_fields(self, here: End, there: End, code: int, data: bytes) -> None:
+    def _check_fields(self, here: End, there: End, code: int, data: bytes) -> None:
         """Fields of the BTH and DETH (9.2, 9.3): MigReq is 1 without path migration, TVer 0, reserved bits
         0."""
         if data[1] & 0x4F != MIGREQ or data[2:5] != CLEAN or data[8] & 0x7F:
@@ -337,4 +337,4 @@ class WireOracle:
         for end in self._ends.values():
             if end.responder is not None:
                 end.responder.lifted(0)
-                end.responder.look(FOREVER_NS)
+                end.responder.advance(FOREVER_NS)

@@ -133,7 +133,7 @@ class Requester:
         refused = self._rnr
         if refused is not None:
             since_ns, delay_ns = refused
-            self._look_at_delay(now, at < self.cursor and self._progress_ns <= since_ns, since_ns, delay_ns)
+            self._check_delay(now, at < self.cursor and self._progress_ns <= since_ns, since_ns, delay_ns)
             self._rnr = None
         if self._unplaced:
             self._ask_again(now, at)
@@ -150,11 +150,11 @@ class Requester:
         if code == _READ_REQUEST:
             end = at + packets_of(be(data, 24, 28), self._mtu_bytes)
         if at == self.high:
-            self._look_at_new(at, end, code, data)
+            self._check_new(at, end, code, data)
         elif code == _READ_REQUEST:
-            self._look_at_part(at, end, data)
+            self._check_part(at, end, data)
         else:
-            self._look_at_copy(at, data)
+            self._check_copy(at, data)
         if code == _READ_REQUEST or _ATOMICS >> code & 1:
             self._open = [one for one in self._open if one[1] > self.una]
             self._open.append((at, end))
@@ -165,7 +165,7 @@ class Requester:
         if end > self.high:
             self.high = end
 
-    def _look_at_new(self, at: int, end: int, code: int, data: bytes) -> None:
+    def _check_new(self, at: int, end: int, code: int, data: bytes) -> None:
         """A packet that was never sent before: opcode, lengths, credits."""
         if not follows(code, self._before):
             self.fail("opcodes in sequence", f"{code:#04x} after {self._before:#04x}")
@@ -179,7 +179,7 @@ class Requester:
         elif len(data) != LENGTHS[code]:
             self.fail("packets as long as they should be", f"PSN {at & 0xFFFFFF}: {len(data)} bytes")
         if self._limit >= 0:
-            self._look_at_credits(at, code)
+            self._check_credits(at, code)
         if _ENDS >> code & 1:
             self._messages += 1
         if code == _READ_REQUEST:
@@ -202,7 +202,7 @@ class Requester:
             return f"{self._left_bytes} bytes of the message are left"
         return ""
 
-    def _look_at_credits(self, at: int, code: int) -> None:
+    def _check_credits(self, at: int, code: int) -> None:
         """Beyond its credits a queue pair may send one packet, with nothing else under way (9.7.7.2.5).
 
         Once that is acknowledged its message has a receive, and the rest may follow.
@@ -213,7 +213,7 @@ class Requester:
             text = f"PSN {at & 0xFFFFFF} of message {self._messages + 1}, {self._limit} may go"
             self.fail("sends wait for credits", text)
 
-    def _look_at_part(self, at: int, end: int, data: bytes) -> None:
+    def _check_part(self, at: int, end: int, data: bytes) -> None:
         """A READ is asked for again: the same bytes, or what is left of them (9.7.5.1)."""
         for first, read in self._reads.items():
             if first <= at < read[0]:
@@ -233,7 +233,7 @@ class Requester:
         ):
             self.fail("packets are repeated as they were", f"READ PSN {at & 0xFFFFFF}")
 
-    def _look_at_copy(self, at: int, data: bytes) -> None:
+    def _check_copy(self, at: int, data: bytes) -> None:
         """A packet goes again: AckReq apart it has not changed."""
         before = self._packets.get(at)
         if before is None:
@@ -276,7 +276,7 @@ class Requester:
 
     # going back
 
-    def _look_at_delay(self, now: int, again: bool, since_ns: int, delay_ns: int) -> None:
+    def _check_delay(self, now: int, again: bool, since_ns: int, delay_ns: int) -> None:
         """After an RNR NAK nothing goes before its delay is over, and what was refused soon after it
         (9.7.5.2.8)."""
         waited_ns = now - since_ns

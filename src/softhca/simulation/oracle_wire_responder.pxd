@@ -21,7 +21,7 @@ cdef class Responder:
     cdef long long _left_bytes
     cdef long long _beyond
     cdef long long _gap_ns
-    cdef long long _told
+    cdef long long _last_nak
     cdef long long _due
     cdef long long _due_ns
     cdef long long _refusal
@@ -44,24 +44,24 @@ cdef class Responder:
     cdef _forget_oldest(self)
     cdef _expect_answer(self, long long now, long long at)
     cpdef ended(self, long long now)
-    cpdef look(self, long long now)
+    cpdef advance(self, long long now)
     cpdef malformed(self, int code, bytes data)
     cpdef forged(self, bytes data)
     @cython.locals(at=cython.longlong, kind=cython.int)
     cpdef sent(self, long long now, int code, bytes data)
-    cdef _look_at_acknowledgement(self, long long at, bytes data)
+    cdef _check_acknowledgement(self, long long at, bytes data)
     @cython.locals(msn=cython.longlong)
-    cdef _look_at_count(self, bytes data, long long least, long long most)
+    cdef _check_count(self, bytes data, long long least, long long most)
     @cython.locals(code=cython.int, most=cython.longlong)
-    cdef _look_at_refusal(self, long long at, int kind, bytes data)
+    cdef _check_refusal(self, long long at, int kind, bytes data)
     @cython.locals(before=cython.longlong)
-    cdef _look_at_rnr(self, long long at, int code, str place)
+    cdef _check_rnr(self, long long at, int code, str place)
     cdef _take_back(self, long long at)
     @cython.locals(code=cython.int, left=cython.longlong, taken=cython.longlong)
-    cdef _look_at_credits(self, bytes data)
+    cdef _check_credits(self, bytes data)
     @cython.locals(
         asked=tuple, end=cython.longlong, left=cython.longlong, last=cython.bint, count=cython.longlong,
         expected=cython.longlong)
-    cdef _look_at_read(self, long long at, int code, bytes data)
+    cdef _check_read(self, long long at, int code, bytes data)
     @cython.locals(value=bytes)
-    cdef _look_at_atomic(self, long long at, bytes data)
+    cdef _check_atomic(self, long long at, bytes data)

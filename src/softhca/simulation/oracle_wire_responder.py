@@ -83,7 +83,7 @@ class Responder:
         self._next_end = self._left_bytes = 0
         self._beyond = -1
         self._gap_ns = -1
-        self._told = -1
+        self._last_nak = -1
         self._due = -1
         self._due_ns = -1
         self._refusal = -1
@@ -133,13 +133,13 @@ class Responder:
     def received(self, now: int, code: int, data: bytes) -> None:
         """A request arrives undamaged."""
         if self._due_ns >= 0 or self._gap_ns >= 0:
-            self.look(now)
+            self.advance(now)
         if self.over:
             return
         at = position_of(data, self.front)
         if at > self.front:
             self._beyond = max(self._beyond, at)
-            if self._gap_ns < 0 and self._told != self.front:
+            if self._gap_ns < 0 and self._last_nak != self.front:
                 self._gap_ns = max(now, self._patient_ns, self._paced_ns)
         elif at < self.front:
             self._again(now, at, code, data)
@@ -190,7 +190,7 @@ class Responder:
         self._due = max(at, self._due) if self._due_ns >= 0 else at
         self._due_ns = max(now, self._due_ns, self._patient_ns, self._paced_ns)
 
-    def look(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """Time goes on: what had to be said has been said.  A responder needs no longer than its turn."""
         if self._waits:
             return
@@ -202,8 +202,8 @@ class Responder:
                 self.fail(rule, f"none to PSN {self._due & 0xFFFFFF}")
             self._due_ns = self._refusal = -1
         if 0 <= self._gap_ns < now:
-            if self.strict and self._told != self.front:
-                self.fail("a gap is told", f"PSN {self.front & 0xFFFFFF} is missing, and there was no NAK")
+            if self.strict and self._last_nak != self.front:
+                self.fail("a gap is reported", f"PSN {self.front & 0xFFFFFF} is missing, without a NAK")
             self._gap_ns = -1
 
     def malformed(self, code: int, data: bytes) -> None:
@@ -225,7 +225,7 @@ class Responder:
     def sent(self, now: int, code: int, data: bytes) -> None:
         """An answer goes out."""
         if self._due_ns >= 0 or self._gap_ns >= 0:
-            self.look(now)
+            self.advance(now)
         if self.over:
             self.fail("nothing is sent after the end", f"answer {code:#04x} for PSN {be(data, 9, 12)}")
             return
@@ -235,48 +235,48 @@ class Responder:
         kind = data[12] >> 5 & 3 if code != _READ_MIDDLE else _ACK
         if code != _ACKNOWLEDGE:
             if code == _ATOMIC_ACKNOWLEDGE:
-                self._look_at_atomic(at, data)
+                self._check_atomic(at, data)
             else:
-                self._look_at_read(at, code, data)
+                self._check_read(at, code, data)
             if kind != _ACK:
                 self.fail("answers only to what came", f"a NAK in {code:#04x}")
         elif len(data) != LENGTHS[ACKNOWLEDGE]:
             self.fail("packets as long as they should be", f"an ACK of {len(data)} bytes")
         elif kind == _ACK:
-            self._look_at_acknowledgement(at, data)
+            self._check_acknowledgement(at, data)
         else:
-            self._look_at_refusal(at, kind, data)
+            self._check_refusal(at, kind, data)
         if kind == _ACK and code != _READ_MIDDLE:
-            self._look_at_credits(data)
+            self._check_credits(data)
             if self._malformed >= 0 and self._malformed <= at:
                 self.fail("what cannot be is refused", f"PSN {self._malformed & 0xFFFFFF} was acknowledged")
             if at >= self._due and self._refusal < 0:
                 self._due_ns = -1
 
-    def _look_at_acknowledgement(self, at: int, data: bytes) -> None:
+    def _check_acknowledgement(self, at: int, data: bytes) -> None:
         """An ACK is for what was executed; its MSN counts all messages that were (9.7.7.1)."""
         if at >= self.front:
             self.fail("answers only to what came", f"ACK of PSN {at & 0xFFFFFF}")
-        self._look_at_count(data, len(self._ends), len(self._ends))
+        self._check_count(data, len(self._ends), len(self._ends))
 
-    def _look_at_count(self, data: bytes, least: int, most: int) -> None:
+    def _check_count(self, data: bytes, least: int, most: int) -> None:
         msn = be(data, 13, 16)
         if not (least & 0xFFFFFF <= msn <= most & 0xFFFFFF):
             self.fail("the MSN counts messages", f"{msn}, expected {least} … {most}")
 
-    def _look_at_refusal(self, at: int, kind: int, data: bytes) -> None:
-        """A NAK: a gap is told once (9.7.5.2.8); all others take back that a request was executed."""
+    def _check_refusal(self, at: int, kind: int, data: bytes) -> None:
+        """A NAK: a gap is reported once (9.7.5.2.8); all others take back that a request was executed."""
         code = data[12] & 31
         place = f"PSN {at & 0xFFFFFF}"
         if at <= self._malformed:
             self._malformed = -1
         if kind == RNR_NAK:
-            self._look_at_rnr(at, code, place)
+            self._check_rnr(at, code, place)
         elif code == 0:
             if at != self.front or self._beyond < at:
-                self.fail("a gap is told as it is", f"{place}, expected {self.front & 0xFFFFFF}")
-            if self._told == at:
-                self.fail("a gap is told once", place)
+                self.fail("a gap is reported as it is", f"{place}, expected {self.front & 0xFFFFFF}")
+            if self._last_nak == at:
+                self.fail("a gap is reported once", place)
         else:
             self.over = True
             if at > self.front:
@@ -285,11 +285,11 @@ class Responder:
         if kind == RNR_NAK or code:
             self._take_back(at)
         # a READ may be refused after what follows it was executed
-        self._look_at_count(data, len(self._ends), most if self.over else len(self._ends))
-        self._told = at
+        self._check_count(data, len(self._ends), most if self.over else len(self._ends))
+        self._last_nak = at
         self._gap_ns = self._due_ns = self._refusal = -1
 
-    def _look_at_rnr(self, at: int, code: int, place: str) -> None:
+    def _check_rnr(self, at: int, code: int, place: str) -> None:
         if at >= self.front:
             self.fail("answers only to what came", f"RNR NAK of {place}")
         if code != self.terms.rnr_timer:
@@ -308,7 +308,7 @@ class Responder:
         if not self.over:
             self.front = at
 
-    def _look_at_credits(self, data: bytes) -> None:
+    def _check_credits(self, data: bytes) -> None:
         """An AETH gives no more credits than there are receives (9.7.7.2)."""
         code = data[12] & 31
         if code == _NO_LIMIT or self.posted < 0:
@@ -319,7 +319,7 @@ class Responder:
         if CREDIT_COUNTS[code] > left:
             self.fail("no more credits than receives", f"{CREDIT_COUNTS[code]} of {left}")
 
-    def _look_at_read(self, at: int, code: int, data: bytes) -> None:
+    def _check_read(self, at: int, code: int, data: bytes) -> None:
         """The packets of one READ's answer follow each other: full ones, the last as long as is left
         (9.7.5.1)."""
         if _READ_BEGINS >> code & 1:
@@ -348,9 +348,9 @@ class Responder:
             self.fail("READ responses in order", text)
         self._next, self._next_end, self._left_bytes = _NOWHERE if last else at + 1, end, left - count
         if code != _READ_MIDDLE:
-            self._look_at_count(data, bisect_right(self._ends, at), len(self._ends))
+            self._check_count(data, bisect_right(self._ends, at), len(self._ends))
 
-    def _look_at_atomic(self, at: int, data: bytes) -> None:
+    def _check_atomic(self, at: int, data: bytes) -> None:
         """An atomic is executed once: however often it is answered, with the same value (9.7.5.1)."""
         if len(data) != LENGTHS[ATOMIC_ACKNOWLEDGE] or at not in self._values:
             self.fail("answers only to what came", f"atomic response PSN {at & 0xFFFFFF}")
@@ -359,4 +359,4 @@ class Responder:
         if self._values[at] not in (None, value):
             self.fail("an atomic is executed once", f"PSN {at & 0xFFFFFF}: {value.hex()}")
         self._values[at] = value
-        self._look_at_count(data, bisect_right(self._ends, at), len(self._ends))
+        self._check_count(data, bisect_right(self._ends, at), len(self._ends))

@@ -28,7 +28,7 @@ class Taker(Protocol):
 class Poller:
     """Polls one completion queue for the programs whose queue pairs use it.
 
-    ``armed``: only when an event has told that there is something, as a program that sleeps does; else
+    ``armed``: only after an event, as a program that sleeps does; else
     whenever there is something.  ``solicited``: an event only for what the sender wants to be seen at once.
     ``every_ns``: not more often than that.
     """
@@ -41,26 +41,26 @@ class Poller:
         self._programs: dict[int, Taker] = {}
         self._armed = armed
         self._solicited = solicited
-        self._told = armed
+        self._signalled = armed
         self._fired = False
         self._wanted = False
         self._every_ns = every_ns
         self._not_before_ns = 0
         if armed:
-            cq.on_event = self._tell
+            cq.on_event = self._on_event
 
     def add(self, program: Taker) -> None:
         """A program whose completions come here."""
         self._programs[program.qp.number] = program
 
-    def _tell(self) -> None:
-        self._told = self._fired = True
+    def _on_event(self) -> None:
+        self._signalled = self._fired = True
 
     def turn(self) -> bool:
         """Poll and let the programs go on; whether there was anything."""
         if self._armed:
             self.node.device.events.dispatch()
-            if not self._told:
+            if not self._signalled:
                 return False
         elif not self.cq.waiting():
             return False
@@ -84,11 +84,11 @@ class Poller:
             if self._solicited and self._fired and not self._wanted:
                 text = f"adapter {self.node.number}: an event, and nothing that the sender wanted to be seen"
                 self.node.world.report.fail("events have a cause", text)
-            self._told = self._fired = self._wanted = False
+            self._signalled = self._fired = self._wanted = False
             self.cq.arm(self._solicited)
             # what came between the last poll and arming has no event
-            self._told = self.cq.waiting() > 0
-            return self._told
+            self._signalled = self.cq.waiting() > 0
+            return self._signalled
         return bool(completions)
 
     def drain(self) -> None:

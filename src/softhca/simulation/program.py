@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from softhca.driver.device import Completion
 from softhca.simulation import kinds
+from softhca.simulation.access_violations import HANDLE, LOCAL
 from softhca.simulation.endpoint import DEPTH, QKEY, Endpoint
 from softhca.simulation.kinds import OPCODES, RELAY
 from softhca.simulation.operations import ELEMENTS, Operation
 from softhca.simulation.recorder import Recorder
 from softhca.simulation.targets import local_elements, remote_target
-from softhca.simulation.trespass import HANDLE, LOCAL
 
 RECEIVE_BIT = 1 << 32
 """In wr_id: it belongs to a receive."""
@@ -104,8 +104,8 @@ class Program(Endpoint):
         flags = (SIGNALED if operation.signaled else 0) | (SOLICITED if operation.solicited else 0)
         flags |= FENCE if operation.kind == RELAY else 0
         target = remote_target(operation, self.sights[operation.index].remote, self.peer.host.arena)
-        trespass = operation.trespass
-        ah = self.foreign_ah if trespass is not None and trespass.side == HANDLE else self.ah
+        violation = operation.violation
+        ah = self.foreign_ah if violation is not None and violation.side == HANDLE else self.ah
         self.qp.post_send(
             OPCODES[operation.kind], flags, operation.immediate or 0, operation.index, target.va, target.rkey,
             compare, swap, ah, self.target(operation), QKEY, *self._payload(operation),
@@ -115,7 +115,7 @@ class Program(Endpoint):
         """Its scatter/gather elements, or the bytes that go inline."""
         if operation.inline:
             return [], operation.data
-        wrong = operation.trespass
+        wrong = operation.violation
         if wrong is not None and (wrong.side != LOCAL or wrong.too_long):
             wrong = None
         buffer = self.sights[operation.index].local

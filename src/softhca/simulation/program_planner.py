@@ -6,6 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
+from softhca.simulation.access_violations import RECEIVE
 from softhca.simulation.conditions import GIVE_UP_NS, RETRIES, Conditions
 from softhca.simulation.endpoint import DEPTH, Endpoint, Oracles, Receives
 from softhca.simulation.frames import GRH_BYTES
@@ -19,7 +20,6 @@ from softhca.simulation.oracle_ud import DatagramOracle
 from softhca.simulation.program import Pair, Program
 from softhca.simulation.recorder import WORD_BYTES
 from softhca.simulation.targets import local_elements
-from softhca.simulation.trespass import RECEIVE
 from softhca.simulation.world import World
 
 
@@ -40,7 +40,7 @@ class Draft:
     @property
     def offends(self) -> bool:
         """Whether it asks for what it may not have."""
-        return any(operation.trespass for operation in self.operations)
+        return any(operation.violation for operation in self.operations)
 
 
 class ProgramPlanner:
@@ -86,7 +86,7 @@ class ProgramPlanner:
         return between + [(number, number) for number in numbers for _ in range(scenario.inside)]
 
     def _drafts(self, at: int, couple: tuple[int, int]) -> tuple[Draft, Draft]:
-        offender = self._dice.randrange(2) if self._scenario.trespass else -1
+        offender = self._dice.randrange(2) if self._scenario.violation else -1
         left, right = (self._hosts[number] for number in couple)
         return (
             Draft(at, 0, left, self._operations(at, 0, right, offender == 0)),
@@ -99,7 +99,7 @@ class ProgramPlanner:
         writes_board = BOARD_WRITE in self._scenario.kinds and number not in self._boards_written
         self._boards_written.add(number)
         end = f"{self._generation}/{at}/{side}"
-        # neighbouring seeds see different kinds of trespass
+        # neighbouring seeds see different kinds of access violation
         turn = self._seed * self._scenario.pairs + at if offends else -1
         hosts = self._hosts.values() if self._scenario.group else [there]
         mtu = min(host.node.mtu for host in hosts)
@@ -189,22 +189,22 @@ class ProgramPlanner:
             oracles.rc = ReliableOracle(report, oracles.order, peer.oracles.order, not late)
             oracles.counter, oracles.board = peer.host.counter_oracle, peer.host.board_oracle
         elif self._scenario.service == UC:
-            lossless = conditions.lossless and not any(one.trespass for one in program.operations)
+            lossless = conditions.lossless and not any(one.violation for one in program.operations)
             oracles.uc = UnreliableOracle(self._world.report, oracles.order, conditions.orderly, lossless)
         else:
             oracles.ud = self.datagrams
 
 
 def break_receives(program: Endpoint) -> None:
-    """Make those receives wrong that the peer's trespass is about; their region is registered."""
+    """Make those receives wrong that the peer's access violation is about; their region is registered."""
     taken, arena = 0, program.host.arena
     for operation in program.peer.operations:
-        trespass = operation.trespass
-        if trespass is not None and trespass.side == RECEIVE:
+        violation = operation.violation
+        if violation is not None and violation.side == RECEIVE:
             buffer = program.receives.buffers[taken]
-            elements = local_elements(arena, buffer, 1, trespass)
-            if trespass.too_long:
+            elements = local_elements(arena, buffer, 1, violation)
+            if violation.too_long:
                 elements = local_elements(arena, buffer._replace(length=len(operation.data) - 1), 1)
             program.receives.elements[taken] = elements
-            program.oracles.order.expected_receives[taken] = trespass.receive_status
+            program.oracles.order.expected_receives[taken] = violation.receive_status
         taken += uses_receive(operation)

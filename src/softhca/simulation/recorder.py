@@ -54,9 +54,9 @@ class Recorder:
     def posts(self, operation: Operation, compare: int) -> None:
         """A request is about to be sent; ``compare`` of a compare-and-swap."""
         oracles, index, kind = self.end.oracles, operation.index, operation.kind
-        trespass = operation.trespass
-        oracles.order.post(operation.signaled, trespass.status if trespass is not None else 0)
-        if trespass is not None:
+        violation = operation.violation
+        oracles.order.post(operation.signaled, violation.status if violation is not None else 0)
+        if violation is not None:
             return
         if oracles.ud is not None:
             data, named = operation.data, self.end.qp.number
@@ -116,7 +116,7 @@ class Recorder:
 
     def _succeeded(self, operation: Operation) -> None:
         """A send request is done."""
-        if operation.trespass is not None:
+        if operation.violation is not None:
             return
         oracles, index, kind = self.end.oracles, operation.index, operation.kind
         sight, here, there = self.end.sights[index], self.end.host.arena, self.end.peer.host.arena
@@ -177,7 +177,7 @@ class Recorder:
         """The peer's request was told of in time; the bytes of a write are there, as many as it says."""
         name, operation = self.end.peer.name, self.end.peer.operations[request]
         if self.late and operation.solicited:
-            self.report.fail("solicited events are told", f"{name}: nobody was told of request {request}")
+            self.report.fail("solicited events are reported", f"{name}: no completion of request {request}")
         if written is None:
             return
         name, expected = f"{name}: write {request}", operation.data
@@ -218,7 +218,7 @@ class Recorder:
         """What a request only reads is as it was; what a refused read would have filled is untouched too."""
         sight, kind = self.end.sights[operation.index], operation.kind
         arena, buffer = self.end.host.arena, sight.local
-        if operation.trespass is None:
+        if operation.violation is None:
             if kind in ATOMICS or kind in (kinds.READ_BACK, kinds.BOARD_READ, RELAY):
                 return
             if kind in READS and sight.remote is not None:

@@ -48,10 +48,10 @@ class Scenario:
     ``first_psn``: −1 is drawn from the seed.
     ``link``: ``ipv4``, ``ipv6``, ``native``, or ``raw`` (native, for raw datagrams alone).
     ``partition``: the seed cuts one direction, sometimes for ever.  ``forged``: behind so many packets a
-    stranger sends one of his.  ``tampered``: so many requests are replaced by malformed ones.  ``trespass``:
-    in each pair one side asks once for what it may not have.  ``crash``: the second adapter dies, and starts
-    again, when the seed says.  ``quit``: one program of each pair closes its queue pair in the middle;
-    ``drain``: it lets its send queue drain (state SQD), and goes on.  ``greedy``: requesters
+    forger sends one of its own.  ``tampered``: so many requests are replaced by malformed ones.
+    ``violation``: in each pair one side asks once for what it may not have.  ``crash``: the second adapter
+    dies, and starts again, when the seed says.  ``quit``: one program of each pair closes its queue pair in
+    the middle; ``drain``: it lets its send queue drain (state SQD), and goes on.  ``greedy``: requesters
     read more at once than was agreed; ``rounded``: as many as the next power of two says.
     ``revoke``: a region is deregistered while it is used.
     ``group``: every datagram goes to one multicast group, in which all queue pairs are.
@@ -80,7 +80,7 @@ class Scenario:
     link: str = "ipv4"
     partition: bool = False
     forged: float = 0.0
-    trespass: bool = False
+    violation: bool = False
     crash: bool = False
     quit: bool = False
     greedy: bool = False
@@ -146,12 +146,12 @@ SCENARIOS = {
             adapters=4, pairs=1, inside=1, operations=10,
         ),
         Scenario(
-            "rc-forged", "RC beside a stranger who sends what looks right", RC, _RC_KINDS,
+            "rc-forged", "RC beside a forger whose packets look right", RC, _RC_KINDS,
             Faults(loss=0.002), forged=0.1,
         ),
         Scenario(
             "rc-trespass", "RC requests that ask for what they may not have", RC, _RC_KINDS,
-            pairs=8, trespass=True, operations=8,
+            pairs=8, violation=True, operations=8,
         ),
         Scenario(
             "rc-crash", "RC while an adapter dies and starts again", RC, _RC_KINDS, Faults(loss=0.005),
@@ -189,7 +189,7 @@ SCENARIOS = {
             Faults(corruption=0.05, truncation=0.02), link="native",
         ),
         Scenario(
-            "native-forged", "RC over native links between four adapters, beside a stranger", RC, _RC_KINDS,
+            "native-forged", "RC over native links between four adapters, beside a forger", RC, _RC_KINDS,
             Faults(loss=0.002), adapters=4, pairs=1, operations=12, forged=0.1, link="native",
         ),
         Scenario(
@@ -197,7 +197,7 @@ SCENARIOS = {
             link="native",
         ),
         Scenario(
-            "native-ud", "UD over native links, beside a stranger", UD, _UD_KINDS,
+            "native-ud", "UD over native links, beside a forger", UD, _UD_KINDS,
             adapters=3, pairs=1, inside=1, forged=0.1, link="native",
         ),
         Scenario(
@@ -229,10 +229,10 @@ SCENARIOS = {
         ),
         Scenario("uc-loss", "UC over a link that only loses", UC, _UC_KINDS, Faults(loss=0.05)),
         Scenario(
-            "uc-forged", "UC beside a stranger, with requests that ask for what they may not have",
-            UC, _UC_KINDS, forged=0.1, trespass=True,
+            "uc-forged", "UC beside a forger, with requests that ask for what they may not have",
+            UC, _UC_KINDS, forged=0.1, violation=True,
         ),
-        Scenario("ud-trespass", "UD requests that cannot be sent", UD, _UD_KINDS, trespass=True),
+        Scenario("ud-trespass", "UD requests that cannot be sent", UD, _UD_KINDS, violation=True),
         Scenario("ud-mix", "UD over a clean link", UD, _UD_KINDS, inside=1),
         Scenario("ud-chaos", "UD with 10% loss, reordering and duplication each", UD, _UD_KINDS, _CHAOS),
         Scenario(
@@ -245,7 +245,7 @@ SCENARIOS = {
             group=True, link="native",
         ),
         Scenario(
-            "ud-forged", "UD beside a stranger, between four adapters", UD, _UD_KINDS,
+            "ud-forged", "UD beside a forger, between four adapters", UD, _UD_KINDS,
             adapters=4, pairs=1, forged=0.2,
         ),
         Scenario(
@@ -317,7 +317,7 @@ SCENARIOS = {
             pairs=1, operations=15, mailbox=True,
         ),
         Scenario(
-            "window-forged", "memory windows beside a stranger who sends what looks right", RC,
+            "window-forged", "memory windows beside a forger whose packets look right", RC,
             (),
             Faults(loss=0.002, jitter_ns=2_000), pairs=0, operations=0, races=6, forged=0.3,
         ),
@@ -327,7 +327,7 @@ SCENARIOS = {
             races=6, forged=0.1, link="ipv6",
         ),
         Scenario(
-            "native-window", "memory windows over native links, beside a stranger", RC, (),
+            "native-window", "memory windows over native links, beside a forger", RC, (),
             Faults(loss=0.01, reordering=0.02, duplication=0.02, corruption=0.02), adapters=3, pairs=0,
             operations=0, races=5, forged=0.2, link="native",
         ),

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from softhca.simulation.arena import ATOMIC_BYTES, OPEN, Arena, Buffer
-from softhca.simulation.kinds import ATOMICS
-from softhca.simulation.operations import Operation
-from softhca.simulation.trespass import (
+from softhca.simulation.access_violations import (
     BEFORE,
     BEYOND,
     FAR,
@@ -15,8 +12,11 @@ from softhca.simulation.trespass import (
     MISALIGNED,
     RECEIVE,
     REMOTE,
-    Trespass,
+    Violation,
 )
+from softhca.simulation.arena import ATOMIC_BYTES, OPEN, Arena, Buffer
+from softhca.simulation.kinds import ATOMICS
+from softhca.simulation.operations import Operation
 
 KEY_MASKS = (0x00F0_0F01, 0x0000_0001, 0x0000_0080, 0x0100_0000, 0x0000_0100)
 """What a wrong key differs in: both its parts, only the low byte, only the index."""
@@ -33,9 +33,9 @@ class Target(NamedTuple):
 
 def remote_target(operation: Operation, remote: Buffer | None, arena: Arena) -> Target:
     """What a request names of its peer's memory; an empty one names nothing that exists."""
-    trespass = operation.trespass
-    if trespass is not None and trespass.side == REMOTE:
-        return _wrong(trespass, arena, len(operation.data))
+    violation = operation.violation
+    if violation is not None and violation.side == REMOTE:
+        return _wrong(violation, arena, len(operation.data))
     if remote is None:
         # requests that are refused for another reason name memory that is there
         region = arena.regions[OPEN]
@@ -45,38 +45,38 @@ def remote_target(operation: Operation, remote: Buffer | None, arena: Arena) -> 
     return Target(arena.va(remote), arena.regions[remote.region].rkey)
 
 
-def _wrong(trespass: Trespass, arena: Arena, length: int) -> Target:
-    """A range that may not be used as ``trespass`` says."""
-    region = arena.regions[trespass.region]
+def _wrong(violation: Violation, arena: Arena, length: int) -> Target:
+    """A range that may not be used as ``violation`` says."""
+    region = arena.regions[violation.region]
     va = region.va
-    aligned = trespass.kind in ATOMICS
-    if trespass.place == BEYOND:
+    aligned = violation.kind in ATOMICS
+    if violation.place == BEYOND:
         va = region.va + region.length - length + 1
         va += -va % ATOMIC_BYTES if aligned else 0
-    elif trespass.place == BEFORE:
+    elif violation.place == BEFORE:
         va = region.va - (ATOMIC_BYTES if aligned else 1)
-    elif trespass.place == FAR:
+    elif violation.place == FAR:
         va = region.va + (1 << 63 if length % 2 else 1 << 32)
-    elif trespass.place == MISALIGNED:
+    elif violation.place == MISALIGNED:
         va = region.va + ATOMIC_BYTES // 2
-    return Target(va & MASK64, _key(region.rkey, trespass, length))
+    return Target(va & MASK64, _key(region.rkey, violation, length))
 
 
-def _key(key: int, trespass: Trespass, length: int) -> int:
-    return key ^ KEY_MASKS[length % len(KEY_MASKS)] if trespass.wrong_key else key
+def _key(key: int, violation: Violation, length: int) -> int:
+    return key ^ KEY_MASKS[length % len(KEY_MASKS)] if violation.wrong_key else key
 
 
 def local_elements(
-    arena: Arena, buffer: Buffer, parts: int, trespass: Trespass | None = None
+    arena: Arena, buffer: Buffer, parts: int, violation: Violation | None = None
 ) -> list[tuple[int, int, int]]:
     """A buffer as so many scatter/gather elements (a scattered one as its pieces), or what is wrong with
     them.
     """
     region = arena.regions[buffer.region]
     va, key, length = arena.va(buffer), region.lkey, buffer.length
-    if trespass is not None and trespass.side in (LOCAL, RECEIVE):
-        target = _wrong(trespass, arena, max(length, 1))
-        key = _key(arena.regions[trespass.region].lkey, trespass, length)
+    if violation is not None and violation.side in (LOCAL, RECEIVE):
+        target = _wrong(violation, arena, max(length, 1))
+        key = _key(arena.regions[violation.region].lkey, violation, length)
         return [(target.va, length, key)]
     if buffer.pieces:
         return _pieces(region.va, key, buffer)

@@ -106,7 +106,7 @@ class World:
         return node
 
     def forge(self, share: float, withdraws: bool = False) -> None:
-        """Let a stranger send something of his own behind so many of the packets (`Forger`)."""
+        """Let a forger send packets of its own behind so many of the packets (`Forger`)."""
         self._forger = Forger(f"{self.seed}/{self.faults.seed}/forger", share, self.frames, withdraws)
 
     def hold(self) -> None:

@@ -33,7 +33,7 @@ names; a right that the peer's queue pair does not give; the address handle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trespass:
+class Violation:
     """``kind`` of request; ``status`` of its completion; ``receive_status`` of the receive it uses, or 0."""
 
     kind: str
@@ -51,55 +51,55 @@ class Trespass:
         return f"{self.kind} {self.place} the {self.side} {self.region} region{key}{long}"
 
 
-def _remote(kind: str) -> list[Trespass]:
-    places = [Trespass(kind, REMOTE_ACCESS, region=OPEN, place=place) for place in (BEYOND, BEFORE, FAR)]
+def _remote(kind: str) -> list[Violation]:
+    places = [Violation(kind, REMOTE_ACCESS, region=OPEN, place=place) for place in (BEYOND, BEFORE, FAR)]
     regions = {READ: (PRIVATE,), WRITE: (PRIVATE, READ_ONLY), WRITE_IMM: (PRIVATE, READ_ONLY)}
     without_right = regions.get(kind, (PRIVATE, READ_ONLY))
     return [
         *places,
-        Trespass(kind, REMOTE_ACCESS, wrong_key=True),
-        *(Trespass(kind, REMOTE_ACCESS, region=region) for region in (FOREIGN, REVOKED, *without_right)),
+        Violation(kind, REMOTE_ACCESS, wrong_key=True),
+        *(Violation(kind, REMOTE_ACCESS, region=region) for region in (FOREIGN, REVOKED, *without_right)),
     ]
 
 
-RELIABLE: tuple[Trespass, ...] = (
-    *(trespass for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP) for trespass in _remote(kind)),
-    *(Trespass(kind, REMOTE_INVALID, place=MISALIGNED) for kind in (ADD, SWAP)),
+RELIABLE: tuple[Violation, ...] = (
+    *(violation for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP) for violation in _remote(kind)),
+    *(Violation(kind, REMOTE_INVALID, place=MISALIGNED) for kind in (ADD, SWAP)),
     *(
-        Trespass(kind, LOCAL_PROTECTION, LOCAL, region, place, wrong_key)
+        Violation(kind, LOCAL_PROTECTION, LOCAL, region, place, wrong_key)
         for kind in (SEND, WRITE, READ)
         for region, place, wrong_key in (
             (OPEN, BEYOND, False), (OPEN, BEFORE, False), (OPEN, INSIDE, True), (FOREIGN, INSIDE, False),
             (REVOKED, INSIDE, False),
         )
     ),
-    Trespass(READ, LOCAL_PROTECTION, LOCAL, READ_ONLY),
-    Trespass(SEND, REMOTE_INVALID, RECEIVE, too_long=True, receive_status=LOCAL_LENGTH),
+    Violation(READ, LOCAL_PROTECTION, LOCAL, READ_ONLY),
+    Violation(SEND, REMOTE_INVALID, RECEIVE, too_long=True, receive_status=LOCAL_LENGTH),
     *(
-        Trespass(SEND, REMOTE_OPERATION, RECEIVE, region, place, wrong_key, receive_status=LOCAL_PROTECTION)
+        Violation(SEND, REMOTE_OPERATION, RECEIVE, region, place, wrong_key, receive_status=LOCAL_PROTECTION)
         for region, place, wrong_key in (
             (OPEN, BEYOND, False), (OPEN, INSIDE, True), (FOREIGN, INSIDE, False), (READ_ONLY, INSIDE, False),
             (REVOKED, INSIDE, False),
         )
     ),
-    *(Trespass(kind, REMOTE_INVALID, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP)),
+    *(Violation(kind, REMOTE_INVALID, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM, READ, ADD, SWAP)),
 )  # fmt: skip
 """Of a reliable connection."""
 
-UNRELIABLE: tuple[Trespass, ...] = (
+UNRELIABLE: tuple[Violation, ...] = (
     *(
-        Trespass(trespass.kind, 0, REMOTE, trespass.region, trespass.place, trespass.wrong_key)
+        Violation(violation.kind, 0, REMOTE, violation.region, violation.place, violation.wrong_key)
         for kind in (WRITE, WRITE_IMM)
-        for trespass in _remote(kind)
+        for violation in _remote(kind)
     ),
-    *(Trespass(kind, 0, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM)),
-    *(trespass for trespass in RELIABLE if trespass.side == LOCAL and trespass.kind in (SEND, WRITE)),
+    *(Violation(kind, 0, QUEUE_PAIR) for kind in (WRITE, WRITE_IMM)),
+    *(violation for violation in RELIABLE if violation.side == LOCAL and violation.kind in (SEND, WRITE)),
 )
 """Of an unreliable connection: the responder is silent, and the requester hears of nothing."""
 
-DATAGRAM: tuple[Trespass, ...] = (
-    Trespass(SEND, LOCAL_LENGTH, LOCAL, too_long=True),
-    Trespass(SEND, LOCAL_OPERATION, HANDLE, FOREIGN),
-    *(trespass for trespass in RELIABLE if trespass.side == LOCAL and trespass.kind == SEND),
+DATAGRAM: tuple[Violation, ...] = (
+    Violation(SEND, LOCAL_LENGTH, LOCAL, too_long=True),
+    Violation(SEND, LOCAL_OPERATION, HANDLE, FOREIGN),
+    *(violation for violation in RELIABLE if violation.side == LOCAL and violation.kind == SEND),
 )
 """Of datagrams: what is longer than the path carries, and another domain's address handle."""
