@@ -1,11 +1,13 @@
-"""What the pure-Python mode's names are to a checker of types: a C integer is an ``int``, a pointer anything.
+"""What the pure-Python mode's names are to a checker of types: a C integer is an ``int``, an address is
+anything.
 
 Only the names that the compiled modules use.
 """
 
 import builtins
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -34,12 +36,21 @@ p_int = Any
 p_uint = Any
 p_ulonglong = Any
 
+class pointer(Generic[T]):
+    def __getitem__(self, index: builtins.int) -> T: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
+
 compiled: bool
+nogil: AbstractContextManager[None]
 
 @overload
 def declare(kind: type[T], value: T) -> T: ...
 @overload
 def declare(kind: Any, value: Any = ...) -> Any: ...
+@overload
+def cast(kind: type[T], value: Any, typecheck: bool = ...) -> T: ...
+@overload
 def cast(kind: Any, value: Any, typecheck: bool = ...) -> Any: ...
-def address(of: Any) -> Any: ...
+def address(of: T) -> pointer[T]: ...
 def locals(**kinds: Any) -> Callable[[T], T]: ...

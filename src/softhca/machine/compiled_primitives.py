@@ -8,13 +8,19 @@ interpreter lock away (a thread that spins in Python would keep it for a whole s
 All addresses are trusted here: who calls has checked key, range and right.
 """
 
-# ruff: noqa: F821 - the C names come from primitives.pxd
+# ruff: noqa: F403, F405, F821 - the C names come from primitives.pxd
+
+from __future__ import annotations
 
 import ctypes
 import socket
+from typing import TYPE_CHECKING, Any
 
 import cython
 from isal import isal_zlib
+
+if TYPE_CHECKING:
+    from c_names import *
 
 BODY = "compiled"
 ATOMIC_BETWEEN_PROCESSES = True
@@ -64,7 +70,7 @@ class ReceiveMeta:
         return self.source_high.to_bytes(8, "big") + self.source_low.to_bytes(8, "big")
 
 
-def address_of(buffer, writable=True):
+def address_of(buffer: Any, writable: bool = True) -> int:
     view: Py_buffer
     flags: cython.int = PyBUF_WRITABLE if writable else PyBUF_SIMPLE
     PyObject_GetBuffer(buffer, cython.address(view), flags)
@@ -73,7 +79,7 @@ def address_of(buffer, writable=True):
     return address
 
 
-def length_of(buffer):
+def length_of(buffer: Any) -> int:
     view: Py_buffer
     PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
     length: cython.Py_ssize_t = view.len
@@ -81,51 +87,51 @@ def length_of(buffer):
     return length
 
 
-def copy(dst, src, n):
+def copy(dst: int, src: int, n: int) -> None:
     memmove(cython.cast(cython.p_void, dst), cython.cast(cython.p_void, src), n)
 
 
-def fill(dst, byte, n):
+def fill(dst: int, byte: int, n: int) -> None:
     memset(cython.cast(cython.p_void, dst), byte & 0xFF, n)
 
 
-def bytes_at(a, n):
+def bytes_at(a: int, n: int) -> bytes:
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, a), n)
 
 
-def map_file(fd, n):
+def map_file(fd: int, n: int) -> int:
     place: cython.p_void = map_memory(cython.NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
     a: cython.longlong = cython.cast(cython.longlong, place)
     return -errno if a == -1 else a
 
 
-def unmap_pages(a, n):
+def unmap_pages(a: int, n: int) -> int:
     return -errno if munmap(cython.cast(cython.p_void, a), n) else 0
 
 
-def remove_pages(a, n):
+def remove_pages(a: int, n: int) -> int:
     return -errno if madvise(cython.cast(cython.p_void, a), n, MADV_REMOVE) else 0
 
 
-def map_pages(a, n, fd, offset):
+def map_pages(a: int, n: int, fd: int, offset: int) -> int:
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
                                       MAP_SHARED | MAP_FIXED, fd, offset)
     return 0 if place == cython.cast(cython.p_void, a) else -errno
 
 
-def map_private(a, n, fd, offset):
+def map_private(a: int, n: int, fd: int, offset: int) -> int:
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_FIXED, fd, offset)
     return 0 if place == cython.cast(cython.p_void, a) else -errno
 
 
-def hide_pages(a, n):
+def hide_pages(a: int, n: int) -> int:
     place: cython.p_void = map_memory(cython.cast(cython.p_void, a), n, PROT_NONE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0)
     return 0 if place == cython.cast(cython.p_void, a) else -errno
 
 
-def wait_word(a, expected, timeout_ns):
+def wait_word(a: int, expected: int, timeout_ns: int) -> int:
     limit: timespec
     result: cython.long
     limit.tv_sec = timeout_ns // 1_000_000_000
@@ -135,39 +141,39 @@ def wait_word(a, expected, timeout_ns):
     return 0 if result == 0 else -errno
 
 
-def wake_word(a):
+def wake_word(a: int) -> None:
     syscall(SYS_futex, a, 1, 0x7FFFFFFF, cython.NULL, cython.NULL, 0)
 
 
-def join_barriers():
+def join_barriers() -> int:
     return 0 if syscall(SYS_membarrier, 4, 0, 0) == 0 else -errno
 
 
-def barrier_everywhere():
+def barrier_everywhere() -> int:
     return 0 if syscall(SYS_membarrier, 2, 0, 0) == 0 else -errno
 
 
-def load64(a):
+def load64(a: int) -> int:
     return atomic_load64(cython.cast(cython.p_ulonglong, a), ATOMIC_ACQUIRE)
 
 
-def store64(a, v):
+def store64(a: int, v: int) -> None:
     atomic_store64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_RELEASE)
 
 
-def load32(a):
+def load32(a: int) -> int:
     return atomic_load32(cython.cast(cython.p_uint, a), ATOMIC_ACQUIRE)
 
 
-def store32(a, v):
+def store32(a: int, v: int) -> None:
     atomic_store32(cython.cast(cython.p_uint, a), v, ATOMIC_RELEASE)
 
 
-def atomic_add64(a, v):
+def atomic_add64(a: int, v: int) -> int:
     return atomic_fetch_add64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_SEQ_CST)
 
 
-def atomic_cas64(a, expected, new):
+def atomic_cas64(a: int, expected: int, new: int) -> int:
     found: cython.ulonglong = expected
     # On failure the builtin writes what it found; on success `found` already is the old value.
     atomic_compare_exchange64(cython.cast(cython.p_ulonglong, a), cython.address(found), new,
@@ -175,13 +181,13 @@ def atomic_cas64(a, expected, new):
     return found
 
 
-def crc32(crc, a, n):
+def crc32(crc: int, a: int, n: int) -> int:
     if _crc != cython.NULL:
         return _crc(crc, cython.cast(cython.p_uchar, a), n)
     return isal_zlib.crc32(PyMemoryView_FromMemory(cython.cast(cython.p_char, a), n, 0x100), crc)
 
 
-def read_process(pid, dst, src, n):
+def read_process(pid: int, dst: int, src: int, n: int) -> int:
     local: iovec
     remote: iovec
     local.iov_base = cython.cast(cython.p_void, dst)
@@ -191,7 +197,7 @@ def read_process(pid, dst, src, n):
     return moved if moved >= 0 else -errno
 
 
-def write_process(pid, dst, src, n):
+def write_process(pid: int, dst: int, src: int, n: int) -> int:
     local: iovec
     remote: iovec
     local.iov_base = cython.cast(cython.p_void, src)
@@ -201,7 +207,7 @@ def write_process(pid, dst, src, n):
     return moved if moved >= 0 else -errno
 
 
-def write_process_at(pid, target, src, n):
+def write_process_at(pid: int, target: int, src: int, n: int) -> int:
     local: iovec
     local.iov_base = cython.cast(cython.p_void, src)
     local.iov_len = n
@@ -210,10 +216,12 @@ def write_process_at(pid, target, src, n):
     return moved if moved >= 0 else -errno
 
 
-def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class, hop_limit):
+def send_burst(
+    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int
+) -> int:
     message: msghdr
     vector: iovec
-    control: cython.ulonglong[9]  # three elements of 24 bytes
+    control: control_words  # three elements of 24 bytes
     element: cython.pointer[cmsghdr] = cython.cast(cython.pointer[cmsghdr], cython.address(control[0]))
     used: cython.size_t = 0
     family: cython.uint = 0
@@ -253,11 +261,11 @@ def send_burst(fd, a, n, segment, sockaddr, sockaddr_n, traffic_class, hop_limit
     return sent if sent >= 0 else -errno
 
 
-def receive_burst(fd, a, capacity, meta):
+def receive_burst(fd: int, a: int, capacity: int, meta: ReceiveMeta) -> int:
     message: msghdr
     vector: iovec
-    control: cython.ulonglong[16]
-    name: cython.ulonglong[4]
+    control: receive_control_words
+    name: name_words
     element: cython.pointer[cmsghdr]
     vector.iov_base = cython.cast(cython.p_void, a)
     vector.iov_len = capacity
@@ -288,9 +296,7 @@ def receive_burst(fd, a, capacity, meta):
     return received
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_source(meta: ReceiveMeta, name: cython.p_uchar, n: cython.uint) -> cython.void:
+def _put_source(meta: ReceiveMeta, name: Any, n: int) -> None:
     """Sender of a datagram from its socket address: sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes)."""
     family: cython.uint = cython.cast(cython.p_ushort, name)[0] if n >= 2 else 0
     meta.family = family

@@ -81,6 +81,10 @@ cdef extern from "<sys/socket.h>" nogil:
 
 ctypedef unsigned int (*crc_function)(unsigned int, const unsigned char*, unsigned long long) noexcept nogil
 
+ctypedef unsigned long long control_words[9]
+ctypedef unsigned long long receive_control_words[16]
+ctypedef unsigned long long name_words[4]
+
 cdef crc_function _crc
 
 cdef class ReceiveMeta:
@@ -135,3 +139,5 @@ cpdef int send_burst(
     unsigned long long sockaddr, unsigned int sockaddr_n, unsigned int traffic_class,
     unsigned int hop_limit) noexcept
 cpdef int receive_burst(int fd, unsigned long long a, unsigned int capacity, ReceiveMeta meta) noexcept
+
+cdef void _put_source(ReceiveMeta meta, unsigned char* name, unsigned int n) noexcept

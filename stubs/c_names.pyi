@@ -1,0 +1,93 @@
+"""What C's names in `machine/primitives.pxd` are to a checker of types; at run time there is no such module.
+
+An address is anything (`cython.cast`), as C's ``void*`` is.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from cython import pointer
+
+errno: int
+PyBUF_SIMPLE: int
+PyBUF_WRITABLE: int
+ATOMIC_ACQUIRE: int
+ATOMIC_RELEASE: int
+ATOMIC_SEQ_CST: int
+PROT_NONE: int
+PROT_READ: int
+PROT_WRITE: int
+MAP_SHARED: int
+MAP_PRIVATE: int
+MAP_ANONYMOUS: int
+MAP_FIXED: int
+MAP_NORESERVE: int
+MADV_REMOVE: int
+SYS_futex: int
+SYS_membarrier: int
+
+crc_function = Callable[[int, Any, int], int]
+control_words = list[int]
+receive_control_words = list[int]
+name_words = list[int]
+
+class Py_buffer:
+    buf: Any
+    len: int
+
+class timespec:
+    tv_sec: int
+    tv_nsec: int
+
+class iovec:
+    iov_base: Any
+    iov_len: int
+
+class msghdr:
+    msg_name: Any
+    msg_namelen: int
+    msg_iov: pointer[iovec]
+    msg_iovlen: int
+    msg_control: Any
+    msg_controllen: int
+    msg_flags: int
+
+class cmsghdr:
+    cmsg_len: int
+    cmsg_level: int
+    cmsg_type: int
+
+def PyObject_GetBuffer(of: object, view: pointer[Py_buffer], flags: int) -> int: ...
+def PyBuffer_Release(view: pointer[Py_buffer]) -> None: ...
+def PyBytes_FromStringAndSize(at: Any, n: int) -> bytes: ...
+def PyMemoryView_FromMemory(at: Any, n: int, flags: int) -> memoryview: ...
+def memmove(target: Any, source: Any, n: int) -> Any: ...
+def memset(target: Any, byte: int, n: int) -> Any: ...
+def munmap(address: Any, n: int) -> int: ...
+def madvise(address: Any, n: int, advice: int) -> int: ...
+def map_memory(address: Any, n: int, protection: int, flags: int, fd: int, offset: int) -> Any: ...
+def syscall(number: int, *arguments: Any) -> int: ...
+def process_vm_readv(
+    pid: int, local: pointer[iovec], local_n: int, remote: pointer[iovec], remote_n: int, flags: int
+) -> int: ...
+def process_vm_writev(
+    pid: int, local: pointer[iovec], local_n: int, remote: pointer[iovec], remote_n: int, flags: int
+) -> int: ...
+def sendmsg(fd: int, message: pointer[msghdr], flags: int) -> int: ...
+def recvmsg(fd: int, message: pointer[msghdr], flags: int) -> int: ...
+def CMSG_FIRSTHDR(message: pointer[msghdr]) -> pointer[cmsghdr]: ...
+def CMSG_NXTHDR(message: pointer[msghdr], element: pointer[cmsghdr]) -> pointer[cmsghdr]: ...
+def CMSG_DATA(element: pointer[cmsghdr]) -> pointer[int]: ...
+def CMSG_SPACE(n: int) -> int: ...
+def CMSG_LEN(n: int) -> int: ...
+def atomic_load64(place: Any, order: int) -> int: ...
+def atomic_store64(place: Any, value: int, order: int) -> None: ...
+def atomic_load32(place: Any, order: int) -> int: ...
+def atomic_store32(place: Any, value: int, order: int) -> None: ...
+def atomic_fetch_add64(place: Any, value: int, order: int) -> int: ...
+def atomic_compare_exchange64(
+    place: Any, expected: pointer[int], desired: int, weak: bool, success: int, failure: int
+) -> bool: ...
+def be64toh(value: int) -> int: ...
+def be32toh(value: int) -> int: ...
+def be16toh(value: int) -> int: ...
