@@ -9,7 +9,14 @@ The wait ends at the reply, at the consumer's next poll, at a command, or after 
 clock and no thread here: the caller that drives the engine reports what happens, and asks.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
+
+if TYPE_CHECKING:
+    from softhca.transport.flow import Flow
 
 __all__ = ["NEVER", "QUICK_NS", "QUICK_REPLIES", "DelayedAcknowledgement"]
 
@@ -30,13 +37,15 @@ class DelayedAcknowledgement:
     """``flow``: the one whose message came last, until its consumer has answered or polled; ``waits``: the
     acknowledgement of that message is held back, and nothing else is to be sent."""
 
-    def __init__(self, limit_ns=NEVER):
+    flow: Flow
+
+    def __init__(self, limit_ns: int = NEVER) -> None:
         self.limit_ns = limit_ns
         self.flow = None
         self.received_ns = 0
         self.waits = False
 
-    def received(self, flow, now):
+    def received(self, flow: Flow, now: int) -> bool:
         """A single message came for ``flow`` (None: something else is to be sent too): whether its
         acknowledgement waits."""
         self.flow = flow
@@ -44,7 +53,7 @@ class DelayedAcknowledgement:
         self.waits = flow is not None and flow.quick_replies >= _QUICK_REPLIES
         return self.waits
 
-    def posted(self, replies, now):
+    def posted(self, replies: bool, now: int) -> None:
         """The consumer has posted requests, which are about to be sent.  ``replies``: on the message's
         flow."""
         if replies and now - self.received_ns <= _QUICK_NS:
@@ -55,7 +64,7 @@ class DelayedAcknowledgement:
         self.flow = None
         self.waits = False
 
-    def end(self):
+    def end(self) -> bool:
         """Stop waiting for a reply: whether an acknowledgement waited and is to be sent now."""
         waited: cython.bint = self.waits
         if self.flow is not None:
@@ -64,11 +73,11 @@ class DelayedAcknowledgement:
         self.waits = False
         return waited
 
-    def overdue(self, now):
+    def overdue(self, now: int) -> bool:
         """Whether an acknowledgement has waited for its time limit without a sign of the consumer."""
         return self.flow is not None and now - self.received_ns > self.limit_ns
 
-    def deadline(self):
+    def deadline(self) -> int:
         """When the waiting acknowledgement must be sent at the latest; ``NEVER`` when none waits."""
         if not self.waits:
             return _NEVER

@@ -10,6 +10,8 @@ Where polls are seen (``sees_polls``), that time limit means that the expected p
 There is no clock and no thread here: the caller that drives the engine reports what happens, and asks.
 """
 
+from __future__ import annotations
+
 import cython
 
 __all__ = ["DISTRUST", "EXPECTED", "LEFT_NS", "NEVER", "REPEATS", "SOON_NS", "DoorbellBatching"]
@@ -42,7 +44,7 @@ _NOBODY = cython.declare(cython.longlong, -1)
 class DoorbellBatching:
     """``waits``: doorbells have been rung whose requests are held back; ``waiting`` counts them."""
 
-    def __init__(self, most, limit_ns=LEFT_NS, sees_polls=True):
+    def __init__(self, most: int, limit_ns: int = LEFT_NS, sees_polls: bool = True) -> None:
         self.most = most
         self.limit_ns = limit_ns
         self.sees_polls = sees_polls
@@ -54,7 +56,7 @@ class DoorbellBatching:
         self.waiting = 0
         self.sent_ns = 0
 
-    def rang(self, number, now, expecting=True):
+    def rang(self, number: int, now: int, expecting: bool = True) -> bool:
         """The doorbell of queue pair ``number`` was rung at ``now``: whether it waits for those of others
         that are expected to follow.  ``expecting``: it may wait, since no thread sleeps until an answer."""
         former: cython.longlong = self.last
@@ -77,18 +79,18 @@ class DoorbellBatching:
         self.waiting += 1
         return self.waits
 
-    def sent(self, now):
+    def sent(self, now: int) -> None:
         """A call has sent what was due, up to its bound."""
         self.waits = False
         self.waiting = 0
         self.sent_ns = now
 
-    def polled(self, now):
+    def polled(self, now: int) -> None:
         """The consumer polls: its next doorbell counts as the first one again."""
         self.overdue(now)
         self.last = _NOBODY
 
-    def overdue(self, now):
+    def overdue(self, now: int) -> bool:
         """Whether a doorbell has waited for its time limit without a sign of the consumer."""
         if not self.waits or now - self.last_ns <= self.limit_ns:
             return False
@@ -96,7 +98,7 @@ class DoorbellBatching:
             self.expected = _DISTRUSTED
         return True
 
-    def deadline(self):
+    def deadline(self) -> int:
         """When the waiting doorbells must be sent at the latest; ``NEVER`` when none waits."""
         if not self.waits:
             return _NEVER

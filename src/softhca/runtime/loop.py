@@ -23,7 +23,10 @@ be trusted: :meth:`EngineLoop.fail` logs the error and ends the service, and eve
 is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -38,6 +41,16 @@ from softhca.runtime.sleeper import NEVER, Sleeper
 from softhca.runtime.transmitter import BURSTS, Transmitter
 from softhca.runtime.turn_lock import TurnLock
 from softhca.wire.burst import Arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from softhca.adapter.engine import Adapter
+    from softhca.links.link import Link
+    from softhca.runtime.same_host import SameHost
+
+    def monotonic_ns() -> int:
+        """The .pxd's."""
 
 __all__ = ["NEVER", "SPIN_NS", "EngineLoop"]
 
@@ -93,7 +106,12 @@ class EngineLoop:
     a port.
     """
 
-    def __init__(self, adapter, links, wake, clock=now_ns, sees_polls=True):
+    same_host: SameHost
+
+    def __init__(
+        self, adapter: Adapter, links: Sequence[Link], wake: Callable[[], object],
+        clock: Callable[[], int] = now_ns, sees_polls: bool = True,
+    ) -> None:
         self.adapter = adapter
         self.clock = clock
         self.sees_polls = sees_polls
@@ -115,7 +133,7 @@ class EngineLoop:
         self.same_host = None
         self.same_host_ns = 0
 
-    def share(self, same_host):
+    def share(self, same_host: SameHost) -> None:
         """Drive what the adapter shares with others on this host as well."""
         self.same_host = same_host
         for port in same_host.ports.values():
@@ -123,7 +141,7 @@ class EngineLoop:
 
     # one turn, under the lock
 
-    def turn(self, now):
+    def turn(self, now: int) -> bool:
         """Serve the hosts, whose polls are not seen, and give a round; True when there was something to
         do."""
         try:
@@ -133,7 +151,7 @@ class EngineLoop:
             return False
         return self.progress(now) or served
 
-    def serve(self, now):
+    def serve(self, now: int) -> bool:
         """Serve the hosts' doorbells and commands, and transmit; whether there were any."""
         if (self.acknowledgement.waits or self.batching.waits) and self.adapter.commanded():
             self.flush(now)
@@ -150,7 +168,7 @@ class EngineLoop:
             self.transmit(now)
         return served
 
-    def progress(self, now):
+    def progress(self, now: int) -> bool:
         """One bounded round at ``now``; True when there was something to do."""
         try:
             return self._round(now)
@@ -162,7 +180,7 @@ class EngineLoop:
             self.fail(error)
             raise
 
-    def _round(self, now):
+    def _round(self, now: int) -> bool:
         port: Transmitter
         taken: cython.int
         arrived: cython.bint = False
@@ -198,7 +216,7 @@ class EngineLoop:
                 worked = True
         return worked
 
-    def receive(self, port, now):
+    def receive(self, port: Transmitter, now: int) -> int:
         """Take what has arrived at a port, a bounded number of bursts: nothing, some, or some of which the
         last was a single request that the polling consumer may answer at once."""
         arrival: Arrival = self.arrival
@@ -215,7 +233,7 @@ class EngineLoop:
                 return _SINGLE if self.polled else _SOME
         return taken
 
-    def _sends(self, single, worked, now):
+    def _sends(self, single: bool, worked: bool, now: int) -> bool:
         """Whether the round transmits at its end.  ``single``: a single request has come, nothing else."""
         if single:
             return not self.acknowledgement.received(
@@ -225,7 +243,7 @@ class EngineLoop:
             return True
         return self.overdue(now)
 
-    def receive_rings(self, now):
+    def receive_rings(self, now: int) -> bool:
         """Take what peers on this host have put into their rings, a bounded number of bursts each."""
         port: Transmitter
         receiver: PacketReceiver
@@ -247,7 +265,7 @@ class EngineLoop:
                     self.adapter.receive(port.port_number, arrival, now)
         return worked
 
-    def drain(self, port, now):
+    def drain(self, port: Transmitter, now: int) -> None:
         """Take what stands in a port's link now; no more than fits there, however much follows."""
         _turn: cython.int
         for _turn in range(DRAINED_BURSTS):
@@ -255,7 +273,7 @@ class EngineLoop:
                 break
             self.adapter.receive(port.port_number, self.arrival, now)
 
-    def transmit(self, now):
+    def transmit(self, now: int) -> bool:
         """Send what is due, a bounded number of bursts; whether anything was sent."""
         self.batching.sent(now)
         self.acknowledgement.waits = False
@@ -266,13 +284,13 @@ class EngineLoop:
                 sent = True
         return sent
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         """Send what is held back, if anything is: its wait is over."""
         waited: cython.bint = self.acknowledgement.end()
         if waited or self.batching.waits:
             self.transmit(now)
 
-    def overdue(self, now):
+    def overdue(self, now: int) -> bool:
         """Whether something is held back that has waited too long."""
         if self.batching.overdue(now):
             return True
@@ -280,7 +298,7 @@ class EngineLoop:
 
     # for application threads
 
-    def poll(self):
+    def poll(self) -> bool:
         """A round for a thread that polls, unless another thread gives one.  True: there was work."""
         if self.dead or not self.lock.take_soon():
             return False
@@ -303,7 +321,7 @@ class EngineLoop:
             self.give_way()
         return worked
 
-    def kick(self):
+    def kick(self) -> None:
         """The host rang doorbells or wrote commands: serve them and transmit at once; then give a round, if
         the last one is long ago."""
         self.lock.acquire()
@@ -325,13 +343,13 @@ class EngineLoop:
         finally:
             self.lock.release()
 
-    def now(self):
+    def now(self) -> int:
         """The time by ``clock``."""
         if cython.compiled and self.clock is now_ns:
-            return monotonic_ns()  # noqa: F821 - the pxd's: the same clock
+            return monotonic_ns()  # the same clock
         return self.clock()
 
-    def fail(self, error):
+    def fail(self, error: BaseException) -> None:
         """The engine raised ``error``: log it, give no more rounds, wake whoever sleeps; under the lock."""
         # The log has the reason.
         _log.error("an adapter has failed and is given up", exc_info=error)
@@ -340,11 +358,11 @@ class EngineLoop:
 
     # for who sleeps
 
-    def settle(self):
+    def settle(self) -> None:
         """After a turn: wake a sleeper that would wake up too late, or that waits for what has happened."""
         self.sleeper.settle(self.deadline())
 
-    def deadline(self):
+    def deadline(self) -> int:
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""
         port: Transmitter
         next_ns: cython.ulonglong
@@ -360,7 +378,7 @@ class EngineLoop:
             due = next_ns if next_ns < due else due
         return due
 
-    def _held_by_links_ns(self):
+    def _held_by_links_ns(self) -> int:
         """When the first packet that a link holds back is due; ``NEVER`` when none is held."""
         port: Transmitter
         next_ns: cython.ulonglong
@@ -370,18 +388,18 @@ class EngineLoop:
             due = next_ns if next_ns < due else due
         return due
 
-    def _held_back_ns(self):
+    def _held_back_ns(self) -> int:
         """When what is held back is to be sent at the latest."""
         first: cython.ulonglong = self.batching.deadline()
         second: cython.ulonglong = self.acknowledgement.deadline()
         return first if first < second else second
 
-    def soon(self, now):
+    def soon(self, now: int) -> bool:
         """Whether something held back, here or by the link, is due before a sleep could end exactly then."""
         end_ns: cython.ulonglong = now + SLEEP_GRAIN_NS
         return self._held_by_links_ns() < end_ns or self._held_back_ns() < end_ns
 
 
-def is_single_request(arrival):
+def is_single_request(arrival: Arrival) -> bool:
     """Whether this may be all that the peer sends before it gets an answer, as in a ping-pong."""
     return arrival.length <= 2 * arrival.stride and arrival.length <= SINGLE_REQUEST_BYTES

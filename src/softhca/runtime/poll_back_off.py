@@ -9,6 +9,8 @@ polled in vain (`PollBackOff.nap_ns`), so that it notices an event late by no mo
 There is no clock and no thread here: the caller reports the results of its polls, and gets the next step.
 """
 
+from __future__ import annotations
+
 import cython
 
 __all__ = ["AGAIN", "GIVE_WAY", "NEVER", "SLEEP", "PollBackOff"]
@@ -45,35 +47,35 @@ class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
     before it sleeps.  ``in_vain`` counts the empty polls since the last one that found something."""
 
-    def __init__(self, at_once=0, limit_ns=NEVER):
+    def __init__(self, at_once: int = 0, limit_ns: int = NEVER) -> None:
         self.at_once = at_once
         self.limit_ns = limit_ns
         self.in_vain = 0
         self.worked_ns = 0
         self.contended_until_ns = 0
 
-    def worked(self, now):
+    def worked(self, now: int) -> None:
         """A poll at ``now`` found something, or a sleep has ended."""
         self.in_vain = 0
         self.worked_ns = now
 
-    def missed(self, now):
+    def missed(self, now: int) -> int:
         """A poll at ``now`` found nothing: what to do."""
         self.in_vain += 1
         if now < self.contended_until_ns or self.vain_ns(now) >= self.limit_ns:
             return _SLEEP
         return _GIVE_WAY if self.in_vain > self.at_once else _AGAIN
 
-    def nap_ns(self, now):
+    def nap_ns(self, now: int) -> int:
         """How long to sleep where nothing wakes the thread."""
         nap: cython.ulonglong = self.vain_ns(now) // _NAP_PART
         return nap if nap < _MOST_NAP_NS else _MOST_NAP_NS
 
-    def vain_ns(self, now):
+    def vain_ns(self, now: int) -> int:
         """How long nothing has been found until ``now``: 0 where another thread found something later."""
         return now - self.worked_ns if now > self.worked_ns else 0
 
-    def gave_way(self, begin_ns, end_ns):
+    def gave_way(self, begin_ns: int, end_ns: int) -> None:
         """The thread yielded the processor from ``begin_ns`` to ``end_ns``."""
         if end_ns - begin_ns > _CONTENDED_NS:
             self.contended_until_ns = begin_ns + _CONTENTION_MEMORY_NS

@@ -5,22 +5,32 @@ take it, and each time they begin anew to wait for the switch interval (5 ms) af
 Compiled, these are calls in C; interpreted, ``ctypes.PyDLL`` calls with the lock held.
 """
 
+from __future__ import annotations
+
 import ctypes
 import select
+from typing import TYPE_CHECKING
 
 import cython
+
+if TYPE_CHECKING:
+    def sched_yield() -> int:
+        """The system's, by the .pxd."""
+
+    def is_readable(descriptor: int) -> bool:
+        """The .pxd's."""
 
 _libc = ctypes.PyDLL(None)
 
 
-def give_way():
+def give_way() -> None:
     """sched_yield(2): let others run that are ready; returns at once when there are none.
 
     ``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a
     whole switch interval then.
     """
     if cython.compiled:
-        sched_yield()  # noqa: F821 - processor.pxd's
+        sched_yield()
     else:
         _libc.sched_yield()
 
@@ -34,18 +44,18 @@ class _PollDescriptor(ctypes.Structure):
 class Readable:
     """Whether ``descriptor`` is readable now: an object to be called."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.asked = None
         if not cython.compiled:
             self.asked = _PollDescriptor(descriptor, select.POLLIN, 0)
 
-    def __call__(self):
+    def __call__(self) -> bool:
         """poll(2) that does not wait."""
         return self.now()
 
-    def now(self):
+    def now(self) -> bool:
         """The same, for who has its type."""
         if cython.compiled:
-            return is_readable(self.descriptor)  # noqa: F821 - processor.pxd's
+            return is_readable(self.descriptor)
         return bool(_libc.poll(ctypes.byref(self.asked), 1, 0) > 0)

@@ -1,6 +1,8 @@
 """Peers that name keys which give them no right are told of in the log, at most once a second, with their
 number."""
 
+from __future__ import annotations
+
 import logging
 
 import cython
@@ -18,11 +20,11 @@ _log = logging.getLogger("softhca.runtime")
 class RefusalReport:
     """``reported``: so many have been told of."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reported = 0
         self.next_ns = 0
 
-    def report(self, count, now):
+    def report(self, count: int, now: int) -> None:
         """There have been ``count`` refusals, more than were told of."""
         if now < self.next_ns:
             return

@@ -7,8 +7,12 @@ believes what the other writes: who finds what cannot be closes the ring, by a w
 for good.  All packets go by the port's own link then, and so do the retransmissions of what the ring held.
 """
 
+from __future__ import annotations
+
 import errno
 from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -26,6 +30,9 @@ from softhca.memory.shared_layout import (
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
+if TYPE_CHECKING:
+    from softhca.wire.burst import Arrival, Burst
+
 assert plan(RING_ENTRIES, RING_STORE_BYTES) == RING_PAGES
 
 _AGAIN = cython.declare(cython.int, AGAIN)
@@ -39,7 +46,7 @@ _V4 = cython.declare(cython.int, ROCE_V4)
 _V6 = cython.declare(cython.int, ROCE_V6)
 
 
-def layout_at(reader):
+def layout_at(reader: int) -> RingLayout:
     """The ring in the reader's file that is mapped at an address."""
     pages = [reader + READER_HEADER_BYTES + i * PAGE_BYTES for i in range(RING_PAGES)]
     bodies = RING_PAGES - RING_STORE_BYTES // PAGE_BYTES
@@ -50,7 +57,7 @@ class PacketSender(Link):
     """Puts bursts into the ring to a peer, in the reader's file mapped at ``reader``; ``wake`` is called when
     the peer sleeps.  ``bursts`` counts what it has taken."""
 
-    def __init__(self, reader, wake):
+    def __init__(self, reader: int, wake: Callable[[], object]) -> None:
         super().__init__()
         self.asleep = reader + ASLEEP
         self.closed = reader + RING_CLOSED
@@ -62,7 +69,7 @@ class PacketSender(Link):
         self.stalled = False
         self.bursts = 0
 
-    def send(self, burst):
+    def send(self, burst: Burst) -> int:
         """Hand a burst over: ``SENT``; ``AGAIN`` where there is no room; −EPIPE where the ring is closed, for
         good; −ENOBUFS where there has been no room since a burst was given up."""
         n: cython.ulonglong = burst.length
@@ -86,12 +93,12 @@ class PacketSender(Link):
             self.wake()
         return _SENT
 
-    def abandon(self, burst):
+    def abandon(self, burst: Burst) -> None:
         """A burst has waited for room long enough: the next ones do not wait until there is some, so that a
         peer that has stopped keeps the others waiting only once."""
         self.stalled = True
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """By name."""
         return {"bursts_sent": self.bursts}
 
@@ -100,7 +107,7 @@ class PacketReceiver(Link):
     """Takes bursts that the peer with the GID ``source`` has put into the ring of the reader's file at
     ``reader``; this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far."""
 
-    def __init__(self, reader, source, destination):
+    def __init__(self, reader: int, source: bytes, destination: bytes) -> None:
         super().__init__()
         self.asleep = reader + ASLEEP
         self.closed = reader + RING_CLOSED
@@ -115,7 +122,7 @@ class PacketReceiver(Link):
         self.fresh = True
         self.bursts = 0
 
-    def receive(self, arrival):
+    def receive(self, arrival: Arrival) -> bool:
         """Take one burst; False where there is none."""
         n: cython.longlong
         length: cython.ulonglong
@@ -150,26 +157,26 @@ class PacketReceiver(Link):
         self.bursts += 1
         return True
 
-    def waiting(self):
+    def waiting(self) -> bool:
         """Whether there is something to be looked at."""
         return not self.broken and self.consumer.count() != 0
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """By name."""
         return {"bursts_received": self.bursts}
 
-    def give_up(self):
+    def give_up(self) -> bool:
         """What stands in the ring cannot be: read it no more, and let the sender know; False."""
         self.broken = True
         store64(self.closed, 1)
         return False
 
-    def arm_wakeup(self):
+    def arm_wakeup(self) -> bool:
         """This side is about to sleep: have the peer wake it.  False where there is something
         already."""
         atomic_cas64(self.asleep, 0, 1)
         return self.broken or self.consumer.count() <= 0
 
-    def disarm_wakeup(self):
+    def disarm_wakeup(self) -> None:
         """This side is awake."""
         atomic_cas64(self.asleep, 1, 0)

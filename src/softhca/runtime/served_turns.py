@@ -7,12 +7,21 @@ does what is rare: control sockets, sleeping, the end of an application.
 No descriptor is opened or closed here, and time is read only by the given clock.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import Readable, give_way
+
+if TYPE_CHECKING:
+    def monotonic_ns() -> int:
+        """The .pxd's."""
 
 __all__ = ["ServedTurns"]
 
@@ -29,8 +38,9 @@ class ServedTurns:
     """
 
     def __init__(
-        self, loop: EngineLoop, back_off: PollBackOff, ended, dismiss_ended, notify, most, clock=now_ns
-    ):
+        self, loop: EngineLoop, back_off: PollBackOff, ended: int, dismiss_ended: Callable[[], object],
+        notify: Callable[[], object], most: int, clock: Callable[[], int] = now_ns,
+    ) -> None:
         self.loop = loop
         self.back_off = back_off
         self.ended = Readable(ended)
@@ -41,7 +51,7 @@ class ServedTurns:
         self.clock = clock
         self.give_way = give_way
 
-    def turn(self, now):
+    def turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
         if self.ended.now():
             self.dismiss_ended()
@@ -50,7 +60,7 @@ class ServedTurns:
             self.notify()
         return worked
 
-    def run(self):
+    def run(self) -> bool:
         """Give turns, and yield the processor after each empty one.  True: it is time to sleep; False:
         ``most`` turns have been given since the last False, or the loop is dead."""
         now: cython.ulonglong
@@ -67,12 +77,12 @@ class ServedTurns:
         self.left = self.most
         return False
 
-    def may_sleep(self, now):
+    def may_sleep(self, now: int) -> bool:
         """Whether the thread may sleep: nothing held back is due soon, or others need the processor."""
         return now < self.back_off.contended_until_ns or not self.loop.soon(now)
 
-    def now(self):
+    def now(self) -> int:
         """The time by ``clock``."""
         if cython.compiled and self.clock is now_ns:
-            return monotonic_ns()  # noqa: F821 - the pxd's: the same clock
+            return monotonic_ns()  # the same clock
         return self.clock()

@@ -10,6 +10,10 @@ background thread drives.  All calls are made under the engine's lock.  There is
 thread here: the caller sleeps, and ``wake`` is called to wake it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import cython
 
 __all__ = ["LATE_NS", "NEVER", "Sleeper"]
@@ -33,7 +37,7 @@ class Sleeper:
     woken, because an application thread waits and drives.
     """
 
-    def __init__(self, wake):
+    def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
         self.wakeup_ns = NEVER
         self.waiters = 0
@@ -42,18 +46,18 @@ class Sleeper:
         self.background_ns = 0
         self.parked = False
 
-    def on_event(self):
+    def on_event(self) -> None:
         """An event for a host was written."""
         self.events += 1
 
-    def deliver(self):
+    def deliver(self) -> bool:
         """Whether there are events that have not been delivered; the caller wakes the waiting threads now."""
         if self.events == self.delivered:
             return False
         self.delivered = self.events
         return True
 
-    def settle(self, deadline_ns):
+    def settle(self, deadline_ns: int) -> None:
         """A round has ended and ``deadline_ns`` is the next deadline: wake a thread that would wake up too
         late, or that waits for an event that has come."""
         if self.waiters and self.deliver():
@@ -62,14 +66,14 @@ class Sleeper:
             self.wakeup_ns = 0  # it is being woken: no need to wake it again before it has polled
             self.wake()
 
-    def falls_asleep(self, deadline_ns, until_ns, leads):
+    def falls_asleep(self, deadline_ns: int, until_ns: int, leads: bool) -> int:
         """The driving thread goes to sleep, until ``until_ns`` at most; the time at which it wakes up."""
         self.wakeup_ns = min(until_ns, deadline_ns)
         if not leads:
             self.background_ns = self.wakeup_ns
         return self.wakeup_ns
 
-    def background_sleeps(self, until_ns):
+    def background_sleeps(self, until_ns: int) -> None:
         """The background thread sleeps until ``until_ns`` while others drive; ``NEVER``: it is parked."""
         self.parked = until_ns == _NEVER
         if self.parked:
@@ -78,7 +82,7 @@ class Sleeper:
         if not self.waiters:
             self.wakeup_ns = until_ns
 
-    def waiter_leaves(self, deadline_ns):
+    def waiter_leaves(self, deadline_ns: int) -> bool:
         """A waiting thread leaves.  After the last one the background thread drives again: whether it must be
         woken for that."""
         self.waiters -= 1
@@ -88,6 +92,6 @@ class Sleeper:
         return self.parked or deadline_ns + _LATE_NS < self.background_ns
 
 
-def timeout_s(wakeup_ns, now):
+def timeout_s(wakeup_ns: int, now: int) -> float | None:
     """How long a sleep from ``now`` to ``wakeup_ns`` is, in seconds; None: without end."""
     return None if wakeup_ns >= NEVER else max(wakeup_ns - now, 0) / NS_PER_S

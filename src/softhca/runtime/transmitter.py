@@ -10,12 +10,22 @@ own link at once (the PSNs restore the order).  Any other burst is dropped after
 drops the head of a queue that is not drained.
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.wire.burst import Burst
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.runtime.same_host_port import SameHostPort
+    from softhca.runtime.same_host_ring import PacketReceiver
+    from softhca.wire.route import Route
 
 __all__ = ["BURSTS", "LIFETIME_NS", "NEVER", "RETRY_NS", "Transmitter"]
 
@@ -51,7 +61,11 @@ class Transmitter:
     peer, or None.  Both are a `SameHostPort`'s, where `use_rings` has named one.
     """
 
-    def __init__(self, adapter, link, port_number=1):
+    waits_for: Link
+    rings: list[PacketReceiver]
+    ring_of: Callable[[Route], Link]
+
+    def __init__(self, adapter: Adapter, link: Link, port_number: int = 1) -> None:
         self.adapter = adapter
         self.port_number = port_number
         self.link = link
@@ -65,18 +79,18 @@ class Transmitter:
         self.ring_of = None
         self.epoch = 0
 
-    def use_rings(self, port):
+    def use_rings(self, port: SameHostPort) -> None:
         """Read and use the rings of a `SameHostPort`."""
         self.rings = port.receivers
         self.ring_of = port.link_of
         port.changed = self.links_changed
         self.links_changed()
 
-    def links_changed(self):
+    def links_changed(self) -> None:
         """Another link may be there for a route, or one may be there no more."""
         self.epoch += 1
 
-    def transmit(self, now):
+    def transmit(self, now: int) -> bool:
         """Send what is due, a bounded number of bursts; whether anything was sent."""
         worked: cython.bint = False
         result: cython.int
@@ -95,7 +109,7 @@ class Transmitter:
             worked = True
         return worked
 
-    def carry(self, burst, now):
+    def carry(self, burst: Burst, now: int) -> int:
         """Give a burst to the link of its route; that link's answer."""
         link: Link = self.waits_for if self.pending else self.link_of(burst.route)
         result: cython.int
@@ -115,14 +129,14 @@ class Transmitter:
         self.dropped += 1
         return -_ENOBUFS
 
-    def link_of(self, route):
+    def link_of(self, route: Route) -> Link:
         """The link that carries a route; None: the port's own."""
         if route.link_epoch != self.epoch:
             route.link = self.ring_of(route)
             route.link_epoch = self.epoch
         return route.link
 
-    def deadline(self):
+    def deadline(self) -> int:
         """When a burst that is pending is to be offered again; ``NEVER`` when none is."""
         if not self.pending:
             return _NEVER

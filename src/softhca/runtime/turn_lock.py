@@ -6,9 +6,16 @@ follows from it gives that away.  Only who has to wait asks the system for it, a
 opens.  Interpreted, it is `threading.RLock`.
 """
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING, Any
 
 import cython
+
+if TYPE_CHECKING:
+    def thread_ident() -> int:
+        """The interpreter's, by the .pxd."""
 
 __all__ = ["TurnLock"]
 
@@ -19,7 +26,9 @@ WAIT_S = 0.001
 class TurnLock:
     """Like `threading.RLock`: the thread that has it may take it again, and gives it back as often."""
 
-    def __init__(self):
+    gate: Any  # one or the other lock
+
+    def __init__(self) -> None:
         self.owner = 0
         self.depth = 0
         self.waiting = 0
@@ -28,18 +37,18 @@ class TurnLock:
         if cython.compiled:
             self.gate.acquire()
 
-    def take(self):
+    def take(self) -> bool:
         """Take the lock if nobody else has it; whether it is taken."""
         if not cython.compiled:
             return self.gate.acquire(False)
-        me: cython.ulong = thread_ident()  # noqa: F821 - the pxd's
+        me: cython.ulong = thread_ident()
         if self.depth and self.owner != me:
             return False
         self.owner = me
         self.depth += 1
         return True
 
-    def take_soon(self):
+    def take_soon(self) -> bool:
         """Take the lock if nobody else has it, for one who comes again and again; whether it is taken.
 
         After some looks in vain it is waited for a moment: the thread that has it may itself be waiting for
@@ -54,7 +63,7 @@ class TurnLock:
         self.missed = 0
         return True
 
-    def acquire(self, blocking=True, timeout=-1):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As `threading.RLock.acquire`, ``timeout`` in seconds."""
         if not cython.compiled:
             return self.gate.acquire(blocking, timeout)
@@ -71,26 +80,26 @@ class TurnLock:
                 return self.take()
         return True
 
-    def release(self):
+    def release(self) -> None:
         """Give it back; RuntimeError when this thread does not have it."""
         if not cython.compiled:
             self.gate.release()
             return
-        if self.depth == 0 or self.owner != thread_ident():  # noqa: F821 - the pxd's
+        if self.depth == 0 or self.owner != thread_ident():
             raise RuntimeError("cannot release a lock that is not held")
         self.depth -= 1
         if self.depth == 0 and self.waiting and self.gate.locked():
             self.gate.release()
 
-    def mine(self):
+    def mine(self) -> bool:
         """Whether this thread has it."""
         if not cython.compiled:
             return self.gate._is_owned()
-        return self.depth != 0 and self.owner == thread_ident()  # noqa: F821 - the pxd's
+        return self.depth != 0 and self.owner == thread_ident()
 
-    def __enter__(self):
+    def __enter__(self) -> TurnLock:
         self.acquire()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.release()
