@@ -5,8 +5,11 @@ hash of all that; numbers are little-endian.  `Opener.open` reads a slot whose w
 copies the block once and judges the copy alone.
 """
 
+from __future__ import annotations
+
 from array import array
 from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -20,6 +23,9 @@ from softhca.machine.primitives import (
     store32,
     store64,
 )
+
+if TYPE_CHECKING:
+    from softhca.mailbox.hashes import Digest
 
 HEADER_BYTES = 16
 DATA, REQUEST, OUTCOME, SKIP, CREDIT = 1, 2, 3, 4, 5
@@ -42,7 +48,9 @@ class Sealer:
     ``digest`` is the hash of the ring; the parts of a message are objects with the buffer protocol.
     """
 
-    def __init__(self, algorithm, digest, digest_bytes, indicator, largest_bytes):
+    def __init__(
+        self, algorithm: int, digest: Digest, digest_bytes: int, indicator: bytes, largest_bytes: int
+    ) -> None:
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
         self._buffer = bytearray(self.room + 8)
         self.address = address_of(self._buffer)
@@ -54,7 +62,7 @@ class Sealer:
         self.largest_bytes = largest_bytes
         self._mark = FORMAT_VERSION << 16 | algorithm
 
-    def measure(self, parts):
+    def measure(self, parts: tuple[Any, ...]) -> int:
         """Length in bytes of the block of a message that is the concatenation of ``parts``; −1: too long."""
         n: cython.Py_ssize_t = 0
         for part in parts:
@@ -63,7 +71,7 @@ class Sealer:
             return -1
         return _HEADER + n + self._indicator_bytes + self._digest_bytes
 
-    def seal(self, sequence, kind, parts):
+    def seal(self, sequence: int, kind: int, parts: tuple[Any, ...]) -> int:
         """Make the block of a message that is the concatenation of ``parts``; its length in bytes.
 
         −1: the message is longer than ``largest_bytes``, and nothing is made.  A part that changes meanwhile
@@ -89,7 +97,7 @@ class Sealer:
         copy(self.address + at, address_of(proof, False), self._digest_bytes)
         return at + self._digest_bytes
 
-    def block(self, length):
+    def block(self, length: int) -> bytes:
         """The first ``length`` bytes of the buffer."""
         return bytes_at(self.address, length)
 
@@ -105,16 +113,16 @@ class Opener:
 
     def __init__(
         self,
-        algorithm,
-        digest,
-        digest_bytes,
-        indicator,
-        largest_bytes,
-        fixed_bytes,
-        first_kind,
-        last_kind,
-        keyed,
-    ):
+        algorithm: int,
+        digest: Digest,
+        digest_bytes: int,
+        indicator: bytes,
+        largest_bytes: int,
+        fixed_bytes: int,
+        first_kind: int,
+        last_kind: int,
+        keyed: bool,
+    ) -> None:
         self.looks = array("Q", [0] * VERDICTS)
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
         self._digest, self._argument = digest
@@ -130,13 +138,13 @@ class Opener:
         self.message = b""
         self.block_bytes = 0
 
-    def open(self, address, room, sequence):
+    def open(self, address: int, room: int, sequence: int) -> int:
         """Look for block ``sequence`` in the slot at ``address`` (8-byte aligned, ``room`` bytes long)."""
         verdict: cython.int = self._open(address, room, sequence)
         self.looks[verdict] += 1
         return verdict
 
-    def _open(self, address, room, sequence):
+    def _open(self, address: int, room: int, sequence: int) -> int:
         length: cython.Py_ssize_t
         covered: cython.Py_ssize_t
         found: cython.ulonglong = load64(address)
@@ -153,7 +161,7 @@ class Opener:
             return LENGTH
         return self._judge(bytes_at(address, covered + self._digest_bytes), sequence, length, covered)
 
-    def _judge(self, block, sequence, length, covered):
+    def _judge(self, block: bytes, sequence: int, length: int, covered: int) -> int:
         """The verdict on a private copy."""
         at: cython.ulonglong = address_of(block, False)
         mark: cython.uint = load32(at + 12)

@@ -5,6 +5,11 @@ must be carried over.  `Inbox` looks at the slot whose turn it is.  Credit is th
 reader has given back since the ring began; a writer is never further ahead of it than the ring is long.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import cython
 
 from softhca.machine.primitives import copy, length_of, load64, store64
@@ -26,7 +31,11 @@ class Outbox:
     many credits verified and could not be.
     """
 
-    def __init__(self, slots, slot_bytes, sealer: Sealer, address, cell, credits: Opener):
+    _ranges: list[tuple[int, int]]
+
+    def __init__(
+        self, slots: int, slot_bytes: int, sealer: Sealer, address: int, cell: int, credits: Opener
+    ) -> None:
         self.slots = slots
         self.slot_bytes = slot_bytes
         self.sealer = sealer
@@ -40,7 +49,7 @@ class Outbox:
         self._start = 0
         self._end = 0
 
-    def put(self, kind, parts):
+    def put(self, kind: int, parts: tuple[Any, ...]) -> int:
         """Seal the message that is the concatenation of ``parts`` into the ring: its sequence number.
 
         0: there is no credit for it (a skip in front of it may have been made).  ValueError: it is too long.
@@ -67,7 +76,7 @@ class Outbox:
         self.next_sequence = sequence + span
         return sequence
 
-    def put_all(self, kind, messages, start):
+    def put_all(self, kind: int, messages: Sequence[Any], start: int) -> int:
         """Put single-part messages from ``messages[start]`` on, until the credit ends: how many.
 
         ValueError, and none is put, when one of them is too long.
@@ -83,7 +92,7 @@ class Outbox:
             count += 1
         return count
 
-    def _seal(self, index, kind, parts):
+    def _seal(self, index: int, kind: int, parts: tuple[Any, ...]) -> int:
         offset: cython.Py_ssize_t = index * self.slot_bytes
         n: cython.Py_ssize_t = self.sealer.seal(self.next_sequence, kind, parts)
         if n < 0:
@@ -98,7 +107,7 @@ class Outbox:
         self._end = offset + n
         return 0
 
-    def ranges(self):
+    def ranges(self) -> list[tuple[int, int]]:
         """The ranges (offset, length) to carry over, in order; none is given twice."""
         ranges = self._ranges
         if self._end:
@@ -107,11 +116,11 @@ class Outbox:
         self._ranges = []
         return ranges
 
-    def free(self):
+    def free(self) -> int:
         """Slots for which there is credit."""
         return self.slots - (self.next_sequence - 1 - self.credit)
 
-    def take_credit(self):
+    def take_credit(self) -> bool:
         """Look at the cell; whether there is more credit than before."""
         found: cython.ulonglong = load64(self.cell)
         if found <= self.credit:
@@ -132,7 +141,7 @@ class Inbox:
     the credit that the writer was last given.
     """
 
-    def __init__(self, slots, slot_bytes, opener: Opener, address, credits: Sealer):
+    def __init__(self, slots: int, slot_bytes: int, opener: Opener, address: int, credits: Sealer) -> None:
         self.slots = slots
         self.slot_bytes = slot_bytes
         self.opener = opener
@@ -142,7 +151,7 @@ class Inbox:
         self.taken_sequence = 0
         self.told = 0
 
-    def look(self):
+    def look(self) -> int:
         """Look at the slot whose turn it is: a verdict; after TAKEN, `opener` has message and kind, and the
         ring has moved on.
         """
@@ -165,7 +174,7 @@ class Inbox:
             self.next_sequence += self.slots - index
         return EMPTY
 
-    def _advance(self, address):
+    def _advance(self, address: int) -> int:
         """Behind the block at ``address``; what lies inside it must not look like a block one day."""
         span: cython.ulonglong = (self.opener.block_bytes + self.slot_bytes - 1) // self.slot_bytes
         at: cython.ulonglong
@@ -175,7 +184,7 @@ class Inbox:
         self.next_sequence += span
         return 0
 
-    def take_all(self, messages, limit, most_owed):
+    def take_all(self, messages: list[bytes], limit: int, most_owed: int) -> int:
         """Append messages of kind DATA until there are ``limit``, or so much is owed to the writer: a
         verdict.
 
@@ -189,11 +198,11 @@ class Inbox:
             messages.append(self.opener.message)
         return verdict
 
-    def owed(self):
+    def owed(self) -> int:
         """Slots given back that the writer has not been told of."""
         return self.next_sequence - 1 - self.told
 
-    def seal_credit(self):
+    def seal_credit(self) -> int:
         """Make the credit of now in `credits`' buffer, and count it as told; its length in bytes."""
         self.told = self.next_sequence - 1
         return self.credits.seal(self.told, CREDIT, ())
