@@ -27,6 +27,9 @@ from softhca.machine.primitives import (
 if TYPE_CHECKING:
     from softhca.mailbox.hashes import Digest
 
+Parts = tuple[Any, ...]
+"""Objects with the buffer protocol, of which a message is the concatenation."""
+
 HEADER_BYTES = 16
 DATA, REQUEST, OUTCOME, SKIP, CREDIT = 1, 2, 3, 4, 5
 """Kinds of blocks."""
@@ -62,7 +65,7 @@ class Sealer:
         self.largest_bytes = largest_bytes
         self._mark = FORMAT_VERSION << 16 | algorithm
 
-    def measure(self, parts: tuple[Any, ...]) -> int:
+    def measure(self, parts: Parts) -> int:
         """Length in bytes of the block of a message that is the concatenation of ``parts``; −1: too long."""
         n: cython.Py_ssize_t = 0
         for part in parts:
@@ -71,7 +74,7 @@ class Sealer:
             return -1
         return _HEADER + n + self._indicator_bytes + self._digest_bytes
 
-    def seal(self, sequence: int, kind: int, parts: tuple[Any, ...]) -> int:
+    def seal(self, sequence: int, kind: int, parts: Parts) -> int:
         """Make the block of a message that is the concatenation of ``parts``; its length in bytes.
 
         −1: the message is longer than ``largest_bytes``, and nothing is made.  A part that changes meanwhile

@@ -13,7 +13,7 @@ from typing import Any
 import cython
 
 from softhca.machine.primitives import copy, length_of, load64, store64
-from softhca.mailbox.blocks import CREDIT, DATA, EMPTY, FORMAT, SKIP, TAKEN, Opener, Sealer
+from softhca.mailbox.blocks import CREDIT, DATA, EMPTY, FORMAT, SKIP, TAKEN, Opener, Parts, Sealer
 
 GAP_BYTES = 512
 """Two blocks with at most so many unused bytes between them travel in one range."""
@@ -49,7 +49,7 @@ class Outbox:
         self._start = 0
         self._end = 0
 
-    def put(self, kind: int, parts: tuple[Any, ...]) -> int:
+    def put(self, kind: int, parts: Parts) -> int:
         """Seal the message that is the concatenation of ``parts`` into the ring: its sequence number.
 
         0: there is no credit for it (a skip in front of it may have been made).  ValueError: it is too long.
@@ -92,7 +92,7 @@ class Outbox:
             count += 1
         return count
 
-    def _seal(self, index: int, kind: int, parts: tuple[Any, ...]) -> int:
+    def _seal(self, index: int, kind: int, parts: Parts) -> int:
         offset: cython.Py_ssize_t = index * self.slot_bytes
         n: cython.Py_ssize_t = self.sealer.seal(self.next_sequence, kind, parts)
         if n < 0:
