@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
@@ -57,7 +59,7 @@ def guid_of(gid: bytes) -> int:
     return int.from_bytes(gid[8:], "big") | 0x0200_0000_0000_0000
 
 
-def device_attributes(config: AdapterConfig) -> dict[str, int | bytes]:
+def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     """``ibv_device_attr`` by name; counts and bytes as there.  ``profile`` is softhca's own: text for
     `Profile.of`.
     """

@@ -1,8 +1,16 @@
 """What a port counts: packets, bytes, and every packet that it dropped, by reason."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.wire.drops import COUNT, DROP_RESOURCES, NAMES
+
+if TYPE_CHECKING:
+    from softhca.adapter.port import Port
+    from softhca.transport.counters import TransportCounters
 
 _COUNT = cython.declare(cython.int, COUNT)
 _RESOURCES = cython.declare(cython.int, DROP_RESOURCES)
@@ -13,7 +21,7 @@ class PortCounters:
     counted as received and sent too.  ``packets_discarded`` would have been sent, had the port been active.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.packets_received = 0
         self.bytes_received = 0
         self.packets_sent = 0
@@ -26,14 +34,14 @@ class PortCounters:
         self.packets_discarded = 0
         self.drops = [0] * _COUNT
 
-    def drop(self, reason):
+    def drop(self, reason: int) -> None:
         """Count one dropped packet; an unknown reason counts as "resources"."""
         if 0 < reason < _COUNT:
             self.drops[reason] += 1
         else:
             self.drops[_RESOURCES] += 1
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, int]:
         """All counters by name; a drop is ``drops_`` and the reason's name."""
         figures = {
             name: getattr(self, name)
@@ -55,7 +63,7 @@ class PortCounters:
         return figures
 
 
-def port_figures(port, totals):
+def port_figures(port: Port, totals: TransportCounters) -> dict[str, int]:
     """All counters of a port by name: its own, the transport's ``totals`` over all queue pairs of the adapter
     under ``transport_``…, what its link wants to be seen, and its management queue pairs'."""
     figures = port.counters.as_dict()

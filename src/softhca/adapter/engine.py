@@ -1,20 +1,24 @@
 """The adapter: a sans-IO engine that turns commands, doorbells, packets and time into packets and events."""
 
+from __future__ import annotations
+
 import errno
 import random
+from collections.abc import Callable
 
 import cython
 
 from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import execute, release
-from softhca.adapter.config import MULTICAST_QPN
+from softhca.adapter.config import MULTICAST_QPN, AdapterConfig
 from softhca.adapter.counters import port_figures
-from softhca.adapter.hosts import COMMANDS_A_TURN, Host
+from softhca.adapter.hosts import COMMANDS_A_TURN, Host, HostSide
 from softhca.adapter.keyed import KeyedQueuePairs
 from softhca.adapter.management_flow import management_flows
 from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
+from softhca.adapter.paths import SourcePortFor
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match, same_port
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
@@ -28,15 +32,16 @@ from softhca.memory.tpt import TranslationTable
 from softhca.queues.control_fields import EVENT_CQ_ERR
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
-from softhca.transport.environment import Environment
+from softhca.transport.environment import AddressHandle, Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.services import BY_QP, BY_XRC_SRQ, dispatch_keys
 from softhca.transport.states import ERR, INIT, RESET
+from softhca.transport.window import DestinationWindow
 from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
-from softhca.wire.burst import Arrival
+from softhca.wire.burst import Arrival, Burst
 from softhca.wire.link_view import LinkView
 from softhca.wire.packet_view import PacketView
 from softhca.wire.raw import RawView
@@ -114,13 +119,12 @@ class Adapter(Environment):
     come in by another one are not for it.  What goes from one port to another one leaves by its link.
     """
 
-    def __init__(self, config, seed=0, source_port_for=None, overhead_for=None, notify=None, now=0):
+    def __init__(self, config: AdapterConfig, seed: int = 0, source_port_for: SourcePortFor | None = None,
+                 overhead_for: Callable[[bytes], int] | None = None,
+                 notify: Callable[[], object] | None = None, now: int = 0) -> None:
         generator = random.Random(seed)
-        super().__init__(
-            RegionTable(TranslationTable(), generator),
-            TransportCounters(),
-            withheld_operations=config.profile.withheld_operations,
-        )
+        super().__init__(RegionTable(TranslationTable(), generator), TransportCounters(),
+                         withheld_operations=config.profile.withheld_operations)
         self.config = config
         self.device_attributes = device_attributes(config)
         self.notify = notify
@@ -137,12 +141,12 @@ class Adapter(Environment):
         self.resources = ResourceTable(limits_of(config), generator.randrange(0x11, 0xFFFFFF))
         self.timers = Timers(now)
         self.memory_waiters = MemoryWaiters()
-        self.queue_pairs = {}
+        self.queue_pairs: dict[int, QueuePair] = {}
         self.keyed = KeyedQueuePairs()
         self._keys = dispatch_keys()
-        self.handles = {}
-        self.hosts = {}
-        self._kicked = ()
+        self.handles: dict[int, AddressHandle] = {}
+        self.hosts: dict[int, Host] = {}
+        self._kicked: tuple[Host, ...] = ()
         self.now = now
         self._next_host = 1
         self._view = PacketView()
@@ -150,7 +154,7 @@ class Adapter(Environment):
         self._raw = RawView()
         self._loop = Arrival()
 
-    def port_of(self, number):
+    def port_of(self, number: int) -> Port:
         """The port with this number; OSError EINVAL when there is none."""
         if not 0 < number <= len(self.ports):
             raise OSError(errno.EINVAL, f"there is no port {number}")
@@ -158,7 +162,7 @@ class Adapter(Environment):
 
     # commands
 
-    def attach_host(self, side):
+    def attach_host(self, side: HostSide) -> int:
         """Join a host by its rings (`hosts.HostSide`); its number.
 
         OSError when the frames do not hold rings (EINVAL, EFAULT) or too many hosts are attached (ENOMEM).
@@ -171,17 +175,17 @@ class Adapter(Environment):
         self._next_host += 1
         return host.number
 
-    def _on_notify(self):
+    def _on_notify(self) -> None:
         """A host was told something."""
         if self.notify is not None:
             self.notify()
 
-    def _observed(self, kind, element):
+    def _observed(self, kind: int, element: int) -> None:
         """A host was told of an asynchronous event."""
         if self.observer is not None:
             observe_event(self.observer, kind, element)
 
-    def detach_host(self, number):
+    def detach_host(self, number: int) -> None:
         """A host is gone: free everything that it owned.  KeyError when there is no such host."""
         host = self.hosts[number]
         for resource in self.resources.owned(number):
@@ -190,13 +194,13 @@ class Adapter(Environment):
         self._kicked = tuple(self.hosts.values())
         settle_data_access(self)
 
-    def set_port_info(self, port_number, **values):
+    def set_port_info(self, port_number: int, **values: int) -> None:
         """A subnet manager configures the port: ``lid lmc sm_lid sm_sl subnet_timeout gid_prefix state``,
         those that are given (see ``Port.set_info``).  ValueError, and no change, for what cannot be.
         """
         set_port_info(self, port_number, **values)
 
-    def set_data_access(self, allowed):
+    def set_data_access(self, allowed: bool) -> None:
         """Let the adapter touch registered memory, or not: then every such access is *held*, and what waits
         for it goes on when it is allowed again.  Commands, queues, completions and events do not mind.
 
@@ -208,14 +212,14 @@ class Adapter(Environment):
         if allowed:
             self.memory_available()
 
-    def memory_available(self):
+    def memory_available(self) -> None:
         """Memory is there again: let all flows that wait for any try at once."""
         for flow in self.memory_waiters.all():
             flow.resume(self.now)
 
     # inputs
 
-    def kick(self, now):
+    def kick(self, now: int) -> bool:
         """Serve the command rings and doorbells of all hosts; whether there was anything."""
         served: cython.bint = False
         host: Host
@@ -231,7 +235,7 @@ class Adapter(Environment):
                 host.events.flush()
         return served
 
-    def _serve_commands(self, host, now):
+    def _serve_commands(self, host: Host, now: int) -> bool:
         """Take and answer commands while there are any, no more than the ring holds."""
         if host.asked.count() <= 0:
             return False
@@ -241,14 +245,15 @@ class Adapter(Environment):
                 command = host.commands.take()
             if command is None:
                 return turn > 0
-            code, reply = command.errno, {}
-            if code == 0:
+            if command.errno:
+                host.replies.send(command.tag, command.command, command.errno)
+            else:
                 code, reply = execute(self, host, command.command, command.fields, now)
-            host.replies.send(command.tag, command.command, code, reply)
+                host.replies.send(command.tag, command.command, code, reply)
             host.mark()
         return True
 
-    def receive(self, port_number, arrival, now):
+    def receive(self, port_number: int, arrival: Arrival, now: int) -> None:
         """Take a run of packets from the link of a port."""
         port: Port = self.ports[port_number - 1]
         counters = port.counters
@@ -287,7 +292,7 @@ class Adapter(Environment):
                     self._dropped(reason, arrival, offset, n)
             offset += n
 
-    def _packet(self, arrival, offset, n, local, now):
+    def _packet(self, arrival: Arrival, offset: int, n: int, local: bool, now: int) -> int:
         """One RoCE packet: every check that does not need the transport's state, then the transport; 0 or a
         drop reason.
 
@@ -337,21 +342,21 @@ class Adapter(Environment):
         queue_pair.flow.receive(view, arrival, now)
         return 0
 
-    def _at_port(self, number):
+    def _at_port(self, number: int) -> QueuePair:
         """The queue pair with this number, if it lives on the port whose packets are looked at; else None."""
         queue_pair: QueuePair = self.queue_pairs.get(number)
         if queue_pair is not None and queue_pair.flow.port_number != self._at.number:
             return None
         return queue_pair
 
-    def _named(self, view):
+    def _named(self, view: PacketView) -> QueuePair:
         """The queue pair for which a decoded packet is, by the dispatch key of its service; else None."""
         key: cython.int = self._keys[view.service]
         if key == _BY_QP or (key == _BY_XRC_SRQ and not view.has_xrceth):
             return self._at_port(view.dest_qp)
         return self.keyed.named(view, key, self._at.number)
 
-    def _refused(self, queue_pair, arrival, offset, n, local):
+    def _refused(self, queue_pair: QueuePair, arrival: Arrival, offset: int, n: int, local: bool) -> int:
         """Why a RoCE packet that nobody here may take is dropped, were it sound: its ICRC is not read."""
         view: PacketView = self._view
         reason: cython.int = view.decode(arrival.data, offset, n)
@@ -361,7 +366,7 @@ class Adapter(Environment):
             return _UNKNOWN_QP if view.service == _UD else _SERVICE
         return self._admit(queue_pair, arrival) if local else _DESTINATION
 
-    def _begin(self, queue_pair, arrival, now):
+    def _begin(self, queue_pair: QueuePair, arrival: Arrival, now: int) -> int:
         """A packet for a connection whose peer has not yet shown from which port it sends: 0.  The peer is
         who sends a packet that fits; anybody else would have to know the PSN too."""
         before = queue_pair.heard()
@@ -370,14 +375,14 @@ class Adapter(Environment):
             queue_pair.source_port = arrival.source_port
         return 0
 
-    def _manage_roce(self, arrival, offset, n, now):
+    def _manage_roce(self, arrival: Arrival, offset: int, n: int, now: int) -> int:
         """A RoCE packet for queue pair 1; 0 or a drop reason."""
         reason: cython.int = self._at.sources.check(None, arrival.address + offset, n, now)
         if reason == 0:
             reason = self._view.decode(arrival.data, offset, n)
         return reason if reason else self._manage(arrival, now)
 
-    def _manage(self, arrival, now):
+    def _manage(self, arrival: Arrival, now: int) -> int:
         """A sound packet for queue pair 0 or 1 of the port; 0 or a drop reason.  Queue pair 1 takes every
         P_Key of the port's table (C10-123), queue pair 0 has none."""
         view: PacketView = self._view
@@ -391,7 +396,7 @@ class Adapter(Environment):
         flow.receive(view, arrival, now)
         return 0
 
-    def _native_packet(self, arrival, offset, n, now):
+    def _native_packet(self, arrival: Arrival, offset: int, n: int, now: int) -> int:
         """One native packet, LRH … VCRC: the same, in the standard's order (IBTA vol. 1, 9.6.1)."""
         link: LinkView = self._link
         reason: cython.int = link.decode(arrival.data, offset, n)
@@ -415,7 +420,7 @@ class Adapter(Environment):
         arrival.path_bits = self._at.path_bits(link.dlid)
         return self._dispatch(arrival, now)
 
-    def _raw_packet(self, arrival, offset, now):
+    def _raw_packet(self, arrival: Arrival, offset: int, now: int) -> int:
         """A raw packet (9.8.4), whose LRH and VCRC are sound: to the queue pair of its service; 0 or a drop
         reason."""
         view: RawView = self._raw
@@ -436,7 +441,7 @@ class Adapter(Environment):
         queue_pair.flow.receive_raw(view, arrival, now)
         return 0
 
-    def _dispatch(self, arrival, now):
+    def _dispatch(self, arrival: Arrival, now: int) -> int:
         """A sound native packet of this port: to its queue pairs; 0 or why it is dropped."""
         view: PacketView = self._view
         queue_pair: QueuePair
@@ -451,7 +456,7 @@ class Adapter(Environment):
             queue_pair.flow.receive(view, arrival, now)
         return reason
 
-    def _admit(self, queue_pair, arrival):
+    def _admit(self, queue_pair: QueuePair, arrival: Arrival) -> int:
         """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason,
         the first in the standard's order."""
         view: PacketView = self._view
@@ -465,7 +470,7 @@ class Adapter(Environment):
             return _PKEY
         return 0 if self._from_peer(queue_pair, arrival) else _SOURCE
 
-    def _from_peer(self, queue_pair, arrival):
+    def _from_peer(self, queue_pair: QueuePair, arrival: Arrival) -> bool:
         """Whether a packet comes from where a queue pair's packets come from: the connected peer's port,
         with ``strict_source_port`` its UDP port too; anywhere for datagrams."""
         if not queue_pair.connected:
@@ -479,12 +484,12 @@ class Adapter(Environment):
             return False
         return queue_pair.source_port == 0 or queue_pair.source_port == arrival.source_port
 
-    def _dropped(self, reason, arrival, offset, n):
+    def _dropped(self, reason: int, arrival: Arrival, offset: int, n: int) -> None:
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
         packet = bytes(arrival.buffer[offset : offset + n])
         self.observer(PACKET_DROPPED, *addressed(packet, arrival.framing), "", drops.NAMES[reason])
 
-    def _multicast(self, arrival, now):
+    def _multicast(self, arrival: Arrival, now: int) -> int:
         """Copies of a datagram for the queue pairs of its group, but not for the one that sent it
         (C10-58); 0 when one of them got its copy, or nobody else is in the group.
         """
@@ -511,7 +516,7 @@ class Adapter(Environment):
                 taken = True
         return 0 if taken else reason
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         """Time has passed: call the flows whose deadline has come; serve doorbells and waiting events."""
         flow: Flow
         host: Host
@@ -530,7 +535,7 @@ class Adapter(Environment):
 
     # outputs
 
-    def transmit(self, port_number, burst, now):
+    def transmit(self, port_number: int, burst: Burst, now: int) -> bool:
         """Fill ``burst`` with what the next flow, and those behind it that go the same way, have to send;
         False when nothing is to be sent now."""
         flow: Flow
@@ -574,7 +579,7 @@ class Adapter(Environment):
             return True
         return False
 
-    def _share(self, scheduler, first, burst, now):
+    def _share(self, scheduler: Scheduler, first: Flow, burst: Burst, now: int) -> int:
         """Let flows that share bursts, whose turn is next and whose route is the burst's, go on with what
         ``first`` has begun; packets written.  Who finds no place in it has its turn with the next burst."""
         flow: Flow
@@ -584,13 +589,8 @@ class Adapter(Environment):
         while turns > 0 and not burst.closed and burst.length + burst.stride <= _MOST_BYTES:
             turns -= 1
             flow = scheduler.peek()
-            if (
-                flow is None
-                or flow is first
-                or flow.route is not burst.route
-                or not flow.shares_bursts
-                or flow.closed
-            ):
+            if (flow is None or flow is first or flow.route is not burst.route
+                    or not flow.shares_bursts or flow.closed):
                 break
             scheduler.next()
             written = flow.produce(burst, now)
@@ -603,7 +603,7 @@ class Adapter(Environment):
                 break
         return packets
 
-    def _loop_back(self, port, burst, now):
+    def _loop_back(self, port: Port, burst: Burst, now: int) -> None:
         """What is sent to the port itself is received by it, without a link."""
         arrival: Arrival = self._loop
         copy(arrival.address, burst.address, burst.length)
@@ -617,7 +617,7 @@ class Adapter(Environment):
         port.counters.loopback_packets += burst.packets
         self.receive(port.number, arrival, now)
 
-    def flow_delaying_ack(self):
+    def flow_delaying_ack(self) -> Flow:
         """The flow of which ``transmit`` would send nothing but an acknowledgement that may be delayed, so
         that what its host posts next takes it along; None when anything else is to be sent."""
         flow: Flow = None
@@ -632,7 +632,7 @@ class Adapter(Environment):
                 return None
         return flow
 
-    def commanded(self):
+    def commanded(self) -> bool:
         """Whether a host has written commands that ``kick`` has not yet served."""
         host: Host
         waiting: cython.bint = False
@@ -640,14 +640,14 @@ class Adapter(Environment):
             waiting |= host.asked.count() > 0
         return waiting
 
-    def take_notifications(self):
+    def take_notifications(self) -> list[int]:
         """Numbers of the hosts that were told something since the last call."""
         numbers = [number for number, host in self.hosts.items() if host.notified]
         for number in numbers:
             self.hosts[number].notified = False
         return numbers
 
-    def next_deadline(self, port_number=0):
+    def next_deadline(self, port_number: int = 0) -> int:
         """When ``transmit`` of a port, 0: of any, and ``expire`` are due; 0: now, ``NEVER``: never."""
         port: Port
         for port in self.ports:
@@ -658,43 +658,43 @@ class Adapter(Environment):
 
     # what the transport asks
 
-    def schedule(self, flow):
+    def schedule(self, flow: Flow) -> None:
         """Give a flow a turn (`Environment.schedule`)."""
         waiting: Flow = flow
         port: Port = self.ports[waiting.port_number - 1]
         port.scheduler.put(waiting)
 
-    def arm(self, flow, deadline_ns):
+    def arm(self, flow: Flow, deadline_ns: int) -> None:
         """Call a flow at ``deadline_ns`` or soon after (`Environment.arm`)."""
         self.timers.arm(flow, deadline_ns)
 
-    def wait_for_memory(self, flow):
+    def wait_for_memory(self, flow: Flow) -> None:
         """Try again when memory may be there (`Environment.wait_for_memory`)."""
         self.memory_waiters.put(flow, self.now)
 
-    def event(self, kind, number):
+    def event(self, kind: int, number: int) -> None:
         """Tell the host that owns the element (`Environment.event`)."""
         resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
         if resource is not None:
             self.hosts[resource.host].tell(kind, number)
 
-    def address_handle(self, number):
+    def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this number (`Environment.address_handle`)."""
         return self.handles.get(number)
 
-    def window_for(self, route):
+    def window_for(self, route: Route) -> DestinationWindow:
         """The window towards a route's destination (`Environment.window_for`)."""
         port: Port = self.ports[route.port_number - 1]
         return port.window_for(route.peer)
 
     # figures
 
-    def port_counters(self, number=1):
+    def port_counters(self, number: int = 1) -> dict[str, int]:
         """All counters of a port, the transport's over all queue pairs of the adapter under ``transport_``…,
         and those that its link wants to be seen."""
         return port_figures(self.ports[number - 1], self.counters)
 
 
-def _receives(queue_pair):
+def _receives(queue_pair: QueuePair) -> bool:
     """Whether a queue pair takes packets in its present state."""
     return queue_pair.state != _RESET and queue_pair.state != _INIT and queue_pair.state != _ERR

@@ -26,6 +26,7 @@ from softhca.queues.layout import DOORBELL_SLOTS
 from softhca.transport.context import QueuePair
 
 if TYPE_CHECKING:
+    from softhca.adapter.resources import Resource
     from softhca.memory.arenas import AddressMap
     from softhca.queues.completion import CompletionQueue
     from softhca.queues.shared_receive import SharedReceiveQueue
@@ -61,6 +62,10 @@ class Host:
     ``asked`` and ``pending_events`` are what each round checks: its end of the command ring, and the events
     that found no room.
     """
+
+    queue_pairs: list[QueuePair]
+    arenas: dict[int, Resource]
+    _free_slots: list[int]
 
     def __init__(
         self,
@@ -114,7 +119,7 @@ class Host:
         self.queue_pairs[slot] = None
         self._free_slots.append(slot)
 
-    def ring(self, now):
+    def ring(self, now: int) -> bool:
         """Serve every doorbell that is pending, once; whether there was one."""
         turn: cython.int
         slot: cython.longlong

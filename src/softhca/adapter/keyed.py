@@ -5,12 +5,18 @@ Which header it is stands in the service's row (`transport.services`), and so do
 queue pair is found.
 """
 
+from __future__ import annotations
+
 from errno import EBUSY
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.transport.context import QueuePair
 from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE, BY_XRC_SRQ
+
+if TYPE_CHECKING:
+    from softhca.wire.packet_view import PacketView
 
 _BY_EE_CONTEXT = cython.declare(cython.int, BY_EE_CONTEXT)
 _BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
@@ -20,10 +26,12 @@ _OTHER_WAYS = (BY_QP, BY_RAW_SERVICE)
 class KeyedQueuePairs:
     """Those of one adapter, each by its service and 24 bits of number."""
 
-    def __init__(self):
+    _found: dict[int, QueuePair]
+
+    def __init__(self) -> None:
         self._found = {}
 
-    def add(self, queue_pair):
+    def add(self, queue_pair: QueuePair) -> None:
         """Enter a new queue pair, whatever its service.  OSError EBUSY: its number is another one's."""
         row = queue_pair.row
         if row.key not in _OTHER_WAYS:
@@ -31,13 +39,13 @@ class KeyedQueuePairs:
             if self._found.setdefault(number, queue_pair) is not queue_pair:
                 raise OSError(EBUSY, f"another {row.name} queue pair is found by {number & 0xFFFFFF:#x}")
 
-    def forget(self, queue_pair):
+    def forget(self, queue_pair: QueuePair) -> None:
         """A queue pair goes."""
         row = queue_pair.row
         if row.key not in _OTHER_WAYS:
             self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)
 
-    def named(self, view, key, port_number):
+    def named(self, view: PacketView, key: int, port_number: int) -> QueuePair:
         """The queue pair that a decoded packet names by the header that ``key`` says, if it lives on the
         port; None where there is none, or no such header.
         """

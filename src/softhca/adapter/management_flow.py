@@ -177,7 +177,7 @@ class ManagementFlow(Flow):
         """The GID that the datagram was sent to that is answered, if it is the port's; else the first of its
         version of IP.
         """
-        if to.own_gid in self.port.gids:
+        if to.own_gid is not None and to.own_gid in self.port.gids:
             return to.own_gid
         is_v4 = to.gid is not None and to.gid.startswith(V4_MAPPED_PREFIX)
         like = [gid for gid in self.port.gid_table if gid.startswith(V4_MAPPED_PREFIX) == is_v4]

@@ -90,7 +90,7 @@ def _dlid(vector: Mapping[str, Any], port: Port) -> int:
     """The DLID of a native address vector; the own one where it says only that its GID is the port's."""
     dlid: int = vector.get("dlid", 0)
     if dlid == 0 and vector.get("is_global", 0) and vector["dgid"] in port.gids:
-        return port.lid
+        dlid = port.lid
     return dlid
 
 

@@ -4,6 +4,11 @@ destinations.
 The table of windows is bounded, and the destination that has been idle for longest gives way.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.adapter.config import (
@@ -14,6 +19,8 @@ from softhca.adapter.config import (
     MTU_BYTES,
     MULTICAST_QPN,
     NATIVE,
+    AdapterConfig,
+    PortConfig,
     check_lid,
     check_prefix,
 )
@@ -36,6 +43,12 @@ from softhca.wire.drops import (
     DROP_SOURCE,
 )
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
+
+if TYPE_CHECKING:
+    from softhca.adapter.management_flow import ManagementFlow
+    from softhca.adapter.paths import SourcePortFor
+    from softhca.wire.link_view import LinkView
+    from softhca.wire.route import Route
 
 INFO_FIELDS = ("lid", "lmc", "sm_lid", "sm_sl", "subnet_timeout", "gid_prefix", "state")
 
@@ -74,7 +87,19 @@ class Port:
     by index, ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
     """
 
-    def __init__(self, config, overhead_for=None, number=1, own=None, source_port_for=None):
+    source_port_for: SourcePortFor
+    overhead_for: Callable[[bytes], int]
+    link_counters: Callable[[], dict[str, int]]
+    management: tuple[ManagementFlow, ManagementFlow]
+    gids: frozenset[bytes]
+    gid_table: tuple[bytes, ...]
+    windows: dict[bytes, DestinationWindow]
+    gid_prefix: int
+
+    def __init__(
+        self, config: AdapterConfig, overhead_for: Callable[[bytes], int] | None = None, number: int = 1,
+        own: AdapterConfig | PortConfig | None = None, source_port_for: SourcePortFor | None = None,
+    ) -> None:
         own = config if own is None else own
         self.number = number
         self.config = config
@@ -99,7 +124,7 @@ class Port:
         self.longest_packet_bytes = MTU_BYTES[own.active_mtu] + LONGEST_HEADERS_BYTES
         self._name(int.from_bytes(own.gids[0][:8], "big"))
 
-    def _name(self, prefix):
+    def _name(self, prefix: int) -> None:
         """Fill the GID table for a subnet's prefix."""
         self.gid_prefix = prefix
         self.gid_table = tuple(self.own.gids)
@@ -111,8 +136,10 @@ class Port:
             self.gids |= {default + gid[8:] for gid in self.gid_table}
 
     def set_info(
-        self, lid=None, lmc=None, sm_lid=None, sm_sl=None, subnet_timeout=None, gid_prefix=None, state=None
-    ):
+        self, lid: int | None = None, lmc: int | None = None, sm_lid: int | None = None,
+        sm_sl: int | None = None, subnet_timeout: int | None = None, gid_prefix: int | None = None,
+        state: int | None = None,
+    ) -> bool:
         """Take what a subnet manager sets (PortInfo); what is None stays.  Whether anything has changed.
 
         ValueError, and nothing has changed, for a RoCE port and for values that cannot be. Routes that exist
@@ -146,29 +173,29 @@ class Port:
         self._name(new_prefix)
         return self.info() != before
 
-    def info(self):
+    def info(self) -> dict[str, int]:
         """What `set_info` sets, as a dictionary."""
         return {name: getattr(self, name) for name in INFO_FIELDS}
 
-    def source_lid(self, path_bits):
+    def source_lid(self, path_bits: int) -> int:
         """The SLID of packets that leave with these path bits."""
         return self.lid | (path_bits & ((1 << self.lmc) - 1))
 
-    def owns_lid(self, lid):
+    def owns_lid(self, lid: int) -> bool:
         """Whether a unicast LID is this port's."""
         return self.lid != 0 and (lid >> self.lmc) == (self.lid >> self.lmc)
 
-    def path_bits(self, dlid):
+    def path_bits(self, dlid: int) -> int:
         """The bits of a DLID that the LMC leaves open; 0 of a group's."""
         return dlid & ((1 << self.lmc) - 1) if dlid <= _LAST_UNICAST else 0
 
-    def is_own(self, route):
+    def is_own(self, route: Route) -> bool:
         """Whether packets on ``route`` come back to this port without a link: to its own GID, or LID."""
         if route.framing == _NATIVE_FRAMING:
             return self.owns_lid(route.dlid)
         return route.destination in self.gids
 
-    def admit(self, link):
+    def admit(self, link: LinkView) -> int:
         """Whether a native packet, by its LRH, is one for this port; 0 or a drop reason.
 
         DLID (IBTA vol. 1, 4.1.3, 9.6.1.5): the port's own by LMC, a multicast LID for the multicast queue
@@ -190,7 +217,7 @@ class Port:
             return _DROP_SOURCE
         return 0
 
-    def admit_raw(self, link):
+    def admit_raw(self, link: LinkView) -> int:
         """The same of a raw packet, by its LRH: on a data lane, to one of the port's own LIDs.
 
         Raw multicast is not supported.
@@ -205,7 +232,7 @@ class Port:
             return _DROP_SOURCE
         return 0
 
-    def admit_global(self, link):
+    def admit_global(self, link: LinkView) -> int:
         """The same by its GRH, whose fields have been checked: the DGID is the port's or a group's.
 
         A multicast packet always has a GRH, and a subnet management packet never.
@@ -220,7 +247,7 @@ class Port:
             return _DROP_LINK_HEADER
         return 0 if link.destination in self.gids else _DROP_DESTINATION
 
-    def window_for(self, peer):
+    def window_for(self, peer: bytes) -> DestinationWindow:
         """The window towards a peer (``Route.peer``), one for all queue pairs.
 
         When there are too many, the one used longest ago in which nothing is in flight and nobody waits is
@@ -245,22 +272,22 @@ class Port:
         self.windows[peer] = window
         return window
 
-    def _forget_window(self):
+    def _forget_window(self) -> None:
         for peer, window in self.windows.items():
             if window.in_flight_bytes == 0 and not window.waiters and window.turn is None:
                 del self.windows[peer]
                 return
 
-    def bad_pkeys(self):
+    def bad_pkeys(self) -> int:
         """Packets whose P_Key did not match."""
         return self.counters.drops[_DROP_PKEY]
 
-    def pkey(self, index):
+    def pkey(self, index: int) -> int:
         """The P_Key at ``index`` of the table; 0 (which matches nothing) beyond its end."""
         return self.pkeys[index] if 0 <= index < len(self.pkeys) else 0
 
 
-def pkeys_match(ours, theirs):
+def pkeys_match(ours: int, theirs: int) -> bool:
     """Whether two P_Keys name one partition and at least one is a full member (IBTA vol. 1, 10.9.1.2,
     C10-119).
     """
@@ -269,7 +296,7 @@ def pkeys_match(ours, theirs):
     return ((ours | theirs) & 0x8000) != 0
 
 
-def same_port(route, link):
+def same_port(route: Route, link: LinkView) -> bool:
     """Whether a native packet came from the port that a connection's route leads to, for the own end of it.
 
     SLID against the route's DLID, both GIDs against the route's; and a GRH exactly where the route has one
@@ -284,6 +311,6 @@ def same_port(route, link):
     return same_gid(route.destination, link.source) and same_gid(route.source, link.destination)
 
 
-def same_gid(ours, theirs):
+def same_gid(ours: bytes, theirs: bytes) -> bool:
     """Whether ``theirs`` is the GID ``ours``, or its GUID with the default prefix."""
     return theirs == ours or (theirs[:8] == _DEFAULT_PREFIX and theirs[8:] == ours[8:])

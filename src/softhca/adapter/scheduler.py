@@ -8,6 +8,8 @@ rotation. That is the arbitration of IBTA vol. 1, 7.6.9.2 ("limit of high priori
 weights: with n levels waiting, each gets a turn at least every n − 1 limits, so none starves.
 """
 
+from __future__ import annotations
+
 from collections import deque
 
 import cython
@@ -22,7 +24,9 @@ _HIGH_LIMIT_BYTES = cython.declare(cython.longlong, 1 << 20)
 class Scheduler:
     """Flows that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
 
-    def __init__(self):
+    queues: list[deque[Flow]]
+
+    def __init__(self) -> None:
         self.queues = [deque() for _ in range(LEVELS)]
         self.waiting = 0
         self.length = 0
@@ -30,7 +34,7 @@ class Scheduler:
         self.last_low = LEVELS
         self.level = 0
 
-    def put(self, flow):
+    def put(self, flow: Flow) -> None:
         """Give ``flow`` a turn on its service level; nothing changes when it waits for one already."""
         if flow.scheduled:
             return
@@ -40,7 +44,7 @@ class Scheduler:
         self.waiting |= 1 << level
         self.length += 1
 
-    def next(self):
+    def next(self) -> Flow:
         """The flow whose turn it is, taken out; None when nobody waits."""
         if self.length == 0:
             return None
@@ -54,7 +58,7 @@ class Scheduler:
             self.waiting &= ~(1 << level)
         return flow
 
-    def sole(self):
+    def sole(self) -> Flow:
         """The flow that waits for a turn, if there is exactly one, else None; it keeps its place."""
         if self.length != 1:
             return None
@@ -63,13 +67,13 @@ class Scheduler:
             level += 1
         return self.queues[level][0]
 
-    def peek(self):
+    def peek(self) -> Flow:
         """The flow that `next` would give; None when nobody waits, or the level is yet to be chosen."""
         if self.length == 0 or self.waiting != 1 << self.level:
             return None
         return self.queues[self.level][0]
 
-    def back(self, flow):
+    def back(self, flow: Flow) -> None:
         """``flow``, which `next` gave last, could not use its turn: it has it again."""
         if flow.scheduled:
             return
@@ -78,14 +82,14 @@ class Scheduler:
         self.waiting |= 1 << self.level
         self.length += 1
 
-    def charge(self, sent_bytes):
+    def charge(self, sent_bytes: int) -> None:
         """Account ``sent_bytes`` to the level that had the last turn, as long as a lower one waits."""
         if self.waiting & ((1 << self.level) - 1):
             self.high_bytes += sent_bytes
         elif self.waiting == 0:
             self.high_bytes = 0
 
-    def _level(self):
+    def _level(self) -> int:
         """The level whose turn it is; ``waiting`` is not empty."""
         highest: cython.int = LEVELS - 1
         while not self.waiting & (1 << highest):

@@ -6,7 +6,10 @@ lives as long as its connections; all others share a table of their own, in whic
 for longest gives way.
 """
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -15,6 +18,14 @@ from softhca.wire.drops import DROP_ICRC
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.icrc import syndrome
 from softhca.wire.identification import recover
+
+if TYPE_CHECKING:
+    from softhca.adapter.counters import PortCounters
+    from softhca.transport.context import QueuePair
+    from softhca.wire.burst import Arrival
+
+FlowKey = tuple[bytes, int, bytes]
+"""A sender's address, its UDP port, and the address that it sends to."""
 
 IDENTIFICATION_WINDOW = 4096
 
@@ -31,7 +42,7 @@ class Sender:
     that is counted), and when.  Linux counts one for each pair of addresses, whatever the port.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.identification = -1
         self.seen_ns = 0
 
@@ -46,7 +57,7 @@ class Source:
     believed when a second packet lies near the first one behind the jump, at the price of that first one.
     """
 
-    def __init__(self, address, port, destination, sender):
+    def __init__(self, address: bytes, port: int, destination: bytes, sender: Sender) -> None:
         self.address = address
         self.port = port
         self.destination = destination
@@ -57,20 +68,20 @@ class Source:
         self.counts = False
         self.candidate = -1
 
-    def believes(self, found, now):
+    def believes(self, found: int, now: int) -> bool:
         """Whether the next packet may bear this identification; what is believed is what it used last."""
         if not (self._expects(found, now) or self._jumps(found)):
             return False
         self.take(found, now)
         return True
 
-    def take(self, found, now):
+    def take(self, found: int, now: int) -> None:
         """The flow has used this identification."""
         self.counts = True
         self.identification = self.sender.identification = found
         self.seen_ns = self.sender.seen_ns = now
 
-    def _expects(self, found, now):
+    def _expects(self, found: int, now: int) -> bool:
         """Whether an identification lies near the last one of this flow, or of any of its sender's."""
         if not self.counts:
             return _near(found, self.identification, _WINDOW)
@@ -80,7 +91,7 @@ class Source:
         growth = (now - self.sender.seen_ns) >> _GROWTH_SHIFT
         return _near(found, self.sender.identification, _WINDOW + growth)
 
-    def _jumps(self, found):
+    def _jumps(self, found: int) -> bool:
         """Whether an identification lies near the last one that was refused; if not, it is that."""
         if self.candidate >= 0 and _near(found, self.candidate, _WINDOW):
             self.candidate = -1
@@ -89,7 +100,7 @@ class Source:
         return False
 
 
-def _near(found, last, window):
+def _near(found: int, last: int, window: int) -> bool:
     """Whether two identifications are at most ``window`` apart, either way, modulo 2^16."""
     distance: cython.uint = (found - last) & 0xFFFF
     return distance <= window or 0x10000 - distance <= window
@@ -103,7 +114,13 @@ class Sources:
     addresses of both.  ``checked`` counts the ICRCs that were computed.
     """
 
-    def __init__(self, limit, counters):
+    routes: tuple[ArrivingRoute, ...]
+    unconnected: dict[FlowKey, Source]
+    connected: weakref.WeakValueDictionary[FlowKey, Source]
+    senders: weakref.WeakValueDictionary[bytes, Sender]
+    last: Source
+
+    def __init__(self, limit: int, counters: PortCounters) -> None:
         self.limit = limit
         self.counters = counters
         self.routes = (None, ArrivingRoute(_ROCE_V4), ArrivingRoute(_ROCE_V6))
@@ -114,7 +131,7 @@ class Sources:
         self.last = None
         self.checked = 0
 
-    def aim(self, arrival):
+    def aim(self, arrival: Arrival) -> bool:
         """The packets of ``arrival`` are looked at next; False when nobody can send from such an address."""
         route: ArrivingRoute = self.route
         if route.framing != arrival.framing:
@@ -123,7 +140,7 @@ class Sources:
             route = self.route = self.routes[arrival.framing]
         return route.aim(arrival.source, arrival.destination, arrival.source_port)
 
-    def check(self, queue_pair, address, n, now):
+    def check(self, queue_pair: QueuePair, address: int, n: int, now: int) -> int:
         """0 when the packet BTH…ICRC, ``n`` bytes at ``address``, is sound, else ``DROP_ICRC``.
 
         ``queue_pair``: the connected one whose peer has the source's address, or None.
@@ -151,7 +168,7 @@ class Sources:
             self.counters.identifications_recovered += 1
         return 0
 
-    def _known(self, queue_pair):
+    def _known(self, queue_pair: QueuePair) -> Source:
         """The flow that is looked at, if a sound packet of it has come before."""
         source: Source = self.last if queue_pair is None else queue_pair.source
         if source is not None and self._is(source):
@@ -166,7 +183,7 @@ class Sources:
             self.last = source
         return source
 
-    def _new(self, queue_pair):
+    def _new(self, queue_pair: QueuePair) -> Source:
         """Remember the flow that is looked at.  A connection keeps the one that it began with."""
         key = self._key()
         sender: Sender = self.senders.get(key[0])
@@ -181,10 +198,10 @@ class Sources:
         self.unconnected[key] = self.last = source
         return source
 
-    def _key(self):
+    def _key(self) -> FlowKey:
         return self.route.source, self.route.source_port, self.route.destination
 
-    def _is(self, source):
+    def _is(self, source: Source) -> bool:
         """Whether ``source`` is the flow that is looked at."""
         return (
             source.port == self.route.source_port

@@ -11,6 +11,8 @@ that already has an earlier deadline changes nothing (the usual case: one that w
 it is called at the earlier one, finds nothing due, and arms again.
 """
 
+from __future__ import annotations
+
 import cython
 
 from softhca.transport.flow import Flow
@@ -25,7 +27,7 @@ _NEVER = cython.declare(cython.ulonglong, (1 << 63) - 1)
 TICK_NS = 1 << 12
 
 
-def lowest_bit(word):
+def lowest_bit(word: int) -> int:
     """Index of the lowest bit that is set in ``word`` (64 bits, not 0)."""
     index: cython.int = 0
     if not word & 0xFFFFFFFF:
@@ -55,13 +57,16 @@ class Timers:
     only this class writes them.
     """
 
-    def __init__(self, now=0):
+    slots: list[dict[Flow, Flow]]
+    first_place: int
+
+    def __init__(self, now: int = 0) -> None:
         self.position = now >> TICK_SHIFT
         self.slots = [{} for _ in range(64 * LEVELS)]
         self.occupied = [0] * LEVELS
         self.next_ns = _NEVER
 
-    def arm(self, flow, deadline_ns):
+    def arm(self, flow: Flow, deadline_ns: int) -> None:
         """Have ``flow`` called at ``deadline_ns`` or, when it is armed for an earlier moment, then."""
         if flow.armed_ns != 0:
             if flow.armed_ns <= deadline_ns:
@@ -69,26 +74,26 @@ class Timers:
             self.disarm(flow)
         self._insert(flow, deadline_ns)
 
-    def disarm(self, flow):
+    def disarm(self, flow: Flow) -> None:
         """Forget ``flow``; free when it is not armed."""
         if flow.armed_ns == 0:
             return
         flow.armed_ns = 0
-        slot: dict = self.slots[flow.armed_place]
+        slot: dict[Flow, Flow] = self.slots[flow.armed_place]
         slot.pop(flow, None)
         if not slot:
             self._vacate(flow.armed_place)
 
-    def count(self):
+    def count(self) -> int:
         """How many flows are armed."""
         return sum(map(len, self.slots))
 
-    def _vacate(self, place):
+    def _vacate(self, place: int) -> None:
         word: cython.ulonglong = self.occupied[place >> LEVEL_BITS]
         bit: cython.ulonglong = 1
         self.occupied[place >> LEVEL_BITS] = word & ~(bit << (place & 63))
 
-    def _insert(self, flow, deadline_ns):
+    def _insert(self, flow: Flow, deadline_ns: int) -> None:
         tick: cython.ulonglong = (deadline_ns >> TICK_SHIFT) + (1 if deadline_ns & TICK_MASK else 0)
         if tick <= self.position:
             tick = self.position + 1
@@ -97,21 +102,21 @@ class Timers:
         if flow.armed_ns < self.next_ns:
             self.next_ns = flow.armed_ns
 
-    def _place(self, flow, tick):
+    def _place(self, flow: Flow, tick: int) -> None:
         difference: cython.ulonglong = tick ^ self.position
         level: cython.int = 0
         while level < LEVELS - 1 and difference >> (LEVEL_BITS * (level + 1)):
             level += 1
         index: cython.int = (tick >> (LEVEL_BITS * level)) & SLOT_MASK
         place: cython.int = (level << LEVEL_BITS) | index
-        slot: dict = self.slots[place]
+        slot: dict[Flow, Flow] = self.slots[place]
         slot[flow] = flow
         flow.armed_place = place
         word: cython.ulonglong = self.occupied[level]
         bit: cython.ulonglong = 1
         self.occupied[level] = word | (bit << index)
 
-    def _first(self):
+    def _first(self) -> int:
         """Start of the first slot that is not empty, as a tick; −1 when all are.  Levels below come first."""
         level: cython.int
         word: cython.ulonglong
@@ -125,20 +130,20 @@ class Timers:
                 return base + (index << (LEVEL_BITS * level))
         return -1
 
-    def next_deadline(self):
+    def next_deadline(self) -> int:
         """A moment not later than the next call that is due (maybe earlier); ``NEVER`` when none is."""
         return self.next_ns
 
-    def expire(self, now):
+    def expire(self, now: int) -> list[Flow]:
         """Flows whose deadline has come, disarmed, in the order of their deadlines."""
-        due: list = []
+        due: list[Flow] = []
         if now < self.next_ns:
             return due
         target: cython.ulonglong = now >> TICK_SHIFT
         tick: cython.longlong = self._first()
         while tick >= 0 and cython.cast(cython.ulonglong, tick) <= target:
             place: cython.int = self.first_place
-            slot: dict = self.slots[place]
+            slot: dict[Flow, Flow] = self.slots[place]
             self.slots[place] = {}
             self._vacate(place)
             if cython.cast(cython.ulonglong, tick) > self.position:
@@ -151,7 +156,7 @@ class Timers:
         self.next_ns = _NEVER if tick < 0 else cython.cast(cython.ulonglong, tick) << TICK_SHIFT
         return due
 
-    def _settle(self, slot, due):
+    def _settle(self, slot: dict[Flow, Flow], due: list[Flow]) -> None:
         """What a slot held, whose start is the wheel's position: due now, or into a lower level."""
         flow: Flow
         tick: cython.ulonglong
@@ -163,7 +168,7 @@ class Timers:
             else:
                 self._place(flow, tick)
 
-    def _advance(self, target):
+    def _advance(self, target: int) -> None:
         """Move to ``target``, before which nothing is due, but not past the start of a slot that holds
         something.
         """

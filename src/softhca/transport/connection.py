@@ -5,6 +5,8 @@ What sends and receives knows this of its owner, and nothing of queues: these ar
 end-to-end context of reliable datagrams would be another.
 """
 
+from __future__ import annotations
+
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.counters import TransportCounters
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
@@ -17,6 +19,8 @@ class Connection:
     ``row``: its service (`services.Service`); ``connected``: that has one peer; ``tells_losses``: a UC
     responder reports EVENT_MESSAGES_LOST (o9-131).
     """
+
+    dest_qp: int
 
     def __init__(self, environment, number, row, pd):
         self.environment = environment
