@@ -36,7 +36,8 @@ SPEED = ["-O1", "-g1", "-fno-omit-frame-pointer"] if SANITIZE else ["-O2", "-g0"
 FLAGS = [*SPEED, "-Wno-unused-function", "-Wno-sign-compare", *CHECKS]
 SHARED = "softhca._cyutility"
 DIRECTIVE = "# cython: annotation_typing=False\n"
-CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py"}
+CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py",
+             "softhca_bits": SOURCE / "softhca" / "memory" / "bits.py"}
 MODE = os.environ.get("SOFTHCA_EXT", "require")
 if MODE not in ("require", "skip"):
     sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")

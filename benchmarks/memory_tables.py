@@ -12,7 +12,7 @@ import time
 from bench.tables import markdown
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.memory.paged import register_paged
 from softhca.memory.paged_mapping import PagedMapping

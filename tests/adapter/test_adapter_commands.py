@@ -12,7 +12,7 @@ from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.driver.session import prefixed
 from softhca.machine.primitives import address_of, store64
-from softhca.memory.arenas import SLOT_PAGES
+from softhca.memory.bits import SLOT_PAGES
 from softhca.memory.host import HostMemory, SharedHostMemory
 from softhca.memory.regions import REFUSED_KEY
 from softhca.queues import control_fields as control

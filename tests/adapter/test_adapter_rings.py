@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from softhca.adapter.rings import cost_of, layout_of
-from softhca.memory.arenas import SLOT_BYTES
+from softhca.memory.bits import SLOT_BYTES
 from softhca.memory.host import HostMemory
 from softhca.queues.ring import plan
 

@@ -19,8 +19,9 @@ from window_walk import Window, WindowSteps
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import PageableMemory
 from softhca.machine.primitives import load64
+from softhca.memory import bits
 from softhca.memory import paged_layout as layout
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.testing.ends import ALL_RIGHTS, FETCH_ADD, READ, WRITE, End, connect, post
 from softhca.testing.network import Network
 
@@ -471,9 +472,9 @@ class Walk(WindowSteps):
             assert real.state == memory.state
             assert memory.real.rights & ~ON_DEMAND == memory.rights
             table = [load64(real.mapping.table + 8 * page) for page in range(real.pages)]
-            frames = [entry & layout.FRAME_BITS for entry in table if entry & layout.VALID]
+            frames = [entry & bits.FRAME_MASK for entry in table if entry & bits.VALID]
             assert len(set(frames)) == len(frames)
-            absent = {page for page, entry in enumerate(table) if not entry & layout.VALID}
+            absent = {page for page, entry in enumerate(table) if not entry & bits.VALID}
             assert absent == (set(range(real.pages)) if memory.state == OUT else memory.absent)
             words = [load64(real.mapping.line(number)) for number in range(layout.ATTACHMENTS)]
             assert not any(word & layout.COUNT_BITS for word in words)

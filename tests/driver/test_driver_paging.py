@@ -15,7 +15,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.machine.primitives import address_of, load64
 from softhca.memory import paged_layout as layout
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.regions import LOCAL_WRITE, MW_BIND, ON_DEMAND, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import control_fields as control
 from softhca.testing import RECEIVED

@@ -17,7 +17,7 @@ from softhca.adapter.engine import Adapter
 from softhca.adapter.resources import Kind
 from softhca.driver.channels import HostChannel
 from softhca.machine.primitives import address_of, copy, fill
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import runs_of
 from softhca.queues import control_fields as control

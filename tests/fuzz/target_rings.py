@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from fuzz_choices import Choices
 
 from softhca.machine.primitives import address_of, copy, fill, load64, store64
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.queues import control
 from softhca.queues.completion import CompletionQueue, CompletionReader

@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS, AddressMap
+from softhca.memory.arenas import AddressMap
+from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS
 
 BASE = 0x7000_0000_0000
 

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES
+from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES
 from softhca.memory.host import HostMemory, SharedHostMemory
 
 CAPACITY = 64 << 20

@@ -11,8 +11,9 @@ import sys
 import pytest
 
 from softhca.machine import primitives
+from softhca.memory import bits
 from softhca.memory import paged_layout as layout
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import PagedRegion, register_paged
 from softhca.memory.paged_mapping import PagedMapping
 from softhca.memory.paged_memory import CLOSED, OUT, QUIESCED, RUNNING, PagedMemory
@@ -734,7 +735,7 @@ def test_memory_on_demand_moves_what_is_there(lazy):
 def test_a_frame_beyond_the_file_is_a_fault_and_not_a_crash(world):
     region = world.region()
     for frame in (16, 0xFFFFFFFF):
-        primitives.store64(world.memory.mapping.table + 8, layout.VALID | frame)
+        primitives.store64(world.memory.mapping.table + 8, bits.VALID | frame)
         assert world.read(region, PAGE_BYTES, 4) == -EFAULT
         assert world.write(region, PAGE_BYTES - 2, b"data") == -EFAULT
         assert world.view(PAGE_BYTES - 2, 2) == bytes(2), "nothing is copied"
@@ -749,7 +750,7 @@ def test_a_frame_beyond_the_file_is_a_fault_and_not_a_crash(world):
 
 def test_the_owner_refuses_a_table_that_names_free_frames_or_one_twice(world):
     for frame in (9, 0):
-        primitives.store64(world.memory.mapping.table + 8, layout.VALID | frame)
+        primitives.store64(world.memory.mapping.table + 8, bits.VALID | frame)
         before = world.state()
         with fails(errno.EIO):
             world.memory.swap_out()

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES, AddressMap
+from softhca.memory.arenas import AddressMap
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.memory.regions import (
     ACCESS_MASK,

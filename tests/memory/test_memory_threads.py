@@ -9,7 +9,7 @@ import pytest
 
 from interleaving import WatchedLock, at_every_line
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import FreeRuns, numbers_of
 

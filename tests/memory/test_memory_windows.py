@@ -6,7 +6,7 @@ import random
 import pytest
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.memory.regions import (
     LOCAL_WRITE,

@@ -14,7 +14,7 @@ import pytest
 from softhca.machine.primitives import address_of, bytes_at, fill, load64, store64
 from softhca.memory import shared_arena
 from softhca.memory import shared_layout as layout
-from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES
+from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES
 from softhca.memory.shared_arena import SharedArena
 from softhca.memory.shared_directory import Directory, Reader
 from softhca.memory.shared_path import SharedPath

@@ -180,7 +180,7 @@ MEMORY = (
     m("add-forgotten", REGIONS, "return atomic_add64(place, add)", "return atomic_add64(place, 0)", "a fetch-and-add only fetches"),
     m("table-entries-leak", REGIONS, "        self.tpt.release(self.first_entry, self.entry_count)\n", "        pass\n",
       "a deregistered region keeps its table entries"),
-    m("page-border-in-walk", REGIONS, "piece = 4096 - within\n            if piece > n:", "piece = 4096\n            if piece > n:",
+    m("page-border-in-walk", REGIONS, "piece = bits.PAGE_BYTES - within\n            if piece > n:", "piece = bits.PAGE_BYTES\n            if piece > n:",
       "a copy runs over a page's end"),
     m("domain-reference-kept", DOMAINS, "self._references[pd] -= 1", "pass", "a protection domain stays in use for ever"),
     m("inline-offset-forgotten", REQUEST, "copy(address, self.work.address + self.work.inline_offset + offset, n)",

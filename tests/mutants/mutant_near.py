@@ -105,7 +105,7 @@ NEAR = (
       "who is inside writes without a look at withdrawals"),
     m("near-claim-outlives-the-entry", PATH, "        store64(self.reader + _CLAIM, 0)\n", "",
       "pages are exchanged that nobody claims"),
-    m("near-claim-too-short", PATH, "word = ((address + n - 1 - self.last_base) >> 12) - first + 1", "word = 1",
+    m("near-claim-too-short", PATH, "word = ((address + n - 1 - self.last_base) >> bits.PAGE_SHIFT) - first + 1", "word = 1",
       "only the first page that is written to is claimed"),
     m("near-read-of-another-s-counts", PATH, "        if access == _READ:\n            return load64(self.directory + _CHANGES) == self.changes\n", "",
       "a READ completes with what came into the pages later"),

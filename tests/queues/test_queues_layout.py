@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softhca.memory import arenas
+from softhca.memory import bits
 from softhca.queues import control_fields, handshake, header, layout, qp_attributes
 from softhca.queues.cqe import CompletionEntry
 from softhca.queues.layout import CQE, RECORDS, RECV_WQE, SEND_WQE, SGE, WIDTHS, Record
@@ -58,7 +58,7 @@ def test_a_record_that_cannot_be_is_refused(fields):
 
 
 def test_pages_are_those_of_memory():
-    assert (layout.PAGE_BYTES, layout.SLOT_PAGES) == (arenas.PAGE_BYTES, arenas.SLOT_PAGES)
+    assert (layout.PAGE_BYTES, layout.SLOT_PAGES) == (bits.PAGE_BYTES, bits.SLOT_PAGES)
 
 
 @given(values_of(SEND_WQE), st.lists(values_of(SGE), max_size=3))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES, AddressMap
+from softhca.memory.arenas import AddressMap
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 

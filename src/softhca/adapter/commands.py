@@ -16,7 +16,7 @@ from softhca.adapter import attributes, host_agents, key_commands, paged_command
 from softhca.adapter.paths import check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
-from softhca.memory.arenas import SLOT_PAGES
+from softhca.memory.bits import SLOT_PAGES
 from softhca.queues import control_fields as control
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.cqe import CQE_BYTES

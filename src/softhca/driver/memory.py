@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
 from softhca.machine.primitives import address_of
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED
 from softhca.queues import control_fields as control
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.errors import DriverError, refusal
 from softhca.machine.primitives import address_of, load64
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import PagedAccess
 from softhca.memory.paged_layout import ACCESS_BITS, QUIESCED, VALID
 from softhca.memory.paged_mapping import PagedMapping

@@ -1,3 +1,5 @@
+cimport softhca_bits as bits
+
 cdef class AddressMap:
     cdef unsigned long long[::1] bases
     cdef unsigned long long[::1] pages

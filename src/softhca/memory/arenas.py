@@ -13,14 +13,7 @@ import mmap
 
 import cython
 
-PAGE_BYTES = 4096
-SLOT_PAGES = 4096
-SLOT_BYTES = PAGE_BYTES * SLOT_PAGES
-SLOTS = 1 << 20
-
-PAGE_SHIFT = cython.declare(cython.int, 12)
-PAGE_MASK = cython.declare(cython.uint, 0xFFF)
-_SLOTS = cython.declare(cython.ulonglong, 1 << 20)
+from softhca.memory import bits
 
 
 def _sparse_words(count: int) -> memoryview[int]:
@@ -32,9 +25,9 @@ class AddressMap:
     """One process's private table slot → base address."""
 
     def __init__(self) -> None:
-        self.bases = _sparse_words(SLOTS)
-        self.pages = _sparse_words(SLOTS)
-        self.pids = _sparse_words(SLOTS)
+        self.bases = _sparse_words(bits.SLOTS)
+        self.pages = _sparse_words(bits.SLOTS)
+        self.pids = _sparse_words(bits.SLOTS)
 
     def attach(self, slot: int, pages: int, address: int, pid: int = 0) -> None:
         """Map ``pages`` pages from ``slot`` on to the page-aligned ``address`` of this process, or of
@@ -44,20 +37,21 @@ class AddressMap:
         count or address that cannot be, EBUSY where a slot is attached already.
         """
         count = _slots_for(slot, pages)
-        if address <= 0 or address & 0xFFF or address + pages * PAGE_BYTES > 1 << 64 or pid < 0:
+        if (address <= 0 or address & bits.OFFSET_MASK or address + pages * bits.PAGE_BYTES > 1 << 64
+                or pid < 0):
             raise OSError(errno.EINVAL, f"cannot map {pages} pages at address {address:#x} of process {pid}")
         if any(self.pages[slot + i] for i in range(count)):
             raise OSError(errno.EBUSY, f"slot {slot} is attached already")
         for i in range(count):
-            self.bases[slot + i] = address + i * SLOT_BYTES
+            self.bases[slot + i] = address + i * bits.SLOT_BYTES
             self.pids[slot + i] = pid
-            self.pages[slot + i] = min(SLOT_PAGES, pages - i * SLOT_PAGES)
+            self.pages[slot + i] = min(bits.SLOT_PAGES, pages - i * bits.SLOT_PAGES)
 
     def detach(self, slot: int, pages: int) -> None:
         """Forget what ``attach`` of the same slot and page count made; EINVAL where that is not attached."""
         count = _slots_for(slot, pages)
         for i in range(count):
-            if self.pages[slot + i] != min(SLOT_PAGES, pages - i * SLOT_PAGES):
+            if self.pages[slot + i] != min(bits.SLOT_PAGES, pages - i * bits.SLOT_PAGES):
                 raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
         for i in range(count):
             self.pages[slot + i] = 0
@@ -67,27 +61,27 @@ class AddressMap:
     def address(self, frame: int) -> int:
         """Address of a frame's first byte (in the process ``pid(frame)`` where that is not 0); 0 where
         unknown."""
-        slot: cython.ulonglong = frame >> PAGE_SHIFT
-        page: cython.uint = frame & PAGE_MASK
-        if slot >= _SLOTS or page >= self.pages[slot]:
+        slot: cython.ulonglong = frame >> bits.SLOT_SHIFT
+        page: cython.uint = frame & bits.SLOT_PAGE_MASK
+        if slot >= bits.SLOTS or page >= self.pages[slot]:
             return 0
-        return self.bases[slot] + page * 4096
+        return self.bases[slot] + page * bits.PAGE_BYTES
 
     def pid(self, frame: int) -> int:
         """Process whose address ``address(frame)`` is; 0: this one."""
-        slot: cython.ulonglong = frame >> PAGE_SHIFT
-        if slot >= _SLOTS:
+        slot: cython.ulonglong = frame >> bits.SLOT_SHIFT
+        if slot >= bits.SLOTS:
             return 0
         return self.pids[slot]
 
     def pages_of(self, slot: int) -> int:
         """Number of pages that ``slot`` holds; 0 where it is not attached."""
-        return self.pages[slot] if 0 <= slot < SLOTS else 0
+        return self.pages[slot] if 0 <= slot < bits.SLOTS else 0
 
 
 def _slots_for(slot: int, pages: int) -> int:
     """Number of slots that ``pages`` take from ``slot`` on; EINVAL where they leave the space."""
-    count = -(-pages // SLOT_PAGES)
-    if pages <= 0 or slot < 0 or slot + count > SLOTS:
+    count = -(-pages // bits.SLOT_PAGES)
+    if pages <= 0 or slot < 0 or slot + count > bits.SLOTS:
         raise OSError(errno.EINVAL, f"{pages} pages from slot {slot} do not fit the physical space")
     return count

@@ -2,7 +2,7 @@
 
 import os
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 
 
 def has_ordinary_pages(fd: int) -> bool:

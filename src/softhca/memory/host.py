@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS, AddressMap
+from softhca.memory.arenas import AddressMap
+from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS
 from softhca.memory.descriptors import has_ordinary_pages
 from softhca.memory.mapping import Mapping
 from softhca.memory.runs import FreeRuns, runs_of

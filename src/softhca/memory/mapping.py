@@ -6,7 +6,7 @@ import os
 import sys
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 
 
 class Mapping:

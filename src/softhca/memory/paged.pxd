@@ -1,3 +1,4 @@
+cimport softhca_bits as bits
 from softhca.machine.primitives cimport atomic_add64, atomic_cas64, copy, load64, store64, wake_word
 from softhca.memory.regions cimport Region
 

@@ -25,6 +25,7 @@ from softhca.machine.primitives import (
     store64,
     wake_word,
 )
+from softhca.memory import bits
 from softhca.memory import paged_layout as layout
 from softhca.memory.regions import (
     LOCAL_WRITE,
@@ -47,7 +48,7 @@ _RIGHTS = cython.declare(cython.uint, layout.RIGHTS)
 _FAULTS = cython.declare(cython.uint, layout.FAULTS)
 _WANTED = cython.declare(cython.uint, layout.WANTED)
 _ACCESS_BITS = cython.declare(cython.uint, layout.ACCESS_BITS)
-_FRAME_BITS = cython.declare(cython.ulonglong, layout.FRAME_BITS)
+_QUIESCED = cython.declare(cython.ulonglong, layout.QUIESCED)
 _VALID = cython.declare(cython.ulonglong, layout.VALID)
 _LOCAL_WRITE = cython.declare(cython.uint, LOCAL_WRITE)
 _OWN_BITS = cython.declare(cython.uint, ZERO_BASED | ON_DEMAND)
@@ -79,7 +80,7 @@ class PagedAccess:
 
     def enter(self) -> bool:
         """Begin an access; whether it may go on.  `leave` ends it, also where it may not."""
-        return not atomic_add64(self.line, 1) >> 63
+        return not atomic_add64(self.line, 1) & _QUIESCED
 
     def leave(self) -> None:
         """End an access."""
@@ -93,19 +94,19 @@ class PagedAccess:
         """Whether the pages of ``n`` bytes from ``offset`` on are there, inside a bracket: 0; −EAGAIN: one is
         not, and is asked for; −EFAULT: its frame cannot be.  The caller has checked the range.
         """
-        page: cython.ulonglong = offset >> 12
-        last: cython.ulonglong = (offset + n - 1) >> 12
+        page: cython.ulonglong = offset >> bits.PAGE_SHIFT
+        last: cython.ulonglong = (offset + n - 1) >> bits.PAGE_SHIFT
         entry: cython.ulonglong
         if n == 0:
             return 0
         while page <= last:
             if page >= self.pages:
                 return -EFAULT
-            entry = load64(self.table + page * 8)
-            if not entry >> 63:
+            entry = load64(self.table + page * bits.ENTRY_BYTES)
+            if not entry & bits.VALID:
                 self.ask(page, last - page + 1)
                 return -EAGAIN
-            if (entry & _FRAME_BITS) >= self.frame_count:
+            if (entry & bits.FRAME_MASK) >= self.frame_count:
                 return -EFAULT
             page += 1
         return 0
@@ -121,10 +122,10 @@ class PagedAccess:
 
     def place(self, offset: int) -> int:
         """Address of a byte, inside a bracket; 0 where its page is not there or cannot be."""
-        entry: cython.ulonglong = load64(self.table + (offset >> 12) * 8)
-        if not entry >> 63 or (entry & _FRAME_BITS) >= self.frame_count:
+        entry: cython.ulonglong = load64(self.table + (offset >> bits.PAGE_SHIFT) * bits.ENTRY_BYTES)
+        if not entry & bits.VALID or (entry & bits.FRAME_MASK) >= self.frame_count:
             return 0
-        return self.frames + (entry & _FRAME_BITS) * 4096 + (offset & 0xFFF)
+        return self.frames + (entry & bits.FRAME_MASK) * bits.PAGE_BYTES + (offset & bits.OFFSET_MASK)
 
     def move(self, offset: int, local: int, n: int, writing: bool) -> int:
         """Copy ``n`` bytes between the memory and an address of this process, inside a bracket; as `ready`,
@@ -136,7 +137,7 @@ class PagedAccess:
         if result:
             return result
         while n:
-            piece = 4096 - (offset & 0xFFF)
+            piece = bits.PAGE_BYTES - (offset & bits.OFFSET_MASK)
             if piece > n:
                 piece = n
             address = self.place(offset)
@@ -318,16 +319,16 @@ def scan_entries(table: int, first: int, count: int) -> list[tuple[int, int, int
     frame: cython.ulonglong = 0
     entry: cython.ulonglong
     for i in range(first, first + count):
-        entry = load64(table + i * 8)
-        if length and entry >> 63 and (entry & _FRAME_BITS) == frame + length:
+        entry = load64(table + i * bits.ENTRY_BYTES)
+        if length and entry & bits.VALID and (entry & bits.FRAME_MASK) == frame + length:
             length += 1
             continue
         if length:
             runs.append((begin, frame, length))
         length = 0
-        if entry >> 63:
+        if entry & bits.VALID:
             begin = i
-            frame = entry & _FRAME_BITS
+            frame = entry & bits.FRAME_MASK
             length = 1
     if length:
         runs.append((begin, frame, length))
@@ -338,11 +339,11 @@ def put_entries(table: int, page: int, frame: int, count: int) -> None:
     """Make the entries of ``count`` pages valid, at consecutive frames; their bytes stand there already."""
     i: cython.ulonglong
     for i in range(count):
-        store64(table + (page + i) * 8, _VALID | (frame + i))
+        store64(table + (page + i) * bits.ENTRY_BYTES, bits.VALID | (frame + i))
 
 
 def clear_entries(table: int, page: int, count: int) -> None:
     """Make the entries of ``count`` pages invalid, for when no access is under way."""
     i: cython.ulonglong
     for i in range(count):
-        store64(table + (page + i) * 8, 0)
+        store64(table + (page + i) * bits.ENTRY_BYTES, 0)

@@ -6,7 +6,7 @@ import mmap
 import os
 
 from softhca.machine.primitives import address_of, copy, hide_pages, map_pages
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged_mapping import PagedMapping
 from softhca.memory.runs import FreeRuns, Run
 from softhca.memory.tpt import MAP_NORESERVE

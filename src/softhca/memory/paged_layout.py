@@ -6,19 +6,18 @@ the size of the file, which is sealed; what is read afterwards is checked each t
 
 The rights word (``RIGHTS``): access bits 0–7, generation 8–62 (how often rights have changed), valid 63.
 An I/O word: operations under way 0–31, how often the line was taken 32–47, attached 62, quiesced 63.
-An entry of the page table: frame 0–31, valid 63.
+An entry of the page table is one of `bits`: frame and valid.
 """
 
 import errno
 from typing import NamedTuple
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import ENTRY_BYTES, PAGE_BYTES
 
 MAGIC = int.from_bytes(b"paged\x00\x00\x01", "big")
 VALID = 1 << 63
 GENERATION_SHIFT = 8
 ACCESS_BITS = 0xFF
-FRAME_BITS = 0xFFFF_FFFF
 MAX_PAGES = 1 << 31
 
 LENGTH = 8
@@ -45,7 +44,6 @@ HOLDER_TAKEN = 32
 WANTED = 40
 
 TABLE = 4096
-ENTRY_BYTES = 8
 
 
 class Layout(NamedTuple):

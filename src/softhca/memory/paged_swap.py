@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.runs import Run
 
 

@@ -1,3 +1,4 @@
+cimport softhca_bits as bits
 from softhca.machine.primitives cimport (address_of, atomic_add64, atomic_cas64, copy, load64,
                                           read_process, store64, write_process)
 from softhca.memory.arenas cimport AddressMap

@@ -28,9 +28,8 @@ from softhca.machine.primitives import (
     store64,
     write_process,
 )
-from softhca.memory.arenas import PAGE_BYTES, SLOT_PAGES
+from softhca.memory import bits
 from softhca.memory.keys import KeySequence
-from softhca.memory.tpt import PD_LIMIT
 
 if TYPE_CHECKING:
     import random
@@ -56,7 +55,7 @@ REMOTE_ATOMIC = 8
 MW_BIND = 16
 ZERO_BASED = 32
 ON_DEMAND = 64
-ACCESS_MASK = 0x7F
+ACCESS_MASK = bits.RIGHTS_MASK
 REFUSED_KEY = 1
 REFUSED_PD = 2
 REFUSED_RIGHTS = 3
@@ -70,7 +69,6 @@ _KEY = cython.declare(cython.int, REFUSED_KEY)
 _PD = cython.declare(cython.int, REFUSED_PD)
 _RIGHTS = cython.declare(cython.int, REFUSED_RIGHTS)
 _RANGE = cython.declare(cython.int, REFUSED_RANGE)
-_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _NONE = cython.declare(cython.int, 0)
 EFAULT = cython.declare(cython.int, errno.EFAULT)
 EACCES = cython.declare(cython.int, errno.EACCES)
@@ -166,16 +164,18 @@ class Region:
             return _move(self.direct_pid, self.direct_address + offset, local, n, writing)
         position = self.page_offset + offset
         while n:
-            within = position & 0xFFF
-            piece = 4096 - within
+            within = position & bits.OFFSET_MASK
+            piece = bits.PAGE_BYTES - within
             if piece > n:
                 piece = n
-            entry = self.tpt.entries[self.first_entry + (position >> 12)]
-            if not entry >> 63:
+            entry = self.tpt.entries[self.first_entry + (position >> bits.PAGE_SHIFT)]
+            if not entry & bits.VALID:
                 return -EFAULT
-            if ((entry >> 32) & 0xFFFFFF) != self.pd or (writing and not (entry >> 56) & _LOCAL_WRITE):
+            if ((entry >> bits.PD_SHIFT) & bits.PD_MASK) != self.pd or (
+                writing and not (entry >> bits.RIGHTS_SHIFT) & _LOCAL_WRITE
+            ):
                 return -EACCES
-            frame = entry & _WORD
+            frame = entry & bits.FRAME_MASK
             address = self.address_map.address(frame)
             if not address:
                 return -EFAULT
@@ -259,15 +259,15 @@ class Region:
         self.direct_address = self.direct_pid = 0
         for i in range(self.entry_count):
             entry = self.tpt.entries[self.first_entry + i]
-            here = self.address_map.address(entry & 0xFFFFFFFF)
-            if not entry >> 63 or not here:
+            here = self.address_map.address(entry & bits.FRAME_MASK)
+            if not entry & bits.VALID or not here:
                 return
             if i == 0:
                 base = here
-                owner = self.address_map.pid(entry & 0xFFFFFFFF)
-            elif here != expected or self.address_map.pid(entry & 0xFFFFFFFF) != owner:
+                owner = self.address_map.pid(entry & bits.FRAME_MASK)
+            elif here != expected or self.address_map.pid(entry & bits.FRAME_MASK) != owner:
                 return
-            expected = here + 4096
+            expected = here + bits.PAGE_BYTES
         self.direct_address = base + self.page_offset
         self.direct_pid = owner
 
@@ -531,7 +531,7 @@ class RegionTable:
 
 def check_rights(pd: int, access: int) -> None:
     """EINVAL for a domain or access bits that cannot be (remote change of memory needs local write)."""
-    if not 0 < pd < PD_LIMIT:
+    if not 0 < pd <= bits.PD_MASK:
         raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
     if access & ~ACCESS_MASK:
         raise OSError(errno.EINVAL, f"unknown access bits {access & ~ACCESS_MASK:#x}")
@@ -556,19 +556,19 @@ def check_runs(
 ) -> None:
     """EINVAL for a range that cannot be or runs of frames that are not its pages; ENOMEM for more than
     ``capacity`` of them, EFAULT for one that is not mapped here."""
-    if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < PAGE_BYTES:
+    if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < bits.PAGE_BYTES:
         raise OSError(errno.EINVAL, f"no region of {length} bytes at {va:#x}, {page_offset} into its page")
-    if any(frame < 0 or count <= 0 or frame + count > 1 << 32 for frame, count in runs):
+    if any(frame < 0 or count <= 0 or frame + count > bits.FRAME_MASK + 1 for frame, count in runs):
         raise OSError(errno.EINVAL, "a frame number has 32 bits")
-    if sum(count for _, count in runs) != -(-(page_offset + length) // PAGE_BYTES):
+    if sum(count for _, count in runs) != -(-(page_offset + length) // bits.PAGE_BYTES):
         raise OSError(errno.EINVAL, f"not the frames of {length} bytes at page offset {page_offset}")
     if sum(count for _, count in runs) > capacity:
         # Before the walk below, whose length another process could choose otherwise.
         raise OSError(errno.ENOMEM, f"there is room for only {capacity} table entries")
     for frame, count in runs:
         last = frame + count - 1
-        for slot in range(frame // SLOT_PAGES, last // SLOT_PAGES + 1):
+        for slot in range(frame // bits.SLOT_PAGES, last // bits.SLOT_PAGES + 1):
             # A slot's pages are mapped from its first on: the run's last page in the slot decides.
-            page = min(last, slot * SLOT_PAGES + SLOT_PAGES - 1)
+            page = min(last, slot * bits.SLOT_PAGES + bits.SLOT_PAGES - 1)
             if not address_map.address(page):
                 raise OSError(errno.EFAULT, f"frame {page} is not mapped")

@@ -19,7 +19,7 @@ import os
 from collections import deque
 
 from softhca.machine import primitives
-from softhca.memory.arenas import PAGE_BYTES, SLOT_BYTES
+from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES
 from softhca.memory.mapping import Mapping
 from softhca.memory.runs import FreeRuns, runs_of
 from softhca.memory.shared_layout import make_sealed

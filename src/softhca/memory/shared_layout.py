@@ -32,7 +32,7 @@ import mmap
 import os
 from typing import NamedTuple
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.descriptors import has_ordinary_pages
 
 MAGIC = 0x736F667468636131

@@ -1,3 +1,4 @@
+cimport softhca_bits as bits
 from softhca.machine.primitives cimport atomic_add64, load64, store64
 
 

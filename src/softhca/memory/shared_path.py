@@ -13,6 +13,7 @@ from collections.abc import Callable
 import cython
 
 from softhca.machine.primitives import atomic_add64, load64, store64
+from softhca.memory import bits
 from softhca.memory.regions import REMOTE_READ
 from softhca.memory.shared_layout import (
     CHANGES,
@@ -176,8 +177,8 @@ class SharedPath:
         word: cython.ulonglong = _FOREIGN_CLAIM
         first: cython.ulonglong
         if self.known_arena != _FOREIGN:
-            first = (address - self.last_base) >> 12
-            word = ((address + n - 1 - self.last_base) >> 12) - first + 1
+            first = (address - self.last_base) >> bits.PAGE_SHIFT
+            word = ((address + n - 1 - self.last_base) >> bits.PAGE_SHIFT) - first + 1
             word |= self.known_arena << _ARENA_SHIFT | first << _PAGE_SHIFT
         store64(self.reader + _CLAIM, word)
         if self.fenced:

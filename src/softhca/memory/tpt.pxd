@@ -1,3 +1,4 @@
+cimport softhca_bits as bits
 from softhca.machine.primitives cimport address_of, fill
 
 cdef class TranslationTable:
@@ -12,3 +13,5 @@ cdef class TranslationTable:
     cpdef int protect_run(self, unsigned int first, unsigned int count, unsigned int rights,
                           unsigned int pd) except -1
     cpdef unsigned long long entry(self, unsigned long long i) noexcept
+
+cdef unsigned long long _placed(unsigned int rights, unsigned int pd) noexcept

@@ -13,18 +13,12 @@ import mmap
 import cython
 
 from softhca.machine.primitives import address_of, fill
+from softhca.memory import bits
 from softhca.memory.runs import FreeRuns
 
 MAX_ENTRIES = 1 << 27
 MAP_NORESERVE = 0x4000
 """Linux's number: the table is sparse, and a machine with less memory than it could need has room for it."""
-PD_SHIFT = 32
-RIGHTS_SHIFT = 56
-VALID = 1 << 63
-PD_LIMIT = 1 << 24
-
-_VALID = cython.declare(cython.ulonglong, 1 << 63)
-_VALID_AND_FRAME = cython.declare(cython.ulonglong, 1 << 63 | 0xFFFFFFFF)
 
 
 class TranslationTable:
@@ -39,7 +33,7 @@ class TranslationTable:
         self.capacity = capacity
         self.stopped = False
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self.entries = memoryview(mmap.mmap(-1, capacity * 8, flags)).cast("Q")
+        self.entries = memoryview(mmap.mmap(-1, capacity * bits.ENTRY_BYTES, flags)).cast("Q")
         self.address = address_of(self.entries)
         self._free = FreeRuns(0, capacity)
 
@@ -63,7 +57,7 @@ class TranslationTable:
             self._free.give(first, count)
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error)) from None
-        fill(self.address + first * 8, 0, count * 8)
+        fill(self.address + first * bits.ENTRY_BYTES, 0, count * bits.ENTRY_BYTES)
 
     def set(self, i: int, frame: int, rights: int, pd: int) -> None:
         """Make entry ``i`` valid."""
@@ -75,12 +69,9 @@ class TranslationTable:
         i: cython.uint
         low: cython.ulonglong
         _check_run(self.capacity, first, count, rights, pd)
-        if frame + count > 1 << 32:
+        if frame + count > bits.FRAME_MASK + 1:
             raise OSError(errno.EINVAL, f"frame {frame} + {count} has more than 32 bits")
-        low = frame
-        low |= pd << PD_SHIFT
-        low |= rights << RIGHTS_SHIFT
-        low |= _VALID
+        low = bits.VALID | _placed(rights, pd) | frame
         for i in range(count):
             self.entries[first + i] = low + i
         return 0
@@ -90,9 +81,9 @@ class TranslationTable:
         i: cython.uint
         high: cython.ulonglong
         _check_run(self.capacity, first, count, rights, pd)
-        high = (pd << PD_SHIFT) | (rights << RIGHTS_SHIFT)
+        high = _placed(rights, pd)
         for i in range(count):
-            self.entries[first + i] = (self.entries[first + i] & _VALID_AND_FRAME) | high
+            self.entries[first + i] = (self.entries[first + i] & (bits.VALID | bits.FRAME_MASK)) | high
         return 0
 
     def entry(self, i: int) -> int:
@@ -102,9 +93,16 @@ class TranslationTable:
         return self.entries[i]
 
 
+def _placed(rights: int, pd: int) -> int:
+    """Rights and domain where they stand in an entry."""
+    high: cython.ulonglong = rights
+    low: cython.ulonglong = pd
+    return high << bits.RIGHTS_SHIFT | low << bits.PD_SHIFT
+
+
 def _check_run(capacity: int, first: int, count: int, rights: int, pd: int) -> None:
     """OSError EINVAL for a run outside the table, or for rights or a domain out of their width."""
-    if count <= 0 or first > capacity or count > capacity - first or not 0 <= rights <= 0x7F:
+    if count <= 0 or first > capacity or count > capacity - first or not 0 <= rights <= bits.RIGHTS_MASK:
         raise OSError(errno.EINVAL, f"no table entries {first} + {count} with rights {rights:#x}")
-    if not 0 <= pd < PD_LIMIT:
+    if not 0 <= pd <= bits.PD_MASK:
         raise OSError(errno.EINVAL, f"a protection domain has 24 bits, not {pd}")

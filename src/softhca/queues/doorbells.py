@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.machine.primitives import atomic_add64, atomic_cas64, load64, store64
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.queues import layout as abi
 from softhca.queues.layout import MAX_DOORBELL_SLOTS, WORDS_PER_PAGE
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.machine.primitives import copy, load64, store64
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.queues import layout as abi
 from softhca.queues.layout import MAX_BODY_BYTES, MAX_ENTRIES, REFERENCE_BYTES, REFERENCES_PER_PAGE
 

@@ -18,7 +18,7 @@ import cython
 
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.shared_layout import (
     ASLEEP,
     READER_HEADER_BYTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import register_paged
 from softhca.memory.paged_memory import OUT, PagedMemory
 from softhca.memory.regions import ON_DEMAND

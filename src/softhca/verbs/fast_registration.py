@@ -4,7 +4,7 @@ import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from softhca.memory.arenas import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES
 from softhca.verbs.base import Resource, inc_rkey, require, translated
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
