@@ -27,6 +27,9 @@ def test_widest_values_fit_and_wider_ones_are_refused():
     for frame, rights, pd in ((1 << 32, 0, 1), (0, 0x80, 1), (0, 0, 1 << 24)):
         with fails(errno.EINVAL):
             table.set(1, frame, rights, pd)
+    for frame in (0xFFFFFFFF, 2**64 - 2, 2**64 - 1):  # the sum may leave 64 bits
+        with fails(errno.EINVAL):
+            table.set_run(0, frame, 2, 0, 1)
     for first, count in ((4, 1), (3, 2), (0, 5), (0, 0), (0xFFFFFFFF, 2)):
         with fails(errno.EINVAL):
             table.set_run(first, 0, count, 0, 1)

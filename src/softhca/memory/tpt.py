@@ -69,7 +69,7 @@ class TranslationTable:
         i: cython.uint
         low: cython.ulonglong
         _check_run(self.capacity, first, count, rights, pd)
-        if frame + count > bits.FRAME_MASK + 1:
+        if frame > bits.FRAME_MASK or count > bits.FRAME_MASK + 1 - frame:
             raise OSError(errno.EINVAL, f"frame {frame} + {count} has more than 32 bits")
         low = bits.VALID | _placed(rights, pd) | frame
         for i in range(count):
