@@ -105,7 +105,8 @@ class AdapterConfig:
     ``max_agent`` bounds the management agents that hosts register, ``host_subnet_management`` lets hosts have
     agents on queue pair 0, which configures ports.
 
-    ``max_host_bytes`` limits what the queues of one host may cost the adapter beyond the host's own memory.
+    ``max_host_bytes`` limits what the queues and agents of one host may cost the adapter beyond the host's
+    own memory.
 
     ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
     takes it (`DestinationWindow`).

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 256
 """So many requests of one agent may wait for responses, with a time-out."""
+PENDING_BYTES = 2048
+"""What each of them may cost: 1 KiB, and as much for one that was answered and is still in the list of
+deadlines."""
 MAX_RETRIES = 255
 MAX_METHOD = 0x7F
 _HEADER = MAD_HEADER.packing()
@@ -103,7 +106,10 @@ class HostAgent(Client):
 
 
 def register_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    """REGISTER_AGENT: a class's requests by method go to the host, and responses to what it asks."""
+    """REGISTER_AGENT: a class's requests by method go to the host, and responses to what it asks.
+
+    The host pays for the ring, and for all requests that may wait, at once.
+    """
     port = adapter.port_of(fields["port_num"])
     management_class = fields["mgmt_class"]
     subnet = management_class in SUBNET_CLASSES
@@ -124,7 +130,7 @@ def register_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
         least_entry_bytes=MAD_ENTRY_BYTES,
         most_entry_bytes=MAD_ENTRY_BYTES,
     )
-    cost_bytes = cost_of(layout, produces=True)
+    cost_bytes = cost_of(layout, produces=True) + MAX_PENDING * PENDING_BYTES
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
     number = adapter.resources.reserve(Kind.AGENT)
     agent = HostAgent(host, flow, layout, number, management_class, fields["class_version"], methods)
