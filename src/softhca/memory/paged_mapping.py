@@ -69,14 +69,14 @@ class PagedMapping:
         """Numbers of the free lines, then of those whose process has ended, made free now."""
         numbers = range(layout.ATTACHMENTS)
         free = [number for number in numbers if not load64(self.line(number)) & layout.ATTACHED]
-        return free or [number for number in numbers if self.bury(number)]
+        return free or [number for number in numbers if self.reclaim(number)]
 
     def detach(self, access: PagedAccess) -> None:
         """Give a line back."""
         store64(access.line + layout.WANTED, 0)
         _change(access.line, layout.ATTACHED | layout.COUNT_BITS, 0)
 
-    def bury(self, number: int) -> bool:
+    def reclaim(self, number: int) -> bool:
         """Free a line whose process has ended; whether it was so."""
         line = self.line(number)
         word = load64(line)

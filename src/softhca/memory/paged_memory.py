@@ -312,8 +312,8 @@ class PagedMemory:
         quiesce_bits(self.mapping, True)
         try:
             while busy := busy_lines(self.mapping):
-                buried = [self.mapping.bury(number) for number in busy]
-                if not any(buried) and not pause():
+                reclaimed = [self.mapping.reclaim(number) for number in busy]
+                if not any(reclaimed) and not pause():
                     raise OSError(errno.ETIMEDOUT, f"attachments {busy} do not end their access")
         except BaseException:
             quiesce_bits(self.mapping, False)
