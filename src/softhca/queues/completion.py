@@ -24,8 +24,8 @@ from softhca.queues.ring import RingConsumer, RingProducer, plan
 if TYPE_CHECKING:
     from softhca.queues.ring import RingLayout
 
-    class Told(Protocol):
-        """Who is told what has become of a queue."""
+    class Notified(Protocol):
+        """Who is notified of what has become of a queue."""
 
         def completion_event(self, cq: CompletionQueue) -> object: ...
         def overflow(self, cq: CompletionQueue) -> object: ...
@@ -45,7 +45,7 @@ class CompletionQueue:
     asynchronous error, never silent).
     """
 
-    def __init__(self, number: int, layout: RingLayout, notify_hook: Told) -> None:
+    def __init__(self, number: int, layout: RingLayout, notify_hook: Notified) -> None:
         if layout.body_bytes < layout.entries * CQE_BYTES:
             raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
         self.number = number

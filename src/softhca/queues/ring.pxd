@@ -40,6 +40,5 @@ cdef class RingConsumer:
     cpdef void reset(self) noexcept
     cpdef long long take(self, unsigned long long address, unsigned long long capacity) noexcept
     cpdef bint idle(self) noexcept
-    cpdef long long look(self) noexcept
     cpdef long long count(self) noexcept
     cpdef bint release(self, unsigned long long count) noexcept

@@ -281,7 +281,7 @@ class RingConsumer:
         n: cython.ulonglong
         if self.broken:
             return -1
-        if self.seen == self.taken and self.look() <= 0:
+        if self.seen == self.taken and self.count() <= 0:
             return -1 if self.broken else 0
         reference = load64(self.layout.reference(self.index))
         offset = reference >> abi.REFERENCE_BODY_OFFSET_SHIFT & _WORD
@@ -302,8 +302,8 @@ class RingConsumer:
             return False
         return load64(self.layout.control + abi.RING_TAIL_AT) == self.seen
 
-    def look(self) -> int:
-        """Read the producer's tail; entries that can be taken, −1 where the ring is broken."""
+    def count(self) -> int:
+        """Read the producer's tail: entries that can be taken now; −1 where the ring is broken."""
         tail: cython.ulonglong = load64(self.layout.control + abi.RING_TAIL_AT)
         # The tail may never fall behind what was seen nor run past what the consumer has given back.
         held: cython.ulonglong = (self.seen - self.released) & MASK64
@@ -314,10 +314,6 @@ class RingConsumer:
             return -1
         self.seen = tail
         return (tail - self.taken) & MASK64
-
-    def count(self) -> int:
-        """Entries that can be taken now; −1 where the ring is broken."""
-        return self.look()
 
     def release(self, count: int) -> bool:
         """Give the room of the ``count`` oldest taken entries back; False where so many were not taken."""

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from softhca.queues.ring import RingLayout
     from softhca.queues.wqe import ReceiveWork
 
-    class Told(Protocol):
-        """Who is told what has become of a queue."""
+    class Notified(Protocol):
+        """Who is notified of what has become of a queue."""
 
         def limit_reached(self, srq: SharedReceiveQueue) -> object: ...
         def srq_error(self, srq: SharedReceiveQueue) -> object: ...
@@ -25,7 +25,7 @@ class SharedReceiveQueue:
     the ring.
     """
 
-    def __init__(self, number: int, pd: int, layout: RingLayout, max_sge: int, notify_hook: Told) -> None:
+    def __init__(self, number: int, pd: int, layout: RingLayout, max_sge: int, notify_hook: Notified) -> None:
         self.number = number
         self.pd = pd
         self.max_sge = max_sge
