@@ -65,7 +65,7 @@ def slot(choices: Choices) -> None:
     room = TERMS.ring_bytes - index * TERMS.slot_bytes
     if opener.open(base + index * TERMS.slot_bytes, room, sequence) == TAKEN:
         assert (opener.kind, opener.message, sequence) == (DATA, SEALED, 2)
-    assert sum(opener.looks) == 1
+    assert sum(opener.verdicts) == 1
 
 
 def condition(choices: Choices) -> None:
@@ -89,7 +89,7 @@ def request(choices: Choices) -> None:
     desk.processed(9, choices.rest(), 9)
     while (found := desk.next_outcome()) is not None:
         assert decode_outcome(found[1]) is not None
-        desk.told(found[0])
+        desk.outcome_sent(found[0])
     assert len(performed) <= 2
 
 

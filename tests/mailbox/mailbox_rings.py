@@ -75,5 +75,5 @@ class Ring:
     def take(self):
         """The next message, or the verdict that there is none."""
 
-        verdict = self.inbox.look()
+        verdict = self.inbox.poll()
         return self.opener.message if verdict == TAKEN else verdict

@@ -48,7 +48,7 @@ def test_what_was_sealed_is_taken(algorithm, length):
     verdict, opener = judged(terms, block_of(terms, 5, DATA, message))
     assert (verdict, opener.kind, opener.message) == (TAKEN, DATA, message)
     assert opener.block_bytes == terms.block_bytes(length)
-    assert opener.looks[TAKEN] == 1
+    assert opener.verdicts[TAKEN] == 1
 
 
 @every_hash

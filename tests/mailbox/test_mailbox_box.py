@@ -25,7 +25,7 @@ from softhca.mailbox import (
     reached,
 )
 from softhca.mailbox.blocks import DATA, OUTCOME, TAKEN
-from softhca.mailbox.box import OTHERS_A_LOOK
+from softhca.mailbox.box import OTHERS_A_POLL
 from softhca.mailbox.hashes import ALGORITHMS
 from softhca.mailbox.journal import Journal
 from softhca.mailbox.offer import Offer
@@ -318,7 +318,7 @@ def test_a_peer_that_sends_outcomes_alone_is_looked_at_for_so_long_only(verbs_pa
     last = right._inbox.address + 200 * right.terms.slot_bytes
     until(lambda: left.poll() or probe.open(last, right.terms.slot_bytes, 201) == TAKEN, right)
     assert not take(right)
-    assert 0 < right.statistics.outcomes_unknown <= OTHERS_A_LOOK + 1
+    assert 0 < right.statistics.outcomes_unknown <= OTHERS_A_POLL + 1
     assert receive(right, left) == b"behind them"
     assert right.statistics.outcomes_unknown == 200
 

@@ -50,7 +50,7 @@ class Desk:
     def outcomes(self):
         found = []
         while (outcome := self.requests.next_outcome()) is not None:
-            self.requests.told(outcome[0])
+            self.requests.outcome_sent(outcome[0])
             found.append(decode_outcome(outcome[1]))
         return found
 
@@ -269,7 +269,7 @@ def test_a_journal_does_not_grow_while_a_request_waits_for_ever():
         desk.accept(number, always(), argument=bytes(100))
         desk.outcomes()
         assert len(desk.file.getvalue()) < 70_000
-    desk.accept(2000, always(), "nothing")  # refused, and not told of yet
+    desk.accept(2000, always(), "nothing")  # refused, and not sent yet
     desk.again()
     assert [(outcome.number, outcome.status) for outcome in desk.outcomes()] == [(2000, "refused")]
     desk.accept(1999, always())

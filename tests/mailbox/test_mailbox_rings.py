@@ -79,7 +79,7 @@ def test_the_message_of_the_last_lap_is_not_taken_again():
     assert ring.take() == STALE
     ring.slot(0)[:] = fresh
     assert ring.take() == b"new"
-    assert ring.opener.looks[STALE] == 2
+    assert ring.opener.verdicts[STALE] == 2
 
 
 def test_a_writer_that_overruns_loses_its_own_message_only():
@@ -244,7 +244,7 @@ def test_torn_and_old_credits_change_nothing():
         fresh.cell.view[:] = third[:cut] + first[cut:]
         torn = third[:cut] + first[cut:] != third and third[:cut] + first[cut:] != first
         assert not (torn and fresh.outbox.take_credit())
-    assert fresh.outbox.credits.looks[TORN]
+    assert fresh.outbox.credits.verdicts[TORN]
 
 
 def test_a_hostile_skip_with_a_message_is_refused():
@@ -273,7 +273,7 @@ def test_skips_of_whole_laps_do_not_hold_the_reader():
     ring.slot(0)[: len(block)] = block
 
     inbox = Inbox(4, 64, terms.opener(Digest(write_next, None)), ring.target.address, ring.sealer)
-    assert inbox.look() == EMPTY
+    assert inbox.poll() == EMPTY
     assert len(looked) == 2
 
 
@@ -302,7 +302,7 @@ def test_take_all_stops_where_credit_is_owed_and_behind_what_is_no_message():
 
 
 class RingAgainstAQueue(RuleBasedStateMachine):
-    """Any order of puts, carries in pieces, looks and credits: what goes in comes out."""
+    """Any order of puts, carries in pieces, polls and credits: what goes in comes out."""
 
     def __init__(self):
         super().__init__()
@@ -330,10 +330,10 @@ class RingAgainstAQueue(RuleBasedStateMachine):
         self.dice.shuffle(spans)
         for start, end in spans:
             self.ring.target.view[offset + start : offset + end] = content[start:end]
-            self.look()
+            self.poll()
 
     @rule()
-    def look(self):
+    def poll(self):
         found = self.ring.take()
         if isinstance(found, bytes):
             assert found == self.queue.pop(0)

@@ -72,4 +72,4 @@ def test_complete_blocks_are_counted_as_such():
     where = Range("xxh3-128")
     new = torn_campaign.block_of(where.terms, SEQUENCE, DATA, b"same")
     where.look(new, new, SEQUENCE)
-    assert (where.complete, where.false_accepts, where.opener.looks[TAKEN]) == (1, 0, 1)
+    assert (where.complete, where.false_accepts, where.opener.verdicts[TAKEN]) == (1, 0, 1)

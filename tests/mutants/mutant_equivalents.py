@@ -34,16 +34,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "adapter/timers.py", "Timers._first", "return -1 → return -2",
     ): "who asks only looks whether it is below 0",
     (
-        "mailbox/journal.py", "Journal.told",
+        "mailbox/journal.py", "Journal.outcome_sent",
         "if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes): → "
         "if self._bytes >= max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):",
     ): "the file begins anew a byte earlier",
     (
         "mailbox/box.py", "Mailbox._take_run", "self._idle += 1 → self._idle += 2",
-    ): "credit that is owed is written after fewer looks",
+    ): "credit that is owed is written after fewer polls",
     (
-        "mailbox/box.py", "Mailbox._look",
-        "if self._idle >= IDLE_LOOKS: → if self._idle > IDLE_LOOKS:",
+        "mailbox/box.py", "Mailbox._poll_inbox",
+        "if self._idle >= IDLE_POLLS: → if self._idle > IDLE_POLLS:",
     ): "credit that is owed is written a look later",
     (
         "management/pending.py", "PendingRequests.add",

@@ -87,7 +87,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "more doorbells wait than one call sends"), "runtime/test_runtime_doorbell_batching.py"),
     (m("earlier-deadline-wakes-nobody", SLEEPER, "elif deadline_ns + _LATE_NS < self.wakeup_ns:", "elif self.waiters < 0:",
        "who sleeps beyond a deadline that came later is not woken"), "runtime/test_runtime_sleeper.py"),
-    (m("journal-forgets-its-last-number", JOURNAL, '_record(TOLD, self.last_number, b"") + ', "",
+    (m("journal-forgets-its-last-number", JOURNAL, '_record(SENT, self.last_number, b"") + ', "",
        "a request is performed again after its journal began anew"), "mailbox/test_mailbox_requests.py"),
     (m("key-of-a-round-ago", KEYS, "            if self._gone_round:\n", "            if False:\n",
        "a key comes again after one round of the slots"), "memory/test_memory_key_reuse.py"),

@@ -159,7 +159,7 @@ def test_memory_that_is_read_while_it_is_updated_as_a_state_that_never_was():
     assert (
         int.from_bytes(read[:8], "little") == 3
     )  # the header is that of the new message: only the hash tells
-    assert reader.opener.looks[TORN] > 0
-    assert reader.opener.looks[TAKEN] == 3
+    assert reader.opener.verdicts[TORN] > 0
+    assert reader.opener.verdicts[TAKEN] == 3
     assert reader.received == list(plan.messages)
     world.close()

@@ -1,6 +1,6 @@
 """Mailboxes for asyncio.
 
-A message causes no event on its target, so whoever waits looks again: at first after each turn of the event
+A message causes no event on its target, so whoever waits polls again: at first after each turn of the event
 loop, then in pauses that double up to a limit.
 """
 
@@ -16,7 +16,7 @@ from softhca.mailbox.conditions import Condition
 from softhca.mailbox.requests import Outcome
 
 TURNS = 200
-"""So many looks before the first pause."""
+"""So many polls before the first pause."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 20e-6, 1e-3
 
 _Found = TypeVar("_Found")

@@ -17,7 +17,7 @@ cdef class Sealer:
     cpdef Py_ssize_t seal(self, unsigned long long sequence, unsigned int kind, tuple parts) except? -1
 
 cdef class Opener:
-    cdef readonly unsigned long long[::1] looks
+    cdef readonly unsigned long long[::1] verdicts
     cdef readonly Py_ssize_t room
     cdef readonly unsigned int kind
     cdef readonly bytes message

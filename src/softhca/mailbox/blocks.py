@@ -106,7 +106,7 @@ class Sealer:
 
 
 class Opener:
-    """Judges blocks; ``looks`` counts its verdicts.
+    """Judges blocks; ``verdicts`` counts them by kind.
 
     Kinds are ``first_kind`` to ``last_kind``; a message has at most ``largest_bytes``, and one of kind DATA
     exactly ``fixed_bytes``, if that is not −1.
@@ -126,7 +126,7 @@ class Opener:
         last_kind: int,
         keyed: bool,
     ) -> None:
-        self.looks = array("Q", [0] * VERDICTS)
+        self.verdicts = array("Q", [0] * VERDICTS)
         self.room = HEADER_BYTES + largest_bytes + len(indicator) + digest_bytes
         self._digest, self._argument = digest
         self._digest_bytes = digest_bytes
@@ -144,7 +144,7 @@ class Opener:
     def open(self, address: int, room: int, sequence: int) -> int:
         """Look for block ``sequence`` in the slot at ``address`` (8-byte aligned, ``room`` bytes long)."""
         verdict: cython.int = self._open(address, room, sequence)
-        self.looks[verdict] += 1
+        self.verdicts[verdict] += 1
         return verdict
 
     def _open(self, address: int, room: int, sequence: int) -> int:

@@ -24,13 +24,13 @@ from softhca.mailbox.terms import Terms
 from softhca.mailbox.wiring import Wiring
 from softhca.verbs.device import Context
 
-IDLE_LOOKS = 64
-"""So many looks in vain, and owed credit is written, completions are taken."""
+IDLE_POLLS = 64
+"""After so many empty polls owed credit is written, completions are taken."""
 MAX_TICKETS = 1024
 """Requests whose outcomes are waited for, or not fetched yet."""
-OTHERS_A_LOOK = 64
+OTHERS_A_POLL = 64
 """So many requests and outcomes are taken at a time; a peer that sends nothing else holds up nobody."""
-_LOOKS_A_CLOCK = 64
+_POLLS_A_CLOCK = 64
 _MANY = 256
 
 
@@ -190,26 +190,26 @@ class Mailbox:
         self._floor = -1
         if self._entries:
             self._settle()
-        if self._look() != TAKEN:
+        if self._poll_inbox() != TAKEN:
             return None
         return bytes(self._opener.message)
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """The next message.  MailboxTimeout after ``timeout_s``."""
-        for _ in range(_LOOKS_A_CLOCK):
+        for _ in range(_POLLS_A_CLOCK):
             message = self.try_receive()
             if message is not None:
                 return message
         found: list[bytes] = []
 
-        def look() -> int:
+        def attempt() -> int:
             message = self.try_receive()
             if message is None:
                 return 0
             found.append(message)
             return 1
 
-        self._wait(look, timeout_s, "no message")
+        self._wait(attempt, timeout_s, "no message")
         return found[0]
 
     def receive_many(self, limit: int = _MANY) -> list[bytes]:
@@ -220,11 +220,11 @@ class Mailbox:
             self._settle()
         messages: list[bytes] = []
         self._batch_start = int(self._inbox.next_sequence) - 1
-        for _ in range(limit + OTHERS_A_LOOK):
+        for _ in range(limit + OTHERS_A_POLL):
             if self._entries or len(messages) >= limit or not self._take_run(messages, limit):
                 break
         self._statistics.received += len(messages)
-        while self._entries and len(messages) < limit and self._look() == TAKEN:
+        while self._entries and len(messages) < limit and self._poll_inbox() == TAKEN:
             messages.append(bytes(self._opener.message))
         return messages
 
@@ -232,15 +232,15 @@ class Mailbox:
         """Take messages one behind the other, while no request is pending; whether there may be more."""
         self._joined()
         if self._reads:
-            self._wiring.look()
+            self._wiring.take_completions()
         before, start = len(messages), self._inbox.next_sequence
         verdict = self._inbox.take_all(messages, limit, self._credit_every)
         if len(messages) > before:
             self._idle = 0
         if verdict != TAKEN:
             self._idle += 1
-            if self._idle >= IDLE_LOOKS:
-                self._rest()
+            if self._idle >= IDLE_POLLS:
+                self._on_idle()
             return False
         if self._inbox.next_sequence == start:  # there was no room for credit, and `kind` is the last block's
             self._give_credit()
@@ -262,25 +262,25 @@ class Mailbox:
         self._floor = -1
         if self._entries:
             self._settle()
-        self._wiring.look()
+        self._wiring.take_completions()
         if self._outbox is not None:
             self._outbox.take_credit()
 
-    def _look(self) -> int:
-        """Look for a message of kind DATA, and deal with others on the way."""
+    def _poll_inbox(self) -> int:
+        """Poll for a message of kind DATA, and deal with others on the way."""
         inbox = self._inbox
         self._joined()
         if self._reads:
-            self._wiring.look()
-        for _ in range(OTHERS_A_LOOK):
+            self._wiring.take_completions()
+        for _ in range(OTHERS_A_POLL):
             if self._entries and self._requests.choked:
-                self._rest()  # the peer may wait for credit before it takes outcomes
+                self._on_idle()  # the peer may wait for credit before it takes outcomes
                 break
-            verdict = inbox.look()
+            verdict = inbox.poll()
             if verdict != TAKEN:
                 self._idle += 1
-                if self._idle >= IDLE_LOOKS:
-                    self._rest()
+                if self._idle >= IDLE_POLLS:
+                    self._on_idle()
                 return int(verdict)
             self._idle = 0
             kind = self._opener.kind
@@ -321,25 +321,25 @@ class Mailbox:
             reached, message = self._in_hand.popleft()
             self._requests.processed(reached, message, self._clock())
         self._requests.processed(self._reached(), None, self._clock())
-        self._tell()
+        self._send_outcomes()
 
-    def _tell(self) -> None:
+    def _send_outcomes(self) -> None:
         """Send outcomes, as far as there is room."""
         while self._outbox is not None and (outcome := self._requests.next_outcome()) is not None:
             if not self._put(OUTCOME, (outcome[1],)):
                 return
-            self._requests.told(outcome[0])
+            self._requests.outcome_sent(outcome[0])
 
-    def _rest(self) -> None:
+    def _on_idle(self) -> None:
         """Nothing was there for a while: write owed credit and take completions."""
         self._idle = 0
         if self._inbox.owed():
             self._give_credit()
-        self._wiring.look()
+        self._wiring.take_completions()
 
     def _give_credit(self) -> None:
         if not self._wiring.has_room:
-            self._wiring.look()
+            self._wiring.take_completions()
         if self._wiring.has_room:
             self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))
             self._statistics.credits_sent += 1
@@ -395,11 +395,11 @@ class Mailbox:
         """Drive the adapter until ``attempt`` gives something."""
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
         while True:
-            for _ in range(_LOOKS_A_CLOCK):
+            for _ in range(_POLLS_A_CLOCK):
                 self._progress()
                 if done := attempt():
                     return done
-            self._wiring.look()
+            self._wiring.take_completions()
             if deadline_ns is not None and time.monotonic_ns() > deadline_ns:
                 raise MailboxTimeout(f"{what} for {timeout_s:g} s")
             os.sched_yield()
@@ -408,7 +408,7 @@ class Mailbox:
     def statistics(self) -> Statistics:
         """What was counted so far."""
         counted = self._statistics
-        counted.add_looks(self._opener.looks)
+        counted.add_verdicts(self._opener.verdicts)
         counted.writes = self._wiring.writes
         if isinstance(self._inbox, RemoteReader):
             counted.reads = self._inbox.reads

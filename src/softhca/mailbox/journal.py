@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-ACCEPTED, HELD, BEGUN, ENDED, TOLD, ALL = range(1, 7)
+ACCEPTED, HELD, BEGUN, ENDED, SENT, ALL = range(1, 7)
 """Kinds of records."""
 _FORM = struct.Struct("<BQI")
 _HASH_BYTES = 16
@@ -71,7 +71,7 @@ class Journal:
             self.entries[number] = Entry(number, body[8:], int.from_bytes(body[:8], "little"))
             self.last_number = max(self.last_number, number)
             return
-        if kind == TOLD:
+        if kind == SENT:
             self.entries.pop(number, None)
             self.last_number = max(self.last_number, number)
             return
@@ -116,9 +116,9 @@ class Journal:
         """Note its outcome."""
         self._note(ENDED, number, outcome)
 
-    def told(self, number: int) -> None:
-        """Note that the peer was told of its outcome: the request is over."""
-        self._note(TOLD, number)
+    def outcome_sent(self, number: int) -> None:
+        """Note that its outcome was sent: the request is over."""
+        self._note(SENT, number)
         if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):
             self._restart()
 
@@ -127,7 +127,7 @@ class Journal:
 
         Records of before that a crash leaves behind it end in the same state.
         """
-        body = _record(TOLD, self.last_number, b"") + b"".join(map(_state, self.entries.values()))
+        body = _record(SENT, self.last_number, b"") + b"".join(map(_state, self.entries.values()))
         if len(body) > MAX_RECORD_BYTES:
             self._first_bytes = self._bytes  # not now
             return

@@ -1,7 +1,7 @@
 """The read variant: a reader fetches the next message from the writer's memory.
 
 Theory of operation: an RDMA READ brings the slot whose turn it is into landing memory.  While it is under way
-its bytes arrive in any order, so each look hashes what has landed; a block that verifies is taken at once.
+its bytes arrive in any order, so each poll hashes what has landed; a block that verifies is taken at once.
 When the READ has completed and the block still does not verify, the source was empty, or was being updated
 while it was read: only a new READ can tell more.
 """
@@ -24,7 +24,7 @@ class Fetcher(Protocol):
 
 
 class RemoteReader:
-    """Looks at landing memory at ``address`` as `Inbox` does at a ring; ``reads`` counts READs.
+    """Polls landing memory at ``address`` as `Inbox` does at a ring; ``reads`` counts READs.
 
     The remote ring has ``slots`` of ``slot_bytes``; a message fits one slot.
     """
@@ -51,14 +51,14 @@ class RemoteReader:
         """The block that was taken last."""
         return int(self._landing.taken_sequence)
 
-    def look(self) -> int:
-        """A verdict, as `Inbox.look`; a READ is issued where one is needed."""
+    def poll(self) -> int:
+        """A verdict, as `Inbox.poll`; a READ is issued where one is needed."""
         landed = not self._fetcher.reading
         if self._wanted:
             if landed:
                 self._fetch()
             return EMPTY
-        verdict = int(self._landing.look())
+        verdict = int(self._landing.poll())
         self._wanted = verdict == TAKEN or landed
         return verdict
 
@@ -66,7 +66,7 @@ class RemoteReader:
         """As `Inbox.take_all`."""
         verdict = TAKEN
         while len(messages) < limit and self.owed() < most_owed:
-            verdict = self.look()
+            verdict = self.poll()
             if verdict != TAKEN or self.opener.kind != DATA:
                 break
             messages.append(self.opener.message)

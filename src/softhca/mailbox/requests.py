@@ -107,7 +107,7 @@ class Requests:
 
     @property
     def pending(self) -> bool:
-        """Whether any request waits for its condition, or its outcome for being told."""
+        """Whether any request waits for its condition, or its outcome for being sent."""
         return bool(self._journal.entries)
 
     @property
@@ -177,12 +177,12 @@ class Requests:
         self._journal.end(entry.number, outcome)
 
     def next_outcome(self) -> tuple[int, bytes] | None:
-        """Number and message of an outcome that the peer was not told of yet; `told` when it was."""
+        """Number and message of an outcome that was not sent yet; `outcome_sent` when it was."""
         for entry in self._journal.entries.values():
             if entry.outcome is not None:
                 return entry.number, entry.outcome
         return None
 
-    def told(self, number: int) -> None:
-        """The peer was told of that outcome."""
-        self._journal.told(number)
+    def outcome_sent(self, number: int) -> None:
+        """That outcome was sent to the peer."""
+        self._journal.outcome_sent(number)

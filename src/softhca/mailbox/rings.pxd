@@ -27,10 +27,10 @@ cdef class Inbox:
     cdef readonly unsigned long long address
     cdef readonly unsigned long long next_sequence
     cdef readonly unsigned long long taken_sequence
-    cdef readonly unsigned long long told
+    cdef readonly unsigned long long credited
     cdef readonly Opener opener
     cdef readonly Sealer credits
-    cpdef int look(self) except? -1
+    cpdef int poll(self) except? -1
     cdef int _advance(self, unsigned long long address) except -1
     cpdef int take_all(self, list messages, Py_ssize_t limit, unsigned long long most_owed) except? -1
     cpdef unsigned long long owed(self) noexcept

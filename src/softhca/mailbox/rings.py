@@ -1,7 +1,7 @@
 """The two ends of a ring, without the operations that move bytes between them.
 
 `Outbox` puts blocks into memory of the writer's own, laid out as the reader's ring, and says which ranges
-must be carried over.  `Inbox` looks at the slot whose turn it is.  Credit is the number of slots that the
+must be carried over.  `Inbox` polls the slot whose turn it is.  Credit is the number of slots that the
 reader has given back since the ring began; a writer is never further ahead of it than the ring is long.
 """
 
@@ -19,7 +19,7 @@ GAP_BYTES = 512
 """Two blocks with at most so many unused bytes between them travel in one range."""
 
 MOST_SKIPS = 2
-"""A writer skips once and writes at the beginning of the ring then; one who only skips is looked at later."""
+"""A writer skips once and writes at the beginning of the ring then; one who only skips is polled later."""
 
 _GAP = cython.declare(cython.Py_ssize_t, GAP_BYTES)
 
@@ -121,7 +121,7 @@ class Outbox:
         return self.slots - (self.next_sequence - 1 - self.credit)
 
     def take_credit(self) -> bool:
-        """Look at the cell; whether there is more credit than before."""
+        """Read the cell; whether there is more credit than before."""
         found: cython.ulonglong = load64(self.cell)
         if found <= self.credit:
             return False
@@ -137,8 +137,8 @@ class Outbox:
 class Inbox:
     """The reader's end: the ring at ``address``.
 
-    ``next_sequence`` is the block whose turn it is, ``taken_sequence`` the one that was taken last, ``told``
-    the credit that the writer was last given.
+    ``next_sequence`` is the block whose turn it is, ``taken_sequence`` the one that was taken last,
+    ``credited`` the credit that the writer was last given.
     """
 
     def __init__(self, slots: int, slot_bytes: int, opener: Opener, address: int, credits: Sealer) -> None:
@@ -149,10 +149,10 @@ class Inbox:
         self.credits = credits
         self.next_sequence = 1
         self.taken_sequence = 0
-        self.told = 0
+        self.credited = 0
 
-    def look(self) -> int:
-        """Look at the slot whose turn it is: a verdict; after TAKEN, `opener` has message and kind, and the
+    def poll(self) -> int:
+        """Poll the slot whose turn it is: a verdict; after TAKEN, `opener` has message and kind, and the
         ring has moved on.
         """
         index: cython.ulonglong
@@ -169,7 +169,7 @@ class Inbox:
                 self._advance(address)
                 return TAKEN
             if self.opener.message:
-                self.opener.looks[FORMAT] += 1
+                self.opener.verdicts[FORMAT] += 1
                 return FORMAT
             self.next_sequence += self.slots - index
         return EMPTY
@@ -191,18 +191,18 @@ class Inbox:
         TAKEN with `opener.kind` another than DATA: that block was taken, and not appended.
         """
         verdict: cython.int = TAKEN
-        while len(messages) < limit and self.next_sequence - 1 - self.told < most_owed:
-            verdict = self.look()
+        while len(messages) < limit and self.next_sequence - 1 - self.credited < most_owed:
+            verdict = self.poll()
             if verdict != TAKEN or self.opener.kind != DATA:
                 break
             messages.append(self.opener.message)
         return verdict
 
     def owed(self) -> int:
-        """Slots given back that the writer has not been told of."""
-        return self.next_sequence - 1 - self.told
+        """Slots given back for which the writer has no credit yet."""
+        return self.next_sequence - 1 - self.credited
 
     def seal_credit(self) -> int:
-        """Make the credit of now in `credits`' buffer, and count it as told; its length in bytes."""
-        self.told = self.next_sequence - 1
-        return self.credits.seal(self.told, CREDIT, ())
+        """Make the credit of now in `credits`' buffer, and count it as given; its length in bytes."""
+        self.credited = self.next_sequence - 1
+        return self.credits.seal(self.credited, CREDIT, ())

@@ -1,4 +1,4 @@
-"""Many writers to one reader: a ring each, looked at in turn."""
+"""Many writers to one reader: a ring each, polled in turn."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from softhca.mailbox.errors import MailboxError
 class Mailroom:
     """The reader's ends of many pairs, on one context or several.
 
-    Each has its own ring, keys and nonce: what one writer does delays the others by a look.  A mailbox whose
-    connection is lost is put into ``lost``, with the reason, and not looked at any more.
+    Each has its own ring, keys and nonce: what one writer does delays the others by a poll.  A mailbox whose
+    connection is lost is put into ``lost``, with the reason, and not polled any more.
     """
 
     def __init__(self, boxes: Iterable[Mailbox] = ()) -> None:
@@ -24,15 +24,15 @@ class Mailroom:
 
     @property
     def boxes(self) -> tuple[Mailbox, ...]:
-        """The mailboxes that are looked at."""
+        """The mailboxes that are polled."""
         return tuple(self._boxes)
 
     def add(self, box: Mailbox) -> None:
-        """Look at ``box``, too, which has joined its writer."""
+        """Poll ``box``, too, which has joined its writer."""
         self._boxes.append(box)
 
     def remove(self, box: Mailbox) -> None:
-        """Do not look at ``box`` any more; it stays open.  ValueError when it is not here."""
+        """Do not poll ``box`` any more; it stays open.  ValueError when it is not here."""
         at = self._boxes.index(box)
         del self._boxes[at]
         self._next -= at < self._next
@@ -40,7 +40,7 @@ class Mailroom:
     def try_receive(self) -> tuple[Mailbox, bytes] | None:
         """The next message and the mailbox that it came by, or None when no one has any.
 
-        Each mailbox has its turn: after a message from one, all others are looked at before it.
+        Each mailbox has its turn: after a message from one, all others are polled before it.
         """
         for context in {box.context: None for box in self._boxes}:
             context.progress()

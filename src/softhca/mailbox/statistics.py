@@ -11,7 +11,7 @@ from softhca.mailbox.blocks import ALGORITHM, EMPTY, FORMAT, LENGTH, OVERRUN, ST
 
 @dataclass
 class Statistics:
-    """Messages, operations, and looks at a slot that ended without a message, by reason.
+    """Messages, operations, and polls of a slot that ended without a message, by reason.
 
     ``empty``: sequence 0; ``stale``: an older sequence number, normally the message of the last lap;
     ``overrun``: a newer one; ``length``, ``algorithm``, ``format``: a field that was not agreed; ``torn``:
@@ -36,12 +36,12 @@ class Statistics:
     torn: int = 0
     outcomes_unknown: int = 0
 
-    def add_looks(self, looks: MutableSequence[int]) -> None:
-        """Add the counts of looks by verdict, and set them to 0."""
+    def add_verdicts(self, verdicts: MutableSequence[int]) -> None:
+        """Add the counts of polls by verdict, and set them to 0."""
         for verdict, name in _NAMES.items():
-            if looks[verdict]:
-                setattr(self, name, getattr(self, name) + int(looks[verdict]))
-                looks[verdict] = 0
+            if verdicts[verdict]:
+                setattr(self, name, getattr(self, name) + int(verdicts[verdict]))
+                verdicts[verdict] = 0
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""

@@ -122,7 +122,8 @@ class Wiring:
     def carry(self, ranges: Sequence[Range]) -> None:
         """RDMA WRITE these ranges of the outbox into the peer's inbox, under one doorbell.
 
-        What the send queue has no room for waits, and goes out in order with the next `carry` or `look`.
+        What the send queue has no room for waits, and goes out in order with the
+        next `carry` or `take_completions`.
         """
         if self._waiting or len(ranges) > 1 or self._outstanding >= DEPTH:
             self._waiting.extend(ranges)
@@ -153,7 +154,7 @@ class Wiring:
     def _post_waiting(self) -> None:
         """Post what waits, as a chain, as far as there is room."""
         if self._outstanding >= DEPTH:
-            self.look()
+            self.take_completions()
         chain: list[SendWR] = []
         while self._waiting and self._outstanding < DEPTH:
             offset, length = self._waiting.popleft()
@@ -191,7 +192,7 @@ class Wiring:
         """Whether one more operation can be posted at once."""
         return self._outstanding < DEPTH and not self._waiting
 
-    def look(self) -> None:
+    def take_completions(self) -> None:
         """Take completions, and post what waits for room.  MailboxError when the connection is lost."""
         count, completions = self.cq.poll(DEPTH)
         for completion in completions[:count]:

@@ -283,7 +283,7 @@ class Reader(End):
 
     def advance(self) -> bool:
         worked = False
-        while not self.done and self.inbox.look() == TAKEN:
+        while not self.done and self.inbox.poll() == TAKEN:
             self._take(bytes(self.opener.message))
             worked = True
         if self.inbox.owed():
@@ -311,8 +311,8 @@ class Reader(End):
         if not self.done and not self.stopped and not self.writer.stopped:
             text = f"adapter {self.node.number}: {len(self.received)} of {len(self.plan.messages)} messages"
             world.report.fail("every message arrives", text)
-        looks = self.opener.looks
+        verdicts = self.opener.verdicts
         world.trace.add(
             world.now, "mailbox", self.node.number, mode=self.plan.terms.mode, received=len(self.received),
-            torn=looks[TORN], looks=sum(looks),
+            torn=verdicts[TORN], looks=sum(verdicts),
         )  # fmt: skip
