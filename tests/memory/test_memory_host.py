@@ -85,6 +85,15 @@ def test_no_pages_cannot_be_allocated(host):
             host.allocate(count)
 
 
+@pytest.mark.parametrize("allocate", ["allocate", "allocate_shared"])
+def test_pages_that_are_no_whole_number_spoil_nothing(host, allocate):
+    with pytest.raises(TypeError):
+        getattr(host, allocate)(4.0)
+    frames = host.allocate(3)
+    assert all(isinstance(frame, int) for frame in frames)
+    host.free(frames)
+
+
 def test_the_view_is_the_memory_and_only_of_allocated_frames(host):
     frames = host.allocate(2, contiguous=True)
     host.view(frames[0], 2)[4094:4098] = b"abcd"

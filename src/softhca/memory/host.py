@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import mmap
+import operator
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -84,8 +85,10 @@ class HostMemory:
         """Frames of ``pages`` zero-filled pages; consecutive ones only when asked, else wherever pages are
         free.
 
-        Raises OSError: EINVAL for no pages, ENOMEM where they are not to be had (nothing is allocated then).
+        Raises TypeError where ``pages`` is no whole number; OSError: EINVAL for no pages, ENOMEM where they
+        are not to be had.  Nothing is allocated then.
         """
+        pages = operator.index(pages)  # a float would stay in the free list
         if pages <= 0:
             raise OSError(errno.EINVAL, f"cannot allocate {pages} pages")
         with self.lock:
@@ -121,6 +124,7 @@ class HostMemory:
     def allocate_shared(self, pages: int) -> list[int]:
         """As ``allocate`` of consecutive pages, from the arena that is shared where there is one with room
         for them."""
+        pages = operator.index(pages)
         with self.lock:
             self._check_open()
             first = -1 if self.shared is None or pages <= 0 else self.shared.allocate(pages)
