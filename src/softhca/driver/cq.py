@@ -53,6 +53,10 @@ class CqHandle:
         """How many completions `poll` would find now; does not drive the engine."""
         return self._poller.waiting()
 
+    def drop(self, qp_num: int) -> None:
+        """A queue pair was reset or destroyed: what it has completed so far is not polled any more."""
+        self._poller.drop(qp_num)
+
     def arm(self, solicited: bool = False) -> None:
         """Ask for one event at the next completion, or only at a solicited or failed one."""
         self._session.check()

@@ -18,11 +18,15 @@ cdef class CompletionPoller(Locked):
     cdef bint moving
     cdef bint ended
     cdef unsigned int asked
+    cdef dict dropped
+    cdef unsigned long long dropped_until
 
     cpdef object leave(self)
     cpdef object move_to(self, RingLayout layout)
     cpdef bint end(self) except -1
     cpdef object arm(self, bint solicited)
+    cpdef object drop(self, unsigned int qp_num)
+    cdef bint _is_dropped(self) except -1
     cpdef long long waiting(self)
     cpdef list poll(self, Py_ssize_t limit, object kind=*, bint network_order=*)
     cdef list _take(self, Py_ssize_t limit, object kind, bint network_order)

@@ -19,6 +19,7 @@ MANY = 64
 """A poll drives the engine when it finds nothing, and after so many completions that were found at once."""
 
 _MANY = cython.declare(cython.uint, MANY)
+_ALL_ONES = cython.declare(cython.ulonglong, (1 << 64) - 1)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
@@ -39,6 +40,8 @@ class CompletionPoller(Locked):
         self.moving = False
         self.ended = False
         self.asked = 0
+        self.dropped = None  # number of a queue pair → the ring's tail when it was reset or destroyed
+        self.dropped_until = 0  # the last of these tails
         self._make_lock()
 
     def leave(self):
@@ -52,7 +55,11 @@ class CompletionPoller(Locked):
         self.acquire()
         try:
             if layout is not None:
+                read: cython.ulonglong = self.reader.consumer.released
                 self.reader.move_to(layout)
+                if self.dropped is not None:  # the new ring begins with what was unread in the old one
+                    self.dropped = {qp_num: tail - read & _ALL_ONES for qp_num, tail in self.dropped.items()}
+                    self.dropped_until = self.dropped_until - read & _ALL_ONES
             self.moving = False
             if self.asked:
                 self.reader.arm(self.asked == 2)
@@ -74,8 +81,31 @@ class CompletionPoller(Locked):
         finally:
             self.release()
 
+    def drop(self, qp_num):
+        """The completions of a queue pair that are in the ring now are never taken: it was reset or
+        destroyed.  Those that a queue pair of the same number writes later are.
+        """
+        self.acquire()
+        try:
+            if not self.ended and self.reader.pending() > 0:
+                if self.dropped is None:
+                    self.dropped = {}
+                self.dropped_until = self.dropped[qp_num] = self.reader.consumer.seen
+        finally:
+            self.release()
+
+    def _is_dropped(self):
+        """Whether the entry taken last is one that `drop` named."""
+        taken: cython.ulonglong = self.reader.consumer.taken
+        qp_num: cython.uint = self.reader.words[abi.CQE_QP_NUM_WORD] >> abi.CQE_QP_NUM_SHIFT & _WORD
+        if (self.dropped_until - taken & _ALL_ONES) >> 63:  # it was written after the last of them
+            self.dropped = None
+            return False
+        tail = self.dropped.get(qp_num)
+        return tail is not None and not (tail - taken & _ALL_ONES) >> 63
+
     def waiting(self):
-        """How many completions could be taken now."""
+        """How many completions could be taken now, with those that were dropped."""
         self.acquire()
         try:
             return 0 if self.moving or self.ended else self.reader.pending()
@@ -117,6 +147,7 @@ class CompletionPoller(Locked):
         """The completions that are in the ring now."""
         found: list = []
         entry: Completion
+        taken: cython.ulonglong = 0
         failed = None
         if self.reader.consumer.idle() or limit <= 0:
             return found
@@ -128,6 +159,9 @@ class CompletionPoller(Locked):
             return found
         try:
             while len(found) < limit and self.reader.take():
+                taken += 1
+                if self.dropped is not None and self._is_dropped():
+                    continue
                 entry = _new(kind)
                 _fill(entry, self.reader)
                 if network_order and entry.wc_flags & _WITH_IMM:
@@ -139,7 +173,7 @@ class CompletionPoller(Locked):
             if not found:
                 raise refusal(error, "polling") from None
         finally:
-            self.reader.release(len(found))
+            self.reader.release(taken)
             self.release()
         if failed is not None:
             for entry in found:

@@ -37,6 +37,7 @@ class QpHandle(QueuePairPoster):
     __slots__ = (
         "__weakref__",
         "_capabilities",
+        "_completion_queues",
         "_destroyed",
         "_driver",
         "_receive",
@@ -65,6 +66,7 @@ class QpHandle(QueuePairPoster):
         if min(caps.values()) < 0:
             raise DriverError(errno.EINVAL, "capabilities are not negative")
         self._driver = driver
+        self._completion_queues = {send_cq, recv_cq}
         session = driver.session
         self._open(session, RESET)
         self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
@@ -153,7 +155,7 @@ class QpHandle(QueuePairPoster):
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes (``ibv_qp_attr`` names; an address vector is a dict), all or none.  EINVAL when
-        refused.
+        refused.  RESET takes the queue pair's completions out of the completion queues.
         """
         try:
             mask, fields = qp_attributes.pack(attributes)
@@ -169,6 +171,15 @@ class QpHandle(QueuePairPoster):
                 self.state = former
                 raise
             self._take_state(state)
+            if state == RESET:
+                self._drop_completions()
+
+    def _drop_completions(self) -> None:
+        """Take what was completed so far out of the completion queues; with the session's lock held, so that
+        no other queue pair has got the number yet.
+        """
+        for queue in self._completion_queues:
+            queue.drop(self.number)
 
     def _take_state(self, state: int) -> None:
         """Change the state between two posts."""
@@ -243,8 +254,10 @@ class QpHandle(QueuePairPoster):
         self._notify()
 
     def destroy(self) -> None:
-        """Destroy it.  No completion of it is written afterwards; those in the completion queues stay."""
-        self._session.call(control.DESTROY_QP, qp_num=self.number)
+        """Destroy it.  No completion of it is written or polled afterwards."""
+        with self._session.lock:
+            self._session.call(control.DESTROY_QP, qp_num=self.number)
+            self._drop_completions()
         self._end()
         self._driver.forget_queue_pair(self)
         self._driver.events.dispatch()

@@ -8,8 +8,8 @@ from traffic import BOUND_S, connected, poll, settle, wait_until
 from softhca.testing.verbs import attributes, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
-from softhca.verbs.qp import QPAttr
-from softhca.verbs.wr import RecvWR
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from softhca.verbs.wr import SGE, RecvWR, SendWR
 
 
 def events_of(context, count: int) -> list[tuple[int, int]]:
@@ -103,6 +103,46 @@ def test_reset_drops_what_was_posted_without_completions(verbs_pair) -> None:
     client.receive(8)
     client.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     assert settle(client.recv_cq, client, server) == []
+
+
+@pytest.mark.parametrize("resized", [False, True])
+@pytest.mark.parametrize("ended", ["reset", "closed"])
+def test_reset_and_close_take_completions_out_of_the_queue_and_no_others(
+    verbs_pair, ended: str, resized: bool
+) -> None:
+    client, server = connected(verbs_pair)
+    cq = client.send_cq
+    other = QP(client.pd, QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=4)))
+    state = QPAttr()
+    other.to_init(state)
+    other.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    client.send(e.IBV_WR_RDMA_WRITE, 8, to=(1, 1), wr_id=1)
+    wait_until(lambda: client.state() == e.IBV_QPS_ERR, client, server)
+    other.post_send(SendWR(2, num_sge=1, sg=[SGE(0, 0, 0)]))
+    client.send(length=8, wr_id=3)
+    wait_until(lambda: cq.handle.waiting() == 3, client, server)
+    if ended == "reset":
+        client.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    else:
+        client.qp.close()
+    if resized:
+        cq.resize(2 * cq.cqe)
+    assert [each.wr_id for each in settle(cq, client, server)] == [2]
+    for wr_id in (4, 5):
+        other.post_send(SendWR(wr_id, num_sge=1, sg=[SGE(0, 0, 0)]))
+    assert [each.wr_id for each in poll(cq, 2, client, server)] == [4, 5]
+
+
+def test_completions_after_a_reset_are_told(verbs_pair) -> None:
+    client, server = connected(verbs_pair)
+    client.send(e.IBV_WR_RDMA_WRITE, 8, to=(1, 1), wr_id=1)
+    wait_until(lambda: client.state() == e.IBV_QPS_ERR, client, server)
+    for end in (client, server):
+        end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    connect(client, server)
+    server.receive(8)
+    client.send(length=8, wr_id=2)
+    assert [(each.wr_id, each.status) for each in poll(client.send_cq, 1, client, server)] == [(2, 0)]
 
 
 def test_a_full_completion_queue_is_an_event_and_never_silent(verbs_pair) -> None:
