@@ -5,7 +5,7 @@ context = device.Context()
 domain, completions = pd.PD(context), cq.CQ(context, 16)
 rights = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
 source, target = (mr.MR(domain, 4096, rights) for _ in range(2))
-kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions)
+kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions, cap=qp.QPCap())
 writer, granter = (qp.QP(domain, kind) for _ in range(2))
 here = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(addr.GID(str(context.query_gid(1, 0)))))
 for one, other in ((writer, granter), (granter, writer)):

@@ -7,7 +7,7 @@ from softhca.verbs.pyverbs_error import PyverbsRDMAError
 
 context = device.Context()
 domain, completions = pd.PD(context), cq.CQ(context, 16)
-kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions)
+kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions, cap=qp.QPCap())
 rights = enums.IBV_ACCESS_REMOTE_WRITE | enums.IBV_ACCESS_REMOTE_READ
 here = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(addr.GID(str(context.query_gid(1, 0)))))
 # peers have no right to the region itself, only to what windows give

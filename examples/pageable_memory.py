@@ -9,7 +9,7 @@ PAGES, PAGE = 64, 4096
 context = device.Context()
 domain, completions = pd.PD(context), cq.CQ(context, 16)
 rights = (enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE | enums.IBV_ACCESS_REMOTE_READ)
-kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions)
+kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=completions, rcq=completions, cap=qp.QPCap())
 here = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(addr.GID(str(context.query_gid(1, 0)))))
 
 

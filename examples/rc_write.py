@@ -8,7 +8,7 @@ rank, meeting = int(os.environ["SOFTHCA_RANK"]), (os.environ["SOFTHCA_PEERS"].sp
 context = device.Context(name=device.get_device_list()[0].name.decode())
 domain, queue = pd.PD(context), cq.CQ(context, 8)
 region = mr.MR(domain, 64, enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE)
-pair = qp.QP(domain, qp.QPInitAttr(enums.IBV_QPT_RC, scq=queue, rcq=queue))
+pair = qp.QP(domain, qp.QPInitAttr(enums.IBV_QPT_RC, scq=queue, rcq=queue, cap=qp.QPCap()))
 tcp = socket.socket() if rank else socket.create_server(meeting).accept()[0]
 while rank and tcp.connect_ex(meeting):
     pass  # rank 0 does not listen yet

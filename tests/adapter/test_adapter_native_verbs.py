@@ -10,7 +10,7 @@ from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
-from softhca.verbs.qp import QP, QPAttr, QPInitAttr
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import SGE, RecvWR, SendWR
 
 RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
@@ -29,7 +29,7 @@ class Side:
         self.network = world
         self.pd, self.cq = PD(context), CQ(context, 16)
         self.mr = MR(self.pd, 4096, RIGHTS)
-        self.qp = QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq))
+        self.qp = QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq, cap=QPCap()))
 
     def sge(self, offset, length):
         return [SGE(self.mr.buf + offset, length, self.mr.lkey)]

@@ -108,14 +108,21 @@ def test_gids(context: Context) -> None:
     assert "RoCEv2" in str(entry)
 
 
-def test_the_gid_table_leaves_empty_entries_out_and_keeps_its_bound(context: Context) -> None:
+def test_the_gid_table_leaves_empty_entries_out_and_wants_room_for_all(context: Context) -> None:
     assert [entry.gid_index for entry in context.query_gid_table(10)] == [0, 1]
-    assert [entry.gid_index for entry in context.query_gid_table(1)] == [0]
-    assert context.query_gid_table(0) == []
-    with pytest.raises(PyverbsRDMAError):
-        context.query_gid_table(1, flags=1)
-    with pytest.raises(PyverbsUserError):
+    for max_entries, flags in ((1, 0), (0, 0), (10, 1)):
+        with pytest.raises(PyverbsRDMAError) as caught:
+            context.query_gid_table(max_entries, flags)
+        assert caught.value.error_code == -errno.EINVAL
+    with pytest.raises(OverflowError):
         context.query_gid_table(-1)
+
+
+def test_an_empty_entry_of_the_gid_table_has_no_data(context: Context) -> None:
+    assert not any(context.query_gid(1, 2).raw)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        context.query_gid_ex(1, 2)
+    assert caught.value.error_code == errno.ENODATA
 
 
 def test_pkeys_are_in_network_order(context: Context) -> None:

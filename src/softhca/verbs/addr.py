@@ -1,14 +1,15 @@
 """Addresses: GIDs, global routes, address vectors and address handles."""
 
 import errno
-from typing import Any
+from typing import Any, ClassVar
 
-from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.base import Resource, require, translated
 from softhca.verbs.gid import GID
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_wc_flags
+from softhca.verbs.structures import UINT8, UINT16, UINT32, Fields, Structure
 from softhca.verbs.utils import GID_BYTES, gid_from_bytes, gid_to_bytes, lines
 from softhca.verbs.wc import WC
 
@@ -20,8 +21,24 @@ _V4_MAPPED = bytes(10) + b"\xff\xff"
 _WC_GRH = int(ibv_wc_flags.IBV_WC_GRH)
 
 
-class GRH(PyverbsObject):
+def _raw_of(gid: GID | None, what: str) -> bytes:
+    """The sixteen bytes of a GID, zeros for none."""
+    if gid is None:
+        return bytes(GID_BYTES)
+    require(gid, GID, what)
+    return gid.raw
+
+
+class GRH(Structure):
     """A global route header; ``version_tclass_flow`` and ``paylen`` are in network byte order."""
+
+    _FIELDS: ClassVar[Fields] = {
+        "version_tclass_flow": UINT32,
+        "paylen": UINT16,
+        "next_hdr": UINT8,
+        "hop_limit": UINT8,
+    }
+    __slots__ = ("_dgid", "_sgid", *_FIELDS)
 
     def __init__(
         self,
@@ -32,8 +49,7 @@ class GRH(PyverbsObject):
         next_hdr: int = 0,
         hop_limit: int = 1,
     ) -> None:
-        self._sgid = (sgid or GID()).raw
-        self._dgid = (dgid or GID()).raw
+        self._sgid, self._dgid = _raw_of(sgid, "sgid"), _raw_of(dgid, "dgid")
         self.version_tclass_flow = version_tclass_flow
         self.paylen = paylen
         self.next_hdr = next_hdr
@@ -70,8 +86,14 @@ class GRH(PyverbsObject):
         )
 
 
-class GlobalRoute(PyverbsObject):
+_ROUTE = {"flow_label": UINT32, "sgid_index": UINT8, "hop_limit": UINT8, "traffic_class": UINT8}
+
+
+class GlobalRoute(Structure):
     """What goes into the global route header of packets."""
+
+    _FIELDS: ClassVar[Fields] = _ROUTE
+    __slots__ = ("_dgid", *_FIELDS)
 
     def __init__(
         self,
@@ -81,7 +103,7 @@ class GlobalRoute(PyverbsObject):
         hop_limit: int = 1,
         traffic_class: int = 0,
     ) -> None:
-        self._dgid = (dgid or GID()).raw
+        self._dgid = _raw_of(dgid, "dgid")
         self.flow_label = flow_label
         self.sgid_index = sgid_index
         self.hop_limit = hop_limit
@@ -108,8 +130,19 @@ class GlobalRoute(PyverbsObject):
         )
 
 
-class AHAttr(PyverbsObject):
+class AHAttr(Structure):
     """An address vector (``ibv_ah_attr``).  The global route counts only when ``is_global`` is set."""
+
+    _PLAIN: ClassVar[Fields] = {
+        "dlid": UINT16,
+        "sl": UINT8,
+        "src_path_bits": UINT8,
+        "static_rate": UINT8,
+        "is_global": UINT8,
+        "port_num": UINT8,
+    }
+    _FIELDS: ClassVar[Fields] = {**_PLAIN, **_ROUTE}
+    __slots__ = ("_dgid", "_flow_label", "_hop_limit", "_sgid_index", "_traffic_class", *_PLAIN)
 
     def __init__(
         self,
@@ -123,11 +156,13 @@ class AHAttr(PyverbsObject):
     ) -> None:
         if is_global and gr is None:
             raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
+        if gr is not None:
+            require(gr, GlobalRoute, "gr")
         self.dlid = dlid
         self.sl = sl
         self.src_path_bits = src_path_bits
         self.static_rate = static_rate
-        self.is_global = int(is_global)
+        self.is_global = is_global
         self.port_num = port_num
         self._dgid = bytes(GID_BYTES)
         self._flow_label = self._sgid_index = self._hop_limit = self._traffic_class = 0
@@ -151,6 +186,10 @@ class AHAttr(PyverbsObject):
             "hop_limit": self._hop_limit,
             "traffic_class": self._traffic_class,
         }
+
+    def copy(self) -> "AHAttr":
+        """An independent copy."""
+        return AHAttr.from_dict(self.as_dict())
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AHAttr":

@@ -258,7 +258,9 @@ def close_deferred() -> None:
 
 
 def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
-    """Misuse check: `PyverbsUserError` unless ``value``, called ``what``, is an instance of ``kind``."""
+    """TypeError, as the compiled pyverbs has it, unless the argument ``what`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         names = kind.__name__ if isinstance(kind, type) else "/".join(each.__name__ for each in kind)
-        raise PyverbsUserError(f"{what} must be {names}, not {type(value).__name__}")
+        raise TypeError(
+            f"Argument {what!r} has incorrect type (expected {names}, got {type(value).__name__})"
+        )

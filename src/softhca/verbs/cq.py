@@ -3,11 +3,10 @@
 import errno
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.base import (
-    PyverbsObject,
     Resource,
     close_deferred,
     deferred,
@@ -24,6 +23,7 @@ from softhca.verbs.queue_enums import (
     ibv_create_cq_wc_flags,
     ibv_wc_flags,
 )
+from softhca.verbs.structures import INT32, UINT32, UINT64, Fields, Structure
 from softhca.verbs.turns import Turn
 from softhca.verbs.utils import htonl, lines
 from softhca.verbs.wc import (
@@ -110,6 +110,7 @@ class _CompletionQueue(Resource):
             channel._require_open()
             if channel.context is not context:
                 raise PyverbsUserError("The completion channel belongs to another context")
+        cqe, comp_vector = INT32(cqe), INT32(comp_vector)
         if not 0 <= comp_vector < context.num_comp_vectors:
             raise PyverbsRDMAError(f"There is no completion vector {comp_vector}", errno.EINVAL)
         self._driver = context.driver
@@ -151,6 +152,7 @@ class _CompletionQueue(Resource):
 
     def resize(self, cqe: int) -> None:
         """Make room for at least ``cqe`` completions; refused when more than that are waiting."""
+        cqe = INT32(cqe)
         with translated("Failed to resize CQ"):
             self.handle.resize(cqe)
 
@@ -161,6 +163,7 @@ class _CompletionQueue(Resource):
 
     def ack_events(self, num_events: int) -> None:
         """Acknowledge ``num_events`` events that `CompChannel.get_cq_event` returned."""
+        num_events = INT32(num_events)
         if num_events < 0:
             raise PyverbsUserError(f"{num_events} events cannot be acknowledged")
         self._count_events(-num_events)
@@ -212,8 +215,17 @@ class CQ(_CompletionQueue):
         return "CQ\n" + lines({"Handle": self.number, "CQEs": self.cqe})
 
 
-class CqInitAttrEx(PyverbsObject):
+class CqInitAttrEx(Structure):
     """What an extended CQ is made of; ``wc_flags`` chooses the fields that its completions deliver."""
+
+    _FIELDS: ClassVar[Fields] = {
+        "cqe": UINT32,
+        "comp_vector": UINT32,
+        "wc_flags": UINT64,
+        "comp_mask": UINT32,
+        "flags": UINT32,
+    }
+    __slots__ = ("_comp_channel", "cq_context", "parent_domain", *_FIELDS)
 
     def __init__(
         self,
@@ -225,14 +237,27 @@ class CqInitAttrEx(PyverbsObject):
         flags: int = 0,
         parent_domain: None = None,
     ) -> None:
+        if channel is not None:
+            require(channel, CompChannel, "channel")
         self.cqe = cqe
-        self.comp_channel = channel
+        self._comp_channel = channel
         self.comp_vector = comp_vector
         self.wc_flags = wc_flags
         self.comp_mask = comp_mask
         self.flags = flags
         self.parent_domain = parent_domain
         self.cq_context: object = None
+
+    @property
+    def comp_channel(self) -> CompChannel | None:
+        """The channel of the CQ's events."""
+        return self._comp_channel
+
+    @comp_channel.setter
+    def comp_channel(self, val: CompChannel | None) -> None:
+        if val is not None:
+            require(val, CompChannel, "comp_channel")
+        self._comp_channel = val
 
     def __str__(self) -> str:
         return lines(
@@ -245,8 +270,11 @@ class CqInitAttrEx(PyverbsObject):
         )
 
 
-class PollCqAttr(PyverbsObject):
+class PollCqAttr(Structure):
     """Extensible argument of `CQEX.start_poll`; ``comp_mask`` must be 0."""
+
+    _FIELDS: ClassVar[Fields] = {"comp_mask": UINT32}
+    __slots__ = ("comp_mask",)
 
     def __init__(self) -> None:
         self.comp_mask = 0

@@ -40,6 +40,7 @@ from softhca.verbs.device_text import (
 )
 from softhca.verbs.gid import GID
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.structures import INT32, UINT32, UINT64, ReadOnly
 from softhca.verbs.utils import gid_str, lines
 
 if TYPE_CHECKING:
@@ -221,11 +222,13 @@ class Context(Resource):
 
     def query_port(self, port_num: int) -> PortAttr:
         """State and properties of a port (the first is 1)."""
+        port_num = UINT32(port_num)
         with translated(f"Failed to query port {port_num}"):
             return PortAttr(self.driver.query_port(port_num))
 
     def query_pkey(self, port_num: int, index: int) -> int:
         """The P_Key at ``index``, in network byte order as libibverbs returns it."""
+        port_num, index = UINT32(port_num), INT32(index)
         with translated(f"Failed to query pkey {index} of port {port_num}"):
             pkey = self.driver.query_pkey(port_num, index)
         return int.from_bytes(pkey.to_bytes(2, "big"), sys.byteorder)
@@ -239,6 +242,7 @@ class Context(Resource):
 
     def query_gid(self, port_num: int, index: int) -> GID:
         """The GID at ``index`` of the port's table."""
+        port_num, index = UINT32(port_num), INT32(index)
         with translated(f"Failed to query gid {index} of port {port_num}"):
             return GID.from_bytes(self.driver.query_gid(port_num, index))
 
@@ -250,10 +254,15 @@ class Context(Resource):
         return ibv_gid_type_sysfs.IBV_GID_TYPE_SYSFS_IB_ROCE_V1
 
     def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> "GIDEntry":
-        """One entry of a port's GID table; ``flags`` must be 0."""
-        if flags:
+        """One entry of a port's GID table; ``ENODATA`` where it is empty.  ``flags`` must be 0."""
+        port_num, gid_index = UINT32(port_num), UINT32(gid_index)
+        if UINT32(flags):
             raise PyverbsRDMAError("No flag of query_gid_ex is defined", errno.EINVAL)
         gid = self.query_gid(port_num, gid_index)
+        if not any(gid.raw):
+            raise PyverbsRDMAError(
+                f"Failed to query gid {gid_index} of port {port_num}: it is empty", errno.ENODATA
+            )
         kind = ibv_gid_type.IBV_GID_TYPE_ROCE_V2 if self._is_roce(port_num) else ibv_gid_type.IBV_GID_TYPE_IB
         raw = gid.raw
         return GIDEntry(
@@ -265,19 +274,21 @@ class Context(Resource):
         )
 
     def query_gid_table(self, max_entries: int, flags: int = 0) -> list["GIDEntry"]:
-        """The used entries of all ports' GID tables, at most ``max_entries``."""
-        if flags:
-            raise PyverbsRDMAError("No flag of query_gid_table is defined", errno.EINVAL)
-        if max_entries < 0:
-            raise PyverbsUserError(f"max_entries {max_entries} is negative")
+        """The used entries of all ports' GID tables.  More of them than ``max_entries`` (at least 1) are
+        refused with ``-EINVAL``, whose sign is libibverbs' own here.  ``flags`` must be 0.
+        """
+        max_entries = UINT64(max_entries)
+        if UINT32(flags):
+            raise PyverbsRDMAError("No flag of query_gid_table is defined", -errno.EINVAL)
         entries: list[GIDEntry] = []
         for port_num in range(1, self.query_device().phys_port_cnt + 1):
             for index in range(self.query_port(port_num).gid_tbl_len):
-                if len(entries) == max_entries:
-                    return entries
-                entry = self.query_gid_ex(port_num, index)
-                if entry.gid_subnet_prefix or entry.gid_interface_id:
-                    entries.append(entry)
+                if any(self.query_gid(port_num, index).raw):
+                    entries.append(self.query_gid_ex(port_num, index))
+        if len(entries) > max_entries or not max_entries:
+            raise PyverbsRDMAError(
+                f"Failed to query gid table: {len(entries)} entries, room for {max_entries}", -errno.EINVAL
+            )
         return entries
 
     def query_counters(self, port: int = 0, qp: int = 0) -> dict[str, int]:
@@ -307,8 +318,23 @@ class Context(Resource):
         return f"Context {self.name}"
 
 
-class GIDEntry(PyverbsObject):
+class GIDEntry(ReadOnly):
     """One entry of a GID table; the halves of the GID are numbers read from big-endian memory."""
+
+    __slots__ = (
+        "gid_index",
+        "gid_interface_id",
+        "gid_subnet_prefix",
+        "gid_type",
+        "ndev_ifindex",
+        "port_num",
+    )
+    gid_subnet_prefix: int
+    gid_interface_id: int
+    gid_index: int
+    port_num: int
+    gid_type: int
+    ndev_ifindex: int
 
     def __init__(
         self,
@@ -319,12 +345,16 @@ class GIDEntry(PyverbsObject):
         gid_type: int = 0,
         ndev_ifindex: int = 0,
     ) -> None:
-        self.gid_subnet_prefix = subnet_prefix
-        self.gid_interface_id = interface_id
-        self.gid_index = gid_index
-        self.port_num = port_num
-        self.gid_type = gid_type
-        self.ndev_ifindex = ndev_ifindex
+        self._make(
+            {
+                "gid_subnet_prefix": UINT64(subnet_prefix),
+                "gid_interface_id": UINT64(interface_id),
+                "gid_index": UINT32(gid_index),
+                "port_num": UINT32(port_num),
+                "gid_type": UINT32(gid_type),
+                "ndev_ifindex": UINT32(ndev_ifindex),
+            }
+        )
 
     def gid_str(self) -> str:
         """The GID in eight words."""

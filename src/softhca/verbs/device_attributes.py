@@ -14,19 +14,19 @@ from softhca.verbs.device_text import (
     translate_port_cap_flags2,
     width_to_str,
 )
+from softhca.verbs.structures import ReadOnly
 from softhca.verbs.utils import be64toh, lines
 
 _Values = Mapping[str, Any]
 
 
-class Record(PyverbsObject):
+class Record(ReadOnly):
     """Whole numbers under the names that the class annotates; what the device does not say is 0."""
 
     def __init__(self, values: _Values | None = None) -> None:
         given = values or {}
-        for name, kind in type(self).__annotations__.items():
-            if kind is int:
-                setattr(self, name, int(given.get(name, 0)))
+        kinds = type(self).__annotations__
+        self._make({name: int(given.get(name, 0)) for name, kind in kinds.items() if kind is int})
 
     def __str__(self) -> str:
         return lines({name.replace("_", " "): getattr(self, name) for name in type(self).__annotations__}, 24)
@@ -36,6 +36,7 @@ class DeviceAttr(Record):
     """``ibv_device_attr``: identity and limits of a device."""
 
     fw_version: str
+    profile: str
     node_guid: int
     sys_image_guid: int
     max_mr_size: int
@@ -80,12 +81,16 @@ class DeviceAttr(Record):
         super().__init__(values)
         given = values or {}
         # pyverbs names three fields otherwise than C does, and keeps GUIDs as read from big-endian memory
-        self.fw_version = str(given.get("fw_ver", ""))
-        self.profile = str(given.get("profile", ""))  # softhca's own
-        self.atomic_caps = int(given.get("atomic_cap", 0))
-        self.max_raw_ipv6_qps = int(given.get("max_raw_ipv6_qp", 0))
-        self.node_guid = be64toh(self.node_guid)
-        self.sys_image_guid = be64toh(self.sys_image_guid)
+        self._make(
+            {
+                "fw_version": str(given.get("fw_ver", "")),
+                "profile": str(given.get("profile", "")),  # softhca's own
+                "atomic_caps": int(given.get("atomic_cap", 0)),
+                "max_raw_ipv6_qps": int(given.get("max_raw_ipv6_qp", 0)),
+                "node_guid": be64toh(self.node_guid),
+                "sys_image_guid": be64toh(self.sys_image_guid),
+            }
+        )
 
 
 class ODPCaps(Record):
@@ -163,16 +168,21 @@ class DeviceAttrEx(Record):
     def __init__(self, values: _Values | None = None) -> None:
         super().__init__(values)
         given = values or {}
-        self.orig_attr = DeviceAttr(given)
-        self.device_cap_flags_ex = self.device_cap_flags_ex or self.orig_attr.device_cap_flags
-        self.phys_port_cnt_ex = self.phys_port_cnt_ex or self.orig_attr.phys_port_cnt
-        self.odp_caps = ODPCaps(given.get("odp_caps"))
-        self.tso_caps = TSOCaps(given.get("tso_caps"))
-        self.pci_atomic_caps = PCIAtomicCaps(given.get("pci_atomic_caps"))
-        self.rss_caps = RSSCaps(given.get("rss_caps"))
-        self.packet_pacing_caps = PacketPacingCaps(given.get("packet_pacing_caps"))
-        self.tm_caps = TMCaps(given.get("tm_caps"))
-        self.cq_mod_caps = CQModerationCaps(given.get("cq_mod_caps"))
+        plain = DeviceAttr(given)
+        self._make(
+            {
+                "orig_attr": plain,
+                "device_cap_flags_ex": self.device_cap_flags_ex or plain.device_cap_flags,
+                "phys_port_cnt_ex": self.phys_port_cnt_ex or plain.phys_port_cnt,
+                "odp_caps": ODPCaps(given.get("odp_caps")),
+                "tso_caps": TSOCaps(given.get("tso_caps")),
+                "pci_atomic_caps": PCIAtomicCaps(given.get("pci_atomic_caps")),
+                "rss_caps": RSSCaps(given.get("rss_caps")),
+                "packet_pacing_caps": PacketPacingCaps(given.get("packet_pacing_caps")),
+                "tm_caps": TMCaps(given.get("tm_caps")),
+                "cq_mod_caps": CQModerationCaps(given.get("cq_mod_caps")),
+            }
+        )
 
 
 class QueryDeviceExInput(PyverbsObject):

@@ -1,12 +1,14 @@
 """Global identifiers."""
 
-from softhca.verbs.base import PyverbsObject
 from softhca.verbs.pyverbs_error import PyverbsUserError
+from softhca.verbs.structures import Structure
 from softhca.verbs.utils import GID_BYTES, gid_from_bytes, gid_to_bytes
 
 
-class GID(PyverbsObject):
+class GID(Structure):
     """A global identifier, sixteen bytes; written as eight words of four hexadecimal digits."""
+
+    __slots__ = ("_raw",)
 
     def __init__(self, val: str | None = None) -> None:
         self._raw = bytes(GID_BYTES) if val is None else gid_to_bytes(val)

@@ -12,12 +12,17 @@ from softhca.verbs.memory_access import Bytes, Stretch
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags
+from softhca.verbs.structures import INT32, INT64, UINT32, UINT64
 from softhca.verbs.utils import lines
 
 if TYPE_CHECKING:
     from softhca.driver.device import HostBuffer
 
-_HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(ibv_access_flags.IBV_ACCESS_HUGETLB)
+_HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(
+    ibv_access_flags.IBV_ACCESS_HUGETLB
+    | ibv_access_flags.IBV_ACCESS_FLUSH_GLOBAL
+    | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT
+)
 _WRITES = int(
     ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
     | ibv_access_flags.IBV_ACCESS_REMOTE_WRITE
@@ -38,8 +43,8 @@ class MR(Resource):
     it is the real one.
 
     Rights that allow remote writing need ``IBV_ACCESS_LOCAL_WRITE`` too (IBTA 10.6.3.1); the device refuses
-    others with ``EINVAL``.  Bits that are hints (``RELAXED_ORDERING``, ``HUGETLB``) are accepted and change
-    nothing.
+    others with ``EINVAL``.  Hints (``RELAXED_ORDERING``, ``HUGETLB``) and the rights of an operation that the
+    device has not (``FLUSH_GLOBAL``, ``FLUSH_PERSISTENT``) are accepted and change nothing.
     """
 
     def __init__(
@@ -59,12 +64,13 @@ class MR(Resource):
             raise PyverbsRDMAError("Failed to register a MR: there is no on-demand paging", errno.EOPNOTSUPP)
         if buffer is not None and address:
             raise PyverbsUserError("A region has an address or a buffer, not both")
-        if length < 0:
-            raise PyverbsUserError(f"length {length} is negative")
+        length, access = UINT64(length), INT32(access)
+        address = None if address is None else UINT64(address)
+        iova = None if iova is None else UINT64(iova)
         self._driver = creator._driver
         self._host: HostBuffer | None = None
         self._view: memoryview | None = None
-        access = int(access) & ~_HINTS
+        access &= ~_HINTS
         try:
             base, length = self._locate(length, access, address, buffer)
             with translated(f"Failed to register a MR. length: {length}, access flags: {access}"):
@@ -116,6 +122,7 @@ class MR(Resource):
         """A copy of ``length`` bytes from ``offset``; drives the device first, so that a loop sees remote
         writes.
         """
+        length, offset = INT64(length), INT64(offset)
         self._check_range(length, offset)
         with translated("Failed to drive the device"):
             self._driver.progress()
@@ -127,6 +134,7 @@ class MR(Resource):
 
     def write(self, data: Bytes, length: int, offset: int = 0) -> None:
         """Copy the first ``length`` bytes of ``data`` to ``offset``; text is written as UTF-8."""
+        length, offset = INT64(length), INT64(offset)
         self._check_range(length, offset)
         view = self._view
         if view is not None and view.readonly:
@@ -147,6 +155,8 @@ class MR(Resource):
         `PyverbsRDMAError` is raised and the region is as before.
         """
         self._require_open()
+        flags, access = INT32(flags), INT32(access)
+        addr, length = UINT64(addr), UINT64(length)
         if not flags or flags & ~(_TRANSLATION | _PD | _ACCESS):
             raise PyverbsRDMAError(f"Failed to rereg MR: flags {int(flags):#x}", errno.EINVAL)
         if flags & _PD:
@@ -236,9 +246,9 @@ class MWBindInfo(PyverbsCM):
     def __init__(self, mr: MR, addr: int, length: int, mw_access_flags: int) -> None:
         require(mr, MR, "mr")
         self.mr = mr
-        self.addr = addr
-        self.length = length
-        self.mw_access_flags = int(mw_access_flags)
+        self.addr = UINT64(addr)
+        self.length = UINT64(length)
+        self.mw_access_flags = UINT32(mw_access_flags)
 
     @property
     def rights_and_lkey(self) -> int:
@@ -261,8 +271,8 @@ class MWBind(PyverbsCM):
     ) -> None:
         require(info, MWBindInfo, "info")
         self.info = info
-        self.wr_id = wr_id
-        self.send_flags = int(send_flags)
+        self.wr_id = UINT64(wr_id)
+        self.send_flags = UINT32(send_flags)
 
     def __str__(self) -> str:
         return "MWBind:\n" + lines({"WR ID": self.wr_id, "Send flags": self.send_flags}) + str(self.info)
@@ -282,9 +292,10 @@ class MW(Resource):
         require(creator, PD, "creator")
         creator._require_open()
         self._driver = creator._driver
+        mw_type = UINT32(mw_type)
         with translated("Failed to allocate MW"):
-            self._number, self._rkey = self._driver.alloc_mw(creator.number, int(mw_type))
-        self._type = int(mw_type)
+            self._number, self._rkey = self._driver.alloc_mw(creator.number, mw_type)
+        self._type = mw_type
         self._mr: MR | None = None
         self.pd = creator
         self._opened(creator)

@@ -1,14 +1,18 @@
 """Protection domains."""
 
-from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.base import Resource, translated
 from softhca.verbs.device import Context
+from softhca.verbs.pyverbs_error import PyverbsUserError
 
 
 class PD(Resource):
     """A protection domain: regions, queue pairs and address handles of one domain may be used together."""
 
     def __init__(self, creator: Context) -> None:
-        require(creator, Context, "creator")
+        if creator is None:
+            raise TypeError("Argument 'creator' must not be None")
+        if not isinstance(creator, Context):
+            raise PyverbsUserError(f"Cannot create PD from {type(creator)}")
         self._driver = creator.driver
         with translated("Failed to allocate PD"):
             self._number = self._driver.alloc_pd()

@@ -1,15 +1,17 @@
 """Attributes of queue pairs: capabilities, what a QP is made of, and what is modified and queried."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from softhca.verbs.addr import AHAttr
-from softhca.verbs.base import PyverbsObject, require
+from softhca.verbs.base import require
 from softhca.verbs.cq import CQ, CQEX
+from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import ibv_qp_create_flags, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type
 from softhca.verbs.srq import SRQ
+from softhca.verbs.structures import INT32, UINT8, UINT16, UINT32, UINT64, Fields, Structure
 from softhca.verbs.utils import (
     access_flags_to_str,
     flags_text,
@@ -27,7 +29,35 @@ _UD = int(ibv_qp_type.IBV_QPT_UD)
 _INIT = int(ibv_qp_state.IBV_QPS_INIT)
 _RESET = int(ibv_qp_state.IBV_QPS_RESET)
 _MTU_1024 = 3
+_ACCESS_FLAGS = int(mask.IBV_QP_ACCESS_FLAGS)
+# Rights of an operation that the device has not: they allow nothing.
+_FLUSH = int(ibv_access_flags.IBV_ACCESS_FLUSH_GLOBAL | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT)
 
+_WORDS = (
+    "qp_state",
+    "cur_qp_state",
+    "path_mtu",
+    "path_mig_state",
+    "qkey",
+    "rq_psn",
+    "sq_psn",
+    "dest_qp_num",
+    "qp_access_flags",
+    "rate_limit",
+)
+_BYTES = (
+    "port_num",
+    "en_sqd_async_notify",
+    "sq_draining",
+    "max_rd_atomic",
+    "max_dest_rd_atomic",
+    "min_rnr_timer",
+    "timeout",
+    "retry_cnt",
+    "rnr_retry",
+    "alt_port_num",
+    "alt_timeout",
+)
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 
 _NUMBERS: "Mapping[int, tuple[str, ...]]" = {
@@ -58,8 +88,11 @@ KNOWN_MASK = sum(int(each) for each in mask)
 """All bits of ``ibv_qp_attr_mask``."""
 
 
-class QPCap(PyverbsObject):
+class QPCap(Structure):
     """Capabilities of a QP: outstanding requests, elements a request, inline bytes."""
+
+    _FIELDS: ClassVar[Fields] = dict.fromkeys(_CAPABILITIES, UINT32)
+    __slots__ = _CAPABILITIES
 
     def __init__(
         self,
@@ -102,8 +135,11 @@ def _queue(value: object, what: str) -> CQ | CQEX | None:
     return value  # type: ignore[return-value]    # require has checked it
 
 
-class QPInitAttr(PyverbsObject):
-    """What a QP is made of, with a PD as creator."""
+class QPInitAttr(Structure):
+    """What a QP is made of, with a PD as creator; without ``cap`` all capabilities are 0."""
+
+    _FIELDS: ClassVar[Fields] = {"qp_type": UINT32, "sq_sig_all": INT32}
+    __slots__ = ("_cap", "_recv_cq", "_send_cq", "_srq", "qp_context", *_FIELDS)
 
     def __init__(
         self,
@@ -115,15 +151,24 @@ class QPInitAttr(PyverbsObject):
         cap: QPCap | None = None,
         sq_sig_all: int = 1,
     ) -> None:
-        if srq is not None:
-            require(srq, SRQ, "srq")
-        self.qp_type = int(qp_type)
+        self.qp_type = qp_type
         self.qp_context = qp_context
         self._send_cq = _queue(scq, "scq")
         self._recv_cq = _queue(rcq, "rcq")
         self.srq = srq
-        self._cap = QPCap() if cap is None else cap.copy()
-        self.sq_sig_all = int(sq_sig_all)
+        self.cap = QPCap(0, 0, 0, 0, 0) if cap is None else cap
+        self.sq_sig_all = sq_sig_all
+
+    @property
+    def srq(self) -> SRQ | None:
+        """Where receives are taken from, if not from a queue of its own."""
+        return self._srq
+
+    @srq.setter
+    def srq(self, val: SRQ | None) -> None:
+        if val is not None:
+            require(val, SRQ, "srq")
+        self._srq = val
 
     @property
     def send_cq(self) -> CQ | CQEX | None:
@@ -216,6 +261,16 @@ class QPInitAttrEx(QPInitAttr):
     None is accepted.
     """
 
+    _OWN: ClassVar[Fields] = {
+        "comp_mask": UINT32,
+        "create_flags": UINT32,
+        "max_tso_header": UINT16,
+        "source_qpn": UINT32,
+        "send_ops_flags": UINT64,
+    }
+    _FIELDS: ClassVar[Fields] = {**QPInitAttr._FIELDS, **_OWN}
+    __slots__ = ("_pd", *_OWN)
+
     def __init__(
         self,
         qp_type: int = _UD,
@@ -238,14 +293,28 @@ class QPInitAttrEx(QPInitAttr):
         super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
         if xrcd is not None or hash_conf is not None or ind_table is not None:
             raise PyverbsUserError("There are no XRC domains, receive hashes or indirection tables")
-        if pd is not None:
-            require(pd, PD, "pd")
-        self.comp_mask = int(comp_mask)
+        self.comp_mask = comp_mask
         self.pd = pd
-        self.create_flags = int(create_flags)
+        self.create_flags = create_flags
         self.max_tso_header = max_tso_header
         self.source_qpn = source_qpn
-        self.send_ops_flags = int(send_ops_flags)
+        self.send_ops_flags = send_ops_flags
+
+    @property
+    def pd(self) -> PD | None:
+        """The domain; it counts where ``comp_mask`` says so."""
+        return self._pd
+
+    @pd.setter
+    def pd(self, val: PD | None) -> None:
+        if val is not None:
+            require(val, PD, "pd")
+        self._pd = val
+
+    @property
+    def ind_table(self) -> None:
+        """There are no indirection tables: None."""
+        return None
 
     def mask_to_str(self, mask: int) -> str:
         """Names of ``ibv_qp_init_attr_mask``."""
@@ -267,26 +336,66 @@ class QPInitAttrEx(QPInitAttr):
         )
 
 
-class QPAttr(PyverbsObject):
+class QPAttr(Structure):
     """Attributes to modify, or as queried (``ibv_qp_attr``).  MTU, timers and states are the standard's
     codes.
+
+    ``cap``, ``ah_attr`` and ``alt_ah_attr`` are copied when they are assigned and when they are read, as
+    parts of a C structure are.
     """
+
+    _FIELDS: ClassVar[Fields] = {
+        **dict.fromkeys(_WORDS, UINT32),
+        **dict.fromkeys(("pkey_index", "alt_pkey_index"), UINT16),
+        **dict.fromkeys(_BYTES, UINT8),
+    }
+    __slots__ = ("_ah_attr", "_alt_ah_attr", "_cap", *_FIELDS)
 
     def __init__(
         self, qp_state: int = _INIT, cur_qp_state: int = _RESET, port_num: int = 1, path_mtu: int = _MTU_1024
     ) -> None:
-        self.qp_state = int(qp_state)
-        self.cur_qp_state = int(cur_qp_state)
+        self.qp_state = qp_state
+        self.cur_qp_state = cur_qp_state
         self.port_num = port_num
-        self.path_mtu = int(path_mtu)
+        self.path_mtu = path_mtu
         self.path_mig_state = 0
         self.qkey = self.rq_psn = self.sq_psn = self.dest_qp_num = self.qp_access_flags = 0
         self.pkey_index = self.alt_pkey_index = self.en_sqd_async_notify = self.sq_draining = 0
         self.max_rd_atomic = self.max_dest_rd_atomic = self.min_rnr_timer = self.timeout = 0
         self.retry_cnt = self.rnr_retry = self.alt_port_num = self.alt_timeout = self.rate_limit = 0
-        self.cap = QPCap(0, 0, 0, 0, 0)
-        self.ah_attr = AHAttr()
-        self.alt_ah_attr = AHAttr()
+        self._cap = QPCap(0, 0, 0, 0, 0)
+        self._ah_attr = AHAttr(port_num=0)
+        self._alt_ah_attr = AHAttr(port_num=0)
+
+    @property
+    def cap(self) -> QPCap:
+        """A copy of the capabilities."""
+        return self._cap.copy()
+
+    @cap.setter
+    def cap(self, val: QPCap) -> None:
+        require(val, QPCap, "cap")
+        self._cap = val.copy()
+
+    @property
+    def ah_attr(self) -> AHAttr:
+        """A copy of the address vector."""
+        return self._ah_attr.copy()
+
+    @ah_attr.setter
+    def ah_attr(self, val: AHAttr) -> None:
+        require(val, AHAttr, "ah_attr")
+        self._ah_attr = val.copy()
+
+    @property
+    def alt_ah_attr(self) -> AHAttr:
+        """A copy of the alternate path's address vector."""
+        return self._alt_ah_attr.copy()
+
+    @alt_ah_attr.setter
+    def alt_ah_attr(self, val: AHAttr) -> None:
+        require(val, AHAttr, "alt_ah_attr")
+        self._alt_ah_attr = val.copy()
 
     def selected(self, comp_mask: int) -> dict[str, Any]:
         """The attributes that ``comp_mask`` names, as the driver takes them."""
@@ -294,14 +403,14 @@ class QPAttr(PyverbsObject):
         comp_mask = int(comp_mask)  # flags of the enumeration are slow to combine
         for bit, names in _PLAIN_NUMBERS:
             if comp_mask & bit:
-                chosen.update({name: int(getattr(self, name)) for name in names})
+                chosen.update({name: getattr(self, name) for name in names})
+        if comp_mask & _ACCESS_FLAGS:
+            chosen["qp_access_flags"] &= ~_FLUSH
         for bit, name in _VECTORS.items():
             if comp_mask & int(bit):
-                vector = getattr(self, name)
-                require(vector, AHAttr, name)
-                chosen[name] = vector.as_dict()
+                chosen[name] = getattr(self, "_" + name).as_dict()
         if comp_mask & int(mask.IBV_QP_CAP):
-            chosen["cap"] = self.cap.as_dict()
+            chosen["cap"] = self._cap.as_dict()
         return chosen
 
     @classmethod

@@ -97,6 +97,11 @@ class QPEx(QP):
         self._turn = Turn()
         super().__init__(creator, init_attr, qp_attr)
 
+    @property
+    def ind_table(self) -> None:
+        """There are no indirection tables: None."""
+        return None
+
     def wr_start(self) -> None:
         """Begin a batch."""
         self._require_open()

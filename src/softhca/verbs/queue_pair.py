@@ -21,6 +21,7 @@ from softhca.verbs.queue_enums import (
     ibv_send_flags,
     ibv_wr_opcode,
 )
+from softhca.verbs.structures import INT32
 from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
 from softhca.verbs.wr import MISFITS, RecvWR, SendWR
 
@@ -202,6 +203,7 @@ class QP(Resource):
         ``EINVAL``.
         """
         require(qp_attr, QPAttr, "qp_attr")
+        comp_mask = INT32(comp_mask)
         if comp_mask & ~KNOWN_MASK:
             raise PyverbsRDMAError(f"Failed to modify QP: mask {int(comp_mask):#x}", errno.EINVAL)
         with translated("Failed to modify QP"):
@@ -211,6 +213,7 @@ class QP(Resource):
 
     def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
         """All attributes of the QP and what it was made of; ``attr_mask`` is the least that is asked for."""
+        INT32(attr_mask)
         with translated("Failed to query QP"):
             attr = QPAttr.of(self.handle.query())
         self._state = attr.qp_state
@@ -227,7 +230,7 @@ class QP(Resource):
         may be reused at once.
         """
         if not isinstance(wr, SendWR):
-            raise PyverbsUserError(f"wr must be SendWR, not {type(wr).__name__}")
+            require(wr, SendWR, "wr")
         try:
             self._post_chain(wr)
         except DriverError as error:
@@ -244,7 +247,7 @@ class QP(Resource):
         posted.
         """
         if not isinstance(wr, RecvWR):
-            raise PyverbsUserError(f"wr must be RecvWR, not {type(wr).__name__}")
+            require(wr, RecvWR, "wr")
         try:
             self._post_receives(wr)
         except DriverError as error:

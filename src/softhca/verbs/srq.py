@@ -1,14 +1,15 @@
 """Shared receive queues."""
 
 import errno
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import PyverbsObject, Resource, rdma_error, require, translated
+from softhca.verbs.base import Resource, rdma_error, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_srq_attr_mask, ibv_srq_init_attr_mask, ibv_srq_type
+from softhca.verbs.structures import INT32, UINT32, Fields, ReadOnly, Structure
 from softhca.verbs.wr import MISFITS, RecvWR
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ _INIT_PD = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_PD)
 _INIT_TYPE = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_TYPE)
 
 
-class SrqAttr(PyverbsObject):
+class SrqAttr(Structure):
     """Sizes of an SRQ: requests, elements a request, and the limit below which it raises its event (0:
     never).
     """
+
+    _FIELDS: ClassVar[Fields] = {"max_wr": UINT32, "max_sge": UINT32, "srq_limit": UINT32}
+    __slots__ = tuple(_FIELDS)
 
     def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
         self.max_wr = max_wr
@@ -31,11 +35,17 @@ class SrqAttr(PyverbsObject):
         self.srq_limit = srq_limit
 
 
-class SrqInitAttr(PyverbsObject):
+class SrqInitAttr(ReadOnly):
     """What an SRQ is made of, with a PD as creator."""
 
+    __slots__ = ("_attr",)
+    _attr: SrqAttr
+
     def __init__(self, attr: SrqAttr | None = None) -> None:
-        self._attr = SrqAttr(0, 0) if attr is None else SrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+        if attr is not None:
+            require(attr, SrqAttr, "attr")
+        sizes = SrqAttr(0, 0) if attr is None else SrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+        self._make({"_attr": sizes})
 
     @property
     def max_wr(self) -> int:
@@ -53,23 +63,53 @@ class SrqInitAttr(PyverbsObject):
         return self._attr.srq_limit
 
 
-class SrqInitAttrEx(PyverbsObject):
+class SrqInitAttrEx(Structure):
     """What an SRQ is made of, with a Context as creator; ``pd`` and ``comp_mask`` must be set."""
 
+    _FIELDS: ClassVar[Fields] = {"comp_mask": UINT32, "srq_type": UINT32}
+    __slots__ = ("_attr", "_pd", *_FIELDS)
+
     def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
-        self.max_wr = max_wr
-        self.max_sge = max_sge
-        self.srq_limit = srq_limit
+        self._attr = SrqAttr(max_wr, max_sge, srq_limit)
         self.comp_mask = 0
         self.srq_type = int(ibv_srq_type.IBV_SRQT_BASIC)
-        self.pd: PD | None = None
+        self._pd: PD | None = None
+
+    @property
+    def max_wr(self) -> int:
+        """Requests that fit."""
+        return self._attr.max_wr
+
+    @property
+    def max_sge(self) -> int:
+        """Elements a request."""
+        return self._attr.max_sge
+
+    @property
+    def srq_limit(self) -> int:
+        """Ignored at creation, as in libibverbs; arm it with `SRQ.modify`."""
+        return self._attr.srq_limit
+
+    @property
+    def pd(self) -> PD | None:
+        """The domain; it counts where ``comp_mask`` says so."""
+        return self._pd
+
+    @pd.setter
+    def pd(self, val: PD | None) -> None:
+        if val is not None:
+            require(val, PD, "pd")
+        self._pd = val
 
 
 class SRQ(Resource):
     """A shared receive queue: receives for all QPs that were made with it."""
 
     def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
-        require(creator, (PD, Context), "creator")
+        if creator is None:
+            raise TypeError("Argument 'creator' must not be None")
+        if not isinstance(creator, (PD, Context)):
+            raise PyverbsRDMAError("Srq needs either Context or PD for creation")
         if isinstance(creator, Context):
             require(attr, SrqInitAttrEx, "attr")
             pd = self._pd_of(cast(SrqInitAttrEx, attr))
@@ -109,6 +149,7 @@ class SRQ(Resource):
     def modify(self, attr: SrqAttr, comp_mask: int) -> None:
         """Set the size (``IBV_SRQ_MAX_WR``), or arm the limit event (``IBV_SRQ_LIMIT``), which fires once."""
         require(attr, SrqAttr, "attr")
+        comp_mask = INT32(comp_mask)
         if not comp_mask or comp_mask & ~(_MAX_WR | _LIMIT):
             raise PyverbsRDMAError(f"Failed to modify SRQ: mask {int(comp_mask):#x}", errno.EINVAL)
         with translated("Failed to modify SRQ"):

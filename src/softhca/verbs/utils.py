@@ -58,7 +58,9 @@ def gid_from_bytes(raw: bytes) -> str:
 
 
 def gid_to_bytes(text: str) -> bytes:
-    """The sixteen bytes of a GID of eight words; raises `PyverbsUserError` for anything else."""
+    """The sixteen bytes of a GID of eight words; `PyverbsUserError` where it has not eight words of
+    four characters, ValueError where they are no hexadecimal digits.
+    """
     return bytes(int(each, 16) for each in gid_str_to_array(text))
 
 
@@ -76,7 +78,7 @@ def gid_str_to_array(val: str) -> list[str]:
     try:
         bytes.fromhex(digits)
     except ValueError:
-        raise PyverbsUserError(f"Invalid GID value ({val})") from None
+        raise ValueError(f"invalid literal for int() with base 16: {digits!r}") from None
     return [digits[i : i + 2] for i in range(0, 32, 2)]
 
 

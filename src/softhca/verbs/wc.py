@@ -3,6 +3,7 @@
 from softhca.driver.work_requests import Completion
 from softhca.verbs.base import PyverbsObject
 from softhca.verbs.queue_enums import ibv_create_cq_wc_flags, ibv_wc_flags
+from softhca.verbs.structures import UINT32, UINT64
 from softhca.verbs.utils import flags_text, lines
 
 _STATUSES = (
@@ -49,6 +50,22 @@ _FLAGS: dict[int, str] = {int(each): str(each.name) for each in ibv_wc_flags}
 _CREATION: dict[int, str] = {int(each): str(each.name) for each in ibv_create_cq_wc_flags}
 
 
+_WORD_FIELDS = (
+    "status",
+    "opcode",
+    "vendor_err",
+    "byte_len",
+    "qp_num",
+    "src_qp",
+    "imm_data",
+    "wc_flags",
+    "pkey_index",
+    "slid",
+    "sl",
+    "dlid_path_bits",
+)
+
+
 class WC(PyverbsObject, Completion):
     """A work completion (``ibv_wc``).
 
@@ -74,19 +91,13 @@ class WC(PyverbsObject, Completion):
         sl: int = 0,
         dlid_path_bits: int = 0,
     ) -> None:
-        self.wr_id = wr_id
-        self.status = status
-        self.opcode = opcode
-        self.vendor_err = vendor_err
-        self.byte_len = byte_len
-        self.qp_num = qp_num
-        self.src_qp = src_qp
-        self.imm_data = imm_data
-        self.wc_flags = wc_flags
-        self.pkey_index = pkey_index
-        self.slid = slid
-        self.sl = sl
-        self.dlid_path_bits = dlid_path_bits
+        self.wr_id = UINT64(wr_id)
+        words = (
+            status, opcode, vendor_err, byte_len, qp_num, src_qp, imm_data, wc_flags, pkey_index, slid, sl,
+            dlid_path_bits,
+        )  # fmt: skip
+        for name, value in zip(_WORD_FIELDS, words, strict=True):
+            setattr(self, name, UINT32(value))
 
     def __str__(self) -> str:
         return lines(

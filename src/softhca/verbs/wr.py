@@ -10,6 +10,7 @@ from softhca.verbs.base import PyverbsCM, inc_rkey, require
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
+from softhca.verbs.structures import INT32, UINT32, UINT64
 from softhca.verbs.utils import flags_text, lines
 from softhca.wire.raw import RAW_IPV6
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MISFITS = (OverflowError, TypeError, struct.error)
 """How a number that does not fit its field of a work request shows itself."""
 
+_LARGEST = (1 << 64) - 1
 _SEND = int(ibv_wr_opcode.IBV_WR_SEND)
 _SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
 _WITHOUT_DATA = frozenset(
@@ -34,12 +36,22 @@ _WITHOUT_DATA = frozenset(
 _FLAG_NAMES: dict[int, str] = {int(each): str(each.name) for each in ibv_send_flags}
 
 
+# One call looks whether the numbers of an object fit; only where they do not, they are converted one by one.
+_FIT_ELEMENT = struct.Struct("=QII").pack
+_FIT_SEND = struct.Struct("=QIII").pack
+_FIT_RDMA = struct.Struct("=IQ").pack
+
+
 class SGE(PyverbsCM):
     """A scatter/gather element: ``length`` bytes at ``addr`` of the region of ``lkey``."""
 
     __slots__ = ("addr", "length", "lkey")
 
     def __init__(self, addr: int, length: int, lkey: int) -> None:
+        try:
+            _FIT_ELEMENT(addr, length, lkey)
+        except struct.error:
+            addr, length, lkey = UINT64(addr), UINT32(length), UINT32(lkey)
         self.addr = addr
         self.length = length
         self.lkey = lkey
@@ -63,8 +75,12 @@ class _WorkRequest(PyverbsCM, WorkRequest):
 
     def _init(self, wr_id: int, num_sge: int, sg: Sequence[SGE] | None) -> None:
         elements = _elements(sg)
-        if not 0 <= num_sge <= len(elements):
-            raise PyverbsUserError(f"num_sge is {num_sge}, the scatter/gather list has {len(elements)}")
+        if type(num_sge) is not int:
+            num_sge = INT32(num_sge)
+        if num_sge < 0 or (num_sge and not elements):
+            raise PyverbsUserError("A WR needs at least one SGE")
+        if num_sge > len(elements):
+            raise IndexError(f"num_sge is {num_sge}, the scatter/gather list has {len(elements)}")
         self.wr_id = wr_id
         self._all = elements
         self.sges = elements if num_sge == len(elements) else elements[:num_sge]
@@ -76,8 +92,9 @@ class _WorkRequest(PyverbsCM, WorkRequest):
 
     @num_sge.setter
     def num_sge(self, val: int) -> None:
+        val = INT32(val)
         if not 0 <= val <= len(self._all):
-            raise PyverbsUserError(f"num_sge is {val}, the scatter/gather list has {len(self._all)}")
+            raise IndexError(f"num_sge is {val}, the scatter/gather list has {len(self._all)}")
         self.sges = self._all[:val]
 
     @property
@@ -115,6 +132,10 @@ class RecvWR(_WorkRequest, ReceiveRequest):
         sg: Sequence[SGE] | None = None,
         next_wr: "RecvWR | None" = None,
     ) -> None:
+        if type(wr_id) is not int or not 0 <= wr_id <= _LARGEST:
+            wr_id = UINT64(wr_id)
+        if next_wr is not None:
+            require(next_wr, RecvWR, "next_wr")
         self._init(wr_id, num_sge, sg)
         self.following = next_wr
 
@@ -126,6 +147,8 @@ class RecvWR(_WorkRequest, ReceiveRequest):
 
     @next_wr.setter
     def next_wr(self, val: "RecvWR | None") -> None:
+        if val is not None:
+            require(val, RecvWR, "val")
         _check_chain(self, val)
         self.following = val
 
@@ -159,6 +182,13 @@ class SendWR(_WorkRequest, SendRequest):
     ) -> None:
         if (num_sge < 1 or sg is None) and opcode not in _WITHOUT_DATA:
             raise PyverbsUserError("A WR needs at least one SGE")
+        try:
+            _FIT_SEND(wr_id, imm_data, opcode, send_flags)
+        except struct.error:
+            wr_id, imm_data = UINT64(wr_id), UINT32(imm_data)
+            opcode, send_flags = UINT32(opcode), UINT32(send_flags)
+        if next_wr is not None:
+            require(next_wr, SendWR, "next_wr")
         self._init(wr_id, num_sge, sg)
         self.following = next_wr
         self.opcode = int(opcode)
@@ -176,6 +206,8 @@ class SendWR(_WorkRequest, SendRequest):
 
     @next_wr.setter
     def next_wr(self, val: "SendWR | None") -> None:
+        if val is not None:
+            require(val, SendWR, "val")
         _check_chain(self, val)
         self.following = val
 
@@ -194,7 +226,8 @@ class SendWR(_WorkRequest, SendRequest):
         from softhca.verbs.addr import AH
 
         require(ah, AH, "ah")
-        self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+        self.remote_qpn, self.remote_qkey = UINT32(rqpn), UINT32(rqkey)
+        self.ah = ah
 
     def set_wr_raw(self, ah: "AH", service: int = RAW_IPV6) -> None:
         """Address a raw datagram: a handle without a global route, and the raw service whose packet the data
@@ -204,13 +237,18 @@ class SendWR(_WorkRequest, SendRequest):
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """Remote key and address of a write or read."""
+        try:
+            _FIT_RDMA(rkey, addr)
+        except struct.error:
+            rkey, addr = UINT32(rkey), UINT64(addr)
         self.remote_rkey, self.remote_addr = rkey, addr
 
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
         """Remote key, address and operands of an atomic: ``compare_add`` is compared, or added; ``swap`` is
         stored.
         """
-        self.remote_rkey, self.remote_addr = rkey, addr
+        compare_add, swap = UINT64(compare_add), UINT64(swap)
+        self.set_wr_rdma(rkey, addr)
         self.compare_add, self.swap = compare_add, swap
 
     def set_bind_wr(self, mw: "MW", bind_info: "MWBindInfo") -> None:

@@ -13,7 +13,7 @@ from softhca.verbs.device import translate_event_type
 from softhca.verbs.extensions import SOFTHCA_EVENT_MESSAGES_LOST, SOFTHCA_QP_CREATE_TELLS_LOSSES
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
-from softhca.verbs.qp import QP, QPAttr, QPInitAttrEx
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttrEx
 from softhca.verbs.wr import SGE, SendWR
 
 MASK = e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -30,7 +30,9 @@ def test_o9_131_a_gap_in_the_psns_is_an_event_for_who_asked(verbs_pair, tells: b
     context = verbs_pair.client
     with PD(context) as pd, CQ(context, 8) as cq:
         flags = SOFTHCA_QP_CREATE_TELLS_LOSSES if tells else 0
-        init = QPInitAttrEx(e.IBV_QPT_UC, scq=cq, rcq=cq, pd=pd, comp_mask=MASK, create_flags=flags)
+        init = QPInitAttrEx(
+            e.IBV_QPT_UC, scq=cq, rcq=cq, pd=pd, cap=QPCap(), comp_mask=MASK, create_flags=flags
+        )
         sender, receiver = QP(context, init), QP(context, init)
         here = AHAttr(is_global=1, gr=GlobalRoute(context.query_gid(1, 0)))
         for one, other, psn in ((sender, receiver, 9), (receiver, sender, 0)):

@@ -5,10 +5,12 @@ import errno
 import pytest
 from traffic import BOUND_S, connected, poll
 
+from softhca.driver.errors import DriverError
 from softhca.testing.verbs import ALL_ACCESS, CLIENT_PSN, QKEY, SERVER_PSN, attributes, make_end, vector_to
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ
 from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import RecvWR, SendWR
@@ -342,9 +344,26 @@ def test_rights_that_cannot_be_are_einval(verbs_pair, access: int) -> None:
     refused(lambda: MR(end.pd, 4096, access), errno.EINVAL, errno.EOPNOTSUPP)
 
 
-@pytest.mark.parametrize("entries", [0, -1, 1 << 31])
+@pytest.mark.parametrize("entries", [0, -1, (1 << 31) - 1])
 def test_impossible_completion_queues_are_refused(verbs_pair, entries: int) -> None:
     refused(lambda: CQ(verbs_pair.client, entries), errno.EINVAL, errno.ENOMEM)
+
+
+def test_numbers_that_are_no_whole_ones_are_truncated_and_spoil_nothing(verbs_pair) -> None:
+    context = verbs_pair.client
+    with CQ(context, 4.9) as cq, PD(context) as pd, MR(pd, 4096.7, e.IBV_ACCESS_LOCAL_WRITE) as mr:
+        assert cq.cqe >= 4
+        assert mr.length == 4096
+        for refused_here in (
+            lambda: context.driver.create_cq(4.0),
+            lambda: context.driver.alloc_host_memory(4096.0),
+            lambda: context.driver.create_srq(pd.number, 4.0, 1),
+        ):
+            with pytest.raises((TypeError, PyverbsRDMAError, DriverError)):
+                refused_here()
+        for _ in range(3):
+            with CQ(context, 300) as other, MR(pd, 40960, e.IBV_ACCESS_LOCAL_WRITE):
+                assert other.poll(1)[1] == []
 
 
 def test_limits_are_said_and_kept(verbs_pair) -> None:
