@@ -171,11 +171,27 @@ def test_no_bytes_whatever_raise_in_the_adapter(data, command):
 
 @pytest.mark.parametrize("data", [
     b"", bytes(15), struct.pack("<IHHII", 1, 7, 0, 4, 0), struct.pack("<IHHII", 1, 999, 0, 0, 0),
-    struct.pack("<IHHIII", 1, 7, 12, 4, 0, 1), struct.pack("<IHHII", 1, 7, 0, 0, 0),
+    struct.pack("<IHHII", 1, 7, 12, fields.REASON_BYTES + 1, 0) + b"x" * (fields.REASON_BYTES + 1),
+    struct.pack("<IHHII", 1, 7, 0, 0, 0),
 ])
 def test_a_malformed_reply_is_an_error_for_the_host(data):
     with fails(errno.EINVAL):
         decode_reply(data)
+
+
+@pytest.mark.parametrize(("reason", "told"), [
+    ("", ""), ("dest_qp_num is required", "dest_qp_num is required"), ("1 … 5", "1 … 5"),
+    ("…" * 100, "…" * (fields.REASON_BYTES // 3)), ("x" * 300, "x" * fields.REASON_BYTES),
+])
+def test_a_refusal_carries_its_reason_cut_to_what_fits(reason, told):
+    reply = decode_reply(encode_reply(9, fields.MODIFY_QP, errno.EINVAL, {"unused": 1}, reason))
+    assert (reply.tag, reply.errno, reply.fields, reply.reason) == (9, errno.EINVAL, {}, told)
+
+
+def test_a_malformed_command_says_why():
+    assert decode_command(b"").reason
+    assert "99" in decode_command(struct.pack("<HHIII", 99, 0, 1, 0, 0)).reason
+    assert "port_num" in decode_command(struct.pack("<HHIII", fields.QUERY_PORT, 0, 1, 0, 0)).reason
 
 
 @pytest.mark.parametrize("n", [0, 15, 17])

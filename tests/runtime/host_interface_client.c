@@ -248,6 +248,13 @@ int main(int count, char **arguments)
             .recv_frames = &receives.run, .recv_frames_count = 1};
         CHECK(!softhca_decode_create_qp_reply(in, ASK(create_qp, &create), &qp[i]));
     }
+    char reason[SOFTHCA_REASON_BYTES + 1];
+    struct softhca_modify_qp wrong = {.qp_num = qp[0].qp_num, .qp_state = SOFTHCA_STATE_INIT,
+        .attr_mask = SOFTHCA_ATTR_QP_STATE};
+    uint32_t refusal = ASK(modify_qp, &wrong);
+    CHECK(softhca_decode_modify_qp_reply(in, refusal) == EINVAL);
+    CHECK(strstr(softhca_reason(in, refusal, reason, sizeof reason), "pkey_index is required"));
+    CHECK(!strcmp(softhca_reason(in, refusal, reason, 5), "pkey") && !*softhca_reason(in, 3, reason, 5));
     for (int i = 0; i < 2; i++)
         connect_pair(qp[i].qp_num, qp[!i].qp_num, gid.gid);
 

@@ -1,5 +1,5 @@
 """What each control command does.  A handler checks everything first, then changes; a refusal is an OSError
-whose errno becomes the reply, and nothing has changed.
+whose errno and text, the attribute and the rule that it breaks, become the reply, and nothing has changed.
 
 Handlers take (adapter, host, the command's fields, now) and give the reply's fields.  ``HANDLERS`` is the
 table; the queue pair's commands stand in ``queue_pair_commands.py``, those on memory windows and fast
@@ -36,20 +36,21 @@ NO_DOORBELL = 0xFFFFFFFF
 
 def execute(
     adapter: Adapter, host: Host, command: int, fields: Fields, now: int
-) -> tuple[int, Mapping[str, Any]]:
-    """``(errno, reply fields)`` of one decoded command; never raises for what a host may have written.
+) -> tuple[int, Mapping[str, Any], str]:
+    """``(errno, reply fields, reason)`` of one decoded command; never raises for what a host may have
+    written.
 
     A value that some check below lets through and that then does not fit where it should go is a refusal
     too: handlers make what can fail before they change anything.
     """
     try:
-        return 0, HANDLERS[command](adapter, host, fields, now)
+        return 0, HANDLERS[command](adapter, host, fields, now), ""
     except OSError as refusal:
-        return refusal.errno or errno.EIO, {}
+        return refusal.errno or errno.EIO, {}, refusal.strerror or "the adapter failed"
     except MemoryError:
-        return errno.ENOMEM, {}
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        return errno.EINVAL, {}
+        return errno.ENOMEM, {}, "the adapter has no memory left"
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return errno.EINVAL, {}, f"a value does not fit: {error}"
 
 
 # what the adapter is
@@ -67,7 +68,7 @@ def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     port = adapter.port_of(fields["port_num"])
     if fields["index"] >= adapter.config.gid_table_length:
-        raise OSError(errno.EINVAL, f"the GID table ends before {fields['index']}")
+        raise OSError(errno.EINVAL, f"index = {fields['index']}: the GID table ends before")
     gids = port.gid_table
     index = fields["index"]
     return {
@@ -79,7 +80,7 @@ def _query_gid(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     port = adapter.port_of(fields["port_num"])
     if fields["index"] >= adapter.config.pkey_table_length:
-        raise OSError(errno.EINVAL, f"the P_Key table ends before {fields['index']}")
+        raise OSError(errno.EINVAL, f"index = {fields['index']}: the P_Key table ends before")
     return {"pkey": port.pkey(fields["index"])}
 
 
@@ -91,7 +92,7 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
             figures.update(resource.element.executor.figures())
         return {"counters": list(figures.items())}
     if fields["scope"] != control.COUNTERS_PORT:
-        raise OSError(errno.EINVAL, "counters are a port's or a queue pair's")
+        raise OSError(errno.EINVAL, "scope: counters are a port's or a queue pair's")
     port = adapter.port_of(fields["element"] or 1)
     return {"counters": list(adapter.port_counters(port.number).items())}
 
@@ -102,7 +103,7 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
 def _attach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     slot, pages, address = fields["slot"], fields["pages"], fields["address"]
     if fields["memory"] not in (control.MEMORY_SHARED, control.MEMORY_FOREIGN):
-        raise OSError(errno.EINVAL, f"there is no memory of kind {fields['memory']}")
+        raise OSError(errno.EINVAL, f"memory = {fields['memory']}: there is no such kind")
     if fields["memory"] == control.MEMORY_SHARED:
         if not host.address_map.address(slot * SLOT_PAGES):
             raise OSError(errno.EINVAL, f"slot {slot} is no shared memory of this host")
@@ -170,7 +171,7 @@ def _arenas_of(host: Host, frames: Sequence[tuple[int, int]]) -> tuple[Resource,
 def _reg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
     if fields["length"] > adapter.config.max_mr_size_bytes:
-        raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
+        raise OSError(errno.EINVAL, f"length: a region has at most {adapter.config.max_mr_size_bytes} bytes")
     key_commands.check_room(adapter)
     region = adapter.regions.register(
         host.address_map,
@@ -190,7 +191,7 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
     flags, region = fields["flags"], resource.element
     if not flags or flags & ~(control.REREG_TRANSLATION | control.REREG_PD | control.REREG_ACCESS):
-        raise OSError(errno.EINVAL, f"flags {flags:#x} name nothing that can be changed")
+        raise OSError(errno.EINVAL, f"flags = {flags:#x} name nothing that can be changed")
     pd = resource.uses[0]
     arenas = resource.uses[1:]
     if flags & control.REREG_PD:
@@ -198,7 +199,8 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     translation = None
     if flags & control.REREG_TRANSLATION:
         if fields["length"] > adapter.config.max_mr_size_bytes:
-            raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
+            limit = adapter.config.max_mr_size_bytes
+            raise OSError(errno.EINVAL, f"length: a region has at most {limit} bytes")
         translation = (
             host.address_map,
             fields["va"],
@@ -234,7 +236,7 @@ def _dereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 
 def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     if fields["flags"] or fields["comp_vector"]:
-        raise OSError(errno.EINVAL, "there is one completion vector, and no creation flag")
+        raise OSError(errno.EINVAL, "comp_vector, flags: there is one vector, and no creation flag")
     number = adapter.resources.reserve(Kind.CQ)
     layout = _completion_layout(adapter, host, fields)
     cost_bytes = cost_of(layout, produces=True)
@@ -280,10 +282,10 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
     if not 0 < fields["max_wr"] <= config.max_srq_wr or not 0 < fields["max_sge"] <= config.max_srq_sge:
         raise OSError(
             errno.EINVAL,
-            f"a shared receive queue has 1…{config.max_srq_wr} requests of 1…{config.max_srq_sge} elements",
+            f"max_wr is 1…{config.max_srq_wr} and max_sge 1…{config.max_srq_sge}",
         )
     if fields["srq_limit"] > fields["max_wr"]:
-        raise OSError(errno.EINVAL, "the limit is beyond the queue's size")
+        raise OSError(errno.EINVAL, "srq_limit is beyond the queue's size")
     number = adapter.resources.reserve(Kind.SRQ)
     layout = layout_of(
         host.address_map,
@@ -303,9 +305,9 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 def _modify_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     srq = adapter.resources.find(Kind.SRQ, fields["srq"], host.number).element
     if fields["attr_mask"] & ~control.SRQ_LIMIT:
-        raise OSError(errno.EINVAL, "only the limit of a shared receive queue can be changed")
+        raise OSError(errno.EINVAL, "attr_mask: only srq_limit can be changed")
     if fields["srq_limit"] > srq.consumer.layout.entries:
-        raise OSError(errno.EINVAL, "the limit is beyond the queue's size")
+        raise OSError(errno.EINVAL, "srq_limit is beyond the queue's size")
     if fields["attr_mask"] & control.SRQ_LIMIT:
         srq.set_limit(fields["srq_limit"])
     return {}
@@ -346,7 +348,7 @@ def _destroy_ah(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 def _attach_mcast(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     resource = adapter.resources.find(Kind.QP, fields["qp_num"], host.number)
     if not is_multicast(fields["gid"]):
-        raise OSError(errno.EINVAL, "the GID is no multicast GID")
+        raise OSError(errno.EINVAL, "gid: it is no multicast GID")
     adapter.groups.attach(fields["gid"], resource.element)
     return {}
 

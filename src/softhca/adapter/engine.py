@@ -246,10 +246,10 @@ class Adapter(Environment):
             if command is None:
                 return turn > 0
             if command.errno:
-                host.replies.send(command.tag, command.command, command.errno)
+                host.replies.send(command.tag, command.command, command.errno, reason=command.reason)
             else:
-                code, reply = execute(self, host, command.command, command.fields, now)
-                host.replies.send(command.tag, command.command, code, reply)
+                code, reply, reason = execute(self, host, command.command, command.fields, now)
+                host.replies.send(command.tag, command.command, code, reply, reason)
             host.mark()
         return True
 

@@ -45,7 +45,7 @@ def alloc_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
     check_room(adapter)
     limit = adapter.config.max_fast_pages
     if not 0 < fields["max_pages"] <= limit:
-        raise OSError(errno.EINVAL, f"a fast region has 1…{limit} pages")
+        raise OSError(errno.EINVAL, f"max_pages: a fast region has 1…{limit} pages")
     number = adapter.resources.reserve(Kind.FAST_MR)
     region = adapter.memory_windows.allocate_fast(
         _name(number, Kind.FAST_MR), pd.number, fields["max_pages"], host.address_map

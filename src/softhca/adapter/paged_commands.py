@@ -30,7 +30,7 @@ def reg_paged(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     finally:
         os.close(descriptor)
     if mapping.length > adapter.config.max_mr_size_bytes:
-        raise OSError(errno.EINVAL, f"a region has at most {adapter.config.max_mr_size_bytes} bytes")
+        raise OSError(errno.EINVAL, f"length: a region has at most {adapter.config.max_mr_size_bytes} bytes")
     region = register_paged(adapter.regions, mapping, pd.number, fields["va"], fields["access"])
     key = region.key
     region.memory.on_fault = lambda: host.tell(EVENT_PAGE_FAULT, key)
@@ -41,7 +41,7 @@ def reg_paged(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 def set_data_access(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """A host stops the adapter's data access, or no longer does: it goes on when no host stops it."""
     if fields["allowed"] not in (0, 1):
-        raise OSError(errno.EINVAL, f"data access is allowed (1) or not (0), not {fields['allowed']}")
+        raise OSError(errno.EINVAL, f"allowed = {fields['allowed']}: data access is allowed (1) or not (0)")
     was_allowed = not host.stops_data_access
     host.stops_data_access = not fields["allowed"]
     settle_data_access(adapter)

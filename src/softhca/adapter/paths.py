@@ -38,29 +38,29 @@ def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False)
     either.
     """
     if vector.get("port_num", 0) not in (0, port.number):
-        raise OSError(errno.EINVAL, f"a path from port {port.number} names port {vector['port_num']}")
+        raise OSError(errno.EINVAL, f"port_num = {vector['port_num']} in a path from port {port.number}")
     if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
-        raise OSError(errno.EINVAL, "a service level is 0…15 and a flow label has 20 bits")
+        raise OSError(errno.EINVAL, "sl is 0…15 and flow_label has 20 bits")
     if not 0 <= vector.get("hop_limit", 0) <= 0xFF or not 0 <= vector.get("traffic_class", 0) <= 0xFF:
-        raise OSError(errno.EINVAL, "a hop limit and a traffic class have 8 bits")
+        raise OSError(errno.EINVAL, "hop_limit and traffic_class have 8 bits")
     if port.native:
         _check_native(vector, port, connected)
         return
     destination = vector["dgid"]
     if not vector.get("is_global", 1) or len(destination) != 16 or not any(destination):
         raise OSError(
-            errno.EINVAL, "on RoCE an address vector has a global route with a destination GID (A17.2)"
+            errno.EINVAL, "is_global, dgid: on RoCE a path has a global route with a destination GID (A17.2)"
         )
     index = _gid_index(vector, port)
     is_v4 = destination.startswith(V4_MAPPED_PREFIX)
     if is_v4 != port.gid_table[index].startswith(V4_MAPPED_PREFIX):
-        raise OSError(errno.EINVAL, "source and destination GID are of different IP versions")
+        raise OSError(errno.EINVAL, "sgid_index, dgid: the two GIDs are of different IP versions")
 
 
 def _gid_index(vector: Mapping[str, Any], port: Port) -> int:
     index: int = vector.get("sgid_index", 0)
     if not 0 <= index < len(port.gid_table):
-        raise OSError(errno.EINVAL, f"there is no GID {index}")
+        raise OSError(errno.EINVAL, f"sgid_index = {index}: there is no such GID")
     return index
 
 
@@ -68,21 +68,21 @@ def _check_native(vector: Mapping[str, Any], port: Port, connected: bool) -> Non
     """The rules of a native address vector (IBTA vol. 1, 11.2.2.1): a DLID, and a global route if wanted."""
     dlid = _dlid(vector, port)
     if vector.get("sl", 0) == MANAGEMENT_LANE:
-        raise OSError(errno.EINVAL, "service level 15 leads to virtual lane 15, which is management's")
+        raise OSError(errno.EINVAL, "sl = 15 leads to virtual lane 15, which is management's")
     if not 0 <= vector.get("src_path_bits", 0) <= SRC_PATH_BITS_LAST:
-        raise OSError(errno.EINVAL, f"source path bits are 0…{SRC_PATH_BITS_LAST}")
+        raise OSError(errno.EINVAL, f"src_path_bits are 0…{SRC_PATH_BITS_LAST}")
     if not 0 < dlid <= LID_LAST_MULTICAST:
-        raise OSError(errno.EINVAL, f"DLID {dlid:#x} leads to no port")
+        raise OSError(errno.EINVAL, f"dlid = {dlid:#x} leads to no port")
     destination = bytes(16)
     if vector.get("is_global", 0):
         _gid_index(vector, port)
         destination = vector["dgid"]
         if len(destination) != 16 or not any(destination):
-            raise OSError(errno.EINVAL, "a global route has a destination GID")
+            raise OSError(errno.EINVAL, "dgid: a global route has a destination GID")
     group = dlid > LID_LAST_UNICAST
     if group != (destination[0] == 0xFF) or (group and connected):
         raise OSError(
-            errno.EINVAL, "a multicast LID goes with a multicast GID, and from a datagram queue pair only"
+            errno.EINVAL, "dlid: a multicast LID goes with a multicast GID, from a datagram queue pair only"
         )
 
 

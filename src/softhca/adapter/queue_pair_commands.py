@@ -22,7 +22,7 @@ from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
 from softhca.transport.services import BY_RAW_SERVICE, of_type
-from softhca.transport.states import RAW, UC
+from softhca.transport.states import RAW, UC, broken_rule
 from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
 
@@ -72,16 +72,16 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     """CREATE_QP: a queue pair in RESET over the host's rings; without a receive ring when it has an SRQ."""
     row = of_type(fields["qp_type"])
     if row is None:
-        raise OSError(errno.EOPNOTSUPP, f"queue pairs of type {fields['qp_type']} are not supported")
+        raise OSError(errno.EOPNOTSUPP, f"qp_type = {fields['qp_type']} is not supported")
     service = row.number
     if row.key == BY_RAW_SERVICE and not any(port.native for port in adapter.ports):
-        raise OSError(errno.EOPNOTSUPP, "RoCEv2 has no raw datagrams: they are native packets")
+        raise OSError(errno.EOPNOTSUPP, "qp_type: RoCEv2 has no raw datagrams: they are native packets")
     if service not in adapter.config.profile.services:
-        raise OSError(errno.EOPNOTSUPP, f"this {adapter.config.profile} has no such queue pairs")
+        raise OSError(errno.EOPNOTSUPP, f"qp_type: this {adapter.config.profile} has no such queue pairs")
     if fields["create_flags"] & ~CREATE_TELLS_LOSSES or fields["xrcd"]:
-        raise OSError(errno.EOPNOTSUPP, "no XRC domains and no such creation flags are supported")
+        raise OSError(errno.EOPNOTSUPP, "xrcd, create_flags: no XRC domain and no such flag is supported")
     if fields["create_flags"] and service != UC:
-        raise OSError(errno.EINVAL, "only a UC responder knows that packets are missing (o9-131)")
+        raise OSError(errno.EINVAL, "create_flags: only UC tells that packets are missing (o9-131)")
     _check_capabilities(adapter, fields)
     find = adapter.resources.find
     pd = find(Kind.PD, fields["pd"], host.number)
@@ -143,21 +143,22 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, port: Port, attri
     """EINVAL for values that ``port`` cannot have; the state machine's rules are the transport's."""
     config = adapter.config
     if "port_num" in attributes and queue_pair.service == RAW and not port.native:
-        raise OSError(errno.EINVAL, f"port {port.number} is RoCEv2 and has no raw datagrams")
+        raise OSError(errno.EINVAL, f"port_num = {port.number}: a RoCEv2 port has no raw datagrams")
     if attributes.get("pkey_index", 0) >= len(port.pkeys):
-        raise OSError(errno.EINVAL, f"there is no P_Key {attributes['pkey_index']}")
+        index = attributes["pkey_index"]
+        raise OSError(errno.EINVAL, f"pkey_index = {index}: the table has {len(port.pkeys)} P_Keys")
     active_mtu = port.own.active_mtu
     mtu = attributes.get("path_mtu", active_mtu)
     if mtu not in MTU_BYTES or mtu > active_mtu:
-        raise OSError(errno.EINVAL, f"path MTU {mtu} is beyond the port's active MTU {active_mtu}")
+        raise OSError(errno.EINVAL, f"path_mtu = {mtu} is beyond the port's active_mtu = {active_mtu}")
     for name in ("max_rd_atomic", "max_dest_rd_atomic"):
         if attributes.get(name, 0) > adapter.device_attributes["max_qp_rd_atom"]:
             limit = adapter.device_attributes["max_qp_rd_atom"]
-            raise OSError(errno.EINVAL, f"{name} is beyond the adapter's {limit}")
+            raise OSError(errno.EINVAL, f"{name} = {attributes[name]} is beyond the adapter's {limit}")
     if attributes.get("qp_access_flags", 0) & _REMOTE_RIGHTS & ~config.profile.rights:
-        raise OSError(errno.EOPNOTSUPP, f"this {config.profile} has no operation that such a right is for")
+        raise OSError(errno.EOPNOTSUPP, f"qp_access_flags: this {config.profile} has no such operations")
     if "alt_ah_attr" in attributes:
-        raise OSError(errno.EOPNOTSUPP, "automatic path migration is not supported")
+        raise OSError(errno.EOPNOTSUPP, "alt_ah_attr: automatic path migration is not supported")
     if "ah_attr" in attributes:
         check_vector(attributes["ah_attr"], port, connected=True)
 
@@ -183,9 +184,10 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         attributes["ah_attr"], route = connection_path(port, queue_pair, attributes["ah_attr"], peer)
     if "pkey_index" in attributes:
         pkey = port.pkey(attributes["pkey_index"])
+    before = queue_pair.state
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey)
     if code:
-        raise OSError(code, "the queue pair's state does not allow these attributes")
+        raise OSError(code, broken_rule(queue_pair.row.rules, before, attributes))
     queue_pair.flow.port_number = queue_pair.port_number
     if not queue_pair.connected:
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)

@@ -79,7 +79,10 @@ class Session(Liveness):
             finally:
                 del self._awaited[tag]
         if reply.errno:
-            raise DriverError(reply.errno, f"{COMMANDS[command][0]} was refused: {os.strerror(reply.errno)}")
+            name = COMMANDS[command][0]
+            if not reply.reason:
+                raise DriverError(reply.errno, f"{name} was refused: {os.strerror(reply.errno)}")
+            raise DriverError(reply.errno, f"{name}: {_printable(reply.reason)}")
         return dict(reply.fields)
 
     def closing(self) -> None:
@@ -141,6 +144,11 @@ class Session(Liveness):
         """Free a ring's frames."""
         if frames and not self.dead:
             self.memory.free(frames)
+
+
+def _printable(text: str) -> str:
+    """Text of an adapter, on one line."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def prefixed(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

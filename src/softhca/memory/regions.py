@@ -479,7 +479,7 @@ class RegionTable:
         if translation is None:
             check_rights(pd, access)
             if access & ZERO_BASED != region.access & ZERO_BASED:
-                raise OSError(errno.EINVAL, "ZERO_BASED changes with the translation only")
+                raise OSError(errno.EINVAL, "access: ZERO_BASED changes with the translation only")
             self.tpt.protect_run(region.first_entry, region.entry_count, access, pd)
             if (pd, access) != (region.pd, region.access):
                 region.generation += 1
@@ -534,9 +534,9 @@ def check_rights(pd: int, access: int) -> None:
     if not 0 < pd <= bits.PD_MASK:
         raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
     if access & ~ACCESS_MASK:
-        raise OSError(errno.EINVAL, f"unknown access bits {access & ~ACCESS_MASK:#x}")
+        raise OSError(errno.EINVAL, f"access: there are no rights {access & ~ACCESS_MASK:#x}")
     if access & (REMOTE_WRITE | REMOTE_ATOMIC) and not access & LOCAL_WRITE:
-        raise OSError(errno.EINVAL, "remote write and remote atomic access need local write access")
+        raise OSError(errno.EINVAL, "access: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE (10.6.3.1)")
 
 
 def _checked(

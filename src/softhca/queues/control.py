@@ -1,7 +1,8 @@
 """All control between host and adapter: a command ring, its replies, and the event ring.
 
 A command is a COMMAND_HEADER and its fields (``control_fields``); a reply is a REPLY_HEADER and the reply's
-fields where errno is 0; an event is an EVENT (``layout``).  Numbers are little-endian and not padded.
+fields where errno is 0, else the reason: text (UTF-8) of at most REASON_BYTES, maybe none; an event is an
+EVENT (``layout``).  Numbers are little-endian and not padded.
 
 Bounds: a command of more than COMMAND_BYTES is refused with E2BIG before it is sent; the host has at most
 as many commands open as the reply ring has entries, so a reply always finds room.  An event that finds the
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from softhca.machine.primitives import address_of
 from softhca.memory.arenas import AddressMap
-from softhca.queues.control_fields import COMMANDS, Fields
+from softhca.queues.control_fields import COMMANDS, REASON_BYTES, Fields
 from softhca.queues.layout import (
     COMMAND_BODY_BYTES,
     COMMAND_BYTES,
@@ -49,22 +50,24 @@ Values = dict[str, Any]
 @dataclass(frozen=True)
 class Command:
     """A command as the adapter takes it.  ``errno`` ≠ 0: it is malformed, has no fields, and wants just
-    this reply."""
+    this reply, with this ``reason``."""
 
     command: int
     tag: int
     fields: Values
     errno: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply as the host takes it; ``fields`` is empty where ``errno`` is not 0."""
+    """A reply as the host takes it; ``fields`` is empty where ``errno`` is not 0, and ``reason`` says why."""
 
     tag: int
     command: int
     errno: int
     fields: Values
+    reason: str = ""
 
 
 class Event(NamedTuple):
@@ -199,22 +202,24 @@ def encode_command(command: int, tag: int, values: Mapping[str, Any]) -> bytes:
 def decode_command(data: bytes) -> Command:
     """A command from the other side, which may have written anything: never raises, see ``Command.errno``."""
     if len(data) < _COMMAND.size:
-        return Command(0, 0, {}, errno.EINVAL)
+        return Command(0, 0, {}, errno.EINVAL, "a command is cut short")
     command, zero, tag, length, reserved = _COMMAND.unpack_from(data)
     if command not in COMMANDS:
-        return Command(command, tag, {}, errno.EOPNOTSUPP)
+        return Command(command, tag, {}, errno.EOPNOTSUPP, f"there is no command {command}")
     if zero or reserved or length != len(data) - _COMMAND.size:
-        return Command(command, tag, {}, errno.EINVAL)
+        return Command(command, tag, {}, errno.EINVAL, "the header is malformed")
     try:
         return Command(command, tag, decode_fields(COMMANDS[command][1], data[_COMMAND.size:]))
     except OSError as error:
-        return Command(command, tag, {}, error.errno or errno.EINVAL)
+        return Command(command, tag, {}, error.errno or errno.EINVAL, error.strerror or "")
 
 
-def encode_reply(tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bytes:
-    """A reply; ``code`` is 0 or an errno, and then no fields follow.  OSError EINVAL, E2BIG as
-    ``encode_command``."""
-    body = b""
+def encode_reply(
+    tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None, reason: str = ""
+) -> bytes:
+    """A reply; ``code`` is 0 or an errno, and then ``reason`` follows instead of fields, cut to REASON_BYTES.
+    OSError EINVAL, E2BIG as ``encode_command``."""
+    body = reason.encode("utf-8", "replace")[:REASON_BYTES]
     if code == 0:
         body = encode_fields(COMMANDS[command][2], values or {})
     if _REPLY.size + len(body) > REPLY_BYTES:
@@ -227,10 +232,12 @@ def decode_reply(data: bytes) -> Reply:
     if len(data) < _REPLY.size:
         raise OSError(errno.EINVAL, "a reply is cut short")
     tag, command, code, length, _ = _REPLY.unpack_from(data)
-    if length != len(data) - _REPLY.size or (code == 0 and command not in COMMANDS) or (code and length):
+    if length != len(data) - _REPLY.size or (code == 0 and command not in COMMANDS) or (
+            code and length > REASON_BYTES):
         raise OSError(errno.EINVAL, "a reply is malformed")
-    fields = decode_fields(COMMANDS[command][2], data[_REPLY.size:]) if code == 0 else {}
-    return Reply(tag, command, code, fields)
+    if code:
+        return Reply(tag, command, code, {}, data[_REPLY.size:].decode("utf-8", "ignore"))
+    return Reply(tag, command, 0, decode_fields(COMMANDS[command][2], data[_REPLY.size:]))
 
 
 def encode_event(event: Event) -> bytes:
@@ -304,15 +311,18 @@ class ReplyRing(MessageRing):
         """Whether any reply fits; the adapter takes a command only then."""
         return bool(self._producer.space()) and not self._producer.broken  # to look may find it broken
 
-    def send(self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None) -> bool:
+    def send(
+        self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None,
+        reason: str = "",
+    ) -> bool:
         """The adapter's side; a reply that is too long is replaced by E2BIG.  False where there is no
         room."""
         try:
-            message = encode_reply(tag, command, code, values)
+            message = encode_reply(tag, command, code, values, reason)
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
-            message = encode_reply(tag, command, errno.E2BIG)
+            message = encode_reply(tag, command, errno.E2BIG, reason=str(error.strerror))
         return self._push(message)
 
     def take(self) -> Reply | None:

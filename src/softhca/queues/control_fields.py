@@ -48,6 +48,9 @@ REGISTER_AGENT = 36
 UNREGISTER_AGENT = 37
 SEND_MAD = 38
 
+# The text that a refusal carries: which attribute, and which rule it breaks.
+REASON_BYTES = 255
+
 # ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
 MEMORY_SHARED = 0
 MEMORY_FOREIGN = 1

@@ -146,7 +146,8 @@ static inline struct softhca_writer softhca_begin(void *out, size_t room, size_t
     return writer;
 }
 
-/* 0: `reader` stands at the fields of a reply to `command`; an errno: it was refused; -1: malformed. */
+/* 0: `reader` stands at the fields of a reply to `command`; an errno: it was refused, and the
+   reader stands at the reason; -1: malformed. */
 static inline int softhca_begin_reply(struct softhca_reader *reader, uint16_t command)
 {
     struct softhca_reply_header header;
@@ -157,8 +158,26 @@ static inline int softhca_begin_reply(struct softhca_reader *reader, uint16_t co
     return header.error;
 }
 
-/* The same for an answer on the control socket; EPROTONOSUPPORT for an adapter of another version, whose
-   number stands in the header.  What follows the header of a refusal is its text, behind its length. */
+/* Why a reply refuses: its text, cut to `room` and ended by a zero; empty where it gives none. */
+static inline const char *softhca_reason(const void *data, size_t bytes, char *out, size_t room)
+{
+    struct softhca_reader reader = {(const unsigned char *)data, bytes, 0};
+    struct softhca_reply_header header;
+    size_t length = 0;
+    memset(&header, 0, sizeof header);
+    softhca_get(&reader, &header, sizeof header);
+    if (!reader.bad && header.error && header.bytes == reader.left && room) {
+        length = reader.left < room ? reader.left : room - 1;
+        memcpy(out, reader.at, length);
+    }
+    if (room)
+        out[length] = 0;
+    return out;
+}
+
+/* As softhca_begin_reply, for an answer on the control socket; EPROTONOSUPPORT for an adapter of another
+   version, whose number stands in the header.  What follows the header of a refusal is its text, behind its
+   length. */
 static inline int softhca_begin_answer(struct softhca_reader *reader, uint32_t message)
 {
     struct softhca_message_header header;

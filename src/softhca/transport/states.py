@@ -12,7 +12,7 @@ Attribute names are those of ``ibv_modify_qp``; ``qp_state`` itself is in no set
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from errno import EINVAL
 
@@ -20,7 +20,8 @@ from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
 
 __all__ = [
     "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RESET", "RTR", "RTS", "SERVICES", "SQD",
-    "SQE", "TRANSITIONS", "UC", "UD", "Behaviour", "Transition", "check", "check_values", "transition",
+    "SQE", "TRANSITIONS", "UC", "UD", "Behaviour", "Transition", "broken_rule", "check", "check_values",
+    "transition",
 ]  # fmt: skip
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
@@ -137,6 +138,16 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
 }
 _ALWAYS = Transition()
 
+# Why a modify is refused, in the order in which it is asked; each names the attribute and the rule.
+RULES: dict[str, str] = {
+    "transition": "qp_state: {service} has no transition {step} (IBTA vol. 1, 10.3.1)",
+    "required": "{attribute} is required for {step} of {service} (IBTA vol. 1, 11.2.5.2)",
+    "not taken": "{attribute} cannot be given for {step} of {service} (IBTA vol. 1, 11.2.5.2)",
+    "range": "{attribute} = {value} is not in {least} … {greatest}",
+    "current": "cur_qp_state = {value}, but the queue pair is in {state}",
+}
+SERVICE_NAMES = {RC: "RC", UC: "UC", UD: "UD", RAW: "RAW_PACKET"}
+
 # attribute → (least, greatest) allowed value; attributes that are structures are the adapter's to check
 RANGES: dict[str, tuple[int, int]] = {
     "path_mtu": (1, 5),
@@ -165,23 +176,61 @@ def transition(service: int, current: int, target: int) -> Transition | None:
     return TRANSITIONS.get((current, target), {}).get(service)
 
 
+def name_of(state: object) -> str:
+    """A state's name, or its number where there is none."""
+    return NAMES[state] if isinstance(state, int) and 0 <= state < len(NAMES) else str(state)
+
+
+def broken_transition(service: int, current: int, target: int, attributes: Iterable[str]) -> str:
+    """Why the transition with just these ``attributes`` (``qp_state`` left out) is refused: a text of
+    ``RULES``, of the first attribute by name; "" where it is allowed."""
+    rules = transition(service, current, target)
+    said = {
+        "service": SERVICE_NAMES.get(service, str(service)),
+        "step": f"{name_of(current)} to {name_of(target)}",
+    }
+    if rules is None:
+        return RULES["transition"].format(**said)
+    given = frozenset(attributes)
+    for rule, names in (
+        ("required", rules.required - given),
+        ("not taken", given - rules.required - rules.optional),
+    ):
+        if names:
+            return RULES[rule].format(attribute=min(names), **said)
+    return ""
+
+
+def broken_value(attributes: Mapping[str, object]) -> str:
+    """Why a number among ``attributes`` is refused, as `broken_transition`; "" where each lies in its field's
+    range."""
+    for name, value in attributes.items():
+        least, greatest = RANGES.get(name, (0, 0))
+        if name in RANGES and (not isinstance(value, int) or not least <= value <= greatest):
+            return RULES["range"].format(attribute=name, value=value, least=least, greatest=greatest)
+    return ""
+
+
+def broken_rule(service: int, current: int, attributes: Mapping[str, object]) -> str:
+    """Why a queue pair of ``service`` in the state ``current`` refuses to be modified, as
+    `broken_transition`; "" where it does not."""
+    target = attributes.get("qp_state", current)
+    given = {name: value for name, value in attributes.items() if name != "qp_state"}
+    if not isinstance(target, int):
+        return broken_transition(service, current, -1, given)
+    broken = broken_transition(service, current, target, given) or broken_value(given)
+    claimed = given.get("cur_qp_state", current)
+    if not broken and claimed != current:
+        broken = RULES["current"].format(value=name_of(claimed), state=name_of(current))
+    return broken
+
+
 def check(service: int, current: int, target: int, attributes: Iterable[str]) -> int:
     """0 when the transition with just these ``attributes`` (``qp_state`` left out) is allowed, else
     EINVAL."""
-    rules = transition(service, current, target)
-    if rules is None:
-        return EINVAL
-    given = frozenset(attributes)
-    if not rules.required <= given or not given <= rules.required | rules.optional:
-        return EINVAL
-    return 0
+    return EINVAL if broken_transition(service, current, target, attributes) else 0
 
 
-def check_values(attributes: dict[str, object]) -> int:
+def check_values(attributes: Mapping[str, object]) -> int:
     """0 when every number among ``attributes`` lies in its field's range, else EINVAL."""
-    for name, value in attributes.items():
-        if name in RANGES:
-            least, greatest = RANGES[name]
-            if not isinstance(value, int) or not least <= value <= greatest:
-                return EINVAL
-    return 0
+    return EINVAL if broken_value(attributes) else 0
