@@ -224,6 +224,45 @@ def test_a_poll_makes_room_for_more():
     assert not polled.queue.overflowed
 
 
+def taken(polled):
+    """The ``wr_id`` of all that is there, by polls of two."""
+    found = []
+    while some := polled.poller.poll(2):
+        found += [each.wr_id for each in some]
+    return found
+
+
+@pytest.mark.parametrize("resized", [False, True])
+def test_what_a_queue_pair_has_completed_is_dropped_and_neither_others_nor_later_ones(resized):
+    polled = Polled(8)
+    for wr_id, qp_num in ((1, 9), (2, 9)):
+        polled.post(wr_id, qp_num=qp_num)
+    assert taken(polled) == [1, 2]
+    for wr_id, qp_num in ((3, 5), (4, 6), (5, 5)):
+        polled.post(wr_id, qp_num=qp_num)
+    polled.poller.drop(5)
+    polled.post(6, qp_num=5)
+    polled.post(7, qp_num=6)
+    polled.poller.drop(6)
+    polled.post(8, qp_num=6)
+    if resized:
+        layout = layout_of(16, 16 * CQE_BYTES)
+        polled.poller.leave()
+        polled.queue.move_to(layout)
+        polled.poller.move_to(layout)
+    assert taken(polled) == [6, 8]
+    for wr_id in range(10, 16):
+        polled.post(wr_id, qp_num=5 + wr_id % 2)
+    assert taken(polled) == list(range(10, 16)), "room was given back"
+
+
+def test_nothing_is_dropped_where_nothing_waits():
+    polled = Polled()
+    polled.poller.drop(5)
+    polled.post(1, qp_num=5)
+    assert taken(polled) == [1]
+
+
 @pytest.mark.parametrize(("network_order", "immediate"), [(False, 4), (True, 4 << 24)])
 def test_an_immediate_is_given_in_the_byte_order_that_is_asked_for(network_order, immediate):
     polled = Polled()

@@ -199,7 +199,7 @@ QUEUES = (
       "a full ring takes one more"),
     m("ring-bodies-not-freed", RING, "            self.body_used -= self.lengths[self.oldest]\n", "",
       "the room of entries is never free again"),
-    m("completions-not-released", POLLING, "            self.reader.release(len(found))\n", "            pass\n",
+    m("completions-not-released", POLLING, "            self.reader.release(taken)\n", "            pass\n",
       "polled completions keep their room"),
     m("completions-backwards", POLLING, "found.append(entry)", "found.insert(0, entry)",
       "completions are polled newest first"),

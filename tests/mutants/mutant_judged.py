@@ -134,6 +134,18 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a packet goes by its destination queue pair although its service has another dispatch key"), "adapter/test_adapter_toy_service.py"),
     (m("key-of-a-queue-pair-stays", "adapter/keyed.py", "            self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)\n", "            pass\n",
        "a queue pair that was destroyed is found by its dispatch key"), "adapter/test_adapter_toy_service.py"),
+    (m("reset-leaves-completions", "driver/qp.py", "            if state == RESET:\n                self._drop_completions()\n", "",
+       "what was completed before a RESET is polled after it"), "verbs/suite/test_suite_errors.py"),
+    (m("close-leaves-completions", "driver/qp.py", "qp_num=self.number)\n            self._drop_completions()\n", "qp_num=self.number)\n",
+       "completions of a queue pair that is gone are polled"), "verbs/suite/test_suite_errors.py"),
+    (m("drop-outlives-its-tail", "driver/polling.py", "        return tail is not None and not (tail - taken & _ALL_ONES) >> 63\n", "        return tail is not None\n",
+       "completions after a RESET are lost while others of before wait"), "driver/test_driver_posting.py"),
+    (m("drop-not-moved", "driver/polling.py", "                    self.dropped = {qp_num: tail - read & _ALL_ONES for qp_num, tail in self.dropped.items()}\n", "",
+       "a resize brings dropped completions back, or takes later ones away"), "driver/test_driver_posting.py"),
+    (m("refusal-without-reason", "adapter/engine.py", "command.command, code, reply, reason)", "command.command, code, reply)",
+       "a refused command says nothing but an errno"), "adapter/test_adapter_refusals.py"),
+    (m("pages-no-whole-number", "memory/host.py", "        pages = operator.index(pages)  # a float would stay in the free list\n", "",
+       "a length that is a float spoils the device's memory"), "memory/test_memory_host.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
 
