@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import errno
 import importlib.util
@@ -105,6 +106,22 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         self.receiver.close()
         self.sender.close()
+
+
+def signatures(name: str) -> dict[str, tuple[str, str]]:
+    """Parameters and result of a body's public functions, as its source says them."""
+    tree = ast.parse((Path(__file__).parents[2] / "src" / "softhca" / "machine" / name).read_text())
+    return {
+        node.name: (ast.unparse(node.args), ast.unparse(node.returns or ast.Constant(None)))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+
+
+def test_both_bodies_have_the_same_functions_by_the_same_types() -> None:
+    interpreted = signatures("primitives.py")
+    assert len(interpreted) > 20
+    assert signatures("compiled_primitives.py") == interpreted
 
 
 def test_the_body_says_which_one_it_is() -> None:
