@@ -47,6 +47,7 @@ EFAULT = cython.declare(cython.int, errno.EFAULT)
 _RIGHTS = cython.declare(cython.uint, layout.RIGHTS)
 _FAULTS = cython.declare(cython.uint, layout.FAULTS)
 _WANTED = cython.declare(cython.uint, layout.WANTED)
+_WANTED_SHIFT = cython.declare(cython.int, layout.WANTED_SHIFT)
 _ACCESS_BITS = cython.declare(cython.uint, layout.ACCESS_BITS)
 _QUIESCED = cython.declare(cython.ulonglong, layout.QUIESCED)
 _VALID = cython.declare(cython.ulonglong, layout.VALID)
@@ -114,7 +115,7 @@ class PagedAccess:
     def ask(self, page: int, count: int) -> None:
         """Note that pages are waited for, unless others are already."""
         if load64(self.line + _WANTED) == 0:
-            store64(self.line + _WANTED, (count << 32) | (page + 1))
+            store64(self.line + _WANTED, (count << _WANTED_SHIFT) | (page + 1))
             atomic_add64(self.header + _FAULTS, 1)
             wake_word(self.header + _FAULTS)
             if self.on_fault is not None:

@@ -260,11 +260,11 @@ class PagedMemory:
         for number in range(layout.ATTACHMENTS):
             place = self.mapping.line(number) + layout.WANTED
             wanted = load64(place)
-            first = (wanted & 0xFFFFFFFF) - 1
+            first = (wanted & layout.WANTED_BITS) - 1
             if wanted == 0:
                 continue
             if 0 <= first < self.pages:
-                count = min(max(wanted >> 32, 1), MOST_AT_ONCE, self.pages - first)
+                count = min(max(wanted >> layout.WANTED_SHIFT, 1), MOST_AT_ONCE, self.pages - first)
                 brought += self.fetch(first, count)
             store64(place, 0)
         self._served = asked
