@@ -20,22 +20,49 @@ run only with the compiler's sanitizer library preloaded.
 """
 
 import ast
+import contextlib
+import multiprocessing
+import multiprocessing.connection
 import os
 import re
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SOURCE = Path("src")
 SANITIZE = os.environ.get("SOFTHCA_SANITIZE", "")
 CHECKS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
-SPEED = ["-O1", "-g1", "-fno-omit-frame-pointer"] if SANITIZE else ["-O2", "-g0"]
-FLAGS = [*SPEED, "-Wno-unused-function", "-Wno-sign-compare", *CHECKS]
+SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]
+QUIET = ["-w"]  # what Cython makes is not for people
+# Most of a build is gcc's optimizer.  What every packet or call passes through needs all of it (at -O1, lone
+# messages and small ones are slower by up to a tenth); -Og spares the rest 60 % of the processor time.
+FAST = ["-O2", "-g0"]
+SMALL = ["-Og", "-g0"]
+HOT = {
+    "adapter": "engine scheduler sources timers",
+    "driver": "locked polling posting",
+    "links": "link roce_udp",
+    "machine": "primitives",
+    "mailbox": "blocks rings",
+    "memory": "regions",
+    "queues": "completion cqe doorbells ring wqe",
+    "runtime": "doorbell_batching loop poll_back_off processor same_host_ring sleeper transmitter turn_lock",
+    "transport": "acknowledgement datagram execution queue_pair_flow receiving replies requester responder "
+                 "retry same_host_source scatter segmentation sending unreliable unreliable_receiver window",
+    "wire": "arriving build burst icrc packet_view psn",
+}
 SHARED = "softhca._cyutility"
-DIRECTIVE = "# cython: annotation_typing=False\n"
+BOUNDSCHECK = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
+DIRECTIVES = {"language_level": 3, "boundscheck": BOUNDSCHECK, "wraparound": False, "cdivision": True,
+              "initializedcheck": BOUNDSCHECK, "embedsignature": True, "freethreading_compatible": False,
+              "auto_pickle": False, "show_performance_hints": False}
+UNTYPED = "# cython: annotation_typing=False\n"
 CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py",
              "softhca_bits": SOURCE / "softhca" / "memory" / "bits.py"}
 MODE = os.environ.get("SOFTHCA_EXT", "require")
@@ -44,55 +71,171 @@ if MODE not in ("require", "skip"):
 
 
 def extensions() -> list:
+    """What is compiled, of which source; nothing is made yet, as a package's metadata need no C."""
     if MODE == "skip":
         return []
-    try:
-        from Cython.Build import cythonize
-        from setuptools import Extension
-    except ImportError as error:
-        sys.exit(f"softhca: Cython is needed to compile ({error}); SOFTHCA_EXT=skip installs plain Python")
     only = [name for name in os.environ.get("SOFTHCA_ONLY", "").split(",") if name]
-    # setuptools takes relative paths only
-    build_dir = Path(os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")))
-    modules: dict = {True: [], False: []}
+    found = []
     for pxd in sorted(SOURCE.rglob("*.pxd")):
-        plain, compiled = pxd.with_suffix(".py"), pxd.with_name(f"compiled_{pxd.stem}.py")
         if pxd.stem == "__init__" or (only and pxd.parent.name not in only):
             continue
-        body = compiled if compiled.exists() else plain
         name = ".".join(pxd.relative_to(SOURCE).with_suffix("").parts)
-        source = compiler_copy(body, pxd, build_dir / "unhinted")
-        extension = Extension(name, [str(source)], extra_compile_args=FLAGS, extra_link_args=CHECKS)
-        modules[source is body].append(extension)
-    checks = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"
-    directives = {"language_level": 3, "boundscheck": checks, "wraparound": False, "cdivision": True,
-                  "initializedcheck": checks, "embedsignature": True, "freethreading_compatible": False}
-    generated = build_dir / "constants"
-    for name, source in CONSTANTS.items():
-        write_constants(generated / f"{name}.pxd", source)
-    shared = Extension(SHARED, [str(shared_utilities(build_dir))],
-                       extra_compile_args=FLAGS, extra_link_args=CHECKS)
-    made = [shared]
-    for in_place, some in modules.items():  # of a copy, C stands beside it
-        made += cythonize(some, build_dir=str(build_dir) if in_place else None, nthreads=os.cpu_count() or 1,
-                          compiler_directives=directives, include_path=[str(SOURCE), str(generated)],
-                          show_all_warnings=False, shared_utility_qualified_name=SHARED)
-    return made
+        compiled = pxd.with_name(f"compiled_{pxd.stem}.py")
+        body = compiled if compiled.exists() else pxd.with_suffix(".py")
+        found.append(Extension(name, [str(body)], extra_compile_args=words(name), extra_link_args=CHECKS))
+    found.sort(key=lambda extension: os.path.getsize(extension.sources[0]), reverse=True)
+    return [Extension(SHARED, [], extra_compile_args=words(SHARED), extra_link_args=CHECKS), *found]
 
 
-def write_constants(target: Path, source: Path) -> None:
-    """The numbers of a module as C constants of the same names; nothing is written where they are as before,
-    so that nothing is compiled anew."""
-    numbers = {name: value for name, value in runpy.run_path(str(source)).items()
-               if name.isupper() and type(value) is int}
+def words(name: str) -> list[str]:
+    """The C compiler's words for a module."""
+    if SANITIZE:
+        return [*SANITIZED, *QUIET, *CHECKS]
+    room, _, module = name.removeprefix("softhca.").rpartition(".")
+    return [*(FAST if module in HOT.get(room, "").split() else SMALL), *QUIET]
+
+
+class BuildModules(build_ext):
+    """Each module goes its whole way, from Python to C to an extension, in one of as many processes as there
+    are processors, the largest first, so that all are busy until the end; a line tells of each that is made.
+    What is newer than all that it is made of, and was made with the same words, stays as it is."""
+
+    def build_extensions(self) -> None:
+        self.check_extensions_list(self.extensions)
+        # setuptools takes relative paths only
+        self.directory = Path(os.path.relpath(os.environ.get("SOFTHCA_BUILD_DIR", "build/cython")))
+        self.prepare()
+        before, start = {each.name: self.made_at(each) for each in self.extensions}, time.monotonic()
+        for told, extension in enumerate(self.made_in_parallel(), 1):
+            if self.made_at(extension) != before[extension.name]:
+                seconds, place = time.monotonic() - start, f"[{told:2}/{len(self.extensions)}]"
+                print(f"{place} {seconds:4.0f} s  {extension.name}", flush=True)
+
+    def prepare(self) -> None:
+        """Write what modules are made of besides their sources, and say to Cython what they depend on."""
+        try:
+            import Cython
+            from Cython.Build import Dependencies
+        except ImportError as error:
+            sys.exit(f"softhca: compiling needs Cython ({error}); SOFTHCA_EXT=skip installs plain Python")
+        forget_other_directives(self.directory)
+        for name, source in CONSTANTS.items():
+            write_changed(self.directory / "constants" / f"{name}.pxd", constants_of(name, source))
+        for extension in self.extensions:
+            extension.note = Path(self.build_temp) / "words" / extension.name
+            write_changed(extension.note, " ".join(extension.extra_compile_args))
+            if extension.name == SHARED:
+                extension.sources = [str(shared_utilities(self.directory))]
+            else:
+                body = Path(extension.sources[0])
+                extension.body = compiler_copy(body, pxd_of(extension), self.directory / "unhinted")
+        self.cythonize([])  # makes the tree of dependencies that all processes use
+        # Cython looks by itself whether C is of its own version, and pip has a new copy of Cython each time.
+        theirs, tree = os.path.dirname(Cython.__file__), Dependencies._dep_tree
+        age = tree.timestamp
+        tree.timestamp = lambda path: 0 if path.startswith(theirs) else age(path)
+
+    def made_in_parallel(self):
+        """Each extension as soon as it is made."""
+        fork = multiprocessing.get_context("fork")  # what is imported and what is set here is there too
+        waiting, workers, failed = iter(range(len(self.extensions))), {}, False
+        for _ in range(min(available_processors(), len(self.extensions))):
+            here, there = fork.Pipe()
+            process = fork.Process(target=self.work, args=(there, [*workers, here]))
+            process.start()
+            there.close()
+            workers[here] = process
+            here.send(next(waiting, None))
+        while workers:
+            for pipe in multiprocessing.connection.wait(list(workers)):
+                try:
+                    made = pipe.recv()
+                except EOFError:  # the worker has ended
+                    process = workers.pop(pipe)
+                    process.join()
+                    failed |= process.exitcode != 0
+                    continue
+                pipe.send(None if failed else next(waiting, None))
+                yield self.extensions[made]
+        if failed:
+            sys.exit("softhca: a module could not be compiled; what is wrong stands above")
+
+    def work(self, pipe, others: list) -> None:
+        """Make one after another of those that the pipe names by their places, and say when each is made."""
+        for other in others:  # so that the end of the process that builds is seen
+            other.close()
+        with contextlib.suppress(EOFError):
+            while (place := pipe.recv()) is not None:
+                self.build_extension(self.translated(self.extensions[place]))
+                pipe.send(place)
+
+    def made_at(self, extension) -> int:
+        path = Path(self.get_ext_fullpath(extension.name))
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+    def translated(self, extension):
+        """The same extension, of C."""
+        made = extension
+        if extension.name != SHARED:
+            in_place = str(extension.body) == extension.sources[0]  # of a copy, C stands beside it
+            extension.sources = [str(extension.body)]
+            [made] = self.cythonize([extension], str(self.directory) if in_place else None)
+            made._needs_stub = extension._needs_stub
+        made.depends = [str(extension.note)]
+        return made
+
+    def cythonize(self, some: list, build_dir: str | None = None) -> list:
+        from Cython.Build import cythonize
+
+        return cythonize(some, build_dir=build_dir, quiet=True, compiler_directives=DIRECTIVES,
+                         include_path=[str(SOURCE), str(self.directory / "constants")],
+                         show_all_warnings=False, shared_utility_qualified_name=SHARED)
+
+
+class BuildSources(build_py):
+    """Takes away from where the package is built what an earlier build left there and no source makes."""
+
+    def run(self) -> None:
+        super().run()
+        package = Path(self.build_lib) / "softhca"
+        if self.editable_mode or os.environ.get("SOFTHCA_ONLY") or not package.exists():
+            return
+        made = {*self.get_outputs(), *self.get_finalized_command("build_ext").get_outputs()}
+        kept = {os.path.normpath(each) for each in made}
+        for path in package.rglob("*"):
+            if path.is_file() and os.path.normpath(path) not in kept:
+                path.unlink()
+
+
+def available_processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def pxd_of(extension) -> Path:
+    return SOURCE.joinpath(*extension.name.split(".")).with_suffix(".pxd")
+
+
+def forget_other_directives(directory: Path) -> None:
+    """Take away C that was made with other directives: its age does not show it."""
+    note = directory / "directives"
+    if note.exists() and note.read_text() != str(DIRECTIVES):
+        for path in directory.rglob("*.c"):
+            path.unlink()
+    write_changed(note, str(DIRECTIVES))
+
+
+def constants_of(name: str, source: Path) -> str:
+    """The numbers of a module as C constants of the same names: a ``.pxd``'s text."""
+    numbers = {number: value for number, value in runpy.run_path(str(source)).items()
+               if number.isupper() and type(value) is int}
     lines = [f"# Made of {source} by setup.py.", "cdef extern from *:", '    """']
-    lines += [f"    #define {target.stem}_{name} {value}{'ULL' if value > 0x7FFFFFFF else ''}"
-              for name, value in numbers.items()]
+    lines += [f"    #define {name}_{number} {value}{'ULL' if value > 0x7FFFFFFF else ''}"
+              for number, value in numbers.items()]
     lines += ['    """']
-    for name, value in numbers.items():
+    for number, value in numbers.items():
         kind = "unsigned long long" if value > 0x7FFFFFFF else "int"
-        lines.append(f'    const {kind} {name} "{target.stem}_{name}"')
-    write_changed(target, "\n".join(lines) + "\n")
+        lines.append(f'    const {kind} {number} "{name}_{number}"')
+    return "\n".join(lines) + "\n"
 
 
 def write_changed(target: Path, text: str) -> None:
@@ -106,7 +249,7 @@ def compiler_copy(body: Path, pxd: Path, directory: Path) -> Path:
     """A copy of ``body`` without hints where it evaluates no annotation, else ``body`` itself.  The copy's
     ``.pxd`` stands beside it, as that is where the compiler looks for what a module depends on."""
     source = body.read_text()
-    if "\nfrom __future__ import annotations\n" not in source or DIRECTIVE in source:
+    if "\nfrom __future__ import annotations\n" not in source or UNTYPED in source:
         return body
     text = without_hints(source, set(re.findall(r"^cdef class (\w+)", pxd.read_text(), re.MULTILINE)))
     copy = directory / body.relative_to(SOURCE)
@@ -172,4 +315,4 @@ def shared_utilities(build_dir: Path) -> Path:
     return source
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildModules, "build_py": BuildSources})

@@ -91,6 +91,16 @@ def function_of_setup(name: str):
     return names[name]
 
 
+def value_in_setup(name: str):
+    """What the build's script says once as a literal."""
+    (found,) = (
+        node.value
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
+    )
+    return ast.literal_eval(found)
+
+
 @pytest.fixture(scope="module")
 def without_hints():
     return function_of_setup("without_hints")
@@ -147,3 +157,10 @@ def test_the_copy_of_a_module_says_the_same_on_the_same_lines(path, without_hint
 
 def test_some_modules_have_hints():
     assert len(MODULES) > 10
+
+
+def test_what_is_compiled_with_full_optimisation_is_compiled():
+    hot = value_in_setup("HOT")
+    named = {f"{room}/{module}" for room, modules in hot.items() for module in modules.split()}
+    package = ROOT / "src" / "softhca"
+    assert named <= {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pxd")}
