@@ -7,28 +7,40 @@ PIP := -m pip install -q --disable-pip-version-check
 
 .PHONY: demo test check test-compiled test-interpreted test-tools bench interop mutants campaign clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.built
 	$(VENV)/bin/python examples/demo.py
 
 test: test-tools check test-compiled test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
-# As many tests at once as there are processors, those of one file in one process.
-PARALLEL ?= -n auto --dist loadfile
+# As many tests at once as there are processors, those of one file in one process, long files first.
+PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
-# Compiled modules in $(VENV); the same package without them in $(PLAIN).
-$(VENV)/.installed: $(SOURCES)
+# Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
+# can be watched; pip finds below build/ what is made already, here and when it is called by hand.
+$(VENV)/.built: $(SOURCES)
+	@echo "softhca: an environment in $(VENV), and modules that are compiled once (a minute or two on two processors)"
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	rm -rf build/lib.*
+	@mkdir -p build
+	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >build/requires.txt
+	$(VENV)/bin/python $(PIP) -r build/requires.txt
+	SOFTHCA_EXT=require $(VENV)/bin/python setup.py -q build
 	$(VENV)/bin/python -m pip uninstall -q -y softhca
-	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) '.[test,check]'
+	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) --no-build-isolation .
 	touch $@
 
-$(PLAIN)/.installed: $(SOURCES)
-	test -x $(PLAIN)/bin/python || $(PYTHON) -m venv $(PLAIN)
-	rm -rf build/lib
-	$(PLAIN)/bin/python -m pip uninstall -q -y softhca
-	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test]'
+# And what tests and checks need.
+$(VENV)/.installed: $(VENV)/.built
+	$(VENV)/bin/python $(PIP) 'softhca[test,check]'
+	touch $@
+
+# The same package without compiled modules in $(PLAIN), which finds everything else, pip too, in $(VENV).
+$(PLAIN)/.installed: $(VENV)/.installed
+	rm -rf $(PLAIN)
+	$(VENV)/bin/python -m venv --without-pip $(PLAIN)
+	packages() { $$1 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	  packages $(CURDIR)/$(VENV)/bin/python >"$$(packages $(CURDIR)/$(PLAIN)/bin/python)/compiled.pth"
+	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) --no-build-isolation --no-deps .
 	touch $@
 
 check: $(VENV)/.installed
@@ -109,7 +121,7 @@ FUZZ_RUNS ?= 0
 CHECKED := build/checked
 .PHONY: fuzz
 fuzz: $(VENV)/.installed $(PLAIN)/.installed
-	SOFTHCA_EXT=skip $(PLAIN)/bin/python $(PIP) '.[test,fuzz]'
+	$(PLAIN)/bin/python $(PIP) 'softhca[test,fuzz]'
 	SOFTHCA_EXPECT=interpreted $(PLAIN)/bin/python tests/fuzz/fuzz_run.py --all --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS)
 	$(VENV)/bin/python $(PIP) 'setuptools>=77,<90'
 	SOFTHCA_BOUNDSCHECK=1 SOFTHCA_BUILD_DIR=$(CHECKED)/cython $(VENV)/bin/python setup.py -q build \
