@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from suite_plan import LONG, TESTS
+
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
 
@@ -33,6 +35,12 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 DESCRIPTORS_LEFT = 64  # of objects in circles, until the collector comes by
 DEFAULT_BUFFER_BYTES = 212_992
 """What Linux gives a process without privilege: the size that every rule about loss must bear."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; the rest keeps its order."""
+    ranks = {TESTS / name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: ranks.get(item.path, len(LONG)))
 
 
 def _loopback_addresses() -> Iterator[str]:
