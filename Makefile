@@ -14,6 +14,7 @@ test: test-tools check test-compiled test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
 # As many tests at once as there are processors, those of one file in one process, long files first.
+# Limits of time end what hangs, and grow with the slowness of the machine (tests/machine_speed.py).
 PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
@@ -50,11 +51,13 @@ check: $(VENV)/.installed
 
 test-compiled: $(VENV)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=compiled timeout -k 10 2400 $(VENV)/bin/python tests/run.py build/summary-compiled.txt $(PARALLEL)
+	SOFTHCA_EXPECT=compiled timeout -k 10 $$($(VENV)/bin/python tests/machine_speed.py 3600) \
+	  $(VENV)/bin/python tests/run.py build/summary-compiled.txt $(PARALLEL)
 
 test-interpreted: $(PLAIN)/.installed test-tools
 	@mkdir -p build
-	SOFTHCA_EXPECT=interpreted timeout -k 10 2400 $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt $(PARALLEL)
+	SOFTHCA_EXPECT=interpreted timeout -k 10 $$($(PLAIN)/bin/python tests/machine_speed.py 3600) \
+	  $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt $(PARALLEL)
 
 # Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
 TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog

@@ -2,7 +2,7 @@
 
 ``python tests/run.py SUMMARY_FILE [PYTEST_ARGUMENTS…]``.  The tests see the installed package, never the
 source tree.  Where ``SOFTHCA_EXPECT=interpreted``, what ``suite_plan.py`` names is left out: the compiled
-run has it.
+run has it.  The limit of a test, which ends what hangs, grows with the slowness of the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import VARIABLE, limit_s, slowness
 from suite_plan import left_out
+
+LIMIT_S = 900
 
 
 class Summary:
@@ -32,5 +35,6 @@ class Summary:
 
 if __name__ == "__main__":
     ignored = left_out() if os.environ.get("SOFTHCA_EXPECT") == "interpreted" else []
-    words = [*sys.argv[2:], *(f"--ignore={path}" for path in ignored)]
+    os.environ[VARIABLE] = str(slowness())  # for all processes of this run
+    words = [f"--timeout={limit_s(LIMIT_S):.0f}", *sys.argv[2:], *(f"--ignore={path}" for path in ignored)]
     sys.exit(pytest.main(words, plugins=[Summary(Path(sys.argv[1]))]))

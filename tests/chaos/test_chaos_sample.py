@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
+
 HERE = Path(__file__).parent
-LIMIT_S = 110
+LIMIT_S = limit_s(110)
 ROUNDS = {
     "udp": ("kill", "stop_short", "jump", "fork", "forge"),
     "same_host": ("kill", "stop_short", "fork", "jump"),

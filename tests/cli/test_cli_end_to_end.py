@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.cli.capture import decoded
 from softhca.machine.primitives import BODY
 from softhca.runtime.same_host_limits import unsupported
 from softhca.wire.captures import read_capture
 
-TIMEOUT_S = 120
+TIMEOUT_S = limit_s(120)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FIGURES = ["min", "p50", "p99", "max"]
 

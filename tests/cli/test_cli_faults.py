@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.cli import fault_reports
 from softhca.cli.fault_reports import faults_acting, faults_variables
 from softhca.cli.launch import environment
 from softhca.links.fault_counters import counters_of
 from softhca.wire.pcapng import read_pcapng
 
-TIMEOUT_S = 100
+TIMEOUT_S = limit_s(100)
 HERE = Path(__file__).parent
 PROGRAM = str(HERE / "faulty_program.py")
 EXAMPLE = str(HERE.parent.parent / "examples" / "rc_write.py")

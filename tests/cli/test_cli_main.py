@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.cli import main as main_module
 from softhca.cli.commands import COMMANDS
 from softhca.cli.errors import CommandError, UsageError
@@ -127,7 +128,7 @@ def test_foreseen_errors_speak_for_themselves(error, status):
 
 def test_module_is_the_command():
     process = subprocess.run(
-        [sys.executable, "-m", "softhca", "--help"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "softhca", "--help"], capture_output=True, text=True, timeout=limit_s(60)
     )
     assert process.returncode == 0
     for command in ("devinfo", "run", "perf", "ping", "pingpong", "capture"):

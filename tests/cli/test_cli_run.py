@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.cli import keeper, launch
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.launch import (
@@ -23,7 +24,7 @@ from softhca.cli.launch import (
 )
 from softhca.cli.run import exit_status
 
-TIMEOUT_S = 60
+TIMEOUT_S = limit_s(60)
 
 
 def softhca_run(*words, **options):

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from machine_speed import limit_s
 from softhca.cli.commands import COMMANDS
 from softhca.cli.main import build_parser
 
@@ -32,7 +33,7 @@ REASONS = {
     "containers": "needs a container engine", "terminals": "needs two terminals",
 }  # fmt: skip
 OTHER = {"c", "yaml", "python-fragment", "text", "mermaid", "asm", "dockerfile"}
-TIMEOUT_S = 600
+TIMEOUT_S = limit_s(600)
 FENCE = re.compile(r"^(?P<fence>```+|:::+)(?P<tag>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.M | re.S)
 
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.driver import paging, services
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import AttachedMemory, PageableMemory
@@ -602,7 +603,7 @@ with socket.socket(fileno={right.fileno()}) as channel:
     socket.send_fds(channel, [b"x"], [memory.fd])
 """
     done = subprocess.run([sys.executable, "-c", program], pass_fds=[right.fileno()],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=limit_s(60), check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     _, (fd,), _, _ = socket.recv_fds(left, 1, 1)
     attached = AttachedMemory(fd)

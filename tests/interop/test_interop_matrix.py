@@ -12,8 +12,10 @@ from interop_network import unavailable
 from interop_packages import Unavailable
 from interop_world import World
 
+from machine_speed import limit_s
+
 SERIES = "6.1"
-pytestmark = pytest.mark.timeout(1800)  # the first run of all builds the guest
+pytestmark = pytest.mark.timeout(limit_s(1800))  # the first run of all builds the guest
 
 
 @pytest.fixture(scope="module")

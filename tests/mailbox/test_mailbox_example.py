@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mailbox.py"
-TIMEOUT_S = 100
+TIMEOUT_S = limit_s(100)
 
 
 @pytest.mark.parametrize("mode", ["embedded", "process"])

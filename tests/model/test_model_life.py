@@ -41,6 +41,7 @@ from life_model import (
 from life_queues import QueueRules
 from life_resources import NAMES
 
+from machine_speed import limit_s
 from softhca.driver import registry
 from softhca.runtime import devices
 from softhca.verbs import enums as e
@@ -396,7 +397,7 @@ def two_devices(loopback_address: Callable[[], str]) -> Iterator[None]:
         devices.remove(name)
 
 
-@pytest.mark.timeout(3600 if LONG else 900)
+@pytest.mark.timeout(limit_s(3600 if LONG else 900))
 def test_every_call_gives_what_the_model_says_and_refusals_change_nothing(two_devices: None) -> None:
     run_state_machine_as_test(
         Life,

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from machine_speed import limit_s
+
 HERE = Path(__file__).parent
-END_LIMIT_S = 30
+END_LIMIT_S = limit_s(30)
 
 
 class Program:

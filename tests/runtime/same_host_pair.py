@@ -1,10 +1,11 @@
 """What tests of same-host paths ask of connected ends."""
 
+from machine_speed import limit_s
 from softhca.machine import primitives
 from softhca.runtime import devices
 from softhca.runtime.clock import NS_PER_S, now_ns
 
-BOUND_S = 20
+BOUND_S = limit_s(20)
 
 
 def until(what, drivers):

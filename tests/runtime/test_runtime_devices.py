@@ -8,6 +8,7 @@ import sys
 import pytest
 from runtime_programs import HERE
 
+from machine_speed import limit_s
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.runtime import devices
@@ -21,7 +22,7 @@ def run(how, **environment):
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("SOFTHCA_")}
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", str(HERE / "exit_program.py"), how], capture_output=True,
-        text=True, timeout=120, check=False, env={**inherited, "PYTHONPATH": path, **environment})
+        text=True, timeout=limit_s(120), check=False, env={**inherited, "PYTHONPATH": path, **environment})
     return done.returncode, done.stdout.split(), done.stderr
 
 

@@ -5,6 +5,7 @@ import select
 import pytest
 from runtime_quiet import HoldingLink, QuietEngine
 
+from machine_speed import limit_s
 from softhca.links.faulty import FaultyLink
 from softhca.links.link import Link
 from softhca.runtime import server
@@ -15,7 +16,7 @@ from softhca.runtime.progress_thread import Progress
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
 
-BOUND_S = 20
+BOUND_S = limit_s(20)
 
 
 class PlainLink(Link):

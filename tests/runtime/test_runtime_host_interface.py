@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from runtime_programs import Program
 
+from machine_speed import limit_s
 from softhca.queues.header import header
 from softhca.queues.layout import ABI_VERSION
 
@@ -40,7 +41,7 @@ def served(loopback_address):
 
 
 def run(client, path):
-    return subprocess.run([client, path], capture_output=True, text=True, timeout=60)
+    return subprocess.run([client, path], capture_output=True, text=True, timeout=limit_s(60))
 
 
 def test_a_program_in_c_writes_a_mebibyte(tmp_path, served):

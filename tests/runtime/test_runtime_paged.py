@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import PageableMemory
@@ -16,7 +17,7 @@ from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import MAX_PASSED, AdapterServer
 from softhca.runtime.specification import parse_one
 
-BOUND_S = 20
+BOUND_S = limit_s(20)
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from runtime_pair import RemoteOperation, connected, take
 
+from machine_speed import limit_s
 from softhca.runtime import devices
 from softhca.runtime.clock import NS_PER_S, now_ns
 
 OPERATIONS = list(RemoteOperation)
-BOUND_S = 20
+BOUND_S = limit_s(20)
 IDLE = Path(__file__).parents[2] / "benchmarks" / "idle.py"
 FLUSHED = 5  # ibv_wc_status
 ACCESS_ERROR = 10
@@ -85,7 +86,7 @@ def wakeups_within(seconds, *names):
 def test_an_idle_device_takes_next_to_no_processor_time():
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run([sys.executable, str(IDLE), "--seconds", "1"], capture_output=True, text=True,
-                          timeout=120, check=True, env={**os.environ, "PYTHONPATH": path})
+                          timeout=limit_s(120), check=True, env={**os.environ, "PYTHONPATH": path})
     shares = dict(re.findall(r"(embedded|process) +\| +([0-9.]+)%", done.stdout))
     assert sorted(shares) == ["embedded", "process"]
     assert all(float(share) < 5 for share in shares.values()), shares

@@ -8,6 +8,7 @@ import threading
 import pytest
 from fake_engine import Bench
 
+from machine_speed import limit_s
 from softhca.links.link import Link
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
@@ -19,7 +20,7 @@ from softhca.runtime.sleeper import Sleeper
 from softhca.runtime.turn_lock import TurnLock
 from softhca.transport.flow import Flow
 
-BOUND_S = 20
+BOUND_S = limit_s(20)
 
 
 @pytest.fixture

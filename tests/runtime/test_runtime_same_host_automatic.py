@@ -15,6 +15,7 @@ from runtime_pair import RemoteOperation, take
 from same_host_pair import got, has_path, packets_of, post, put, queue_pair_of, until
 from same_host_program import make_end
 
+from machine_speed import limit_s
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.driver.services import Reliability, connect, path_to
@@ -240,7 +241,7 @@ def test_a_program_with_narrow_limits_runs_as_it_would_without(loopback_address,
     path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, which, str(value), loopback_address(), loopback_address()],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=limit_s(60),
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{expected}\n", "")
 

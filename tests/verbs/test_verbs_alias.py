@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from machine_speed import limit_s
+
 PROGRAM = """
 import sys
 import pyverbs.device as d
@@ -27,7 +29,9 @@ import neighbour
 def run(tmp_path: Path, *start: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "neighbour.py").write_text("print('neighbour')")
-    return subprocess.run([sys.executable, *start], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, *start], capture_output=True, text=True, timeout=limit_s(60), check=False
+    )
 
 
 def test_an_unmodified_program_finds_softhcas_classes_under_pyverbs_names(tmp_path: Path) -> None:
@@ -57,7 +61,7 @@ def test_without_a_program_there_is_a_usage_line() -> None:
         [sys.executable, "-m", "softhca.pyverbs_alias"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit_s(60),
         check=False,
     )
     assert done.returncode != 0

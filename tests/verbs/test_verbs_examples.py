@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -15,7 +17,7 @@ def test_memory_windows_give_and_take_rights(mode):
     environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "memory_windows.py")], env=environment, capture_output=True,
-        text=True, timeout=100,
+        text=True, timeout=limit_s(100),
     )  # fmt: skip
     assert done.returncode == 0
     # the adapter may warn of the request that comes too late

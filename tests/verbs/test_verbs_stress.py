@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from machine_speed import limit_s
+
 HERE = Path(__file__).parent
 SEEDS = {"embedded": (1, 2), "process": (3,)}
 
@@ -19,12 +21,12 @@ def run(program: str, *arguments: str) -> tuple[int, str]:
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, str(HERE / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=900, check=False, env={**inherited, "PYTHONPATH": path},
+        text=True, timeout=limit_s(900), check=False, env={**inherited, "PYTHONPATH": path},
     )  # fmt: skip
     return done.returncode, done.stdout
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(limit_s(1000))
 @pytest.mark.parametrize(("mode", "seed"), [(mode, seed) for mode, seeds in SEEDS.items() for seed in seeds])
 def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
     status, text = run("thread_stress.py", "--here", "--seeds", f"{seed}..{seed}", "--modes", mode)
@@ -32,7 +34,7 @@ def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
     assert "9600 calls" in text
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(limit_s(900))
 @pytest.mark.parametrize("mode", ["embedded", "process"])
 @pytest.mark.parametrize("end", ["exit", "close"])
 @pytest.mark.parametrize("calls", ["poll", "wait", "all"])

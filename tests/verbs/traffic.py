@@ -6,11 +6,12 @@ Every wait is a loop of polls that ends with `Late` after `BOUND_S` by the monot
 import time
 from collections.abc import Callable
 
+from machine_speed import limit_s
 from softhca.testing.verbs import VerbsEnd, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ, WC
 
-BOUND_S = 10.0
+BOUND_S = limit_s(10.0)
 PATTERN = bytes(range(251))
 
 

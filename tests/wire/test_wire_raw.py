@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from machine_speed import limit_s
 from softhca.cli import capture
 from softhca.wire import drops, vcrc
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND, LINKTYPE_RAW
@@ -204,12 +205,14 @@ def test_tshark_finds_nothing_malformed_in_raw_datagrams(tmp_path: Path) -> None
     path = write(tmp_path / "raw.pcapng", 147, packets)
     native = 'uat:user_dlts:"User 0 (DLT=147)","infiniband","0","","0",""'
     command = [program, "-r", str(path), "-o", native]
-    shown = subprocess.run([*command, "-V"], capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(
+        [*command, "-V"], capture_output=True, text=True, timeout=limit_s(60), check=True
+    ).stdout
     assert "alformed" not in shown
     fields = ("infiniband.lrh.lnh", "infiniband.lrh.slid", "infiniband.rwh.etype", "ipv6.dst", "ipv6.plen")
     asked = [word for field in fields for word in ("-e", field)]
     done = subprocess.run(
-        [*command, "-T", "fields", *asked], capture_output=True, text=True, timeout=60, check=True
+        [*command, "-T", "fields", *asked], capture_output=True, text=True, timeout=limit_s(60), check=True
     )
     assert [line.split("\t") for line in done.stdout.splitlines()] == [
         ["0x01", "5", "", "::2", "12"],

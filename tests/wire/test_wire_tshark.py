@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from wire_samples import FRAMINGS, every_opcode
 
+from machine_speed import limit_s
 from softhca.wire.capture_file import LINKTYPE_RAW
 from softhca.wire.opcodes import RC, UC, UD
 from softhca.wire.packet import Packet
@@ -37,7 +38,7 @@ def tshark() -> Tshark:
 
     def run(path: Path, *options: str) -> list[str]:
         command = [program, "-r", str(path), *NATIVE_AS_USER0, *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s(60), check=True)
         return done.stdout.splitlines()
 
     return run

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from traffic import pattern, poll, settle, wait_until
 
+from machine_speed import limit_s
 from softhca.testing.verbs import ALL_ACCESS, VerbsEnd, attributes_of, connect, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.device import translate_event_type
@@ -243,7 +244,7 @@ def test_the_example_shows_what_it_says(loopback_address) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                    "SOFTHCA_DEVICES": f"shown=udp:{loopback_address()}"}
     done = subprocess.run([sys.executable, str(example)], env=environment, capture_output=True, text=True,
-                          timeout=100, check=False)
+                          timeout=limit_s(100), check=False)
     assert done.returncode == 0, done.stderr
     for line in ("completed meanwhile: 0", "swapped in: IBV_WC_SUCCESS b'written while it was out' b'page 5'",
                  "moved pages: 64 IBV_WC_SUCCESS b'written while it moved'",
