@@ -73,7 +73,7 @@ MODIFY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "before", "attributes", "text"), MODIFY, ids=[row[3] for row in MODIFY])
+@pytest.mark.parametrize(("kind", "before", "attributes", "text"), MODIFY, ids=map(str, range(len(MODIFY))))
 def test_modify_qp_names_the_attribute_and_the_rule(end, kind, before, attributes, text):
     qp = end.qp(kind)
     for each in before:
@@ -118,7 +118,9 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("command", "fields", "number", "text"), COMMANDS, ids=[row[3] for row in COMMANDS])
+@pytest.mark.parametrize(
+    ("command", "fields", "number", "text"), COMMANDS, ids=map(str, range(len(COMMANDS)))
+)
 def test_commands_name_the_attribute_and_the_rule(end, command, fields, number, text):
     if fields.get("pd") == 1:
         fields = {**fields, "pd": end.pd}

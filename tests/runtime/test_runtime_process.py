@@ -153,6 +153,20 @@ def test_one_that_waits_for_a_completion_is_told_that_the_adapter_process_died(d
     driver.close()
 
 
+def test_descriptors_are_readable_when_the_adapter_process_has_died(device):
+    driver = open_own()
+    descriptors = driver.completion_descriptor("channel"), driver.event_descriptor()
+    assert select.select(descriptors, [], [], 0)[0] == []
+    os.kill(device.process.pid, signal.SIGKILL)
+    for each in descriptors:
+        assert select.select([each], [], [], BOUND_S)[0] == [each]
+    with pytest.raises(DriverError, match="adapter"):
+        driver.wait_completion("channel", BOUND_S)
+    assert driver.next_event(BOUND_S) == (DEVICE_FATAL, 0)
+    assert select.select(descriptors, [], [], 0)[0] == list(descriptors), "it stays so"
+    driver.close()
+
+
 def test_the_death_of_the_adapter_process_is_a_fatal_event_of_the_device(device):
     driver = open_own()
     threading.Timer(0.02, os.kill, (device.process.pid, signal.SIGKILL)).start()

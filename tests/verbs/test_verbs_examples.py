@@ -13,6 +13,47 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_tasks_of_an_event_loop_wait_for_completions(mode):
+    environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "asyncio_events.py")], env=environment, capture_output=True,
+        text=True, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"answer to question {number}" for number in range(5)]
+
+
+CHILD = """
+import os
+from softhca.verbs.device import Context
+from softhca.verbs.cq import CompChannel
+context = Context()
+channel = CompChannel(context)
+descriptors = channel.fd, context.async_fd, context.cmd_fd
+child = os.fork()
+if not child:
+    alive = 0
+    for each in descriptors:
+        try:
+            os.fstat(each)
+            alive += 1
+        except OSError:
+            pass
+    os._exit(alive)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), [os.fstat(each) and 1 for each in descriptors])
+"""
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_a_forked_child_has_none_of_the_descriptors_and_a_program_ends_with_them_open(mode):
+    environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 [1, 1, 1]\n", "")
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
 def test_memory_windows_give_and_take_rights(mode):
     environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

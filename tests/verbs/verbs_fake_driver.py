@@ -414,6 +414,12 @@ class FakeDriver:
     def wake_waiters(self) -> None:
         """Nobody waits here."""
 
+    def close_channel(self, channel: Any) -> None:
+        """Nobody waits here."""
+
+    def would_block(self, channel: Any = None) -> bool:
+        return True
+
     def wait_completion(
         self, channel: Any, timeout_s: float | None = None, ended: Any = None
     ) -> FakeCq | None:

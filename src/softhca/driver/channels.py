@@ -31,6 +31,9 @@ class HostChannel:
 
     pid = 0
     foreign_errno = 0
+    wakes = False
+    """Whether a thread in `wait` is woken by what arrives; in virtual time nothing arrives by itself."""
+
     liveness: Liveness | None = None
     """The liveness of the attachment, once there is one; ``active``: its host has taken completions."""
 

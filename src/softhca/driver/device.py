@@ -13,8 +13,9 @@ from typing import Any
 from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
 from softhca.driver.cq import Completion, CqHandle
-from softhca.driver.errors import DriverError
-from softhca.driver.events import EventRouter
+from softhca.driver.descriptors import EventDescriptor
+from softhca.driver.errors import DriverError, refusal
+from softhca.driver.events import ASYNCHRONOUS, EventRouter
 from softhca.driver.memory import HostBuffer, MemoryKey, Registrar
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
@@ -46,6 +47,7 @@ class DeviceDriver:
 
     def __init__(self, name: str, channel: HostChannel) -> None:
         self.name = name
+        self._command_fd = -1
         self.session = Session(channel)
         self._queue_pairs: dict[int, QpHandle] = {}
         self.queue_pair_failed = _failing(self._queue_pairs)
@@ -83,6 +85,7 @@ class DeviceDriver:
         # Handles, and host memory with them, are freed when the program drops its references.
         self._queue_pairs.clear()
         self.events.clear()
+        self._close_command_descriptor()
 
     def wake_waiters(self) -> None:
         """Wake every thread that waits, so that it checks whether its wait has ended (`wait_completion`)."""
@@ -91,6 +94,8 @@ class DeviceDriver:
     def inherited(self) -> None:
         """This is a forked child: refuse every call from now on.  The owner of the channel abandons it."""
         self.session.inherited()
+        self.events.abandon()
+        self._close_command_descriptor()
 
     def progress(self) -> bool:
         """Drive the engine when it is embedded; whether it made progress."""
@@ -327,6 +332,40 @@ class DeviceDriver:
             if not self.session.gone or self.events.death_delivered:
                 raise
         return self.events.next_event(timeout_s)
+
+    def completion_descriptor(self, channel: Hashable) -> EventDescriptor:
+        """What is readable while ``channel`` has events (`wait_completion`); closed by `close_channel`."""
+        return self.events.descriptor(channel)
+
+    def event_descriptor(self) -> EventDescriptor:
+        """What is readable while there are asynchronous events (`next_event`); closed with the device."""
+        return self.events.descriptor(ASYNCHRONOUS)
+
+    def command_descriptor(self) -> int:
+        """A descriptor of this open device's own, the same at each call; closed with the device."""
+        self.session.check()
+        with self.session.lock:
+            if self._command_fd < 0:
+                try:
+                    self._command_fd = os.memfd_create(f"{self.name}-commands", os.MFD_CLOEXEC)
+                except OSError as error:
+                    raise refusal(error, "making a descriptor") from None
+            return self._command_fd
+
+    def _close_command_descriptor(self) -> None:
+        fd, self._command_fd = self._command_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def would_block(self, channel: Hashable = ASYNCHRONOUS) -> bool:
+        """Whether a program that waits there blocks: it has not made the descriptor non-blocking."""
+        made = self.events.made_descriptor(channel)
+        return made is None or made.blocking
+
+    def close_channel(self, channel: Hashable) -> None:
+        """Nobody waits for the channel any more."""
+        self.events.close_descriptor(channel)
+        self.wake_waiters()
 
     def wait_completion(
         self,

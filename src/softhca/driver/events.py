@@ -4,15 +4,21 @@ There is one event ring and many threads may wait.  Whichever thread polls the r
 every event, so that no thread waits for an event that another one has taken.  Each completion queue is queued
 on its channel at most once, and each (kind, element) among the asynchronous events at most once.  So both
 queues are bounded by the number of elements, and no event is lost.
+
+A channel, and the asynchronous events, may have a descriptor (`EventRouter.descriptor`).  While there is one,
+a thread waits for events and dispatches them, since the program then waits where nobody drives the engine.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
+from softhca.driver.descriptors import EventDescriptor
+from softhca.driver.errors import DriverError, refusal
 from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, EVENT_MAD, QP_ERROR_EVENTS
 
 if TYPE_CHECKING:
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
     from softhca.driver.session import Session
 
 _Found = TypeVar("_Found")
+
+
+ASYNCHRONOUS = object()
+"""The asynchronous events, where a descriptor is asked for."""
 
 
 def _never() -> bool:
@@ -44,6 +54,8 @@ class EventRouter:
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
         self._suppressed: set[tuple[int, int]] = set()
+        self._descriptors: dict[Hashable, EventDescriptor] = {}
+        self._watcher: threading.Thread | None = None
         self.death_delivered = False
 
     def add(self, cq: CqHandle) -> None:
@@ -59,26 +71,118 @@ class EventRouter:
             if fired is not None:
                 fired.pop(cq, None)
                 if not fired:
-                    del self._fired[cq.channel]
+                    self._no_more_fired(cq.channel)
 
     def clear(self) -> None:
         """The device is closed: drop all events."""
         with self._lock:
             self._queues.clear()
             self._fired.clear()
+            for token in list(self._descriptors):
+                self.close_descriptor(token)
+
+    def abandon(self) -> None:
+        """This is a forked child: close its copies of the descriptors.  Locks may be held by threads that
+        are the parent's."""
+        for each in self._descriptors.values():
+            each.abandon()
+
+    def descriptor(self, token: Hashable) -> EventDescriptor:
+        """The descriptor that is readable while the channel ``token`` has events, or while asynchronous ones
+        are queued (`ASYNCHRONOUS`); made by the first call.  DriverError EMFILE, EIO, EAGAIN (no thread),
+        EOPNOTSUPP (in virtual time).
+        """
+        self._session.check()
+        if not self._channel.wakes:
+            raise DriverError(errno.EOPNOTSUPP, "no descriptor is readable in virtual time")
+        with self._lock:
+            found = self._descriptors.get(token)
+            if found is None:
+                try:
+                    found = EventDescriptor()
+                except OSError as error:
+                    raise refusal(error, "making a descriptor") from None
+                self._descriptors[token] = found
+                queued = self._events if token is ASYNCHRONOUS else self._fired.get(token, {})
+                for _ in queued:
+                    found.queued()
+                self._watch()
+        return found
+
+    def made_descriptor(self, token: Hashable) -> EventDescriptor | None:
+        """The descriptor, if there is one."""
+        return self._descriptors.get(token)
+
+    def close_descriptor(self, token: Hashable) -> None:
+        """The channel is closed."""
+        with self._lock:
+            found = self._descriptors.pop(token, None)
+        if found is not None:
+            found.close()
+
+    def _watch(self) -> None:
+        """Have a thread that dispatches while a program polls descriptors."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._dispatch_on, name="softhca-events", daemon=True)
+            try:
+                self._watcher.start()
+            except RuntimeError as error:  # no thread can be had
+                self._watcher = None
+                raise DriverError(errno.EAGAIN, f"a thread for events: {error}") from None
+
+    def _dispatch_on(self) -> None:
+        """The thread: dispatch until the device is closed or the adapter is gone."""
+
+        def ended() -> bool:
+            self.dispatch()
+            return bool(self._session.dead) or not self._channel.alive
+
+        while not ended():
+            self._channel.wait(ended, None)
+        with self._lock:  # whoever waits on a descriptor is told, by the verbs, what has happened
+            for each in self._descriptors.values():
+                each.queued()
+
+    def _tell(self, token: Hashable) -> None:
+        """With the lock held: an event more is queued."""
+        found = self._descriptors.get(token)
+        if found is not None:
+            found.queued()
+
+    def _no_more_fired(self, channel: Hashable) -> None:
+        """With the lock held: no queue of ``channel`` has an event."""
+        del self._fired[channel]
+        self._tell_empty(channel)
+
+    def _tell_empty(self, token: Hashable) -> None:
+        """With the lock held: no event is queued.  The end of the adapter stays readable."""
+        found = self._descriptors.get(token)
+        if found is not None and self._channel.alive:
+            found.empty()
 
     def suppress(self, kind: int, element: int) -> None:
         """Do not deliver this event until `forget`: the driver handles its cause by itself."""
         with self._lock:
             self._suppressed.add((kind, element))
-            self._events.pop((kind, element), None)
+            self._drop_event((kind, element))
 
     def forget(self, kinds: frozenset[int], element: int) -> None:
         """An element is destroyed: drop its events of these ``kinds`` that have not been delivered."""
         with self._lock:
             for kind in kinds:
-                self._events.pop((kind, element), None)
+                self._drop_event((kind, element))
                 self._suppressed.discard((kind, element))
+
+    def _drop_event(self, event: tuple[int, int]) -> None:
+        """With the lock held: an asynchronous event is taken, or nobody's any more."""
+        if self._events.pop(event, event) is None and not self._events:
+            self._tell_empty(ASYNCHRONOUS)
+
+    def _queue_event(self, event: tuple[int, int]) -> None:
+        """With the lock held: deliver it."""
+        if event not in self._events:
+            self._events[event] = None
+            self._tell(ASYNCHRONOUS)
 
     def dispatch(self) -> None:
         """Empty the event ring and queue every event where it belongs."""
@@ -94,7 +198,7 @@ class EventRouter:
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
                     if (event.kind, event.element) not in self._suppressed:
-                        self._events[event.kind, event.element] = None
+                        self._queue_event((event.kind, event.element))
                     continue
                 cq = self._queues.get(event.element)
                 if cq is None:
@@ -102,6 +206,7 @@ class EventRouter:
                 fired.append(cq)
                 if cq.channel is not None:
                     self._fired.setdefault(cq.channel, {})[cq] = None
+                    self._tell(cq.channel)
         for cq in fired:  # without the lock: the callback may close anything
             if cq.on_event is not None:
                 cq.on_event()
@@ -165,11 +270,13 @@ class EventRouter:
     def _put_event_back(self, event: tuple[int, int]) -> None:
         with self._lock:
             self._events = {event: None, **self._events}
+            self._tell(ASYNCHRONOUS)
 
     def _put_fired_back(self, channel: Hashable, cq: CqHandle) -> None:
         with self._lock:
             if cq.number in self._queues:
                 self._fired[channel] = {cq: None, **self._fired.get(channel, {})}
+                self._tell(channel)
 
     def _take_event(self, found: list[tuple[int, int]]) -> None:
         with self._lock:
@@ -177,10 +284,10 @@ class EventRouter:
             if not self._channel.alive and not closed and not self.death_delivered:
                 # The adapter is gone and cannot write this event to the ring.
                 self.death_delivered = True
-                self._events[EVENT_DEVICE_FATAL, 0] = None
+                self._queue_event((EVENT_DEVICE_FATAL, 0))
             if self._events:
                 found.append(next(iter(self._events)))
-                del self._events[found[0]]
+                self._drop_event(found[0])
 
     def _take_fired(self, channel: Hashable, found: list[CqHandle]) -> None:
         with self._lock:
@@ -190,4 +297,4 @@ class EventRouter:
             found.append(next(iter(fired)))
             del fired[found[0]]
             if not fired:
-                del self._fired[channel]
+                self._no_more_fired(channel)

@@ -145,6 +145,8 @@ class EmbeddedAdapter:
 class EngineChannel(EmbeddedChannel):
     """A host's channel to an engine in this process."""
 
+    wakes = True
+
     def __init__(self, engine: EmbeddedAdapter, memory: HostMemory) -> None:
         super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, lambda: None)
         self.number = -1

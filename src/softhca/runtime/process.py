@@ -55,6 +55,8 @@ _WAITED_FOR = (select.POLLIN, select.POLLIN, select.POLLHUP)
 class ProcessChannel(HostChannel):
     """One attachment to ``process``.  OSError when it cannot be reached or refuses."""
 
+    wakes = True
+
     def __init__(self, process: AdapterProcess) -> None:
         self._wake_event = WakeEvent()
         try:

@@ -74,26 +74,40 @@ class CompChannel(Resource):
 
         The event disarms the CQ: poll it, arm it again with `CQ.req_notify`, and poll once more before
         waiting. Without ``timeout_s`` the call waits for ever; with it, `PyverbsRDMAError` (``ETIMEDOUT``)
-        ends the wait.  It ends too when another thread closes the channel (``EBADF``) or the context
-        (``EIO``).
+        ends the wait, and (``EAGAIN``) where `fd` is non-blocking and there is none.  It ends too when
+        another thread closes the channel (``EBADF``) or the context (``EIO``).
         """
         self._require_open()
         require(expected_cq, _CompletionQueue, "expected_cq")
+        blocking = self._driver.would_block(self.token)
+        if not blocking:
+            timeout_s = 0
         with translated("Failed to get CQ event"):
             fired = self._driver.wait_completion(self.token, timeout_s, lambda: not self._open)
         if fired is None:
             if not self._open:
                 raise PyverbsRDMAError("The completion channel was closed", errno.EBADF)
-            raise PyverbsRDMAError("No completion event", errno.ETIMEDOUT)
+            raise PyverbsRDMAError("No completion event", errno.ETIMEDOUT if blocking else errno.EAGAIN)
         if fired is not expected_cq._handle:
             raise PyverbsRDMAError("Received event on an unexpected CQ", errno.EINVAL)
         expected_cq._count_events(1)
 
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable while events wait for `get_cq_event`, for select, epoll or asyncio.
+
+        It is the channel's, and closed with it; nothing is to be read from it.  While it is non-blocking
+        (``os.set_blocking``) `get_cq_event` does not wait either.
+        """
+        self._require_open()
+        with translated("Failed to make a descriptor"):
+            return self._driver.completion_descriptor(self.token).fileno()
+
     def _destroy(self) -> None:
-        """The driver keeps nothing for a channel."""
+        """What the driver keeps for a channel goes also where the device is gone."""
 
     def _released(self) -> None:
-        self._driver.wake_waiters()
+        self._driver.close_channel(self.token)
 
 
 class _CompletionQueue(Resource):

@@ -300,14 +300,29 @@ class Context(Resource):
         """Wait for the next asynchronous event; it must be acknowledged with `AsyncEvent.ack`.
 
         Without ``timeout_s`` the call waits for ever; with it, `PyverbsRDMAError` (``ETIMEDOUT``) ends the
-        wait.
+        wait, and (``EAGAIN``) where `async_fd` is non-blocking and there is none.
         """
+        blocking = self.driver.would_block()
         with translated("Failed to get an asynchronous event"):
-            found = self.driver.next_event(timeout_s)
+            found = self.driver.next_event(timeout_s if blocking else 0)
         if found is None:
-            raise PyverbsRDMAError("No asynchronous event", errno.ETIMEDOUT)
+            raise PyverbsRDMAError("No asynchronous event", errno.ETIMEDOUT if blocking else errno.EAGAIN)
         kind, number = found
         return AsyncEvent(kind, number)
+
+    @property
+    def async_fd(self) -> int:
+        """A descriptor that is readable while events wait for `get_async_event`, as `CompChannel.fd`; closed
+        with the context."""
+        with translated("Failed to make a descriptor"):
+            return self.driver.event_descriptor().fileno()
+
+    @property
+    def cmd_fd(self) -> int:
+        """A descriptor that stands for the open device, which has no device file: it can be polled, passed
+        on and compared (``os.fstat``), and nothing is to be read from it.  Closed with the context."""
+        with translated("Failed to make a descriptor"):
+            return self.driver.command_descriptor()
 
     def _is_roce(self, port_num: int) -> bool:
         from softhca.verbs.libibverbs_enums import IBV_LINK_LAYER_ETHERNET  # all numbers: not for each start
