@@ -18,7 +18,7 @@ assert QP is softhca.verbs.qp.QP
 assert d.__spec__.name == d.__name__ == "softhca.verbs.device"
 assert e.IBV_QPS_RTS == 3
 try:
-    import pyverbs.providers.mlx5
+    import pyverbs.providers.hns
 except ModuleNotFoundError as error:
     print(error)
 print(sys.argv[1:], __name__)
@@ -38,7 +38,7 @@ def test_an_unmodified_program_finds_softhcas_classes_under_pyverbs_names(tmp_pa
     done = run(tmp_path, "-m", "softhca.pyverbs_alias", str(tmp_path / "program.py"), "one", "two")
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "softhca has no pyverbs.providers",
+        "softhca has no pyverbs.providers.hns",
         "['one', 'two'] __main__",
         "neighbour",
     ]

@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -16,6 +17,7 @@ from softhca.verbs.base import (
 )
 from softhca.verbs.device import Context
 from softhca.verbs.libibverbs_enums import IBV_WC_STANDARD_FLAGS
+from softhca.verbs.pd import ParentDomain
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import (
     ibv_cq_init_attr_mask,
@@ -45,6 +47,7 @@ __all__ = [
     "CompChannel",
     "CqInitAttrEx",
     "PollCqAttr",
+    "WcTmInfo",
     "cqe_flags_to_str",
     "cqe_opcode_to_str",
     "cqe_status_to_str",
@@ -54,9 +57,12 @@ __all__ = [
 
 _WITH_IMM = int(ibv_wc_flags.IBV_WC_WITH_IMM)
 _TIMESTAMPS = int(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
-_FIELDS = int(IBV_WC_STANDARD_FLAGS) | _TIMESTAMPS
+_WALLCLOCK = int(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+_FIELDS = int(IBV_WC_STANDARD_FLAGS) | _TIMESTAMPS | _WALLCLOCK
 _SINGLE_THREADED = int(ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 _MASK_FLAGS = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_FLAGS)
+_MASK_PD = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_PD)
+_MASKS = _MASK_FLAGS | _MASK_PD
 
 
 class CompChannel(Resource):
@@ -142,6 +148,12 @@ class _CompletionQueue(Resource):
     def _released(self) -> None:
         self._poll = _closed_poll
         self._channel = None
+
+    @property
+    def cq(self) -> "_CompletionQueue":
+        """The object itself, where C has its structure."""
+        self._require_open()
+        return self
 
     @property
     def handle(self) -> "CqHandle":
@@ -249,7 +261,7 @@ class CqInitAttrEx(Structure):
         wc_flags: int = 0,
         comp_mask: int = 0,
         flags: int = 0,
-        parent_domain: None = None,
+        parent_domain: ParentDomain | None = None,
     ) -> None:
         if channel is not None:
             require(channel, CompChannel, "channel")
@@ -294,6 +306,17 @@ class PollCqAttr(Structure):
         self.comp_mask = 0
 
 
+class WcTmInfo(Structure):
+    """What a tag-matching SRQ tells of a message."""
+
+    _FIELDS: ClassVar[Fields] = {"tag": UINT64, "priv": UINT32}
+    __slots__ = tuple(_FIELDS)
+
+    def __init__(self, tag: int = 0, priv: int = 0) -> None:
+        self.tag = tag
+        self.priv = priv
+
+
 class CQEX(_CompletionQueue):
     """An extended completion queue: completions are looked at one after the other, field by field.
 
@@ -313,14 +336,12 @@ class CQEX(_CompletionQueue):
                 + create_wc_flags_to_str(attr.wc_flags & ~_FIELDS),
                 errno.EOPNOTSUPP,
             )
-        if attr.comp_mask & ~_MASK_FLAGS or (attr.comp_mask & _MASK_FLAGS and attr.flags & ~_SINGLE_THREADED):
+        if attr.comp_mask & ~_MASKS or (attr.comp_mask & _MASK_FLAGS and attr.flags & ~_SINGLE_THREADED):
             raise PyverbsRDMAError(
                 "Failed to create extended CQ: attributes that are not supported", errno.EOPNOTSUPP
             )
-        if attr.parent_domain is not None:
-            raise PyverbsRDMAError(
-                "Failed to create extended CQ: there are no parent domains", errno.EOPNOTSUPP
-            )
+        if attr.comp_mask & _MASK_PD and not isinstance(attr.parent_domain, ParentDomain):
+            raise PyverbsRDMAError("Failed to create extended CQ: no parent domain", errno.EINVAL)
         self._wc_flags = int(attr.wc_flags)
         self._current: Completion | None = None
         self._round = Turn()
@@ -433,6 +454,26 @@ class CQEX(_CompletionQueue):
     def read_timestamp(self) -> int:
         """When the work completed, by the device's clock, in nanoseconds."""
         return self._read(_TIMESTAMPS).timestamp_ns
+
+    def read_completion_wallclock_ns(self) -> int:
+        """When the work completed, by the system's clock, in nanoseconds since 1970."""
+        completed = self._read(_WALLCLOCK).timestamp_ns
+        return completed + time.time_ns() - time.monotonic_ns()
+
+    def read_cvlan(self) -> int:
+        """The VLAN tag that was taken off; no CQ can be made with it."""
+        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_CVLAN)
+        return 0
+
+    def read_flow_tag(self) -> int:
+        """The tag of the steering rule; no CQ can be made with it."""
+        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_FLOW_TAG)
+        return 0
+
+    def read_tm_info(self) -> WcTmInfo:
+        """The matched tag; no CQ can be made with it."""
+        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_TM_INFO)
+        return WcTmInfo()
 
     def __str__(self) -> str:
         return "Extended CQ:\n" + lines({"Handle": self.number, "CQEs": self.cqe})

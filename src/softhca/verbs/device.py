@@ -1,12 +1,17 @@
 """Devices: the list of them, opening one (`Context`), what it says of itself, and its asynchronous events."""
 
 import errno
+import os
 import sys
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from softhca.driver import registry
+from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsObject, Resource, translated
 from softhca.verbs.device_attributes import (
+    CompCntrCaps,
     CQModerationCaps,
     DeviceAttr,
     DeviceAttrEx,
@@ -19,7 +24,13 @@ from softhca.verbs.device_attributes import (
     TMCaps,
     TSOCaps,
 )
-from softhca.verbs.device_enums import ibv_gid_type, ibv_gid_type_sysfs, ibv_node_type, ibv_transport_type
+from softhca.verbs.device_enums import (
+    ibv_gid_type,
+    ibv_gid_type_sysfs,
+    ibv_node_type,
+    ibv_transport_type,
+    ibv_values_mask,
+)
 from softhca.verbs.device_text import (
     guid_format,
     guid_to_hex,
@@ -40,6 +51,7 @@ from softhca.verbs.device_text import (
 )
 from softhca.verbs.gid import GID
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.sharing import context_of, descriptor_of
 from softhca.verbs.structures import INT32, UINT32, UINT64, ReadOnly
 from softhca.verbs.utils import gid_str, lines
 
@@ -49,6 +61,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncEvent",
     "CQModerationCaps",
+    "CompCntrCaps",
     "Context",
     "Device",
     "DeviceAttr",
@@ -81,6 +94,10 @@ __all__ = [
     "translate_transport_type",
     "width_to_str",
 ]
+
+
+_RAW_CLOCK = int(ibv_values_mask.IBV_VALUES_MASK_RAW_CLOCK)
+_LANE_SPEEDS = {1: 25, 2: 50, 4: 100, 8: 100, 16: 140, 32: 250, 64: 500, 128: 1000, 256: 2000}
 
 
 class Device(PyverbsObject):
@@ -150,10 +167,18 @@ class Context(Resource):
     """An open device.
 
     ``name`` chooses one of `get_device_list`; without it the first device is opened.  Unknown names and
-    devices that cannot be opened raise `PyverbsRDMAError`.
+    devices that cannot be opened raise `PyverbsRDMAError`.  ``cmd_fd`` opens the device of another context
+    again (`sharing`).
     """
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, attr: object = None, cmd_fd: int | None = None) -> None:
+        if attr is not None:
+            refuse("Failed to open a device with a maker's attributes")
+        self._cmd_fd: int | None = None
+        self._original: Context | None = None
+        if cmd_fd is not None:
+            self._import(cmd_fd)
+            return
         with translated("Failed to get devices list"):
             names = list(registry.names())
         if name is None:
@@ -167,13 +192,34 @@ class Context(Resource):
         self.name = name
         self._opened()
 
+    def _import(self, cmd_fd: int) -> None:
+        """Open the device again that ``cmd_fd`` stands for; the descriptor is this context's from here on."""
+        self._original = context_of(cmd_fd)
+        self._driver = self._original._driver
+        self.name = self._original.name
+        self._cmd_fd = cmd_fd
+        self._opened(self._original)
+
+    @property
+    def cmd_fd(self) -> int:
+        """A descriptor that stands for the device, for ``Context(cmd_fd=…)``: see `sharing`."""
+        self._require_open()
+        if self._cmd_fd is None:
+            self._cmd_fd = descriptor_of(self.source)
+        return self._cmd_fd
+
+    @property
+    def source(self) -> "Context":
+        """The context that this one is an import of, or itself."""
+        return self._original or self
+
     def close(self) -> None:
         """Close what was made on it, then the device.
 
         It returns within seconds also where an adapter process does not answer (it is stopped): then all of
         this process is given back, and the adapter frees the rest when it goes on, or is ended.
         """
-        if self._open:
+        if self._open and self._original is None:
             self._driver.closing()
         super().close()
 
@@ -181,6 +227,11 @@ class Context(Resource):
         """The device itself is closed by `_released`, also when it has died."""
 
     def _released(self) -> None:
+        if self._cmd_fd is not None:
+            with suppress(OSError):  # the program may have closed it
+                os.close(self._cmd_fd)
+        if self._original is not None:
+            return
         with translated(f"Failed to close device {self.name}"):
             self._driver.close()
 
@@ -295,6 +346,30 @@ class Context(Resource):
         """Packets, retransmissions and drops by reason: of the device, of one port or of one QP number."""
         with translated("Failed to query counters"):
             return dict(self.driver.query_counters(port, qp))
+
+    def query_rt_values_ex(self, comp_mask: int = _RAW_CLOCK) -> tuple[int, int]:
+        """The clock of completion timestamps now: whole seconds and nanoseconds; ``EINVAL`` for others."""
+        self._require_open()
+        if comp_mask != _RAW_CLOCK:
+            raise PyverbsRDMAError(f"Failed to query real time values {int(comp_mask):#x}", errno.EINVAL)
+        return divmod(time.monotonic_ns(), 1_000_000_000)
+
+    def query_comp_cntr_caps(self) -> "CompCntrCaps":
+        """Completion counters: none."""
+        self._require_open()
+        return CompCntrCaps({})
+
+    def query_port_speed(self, port_num: int) -> int:
+        """Speed of a port in units of 100 Mbit/s."""
+        port = self.query_port(port_num)
+        lanes = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}.get(port.active_width, 1)
+        return lanes * _LANE_SPEEDS.get(port.active_speed_ex or port.active_speed, 0)
+
+    @property
+    def context(self) -> "Context":
+        """The context itself."""
+        self._require_open()
+        return self
 
     def get_async_event(self, timeout_s: float | None = None) -> "AsyncEvent":
         """Wait for the next asynchronous event; it must be acknowledged with `AsyncEvent.ack`.
@@ -413,3 +488,30 @@ class AsyncEvent(PyverbsObject):
 
     def __str__(self) -> str:
         return lines({"Event Type": translate_event_type(self._event_type), "Element": self.element}, 24)
+
+
+class FdArr(PyverbsObject):
+    """A list of descriptors."""
+
+    def __init__(self, arr: list[int] | None = None) -> None:
+        self.arr = list(arr or ())
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.arr)
+
+    def close(self) -> None:
+        """Forget them; whoever opened them closes them."""
+        self.arr.clear()
+
+    def __str__(self) -> str:
+        return lines({"Count": self.count, "Descriptors": self.arr}, 24)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("AllocDmAttr", "DM"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from softhca.verbs import device_memory  # it stands on this module
+
+    return getattr(device_memory, name)

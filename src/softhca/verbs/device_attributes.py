@@ -19,6 +19,15 @@ from softhca.verbs.utils import be64toh, lines
 
 _Values = Mapping[str, Any]
 
+MAX_DM_BYTES = 1 << 20
+"""Device memory of one context."""
+
+_EXTENSIONS: _Values = {
+    "max_dm_size": MAX_DM_BYTES,
+    "completion_timestamp_mask": (1 << 64) - 1,
+    "hca_core_clock": 1_000_000,  # kHz: timestamps count nanoseconds
+}
+
 
 class Record(ReadOnly):
     """Whole numbers under the names that the class annotates; what the device does not say is 0."""
@@ -153,6 +162,14 @@ class CQModerationCaps(Record):
     max_cq_period: int
 
 
+class CompCntrCaps(Record):
+    """Completion counters."""
+
+    max_counters: int
+    max_value: int
+    supported_qp_attach_ops: int
+
+
 class DeviceAttrEx(Record):
     """``ibv_device_attr_ex``: the limits, and the capabilities of extensions (0 where there is none)."""
 
@@ -166,8 +183,8 @@ class DeviceAttrEx(Record):
     phys_port_cnt_ex: int
 
     def __init__(self, values: _Values | None = None) -> None:
-        super().__init__(values)
-        given = values or {}
+        given: _Values = {**_EXTENSIONS, **values} if values else {}
+        super().__init__(given)
         plain = DeviceAttr(given)
         self._make(
             {

@@ -12,17 +12,21 @@ from softhca.verbs.memory_access import Bytes, Stretch
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags
+from softhca.verbs.sharing import element_of
 from softhca.verbs.structures import INT32, INT64, UINT32, UINT64
 from softhca.verbs.utils import lines
 
 if TYPE_CHECKING:
     from softhca.driver.device import HostBuffer
 
-_HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(
+HUGE_PAGE_SIZE = 0x200000
+
+HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(
     ibv_access_flags.IBV_ACCESS_HUGETLB
     | ibv_access_flags.IBV_ACCESS_FLUSH_GLOBAL
     | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT
 )
+"""Rights that change nothing here."""
 _WRITES = int(
     ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
     | ibv_access_flags.IBV_ACCESS_REMOTE_WRITE
@@ -45,7 +49,12 @@ class MR(Resource):
     Rights that allow remote writing need ``IBV_ACCESS_LOCAL_WRITE`` too (IBTA 10.6.3.1); the device refuses
     others with ``EINVAL``.  Hints (``RELAXED_ORDERING``, ``HUGETLB``) and the rights of an operation that the
     device has not (``FLUSH_GLOBAL``, ``FLUSH_PERSISTENT``) are accepted and change nothing.
+
+    ``handle`` makes an import of the region of the creator's domain that has it (`sharing`); its ``length``
+    and keys are the region's, `read` and `write` need the ``address`` of its bytes.
     """
+
+    _original: "MR | None" = None
 
     def __init__(
         self,
@@ -57,9 +66,13 @@ class MR(Resource):
         *,
         buffer: Any = None,
         iova: int | None = None,
+        handle: int | None = None,
     ) -> None:
         require(creator, PD, "creator")
         creator._require_open()
+        if handle is not None:
+            self._import(creator, handle, address)
+            return
         if implicit:
             raise PyverbsRDMAError("Failed to register a MR: there is no on-demand paging", errno.EOPNOTSUPP)
         if buffer is not None and address:
@@ -70,7 +83,7 @@ class MR(Resource):
         self._driver = creator._driver
         self._host: HostBuffer | None = None
         self._view: memoryview | None = None
-        access &= ~_HINTS
+        access &= ~HINTS
         try:
             base, length = self._locate(length, access, address, buffer)
             with translated(f"Failed to register a MR. length: {length}, access flags: {access}"):
@@ -84,6 +97,18 @@ class MR(Resource):
         self._changing = threading.RLock()
         self.pd = creator
         self._opened(creator)
+
+    def _import(self, creator: PD, handle: int, address: int | None) -> None:
+        """Become an import; ``address`` is where this part of the program has its bytes, if it knows."""
+        original = element_of(creator.source, MR, handle, "MR")
+        self._driver = creator._driver
+        self._host = self._view = None
+        self._original = original
+        self._key = original._key
+        self._stretch = Stretch(address or 0, original.length if address else 0, _nothing)
+        self._changing = threading.RLock()
+        self.pd = creator
+        self._opened(creator, original)
 
     def _locate(self, length: int, access: int, address: int | None, buffer: Any) -> tuple[int, int]:
         """Address and length of the memory; what this object owns of it is kept in ``_host`` or ``_view``."""
@@ -112,7 +137,8 @@ class MR(Resource):
         return primitives.address_of(view, not view.readonly), length or view.nbytes
 
     def _destroy(self) -> None:
-        self._driver.dereg_mr(self._key.handle)
+        if self._original is None:
+            self._driver.dereg_mr(self._key.handle)
 
     def _released(self) -> None:
         self._view = None
@@ -124,13 +150,18 @@ class MR(Resource):
         """
         length, offset = INT64(length), INT64(offset)
         self._check_range(length, offset)
-        with translated("Failed to drive the device"):
-            self._driver.progress()
+        self._drive()
         found = self._stretch.read(length, offset)
         while found is None:  # ended: with the region, or a reregistration has given it another one
             self._check_range(length, offset)
             found = self._stretch.read(length, offset)
         return found
+
+    def _drive(self) -> None:
+        """Let the device bring what has come in for the region."""
+        self._require_open()
+        with translated("Failed to drive the device"):
+            self._driver.progress()
 
     def write(self, data: Bytes, length: int, offset: int = 0) -> None:
         """Copy the first ``length`` bytes of ``data`` to ``offset``; text is written as UTF-8."""
@@ -155,6 +186,8 @@ class MR(Resource):
         `PyverbsRDMAError` is raised and the region is as before.
         """
         self._require_open()
+        if self._original is not None:
+            raise PyverbsRDMAError("Failed to rereg MR: it is an import", errno.EINVAL)
         flags, access = INT32(flags), INT32(access)
         addr, length = UINT64(addr), UINT64(length)
         if not flags or flags & ~(_TRANSLATION | _PD | _ACCESS):
@@ -169,7 +202,7 @@ class MR(Resource):
         with self._changing:
             with translated("Failed to rereg MR"):
                 self._key = self._driver.rereg_mr(
-                    self._key.handle, int(flags), target.number, addr, length, int(access) & ~_HINTS
+                    self._key.handle, int(flags), target.number, addr, length, int(access) & ~HINTS
                 )
             if flags & _TRANSLATION:
                 former, self._stretch = self._stretch, Stretch(addr, length, _nothing)
@@ -179,6 +212,12 @@ class MR(Resource):
                 self.pd._let_go(self)
                 target._adopt(self)
                 self.pd = target
+
+    def unimport(self) -> None:
+        """Let go of an imported region; ``EINVAL`` for one that was made here."""
+        if self._original is None:
+            raise PyverbsRDMAError("Failed to unimport MR: it was made here", errno.EINVAL)
+        self.close()
 
     @property
     def buf(self) -> int:
@@ -202,7 +241,7 @@ class MR(Resource):
     def length(self) -> int:
         """Bytes of the region."""
         self._require_open()
-        return self._stretch.length
+        return self._stretch.length if self._original is None else self._original.length
 
     @property
     def handle(self) -> int:
@@ -341,3 +380,16 @@ def mwtype2str(mw_type: int) -> str:
         return str(ibv_mw_type(mw_type).name)
     except ValueError:
         return f"Unknown MW type ({mw_type})"
+
+
+_KINDS = frozenset(
+    ("DMMR", "DmaBufMR", "MREx", "Buf", "BufMR", "DMAHandle", "DmaHandleInitAttr")
+)  # of regions, in `mr_kinds`, which stands on this module
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _KINDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from softhca.verbs import mr_kinds
+
+    return getattr(mr_kinds, name)

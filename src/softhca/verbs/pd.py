@@ -1,22 +1,37 @@
-"""Protection domains."""
+"""Protection domains, and parent domains over them."""
 
-from softhca.verbs.base import Resource, translated
+import errno
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from softhca.verbs.absent import refuse
+from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device import Context
-from softhca.verbs.pyverbs_error import PyverbsUserError
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.sharing import element_of
 
 
 class PD(Resource):
-    """A protection domain: regions, queue pairs and address handles of one domain may be used together."""
+    """A protection domain: regions, queue pairs and address handles of one domain may be used together.
 
-    def __init__(self, creator: Context) -> None:
+    ``handle`` makes an import of the domain of the creator's device that has it (`sharing`).
+    """
+
+    def __init__(self, creator: Context, *, handle: int | None = None) -> None:
         if creator is None:
             raise TypeError("Argument 'creator' must not be None")
         if not isinstance(creator, Context):
             raise PyverbsUserError(f"Cannot create PD from {type(creator)}")
         self._driver = creator.driver
+        self.ctx = creator
+        self._original: PD | None = None
+        if handle is not None:
+            self._original = element_of(creator.source, PD, handle, "PD")
+            self._number = self._original.number
+            self._opened(creator, self._original)
+            return
         with translated("Failed to allocate PD"):
             self._number = self._driver.alloc_pd()
-        self.ctx = creator
         self._opened(creator)
 
     @property
@@ -30,5 +45,87 @@ class PD(Resource):
         """The domain's number, under libibverbs' name."""
         return self.number
 
+    @property
+    def pd(self) -> "PD":
+        """The domain itself."""
+        self._require_open()
+        return self
+
+    def unimport(self) -> None:
+        """Let go of an imported domain; ``EINVAL`` for one that was made here."""
+        if self._original is None:
+            raise PyverbsRDMAError("Failed to unimport PD: it was made here", errno.EINVAL)
+        self.close()
+
+    @property
+    def source(self) -> "PD":
+        """The domain that this one is an import of, or itself."""
+        return self._original or self
+
+    def advise_mr(
+        self, advise: int, flags: int, sg_list: Sequence[Any], num_sge: int | None = None
+    ) -> None:
+        """Advice on pages of regions for on-demand paging, which the device has not: ``EOPNOTSUPP``."""
+        refuse("Failed to advise MR")
+
     def _destroy(self) -> None:
-        self._driver.dealloc_pd(self._number)
+        if self._original is None:
+            self._driver.dealloc_pd(self._number)
+
+
+class ParentDomainContext(PyverbsObject):
+    """What allocates and frees memory of a parent domain's objects; ``user_data`` is the program's own."""
+
+    def __init__(
+        self,
+        pd: PD,
+        alloc_func: Callable[..., int] | None = None,
+        free_func: Callable[..., object] | None = None,
+        user_data: object = None,
+    ) -> None:
+        require(pd, PD, "pd")
+        self.pd = pd
+        self.p_alloc = alloc_func
+        self.p_free = free_func
+        self.user_data = user_data
+
+
+class ParentDomainInitAttr(PyverbsObject):
+    """What a parent domain is made of."""
+
+    def __init__(self, pd: PD, pd_context: ParentDomainContext | None = None, comp_mask: int = 0) -> None:
+        require(pd, PD, "pd")
+        if pd_context is not None:
+            require(pd_context, ParentDomainContext, "pd_context")
+        self.pd = pd
+        self.pd_context = pd_context
+        self.comp_mask = int(comp_mask)
+
+
+class ParentDomain(PD):
+    """A protection domain under another name: what is made on it is made on ``attr.pd``.
+
+    A device asks a parent domain's allocators for memory that it keeps in the program.  This one keeps
+    queues in memory that it shares with its engine, which no program can choose, so that they are not
+    called.  No extension is known: ``EOPNOTSUPP`` for a ``comp_mask``.
+    """
+
+    def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
+        require(context, Context, "context")
+        require(attr, ParentDomainInitAttr, "attr")
+        if attr.comp_mask:
+            refuse("Failed to allocate Parent Domain")
+        if attr.pd.ctx is not context:
+            raise PyverbsRDMAError(
+                "Failed to allocate Parent Domain: the PD belongs to another context", errno.EINVAL
+            )
+        self._driver = context.driver
+        self._original = None
+        self._number = attr.pd.number
+        self.protection_domain = attr.pd
+        self.pd_context = attr.pd_context
+        self.ctx = context
+        self._opened(context, attr.pd)
+
+    def _destroy(self) -> None:
+        """The protection domain stays."""

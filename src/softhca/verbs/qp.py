@@ -2,6 +2,18 @@
 
 from softhca.verbs.qp_attributes import QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from softhca.verbs.qp_ex import DataBuffer, QPEx
+from softhca.verbs.qp_parts import ECE, QPAttachCompCntrAttr, QPRateLimitAttr
 from softhca.verbs.queue_pair import QP
 
-__all__ = ["QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx"]
+__all__ = [
+    "ECE",
+    "QP",
+    "DataBuffer",
+    "QPAttachCompCntrAttr",
+    "QPAttr",
+    "QPCap",
+    "QPEx",
+    "QPInitAttr",
+    "QPInitAttrEx",
+    "QPRateLimitAttr",
+]

@@ -7,7 +7,6 @@ from softhca.verbs.base import require
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.pd import PD
-from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import ibv_qp_create_flags, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type
 from softhca.verbs.srq import SRQ
@@ -257,8 +256,7 @@ class QPInitAttrEx(QPInitAttr):
     """What a QP is made of, with a Context as creator.
 
     ``comp_mask`` names the fields that count; ``pd`` always does.  ``send_ops_flags`` are the operations that
-    a `QPEx` may post.  ``xrcd``, ``hash_conf`` and ``ind_table`` keep their places in the argument list; only
-    None is accepted.
+    a `QPEx` may post.  ``xrcd``, ``hash_conf`` and ``ind_table`` are of features that the device has not.
     """
 
     _OWN: ClassVar[Fields] = {
@@ -269,7 +267,7 @@ class QPInitAttrEx(QPInitAttr):
         "send_ops_flags": UINT64,
     }
     _FIELDS: ClassVar[Fields] = {**QPInitAttr._FIELDS, **_OWN}
-    __slots__ = ("_pd", *_OWN)
+    __slots__ = ("_pd", "hash_conf", "ind_table", "xrcd", *_OWN)
 
     def __init__(
         self,
@@ -282,19 +280,20 @@ class QPInitAttrEx(QPInitAttr):
         sq_sig_all: int = 0,
         comp_mask: int = 0,
         pd: PD | None = None,
-        xrcd: None = None,
+        xrcd: object = None,
         create_flags: int = 0,
         max_tso_header: int = 0,
         source_qpn: int = 0,
-        hash_conf: None = None,
-        ind_table: None = None,
+        hash_conf: object = None,
+        ind_table: object = None,
         send_ops_flags: int = 0,
     ) -> None:
         super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
-        if xrcd is not None or hash_conf is not None or ind_table is not None:
-            raise PyverbsUserError("There are no XRC domains, receive hashes or indirection tables")
         self.comp_mask = comp_mask
         self.pd = pd
+        self.xrcd = xrcd
+        self.hash_conf = hash_conf
+        self.ind_table = ind_table
         self.create_flags = create_flags
         self.max_tso_header = max_tso_header
         self.source_qpn = source_qpn
@@ -310,11 +309,6 @@ class QPInitAttrEx(QPInitAttr):
         if val is not None:
             require(val, PD, "pd")
         self._pd = val
-
-    @property
-    def ind_table(self) -> None:
-        """There are no indirection tables: None."""
-        return None
 
     def mask_to_str(self, mask: int) -> str:
         """Names of ``ibv_qp_init_attr_mask``."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from softhca.driver.errors import DriverError
 from softhca.driver.work_requests import Element
+from softhca.verbs.absent import refuse
 from softhca.verbs.addr import AH
 from softhca.verbs.base import PyverbsObject, rdma_error, require
 from softhca.verbs.device import Context
@@ -93,6 +94,7 @@ class QPEx(QP):
             self._send_ops = init_attr.send_ops_flags
         self.wr_id = 0
         self.wr_flags = 0
+        self.comp_mask = 0
         self._batch: list[_Operation] | None = None
         self._turn = Turn()
         super().__init__(creator, init_attr, qp_attr)
@@ -228,6 +230,22 @@ class QPEx(QP):
         """Add to eight bytes of the peer; the old value comes back."""
         operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote_addr)
         operation.compare_add = add
+
+    def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: int | bytes) -> None:
+        """Write eight bytes at once: ``EOPNOTSUPP``."""
+        refuse("Failed to post an atomic write")
+
+    def wr_flush(self, rkey: int, remote_addr: int, len: int, type: int, level: int) -> None:
+        """Make earlier writes visible, or durable: ``EOPNOTSUPP``."""
+        refuse("Failed to post a flush")
+
+    def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
+        """Send a segmented packet: ``EOPNOTSUPP``."""
+        refuse("Failed to post a segmented send")
+
+    def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
+        """The shared receive queue of an XRC operation: ``EOPNOTSUPP``."""
+        refuse("Failed to address an XRC operation")
 
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """Address the datagram; ``remote_rkey`` (pyverbs' name) is the Q_Key."""

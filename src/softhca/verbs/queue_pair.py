@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from softhca.driver.errors import DriverError
+from softhca.verbs.absent import refuse
 from softhca.verbs.base import Resource, close_deferred, deferred, inc_rkey, rdma_error, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
@@ -13,6 +14,7 @@ from softhca.verbs.mr import MW, MWBind
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp_attributes import KNOWN_MASK, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
+from softhca.verbs.qp_parts import ECE, QPAttachCompCntrAttr, QPRateLimitAttr
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import (
     ibv_qp_init_attr_mask,
@@ -155,6 +157,12 @@ class QP(Resource):
         self._post_send = self._post_chain = self._post_receives = self._ring = _closed
 
     @property
+    def qp(self) -> "QP":
+        """The object itself, where C has its structure."""
+        self._require_open()
+        return self
+
+    @property
     def handle(self) -> "QpHandle":
         """The driver's half; raises `PyverbsUserError` when the QP is closed."""
         self._require_open()
@@ -281,6 +289,32 @@ class QP(Resource):
             raise PyverbsUserError(f"Failed to bind MW: {error}") from error
         mw._bound(info, rkey)
         self._ring()
+
+    def query_ece(self) -> ECE:
+        """Options of enhanced connection establishment: none, the vendor is 0."""
+        self._require_open()
+        return ECE()
+
+    def set_ece(self, ece: ECE) -> None:
+        """Only the absence of options (vendor 0) can be set; others are ``EOPNOTSUPP``."""
+        require(ece, ECE, "ece")
+        self._require_open()
+        if ece.vendor_id:
+            refuse("Failed to set ECE")
+
+    def query_data_in_order(self, op: int, flags: int = 0) -> int:
+        """Whether the bytes of an operation are written in order: never promised, 0."""
+        self._require_open()
+        return 0
+
+    def modify_rate_limit(self, rate_limit_attr: QPRateLimitAttr) -> None:
+        """Limit what the QP sends: ``EOPNOTSUPP``."""
+        require(rate_limit_attr, QPRateLimitAttr, "rate_limit_attr")
+        refuse("Failed to modify the rate limit of QP")
+
+    def attach_comp_cntr(self, comp_cntr: object, attr: QPAttachCompCntrAttr) -> None:
+        """Count completions: ``EOPNOTSUPP``."""
+        refuse("Failed to attach a completion counter to QP")
 
     def attach_raw(self, service: int) -> None:
         """Let a raw QP receive the datagrams of a raw service: an EtherType, `SOFTHCA_RAW_IPV6` (which is

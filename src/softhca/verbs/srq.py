@@ -1,16 +1,19 @@
 """Shared receive queues."""
 
 import errno
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import Resource, rdma_error, require, translated
+from softhca.verbs.absent import refuse
+from softhca.verbs.base import PyverbsCM, Resource, rdma_error, require, translated
 from softhca.verbs.device import Context
+from softhca.verbs.extension_enums import ibv_ops_flags, ibv_ops_wr_opcode
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_srq_attr_mask, ibv_srq_init_attr_mask, ibv_srq_type
 from softhca.verbs.structures import INT32, UINT32, Fields, ReadOnly, Structure
-from softhca.verbs.wr import MISFITS, RecvWR
+from softhca.verbs.wr import MISFITS, SGE, RecvWR
 
 if TYPE_CHECKING:
     from softhca.driver.device import SrqHandle
@@ -66,14 +69,23 @@ class SrqInitAttr(ReadOnly):
 class SrqInitAttrEx(Structure):
     """What an SRQ is made of, with a Context as creator; ``pd`` and ``comp_mask`` must be set."""
 
-    _FIELDS: ClassVar[Fields] = {"comp_mask": UINT32, "srq_type": UINT32}
-    __slots__ = ("_attr", "_pd", *_FIELDS)
+    _FIELDS: ClassVar[Fields] = {
+        "comp_mask": UINT32,
+        "srq_type": UINT32,
+        "max_num_tags": UINT32,
+        "max_ops": UINT32,
+    }
+    __slots__ = ("_attr", "_pd", "cq", "xrcd", *_FIELDS)
 
     def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
         self._attr = SrqAttr(max_wr, max_sge, srq_limit)
         self.comp_mask = 0
         self.srq_type = int(ibv_srq_type.IBV_SRQT_BASIC)
         self._pd: PD | None = None
+        self.xrcd: object = None
+        self.cq: object = None
+        self.max_num_tags = 0
+        self.max_ops = 0
 
     @property
     def max_wr(self) -> int:
@@ -100,6 +112,35 @@ class SrqInitAttrEx(Structure):
         if val is not None:
             require(val, PD, "pd")
         self._pd = val
+
+
+class OpsWr(PyverbsCM):
+    """An operation on a tag-matching SRQ, for `SRQ.post_srq_ops`; ``opcode`` is an ``ibv_ops_wr_opcode``."""
+
+    def __init__(
+        self,
+        wr_id: int = 0,
+        opcode: int = int(ibv_ops_wr_opcode.IBV_WR_TAG_ADD),
+        flags: int = int(ibv_ops_flags.IBV_OPS_SIGNALED),
+        next_wr: "OpsWr | None" = None,
+        unexpected_cnt: int = 0,
+        recv_wr_id: int = 0,
+        num_sge: int = 0,
+        tag: int = 0,
+        mask: int = 0,
+        sg_list: Sequence[SGE] | None = None,
+    ) -> None:
+        self.wr_id = wr_id
+        self.opcode = int(opcode)
+        self.flags = int(flags)
+        self.next_wr = next_wr
+        self.unexpected_cnt = unexpected_cnt
+        self.recv_wr_id = recv_wr_id
+        self.num_sge = num_sge
+        self.tag = tag
+        self.mask = mask
+        self.handle = 0
+        self.sg_list = tuple(sg_list or ())
 
 
 class SRQ(Resource):
@@ -137,6 +178,12 @@ class SRQ(Resource):
         self._handle.destroy()
 
     @property
+    def srq(self) -> "SRQ":
+        """The object itself, where C has its structure."""
+        self._require_open()
+        return self
+
+    @property
     def handle(self) -> "SrqHandle":
         """The driver's half; raises `PyverbsUserError` when the SRQ is closed."""
         self._require_open()
@@ -162,6 +209,11 @@ class SRQ(Resource):
         with translated("Failed to query SRQ"):
             values = self.handle.query()
         return SrqAttr(values["max_wr"], values["max_sge"], values["srq_limit"])
+
+    def post_srq_ops(self, wr: OpsWr, bad_wr: OpsWr | None = None) -> None:
+        """Operations on tags, which a basic SRQ has not: ``EOPNOTSUPP``."""
+        require(wr, OpsWr, "wr")
+        refuse("Failed to post an operation to the SRQ")
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """Post a chain of receives; at the first refusal ``bad_wr`` becomes it, and the ones before it stay

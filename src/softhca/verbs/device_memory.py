@@ -1,0 +1,156 @@
+"""Memory of the device, outside the program's own: reached by copies, and by regions over it (`mr.DMMR`)."""
+
+import errno
+import mmap
+import threading
+import weakref
+
+from softhca.machine import primitives
+from softhca.verbs.absent import refuse
+from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.device_attributes import MAX_DM_BYTES
+from softhca.verbs.device_enums import ibv_access_flags
+from softhca.verbs.memory_access import Bytes, Stretch
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.sharing import element_of
+
+_UNIT_BYTES = 4  # of copies, as the devices have that offer such memory
+_REMOTE = int(ibv_access_flags.IBV_ACCESS_REMOTE_WRITE)
+_lock = threading.Lock()
+_taken: "weakref.WeakKeyDictionary[Context, int]" = weakref.WeakKeyDictionary()  # bytes
+
+
+class AllocDmAttr(PyverbsObject):
+    """What device memory is made of: bytes, the logarithm of its alignment, and no extension."""
+
+    def __init__(self, length: int, log_align_req: int = 0, comp_mask: int = 0) -> None:
+        self.length = int(length)
+        self.log_align_req = int(log_align_req)
+        self.comp_mask = int(comp_mask)
+
+
+class DM(Resource):
+    """``dm_attr.length`` bytes of device memory, zero at first.
+
+    A context has `DeviceAttrEx.max_dm_size` bytes in all; more is ``ENOMEM``.  Alignments up to a page are
+    kept.  ``handle`` makes an import of the memory of the context's device that has it (`sharing`).  A forked
+    child, which has lost its parent's devices, may still make such memory and copy; it cannot register it.
+    """
+
+    _original: "DM | None" = None
+
+    def __init__(
+        self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None
+    ) -> None:
+        require(context, Context, "context")
+        if handle is not None:
+            self._import(context, handle)
+            return
+        require(dm_attr, AllocDmAttr, "dm_attr")
+        assert dm_attr is not None
+        self._driver = context.driver
+        length = dm_attr.length
+        if dm_attr.comp_mask or length <= 0 or not 0 <= dm_attr.log_align_req <= 12:
+            raise self._refusal(length, errno.EINVAL)
+        with _lock:
+            if _taken.get(context, 0) + length > MAX_DM_BYTES:
+                raise self._refusal(length, errno.ENOMEM)
+            _taken[context] = _taken.get(context, 0) + length
+        self.context = context
+        self._length = length
+        try:
+            self._stretch = self._memory(length)
+        except BaseException:
+            self._give_back()
+            raise
+        self._opened(context)
+
+    def _import(self, context: Context, handle: int) -> None:
+        original = element_of(context.source, DM, handle, "DM")
+        self._driver = original._driver
+        self._original = original
+        self.context = context
+        self._length = original._length
+        self._stretch = Stretch(original.stretch.address, original._length, _nothing)
+        self._opened(context, original)
+
+    @staticmethod
+    def _refusal(length: int, code: int) -> PyverbsRDMAError:
+        return PyverbsRDMAError(
+            f"Failed to allocate device memory of size {length}. Max available size {MAX_DM_BYTES}", code
+        )
+
+    def _memory(self, length: int) -> Stretch:
+        if not self._driver.alive:
+            return _mapping(length)
+        with translated(f"Failed to allocate device memory of size {length}"):
+            host = self._driver.alloc_host_memory(length, _REMOTE)
+        return Stretch(host.address, length, host.free)
+
+    def _give_back(self) -> None:
+        with _lock:
+            _taken[self.context] -= self._length
+
+    def _destroy(self) -> None:
+        """The device keeps nothing for it beyond its regions, which are closed before."""
+
+    def _released(self) -> None:
+        self._stretch.end()
+        if self._original is None:
+            self._give_back()
+
+    @property
+    def handle(self) -> int:
+        """A number for the memory, its own among those of the process."""
+        self._require_open()
+        return self._order
+
+    @property
+    def stretch(self) -> Stretch:
+        """The bytes."""
+        self._require_open()
+        return self._stretch
+
+    def copy_to_dm(self, dm_offset: int, data: Bytes, length: int) -> None:
+        """Copy ``length`` bytes of ``data`` to ``dm_offset``; both are multiples of 4, else ``EINVAL``."""
+        self._check("to", dm_offset, length)
+        self._stretch.write(data, length, dm_offset)
+
+    def copy_from_dm(self, dm_offset: int, length: int) -> bytes:
+        """A copy of ``length`` bytes at ``dm_offset``; both are multiples of 4, else ``EINVAL``."""
+        self._check("from", dm_offset, length)
+        found = self._stretch.read(length, dm_offset)
+        if found is None:
+            raise PyverbsUserError("This DM is closed")
+        return found
+
+    def _check(self, way: str, offset: int, length: int) -> None:
+        self._require_open()
+        if min(offset, length) < 0 or offset % _UNIT_BYTES or length % _UNIT_BYTES \
+                or offset + length > self._length:
+            raise PyverbsRDMAError(
+                f"Failed to copy {way} dm: {length} bytes at {offset} of {self._length}; both must be "
+                f"multiples of {_UNIT_BYTES}",
+                errno.EINVAL,
+            )
+
+    def unimport(self) -> None:
+        """Let go of imported memory; ``EINVAL`` for what was made here."""
+        if self._original is None:
+            raise PyverbsRDMAError("Failed to unimport DM: it was made here", errno.EINVAL)
+        self.close()
+
+    def export_dmabuf_fd(self) -> int:
+        """A descriptor of the memory for other devices: ``EOPNOTSUPP``."""
+        refuse("Failed to export DM")
+
+
+def _nothing() -> None:
+    """The memory is the original's."""
+
+
+def _mapping(length: int) -> Stretch:
+    """Memory of this process alone."""
+    memory = mmap.mmap(-1, length)
+    return Stretch(primitives.address_of(memory), length, memory.close)

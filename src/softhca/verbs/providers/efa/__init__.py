@@ -1,0 +1,1 @@
+"""Amazon EFA, which no software adapter is."""

@@ -1,0 +1,6 @@
+"""Numbers of Amazon EFA, with the names of its headers."""
+
+EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID = 4
+EFADV_DEVICE_ATTR_CAPS_RDMA_READ = 1
+EFADV_QP_DRIVER_TYPE_SRD = 0
+EFADV_WC_EX_WITH_SGID = 1

@@ -1,0 +1,1 @@
+"""NVIDIA mlx5, which no software adapter is."""

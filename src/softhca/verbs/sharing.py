@@ -1,0 +1,52 @@
+"""Objects that one part of a program makes and another one takes over by number: imported ones.
+
+`Context.cmd_fd` is a descriptor that stands for an open device; a duplicate of it opens the same device again
+(``Context(cmd_fd=…)``), and there `PD`, `MR` and `DM` are found by their ``handle``.  Only within a process:
+a descriptor of another one's device is refused with ``EOPNOTSUPP``.  An import ends with ``unimport``, or
+``close``; what it stands for stays, and ends its imports when it is closed.
+"""
+
+import errno
+import os
+import weakref
+from typing import TYPE_CHECKING, TypeVar
+
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
+
+if TYPE_CHECKING:
+    from softhca.verbs.base import Resource
+    from softhca.verbs.device import Context
+
+_Kind = TypeVar("_Kind", bound="Resource")
+_devices: "weakref.WeakValueDictionary[tuple[int, int], Context]" = weakref.WeakValueDictionary()
+
+
+def descriptor_of(context: "Context") -> int:
+    """A new descriptor that stands for ``context``."""
+    descriptor = os.memfd_create(f"softhca {context.name}")
+    _devices[_identity(descriptor)] = context
+    return descriptor
+
+
+def context_of(descriptor: int) -> "Context":
+    """The context that a descriptor, or a duplicate, stands for; `PyverbsRDMAError` where there is none."""
+    try:
+        found = _devices.get(_identity(descriptor))
+    except OSError as error:
+        raise PyverbsRDMAError("Failed to import device", error.errno or errno.EBADF) from error
+    if found is None or not found._open or not found._driver.alive:
+        raise PyverbsRDMAError("Failed to import device: it is not this process's", errno.EOPNOTSUPP)
+    return found
+
+
+def element_of(parent: "Resource", kind: type[_Kind], handle: int, what: str) -> _Kind:
+    """The ``kind`` of ``parent`` that has this handle; else `PyverbsRDMAError`, ``ENOENT``."""
+    for reference in list((parent._children or {}).values()):
+        if isinstance(reference, kind) and reference._open and reference.handle == handle:  # type: ignore[attr-defined]
+            return reference
+    raise PyverbsRDMAError(f"Failed to import {what}: there is no handle {handle}", errno.ENOENT)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,161 @@
+"""Specifications of header fields, for rules of `flow`.
+
+Each field has a mask beside it: the bits that count.  A field that is given without one counts whole, one
+that is not given not at all.
+"""
+
+import ipaddress
+from typing import Any
+
+from softhca.verbs.base import PyverbsObject
+from softhca.verbs.extension_enums import ibv_flow_spec_type
+from softhca.verbs.utils import lines
+
+_INNER = int(ibv_flow_spec_type.IBV_FLOW_SPEC_INNER)
+_ANY = {"mac": "", "ipv4": "0.0.0.0", "ipv6": "::"}
+_WHOLE = {
+    "mac": "ff:ff:ff:ff:ff:ff",
+    "ipv4": "255.255.255.255",
+    "ipv6": "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+}
+
+
+class Spec(PyverbsObject):
+    """One header: its type (``ibv_flow_spec_type``, with the inner bit where a tunnel's inside is meant), and
+    the bytes that its specification has in C.
+    """
+
+    _bytes = 0
+
+    def __init__(self, spec_type: int, is_inner: int = 0) -> None:
+        self.spec_type = int(spec_type) | (_INNER if is_inner else 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the C structure."""
+        return self._bytes
+
+    def type_to_str(self) -> str:
+        """The names of the type's bits."""
+        names = [str(ibv_flow_spec_type(self.spec_type & ~_INNER).name)]
+        if self.spec_type & _INNER:
+            names.append("IBV_FLOW_SPEC_INNER")
+        return " ".join(names)
+
+    def _set(self, kind: str | int, name: str, value: Any, mask: Any) -> None:
+        """Field ``name`` and its mask; ``kind`` is a format of `_ANY`, or the whole mask of a number."""
+        if isinstance(kind, str):
+            given, none, whole = value is not None, _ANY[kind], _WHOLE[kind]
+            if given and kind != "mac":
+                value = str(ipaddress.ip_address(value))
+        else:
+            given, none, whole = value is not None, 0, kind  # type: ignore[assignment]
+        setattr(self, name, value if given else none)
+        setattr(self, f"{name}_mask", mask if mask is not None else whole if given else none)
+
+    def __str__(self) -> str:
+        fields = {name: value for name, value in vars(self).items() if name != "spec_type"}
+        return lines({"Spec type": self.type_to_str(), "Size": self.size, **fields})
+
+
+class EthSpec(Spec):
+    """Ethernet: addresses in hexadecimal with colons, EtherType and VLAN tag in host order."""
+
+    _bytes = 40
+
+    def __init__(
+        self,
+        dst_mac: str | None = None,
+        dst_mac_mask: str | None = None,
+        src_mac: str | None = None,
+        src_mac_mask: str | None = None,
+        ether_type: int | None = None,
+        ether_type_mask: int | None = None,
+        vlan_tag: int | None = None,
+        vlan_tag_mask: int | None = None,
+        is_inner: int = 0,
+    ) -> None:
+        super().__init__(ibv_flow_spec_type.IBV_FLOW_SPEC_ETH, is_inner)
+        self._set("mac", "dst_mac", dst_mac, dst_mac_mask)
+        self._set("mac", "src_mac", src_mac, src_mac_mask)
+        self._set(0xFFFF, "ether_type", ether_type, ether_type_mask)
+        self._set(0xFFFF, "vlan_tag", vlan_tag, vlan_tag_mask)
+
+
+class Ipv4ExtSpec(Spec):
+    """IPv4: addresses as dotted numbers."""
+
+    _bytes = 32
+
+    def __init__(
+        self,
+        dst_ip: str | None = None,
+        dst_ip_mask: str | None = None,
+        src_ip: str | None = None,
+        src_ip_mask: str | None = None,
+        proto: int | None = None,
+        proto_mask: int | None = None,
+        tos: int | None = None,
+        tos_mask: int | None = None,
+        ttl: int | None = None,
+        ttl_mask: int | None = None,
+        flags: int | None = None,
+        flags_mask: int | None = None,
+        is_inner: int = 0,
+    ) -> None:
+        super().__init__(ibv_flow_spec_type.IBV_FLOW_SPEC_IPV4_EXT, is_inner)
+        self._set("ipv4", "dst_ip", dst_ip, dst_ip_mask)
+        self._set("ipv4", "src_ip", src_ip, src_ip_mask)
+        self._set(0xFF, "proto", proto, proto_mask)
+        self._set(0xFF, "tos", tos, tos_mask)
+        self._set(0xFF, "ttl", ttl, ttl_mask)
+        self._set(0xFF, "flags", flags, flags_mask)
+
+
+class Ipv6Spec(Spec):
+    """IPv6: addresses in hexadecimal words."""
+
+    _bytes = 72
+
+    def __init__(
+        self,
+        dst_ip: str | None = None,
+        dst_ip_mask: str | None = None,
+        src_ip: str | None = None,
+        src_ip_mask: str | None = None,
+        flow_label: int | None = None,
+        flow_label_mask: int | None = None,
+        next_hdr: int | None = None,
+        next_hdr_mask: int | None = None,
+        traffic_class: int | None = None,
+        traffic_class_mask: int | None = None,
+        hop_limit: int | None = None,
+        hop_limit_mask: int | None = None,
+        is_inner: int = 0,
+    ) -> None:
+        super().__init__(ibv_flow_spec_type.IBV_FLOW_SPEC_IPV6, is_inner)
+        self._set("ipv6", "dst_ip", dst_ip, dst_ip_mask)
+        self._set("ipv6", "src_ip", src_ip, src_ip_mask)
+        self._set(0xFFFFFFFF, "flow_label", flow_label, flow_label_mask)
+        self._set(0xFF, "next_hdr", next_hdr, next_hdr_mask)
+        self._set(0xFF, "traffic_class", traffic_class, traffic_class_mask)
+        self._set(0xFF, "hop_limit", hop_limit, hop_limit_mask)
+
+
+class TcpUdpSpec(Spec):
+    """TCP or UDP (``spec_type``): ports in host order."""
+
+    _bytes = 16
+
+    def __init__(
+        self,
+        spec_type: int,
+        dst_port: int | None = None,
+        dst_port_mask: int | None = None,
+        src_port: int | None = None,
+        src_port_mask: int | None = None,
+        is_inner: int = 0,
+    ) -> None:
+        super().__init__(spec_type, is_inner)
+        self._set(0xFFFF, "dst_port", dst_port, dst_port_mask)
+        self._set(0xFFFF, "src_port", src_port, src_port_mask)
