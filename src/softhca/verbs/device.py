@@ -51,7 +51,7 @@ from softhca.verbs.device_text import (
 )
 from softhca.verbs.gid import GID
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from softhca.verbs.sharing import context_of, descriptor_of
+from softhca.verbs.sharing import context_of, remember
 from softhca.verbs.structures import INT32, UINT32, UINT64, ReadOnly
 from softhca.verbs.utils import gid_str, lines
 
@@ -174,7 +174,7 @@ class Context(Resource):
     def __init__(self, name: str | None = None, attr: object = None, cmd_fd: int | None = None) -> None:
         if attr is not None:
             refuse("Failed to open a device with a maker's attributes")
-        self._cmd_fd: int | None = None
+        self._cmd_fd: int | None = None  # of an import
         self._original: Context | None = None
         if cmd_fd is not None:
             self._import(cmd_fd)
@@ -199,14 +199,6 @@ class Context(Resource):
         self.name = self._original.name
         self._cmd_fd = cmd_fd
         self._opened(self._original)
-
-    @property
-    def cmd_fd(self) -> int:
-        """A descriptor that stands for the device, for ``Context(cmd_fd=…)``: see `sharing`."""
-        self._require_open()
-        if self._cmd_fd is None:
-            self._cmd_fd = descriptor_of(self.source)
-        return self._cmd_fd
 
     @property
     def source(self) -> "Context":
@@ -395,9 +387,15 @@ class Context(Resource):
     @property
     def cmd_fd(self) -> int:
         """A descriptor that stands for the open device, which has no device file: it can be polled, passed
-        on and compared (``os.fstat``), and nothing is to be read from it.  Closed with the context."""
+        on and compared (``os.fstat``), and nothing is to be read from it.  A duplicate opens the device again
+        (``Context(cmd_fd=…)``, `sharing`).  Closed with the context."""
+        if self._cmd_fd is not None:
+            self._require_open()
+            return self._cmd_fd
         with translated("Failed to make a descriptor"):
-            return self.driver.command_descriptor()
+            descriptor = self.driver.command_descriptor()
+        remember(self, descriptor)
+        return descriptor
 
     def _is_roce(self, port_num: int) -> bool:
         from softhca.verbs.libibverbs_enums import IBV_LINK_LAYER_ETHERNET  # all numbers: not for each start

@@ -21,11 +21,9 @@ _Kind = TypeVar("_Kind", bound="Resource")
 _devices: "weakref.WeakValueDictionary[tuple[int, int], Context]" = weakref.WeakValueDictionary()
 
 
-def descriptor_of(context: "Context") -> int:
-    """A new descriptor that stands for ``context``."""
-    descriptor = os.memfd_create(f"softhca {context.name}")
+def remember(context: "Context", descriptor: int) -> None:
+    """``descriptor`` stands for ``context`` from here on."""
     _devices[_identity(descriptor)] = context
-    return descriptor
 
 
 def context_of(descriptor: int) -> "Context":
