@@ -6,6 +6,7 @@ import errno
 from collections import deque
 from functools import partial
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from life_model import (
@@ -111,7 +112,11 @@ class QueueRules(ResourceRules):
     @rule(data=st.data(), limit=st.integers(0, 7), resize=st.booleans())
     def arm_shared_queue(self, data: st.DataObject, limit: int, resize: bool) -> None:
         srq = data.draw(st.sampled_from(self.shared))
-        look = lambda: vars(srq.thing.query())  # noqa: E731
+
+        def look() -> tuple[int, int, int]:
+            found = srq.thing.query()
+            return found.max_wr, found.max_sge, found.srq_limit
+
         attr = SrqAttr(100, 1, limit)
         if resize or limit > srq.receives.capacity:
             mask = e.IBV_SRQ_LIMIT | (e.IBV_SRQ_MAX_WR if resize else 0)
@@ -241,18 +246,21 @@ class QueueRules(ResourceRules):
                 if not allowed(pair.kind, pair.state, goal, mask):
                     self.refuse(pair, attr, goal, mask)
             if allowed(pair.kind, pair.state, goal, required) and required | optional:
-                self.refuse(
-                    pair, self.spoilt(attr, pair, required | optional, data), goal, required | optional
-                )
+                spoilt = self.spoilt(attr, pair, required | optional, data)
+                if spoilt is not None:
+                    self.refuse(pair, spoilt, goal, required | optional)
 
-    def spoilt(self, attr: QPAttr, pair: Pair, mask: int, data: st.DataObject) -> QPAttr:
-        """The same with one value of those in ``mask`` that is impossible, or untrue."""
+    def spoilt(self, attr: QPAttr, pair: Pair, mask: int, data: st.DataObject) -> QPAttr | None:
+        """The same with one value of those in ``mask`` that is impossible, or untrue; None where none is."""
         names = [name for bit, name in ATTRIBUTES.items() if bit & mask and name in IMPOSSIBLE]
         if mask & e.IBV_QP_CUR_STATE:
             names.append("cur_qp_state")
         if not names:
-            attr.qp_access_flags, attr.qkey, attr.en_sqd_async_notify = 1 << 8, 1 << 32, 1 << 8
-            return attr
+            for name in ("qkey", "en_sqd_async_notify"):  # the attribute itself takes no such value
+                with pytest.raises(OverflowError):
+                    setattr(attr, name, 1 << 32)
+            attr.qp_access_flags = 1 << 12
+            return attr if mask & e.IBV_QP_ACCESS_FLAGS else None
         name = data.draw(st.sampled_from(names))
         values = IMPOSSIBLE.get(name, ((pair.state + 1) % 7,))
         setattr(attr, name, data.draw(st.sampled_from(values)))

@@ -279,7 +279,7 @@ class ResourceRules(RuleBasedStateMachine):
         self.favourite = region
 
     @precondition(lambda self: self.domains)
-    @rule(data=st.data(), access=st.sampled_from((REMOTE_WRITE, REMOTE_ATOMIC, 6, 1 << 8, 1 << 12)))
+    @rule(data=st.data(), access=st.sampled_from((REMOTE_WRITE, REMOTE_ATOMIC, 6, 1 << 11, 1 << 12)))
     def rights_that_cannot_be(self, data: st.DataObject, access: int) -> None:
         domain = data.draw(st.sampled_from(self.domains))
         own = bytearray(64)
