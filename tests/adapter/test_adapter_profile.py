@@ -66,7 +66,7 @@ def test_what_is_no_profile_is_refused(text, reason):
 @pytest.mark.parametrize(
     ("text", "has", "rights", "lacks"),
     [
-        ("hca", {states.RC, states.UC, states.UD}, 14, ()),
+        ("hca", {states.RC, states.UC, states.UD, states.XRC}, 14, ()),
         ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD)),
         ("tca+uc+write", {states.UC, states.UD}, REMOTE_WRITE, (READ, COMPARE_SWAP, FETCH_ADD)),
         ("tca+rc+read", {states.RC, states.UD}, REMOTE_READ, (WRITE, WRITE_IMM, COMPARE_SWAP, FETCH_ADD)),

@@ -14,9 +14,9 @@ from softhca.testing.ends import End, connect, post
 from softhca.transport import services
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.sending import SendQueue
-from softhca.transport.services import BY_EE_CONTEXT, BY_XRC_SRQ, SERVICES, Service, carried
+from softhca.transport.services import BY_EE_CONTEXT, SERVICES, Service, carried
 from softhca.transport.states import RAW, RC, UD
-from softhca.wire.opcodes import RD, XRC
+from softhca.wire.opcodes import RD
 
 TOY = 255
 """ibv_qp_type: IBV_QPT_DRIVER."""
@@ -164,40 +164,6 @@ def test_only_the_context_finds_the_queue_pair(toy):
     assert drops(right.node, "unknown_qp") > 0
 
 
-def name_shared_queue(engine, queue_pair):
-    """Have the packets of whoever has this writer name the peer as XRC does."""
-    engine.writer.xrc_srq = context_of(queue_pair.dest_qp)
-    return engine
-
-
-def xrc_sender(queue_pair):
-    return name_shared_queue(Sender(queue_pair, SendQueue(queue_pair)), queue_pair)
-
-
-XRC_ROW = dataclasses.replace(
-    ROW, number=XRC, key=BY_XRC_SRQ, operations=carried(XRC, connected=True), sender=xrc_sender,
-    receiver=lambda queue_pair: SERVICES[RC].receiver(queue_pair),
-)  # fmt: skip
-
-
-def test_the_shared_receive_queue_of_xrc_finds_a_queue_pair_and_nothing_else_does(monkeypatch):
-    monkeypatch.setitem(SERVICES, XRC, XRC_ROW)
-    network, left, left_qp, right, right_qp = pair_over(Network())
-    right_qp.post_recv(1, [right.sge(0, 64)])
-    post(left_qp, wqe.SEND, [left.sge(0, 64)])
-    network.elapse(100_000)
-    (received,) = right.cq.poll(1)
-    assert (received.wr_id, received.status) == (1, WC_SUCCESS)
-    assert [done.status for done in left.poll(1)] == [WC_SUCCESS], "an answer has no such header"
-    left.node.adapter.queue_pairs[left_qp.number].send_engine().writer.xrc_srq = right_qp.number
-    right_qp.post_recv(2, [right.sge(0, 64)])
-    post(left_qp, wqe.SEND, [left.sge(0, 64)])
-    network.elapse(1_000_000)
-    assert right.cq.poll(1) == []
-    assert drops(right.node, "unknown_qp") > 0
-    network.close()
-
-
 def test_a_destroyed_queue_pair_is_found_no_more(toy):
     _, left, left_qp, right, right_qp = toy
     right_qp.destroy()
@@ -232,4 +198,4 @@ def test_the_rows_of_the_table_are_told_apart():
     types = [each for row in SERVICES.values() for each in row.qp_types]
     assert len(types) == len(set(types))
     assert all(services.of_type(each) is row for row in SERVICES.values() for each in row.qp_types)
-    assert all(code == row.number for code, row in SERVICES.items())
+    assert all(code in (row.number, row.rules) for code, row in SERVICES.items())

@@ -70,15 +70,16 @@ def command(message: bytes) -> None:
 
 
 def reply(message: bytes) -> None:
-    """EINVAL, or the same reply."""
+    """EINVAL, or the same reply; of a refusal's reason only the text."""
     try:
         found = control.decode_reply(message)
     except OSError as error:
         assert error.errno == errno.EINVAL
         return
-    again = control.encode_reply(found.tag, found.command, found.errno, found.fields)
-    assert again[:12] == message[:12]
-    assert again[16:] == message[16:]
+    again = control.encode_reply(found.tag, found.command, found.errno, found.fields, found.reason)
+    if not found.errno:
+        assert again[:12] == message[:12]
+        assert again[16:] == message[16:]
     assert control.decode_reply(again) == found
 
 

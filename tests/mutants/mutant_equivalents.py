@@ -8,7 +8,6 @@ from __future__ import annotations
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "adapter/keyed.py", "KeyedQueuePairs.named",
-        "elif key == _BY_XRC_SRQ and view.has_xrceth: → elif key == _BY_XRC_SRQ or view.has_xrceth:",
     ): "a packet of that service without XRCETH is not brought here, and none of another has one",
     (
         "adapter/paths.py", "_hop_limit",

@@ -15,6 +15,8 @@ from softhca.transport.states import (
     RAW,
     SERVICES,
     TRANSITIONS,
+    XRC,
+    XRC_TARGET,
     check,
     check_values,
     transition,
@@ -34,6 +36,8 @@ FOLLOW = {
     RC: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
     UC: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3), (5, 3)},
     UD: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3), (5, 3)},
+    XRC: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
+    XRC_TARGET: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
     RAW: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3), (5, 3)},
 }
 
@@ -57,7 +61,7 @@ def in_state(pair, service, state):
 
 
 def reachable(service, state):
-    return state != SQE or service != RC
+    return state != SQE or service not in (RC, XRC, XRC_TARGET)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -18,7 +18,21 @@ from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
 from softhca.transport.environment import MEMORY_RETRY_NS, AddressHandle, Environment
 from softhca.transport.services import SERVICES
-from softhca.transport.states import ERR, INIT, RAW, RC, RESET, RTR, RTS, SQD, SQE, UC, UD
+from softhca.transport.states import (
+    ERR,
+    INIT,
+    RAW,
+    RC,
+    RESET,
+    RTR,
+    RTS,
+    SQD,
+    SQE,
+    UC,
+    UD,
+    XRC,
+    XRC_TARGET,
+)
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
 from softhca.wire.bth import FLAGS, MIGREQ_BIT
@@ -390,11 +404,13 @@ class Pair:
                 "dest_qp_num": peer.number,
                 "rq_psn": rq_psn,
             }
-            if self.service == RC:
+            if self.service in (RC, XRC_TARGET):
                 values.update(max_dest_rd_atomic=given["max_rd_atomic"], min_rnr_timer=given["min_rnr_timer"])
             return values
         values = {"qp_state": RTS, "sq_psn": sq_psn}
-        if self.service == RC:
+        if self.service == XRC_TARGET:
+            values["timeout"] = given["timeout"]
+        if self.service in (RC, XRC):
             values.update(
                 timeout=given["timeout"],
                 retry_cnt=given["retry_cnt"],

@@ -85,8 +85,9 @@ def test_an_srq_is_used_and_of_the_same_context(pd: PD, cq: CQ) -> None:
         ({}, errno.EINVAL),
         ({"scq": True}, errno.EINVAL),
         ({"rcq": True}, errno.EINVAL),
-        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP),
-        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_XRC_RECV}, errno.EOPNOTSUPP),
+        ({"rcq": True, "qp_type": e.IBV_QPT_XRC_SEND}, errno.EINVAL),
+        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_XRC_RECV}, errno.EINVAL),
+        ({"scq": True, "rcq": True, "qp_type": e.IBV_QPT_DRIVER}, errno.EOPNOTSUPP),
     ],
 )
 def test_what_makes_no_qp_is_refused(pd: PD, cq: CQ, driver: FakeDriver, arguments, number: int) -> None:
@@ -601,9 +602,11 @@ def test_what_an_extended_qp_cannot_do_is_refused(
 
 
 def test_extended_attributes_keep_their_places(pd: PD) -> None:
-    for name in ("xrcd", "hash_conf", "ind_table"):
+    for name in ("hash_conf", "ind_table"):
         given = object()
         assert getattr(QPInitAttrEx(**{name: given}), name) is given
+    with pytest.raises(TypeError, match="xrcd"):
+        QPInitAttrEx(xrcd=object())
     init = QPInitAttrEx(2, None, None, None, None, None, 1, 7, pd, None, 2, 3, 4)
     assert (init.comp_mask, init.pd, init.create_flags, init.max_tso_header, init.source_qpn) == (
         7,

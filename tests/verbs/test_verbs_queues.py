@@ -262,6 +262,10 @@ def test_an_srq_is_made_by_a_context_with_a_pd(context: Context) -> None:
     attr.srq_type = e.IBV_SRQT_XRC
     with pytest.raises(PyverbsRDMAError) as caught:
         SRQ(context, attr)
+    assert caught.value.error_code == errno.EINVAL, "it has no XRC domain"
+    attr.srq_type = e.IBV_SRQT_TM
+    with pytest.raises(PyverbsRDMAError) as caught:
+        SRQ(context, attr)
     assert caught.value.error_code == errno.EOPNOTSUPP
     attr.srq_type = e.IBV_SRQT_BASIC
     with Context(name="fake1") as other, pytest.raises(PyverbsUserError):

@@ -366,7 +366,9 @@ class FakeDriver:
     def create_cq(self, entries: int, channel: Any = None) -> FakeCq:
         return FakeCq(self, entries, channel)
 
-    def create_srq(self, pd: int, max_wr: int, max_sge: int, limit: int) -> FakeSrq:
+    def create_srq(
+        self, pd: int, max_wr: int, max_sge: int, limit: int, cq: FakeCq | None = None, xrcd: int = 0
+    ) -> FakeSrq:
         return FakeSrq(self, pd, max_wr, max_sge, limit)
 
     def create_qp(
@@ -383,6 +385,7 @@ class FakeDriver:
         max_inline: int,
         signal_all: bool,
         create_flags: int = 0,
+        xrcd: int = 0,
     ) -> FakeQp:
         return FakeQp(
             self,

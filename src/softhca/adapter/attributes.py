@@ -8,6 +8,7 @@ from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
 from softhca.transport.replay import resources_for
+from softhca.transport.states import XRC
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
@@ -31,6 +32,7 @@ CAP_PORT_ACTIVE_EVENT = 1 << 10
 CAP_SYS_IMAGE_GUID = 1 << 11
 CAP_RC_RNR_NAK_GEN = 1 << 12
 CAP_MEM_WINDOW = 1 << 17
+CAP_XRC = 1 << 20
 CAP_MEM_MGT_EXTENSIONS = 1 << 21
 CAP_MEM_WINDOW_TYPE_2A = 1 << 23
 CAP_MEM_WINDOW_TYPE_2B = 1 << 24
@@ -82,6 +84,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "max_qp": config.max_qp,
         "max_qp_wr": config.max_qp_wr,
         "device_cap_flags": DEVICE_CAPS
+        | (CAP_XRC if XRC in profile.services else 0)
         | (CAP_MEM_WINDOW_TYPE_2A if config.type_2 == TYPE_2A else CAP_MEM_WINDOW_TYPE_2B),
         "max_sge": config.max_sge,
         "max_sge_rd": config.max_sge,

@@ -12,7 +12,14 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter import attributes, host_agents, key_commands, paged_commands, queue_pair_commands
+from softhca.adapter import (
+    attributes,
+    host_agents,
+    key_commands,
+    paged_commands,
+    queue_pair_commands,
+    xrc_domains,
+)
 from softhca.adapter.paths import check_vector, is_multicast, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -23,6 +30,7 @@ from softhca.queues.cqe import CQE_BYTES
 from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.queues.wqe import receive_bytes
 from softhca.transport.environment import AddressHandle
+from softhca.transport.states import XRC
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -286,6 +294,7 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
         )
     if fields["srq_limit"] > fields["max_wr"]:
         raise OSError(errno.EINVAL, "srq_limit is beyond the queue's size")
+    uses, cq = _xrc_uses(adapter, host, fields)
     number = adapter.resources.reserve(Kind.SRQ)
     layout = layout_of(
         host.address_map,
@@ -296,10 +305,29 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
         most_entry_bytes=receive_bytes(fields["max_sge"]),
     )
     adapter.resources.afford(host.number, cost_of(layout), adapter.config.max_host_bytes)
-    srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host)
-    adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd,), cost_of(layout))
+    srq = SharedReceiveQueue(number, pd.number, layout, fields["max_sge"], host, cq)
+    added = adapter.resources.add(Kind.SRQ, number, host.number, srq, (pd, *uses), cost_of(layout))
+    domain = xrc_domains.domain_of(added)
+    if domain is not None:
+        domain.add(srq)
     srq.set_limit(fields["srq_limit"])
     return {"srq": number, "doorbell": NO_DOORBELL, "max_wr": layout.entries, "max_sge": fields["max_sge"]}
+
+
+def _xrc_uses(
+    adapter: Adapter, host: Host, fields: Fields
+) -> tuple[tuple[Resource, ...], CompletionQueue | None]:
+    """What a queue of an XRC domain stands on besides a protection domain, and its completion queue."""
+    if fields["srq_type"] == control.SRQT_BASIC:
+        if fields["cq"] or fields["xrcd"]:
+            raise OSError(errno.EINVAL, "cq, xrcd: only queues with srq_type XRC have them")
+        return (), None
+    if fields["srq_type"] != control.SRQT_XRC:
+        raise OSError(errno.EOPNOTSUPP, f"srq_type = {fields['srq_type']} is not supported")
+    if XRC not in adapter.config.profile.services:
+        raise OSError(errno.EOPNOTSUPP, f"srq_type: this {adapter.config.profile} has no XRC")
+    cq = adapter.resources.find(Kind.CQ, fields["cq"], host.number)
+    return (cq, adapter.resources.find(Kind.XRCD, fields["xrcd"], host.number)), cq.element
 
 
 def _modify_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -319,9 +347,19 @@ def _query_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 
 def _destroy_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    adapter.resources.remove(adapter.resources.find(Kind.SRQ, fields["srq"], host.number))
+    resource = adapter.resources.find(Kind.SRQ, fields["srq"], host.number)
+    adapter.resources.check_idle(resource)
+    _release_srq(resource)
+    adapter.resources.remove(resource)
     host.forget(control.SRQ_EVENTS, fields["srq"])
     return {}
+
+
+def _release_srq(resource: Resource) -> None:
+    """A shared receive queue is about to be freed: no target finds it any more."""
+    domain = xrc_domains.domain_of(resource)
+    if domain is not None:
+        domain.remove(resource.element)
 
 
 # address handles, multicast and raw services
@@ -384,9 +422,13 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
         host_agents.release_agent(adapter, host, resource)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
+    elif resource.kind is Kind.SRQ:
+        _release_srq(resource)
     adapter.resources.remove(resource)
     if resource.kind is Kind.ARENA:
         _release_arena(host, resource)
+    elif resource.kind is Kind.XRCD:
+        xrc_domains.release_domain(adapter, resource)
 
 
 HANDLERS: Mapping[int, Handler] = {
@@ -407,6 +449,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.CREATE_CQ: _create_cq,
     control.RESIZE_CQ: _resize_cq,
     control.DESTROY_CQ: _destroy_cq,
+    control.OPEN_XRCD: xrc_domains.open_xrcd,
+    control.CLOSE_XRCD: xrc_domains.close_xrcd,
     control.CREATE_SRQ: _create_srq,
     control.MODIFY_SRQ: _modify_srq,
     control.QUERY_SRQ: _query_srq,

@@ -151,6 +151,7 @@ class AdapterConfig:
     type_2: str = TYPE_2B
     max_fast_pages: int = 65_536
     max_agent: int = 256
+    max_xrcd: int = 4096
     host_subnet_management: bool = False
     further_ports: tuple[PortConfig, ...] = ()
 

@@ -25,6 +25,7 @@ cdef class Adapter(Environment):
     cdef Port _at
     cdef public object groups
     cdef public object raw_services
+    cdef public object xrc_domains
     cdef public object resources
     cdef public Timers timers
     cdef public MemoryWaiters memory_waiters

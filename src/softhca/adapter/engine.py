@@ -25,6 +25,7 @@ from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable, limits_of
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.timers import NEVER, Timers
+from softhca.adapter.xrc_domains import XrcDomains
 from softhca.machine.primitives import copy
 from softhca.management.constants import GENERAL_QPN
 from softhca.memory.regions import RegionTable
@@ -36,7 +37,7 @@ from softhca.transport.environment import AddressHandle, Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
-from softhca.transport.services import BY_QP, BY_XRC_SRQ, dispatch_keys
+from softhca.transport.services import BY_QP, dispatch_keys
 from softhca.transport.states import ERR, INIT, RESET
 from softhca.transport.window import DestinationWindow
 from softhca.wire import drops
@@ -72,7 +73,6 @@ _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _LEAST_BYTES = cython.declare(cython.uint, 16)
 _DEST_QP = cython.declare(cython.uint, DEST_QP)
 _BY_QP = cython.declare(cython.int, BY_QP)
-_BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
 
 
 class Adapter(Environment):
@@ -100,8 +100,7 @@ class Adapter(Environment):
         ``take_notifications()`` tells which hosts got events or replies since it was last asked.
     Deadlines
         ``next_deadline()``: the engine wants ``transmit`` and ``expire`` at that moment or soon after; 0 when
-        it has something to send now, ``NEVER`` when it waits for nothing.  It may be early, and is never
-        late.
+        it has something to send now, ``NEVER`` when it waits for nothing.  It may be early, never late.
     Order
         Any.  After any input, ``transmit`` until False, then ``take_notifications`` and ``next_deadline``.
         One thread at a time.
@@ -138,6 +137,7 @@ class Adapter(Environment):
         self.strict_source_port = config.strict_source_port
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
+        self.xrc_domains = XrcDomains()
         self.resources = ResourceTable(limits_of(config), generator.randrange(0x11, 0xFFFFFF))
         self.timers = Timers(now)
         self.memory_waiters = MemoryWaiters()
@@ -352,7 +352,7 @@ class Adapter(Environment):
     def _named(self, view: PacketView) -> QueuePair:
         """The queue pair for which a decoded packet is, by the dispatch key of its service; else None."""
         key: cython.int = self._keys[view.service]
-        if key == _BY_QP or (key == _BY_XRC_SRQ and not view.has_xrceth):
+        if key == _BY_QP:
             return self._at_port(view.dest_qp)
         return self.keyed.named(view, key, self._at.number)
 

@@ -1,5 +1,5 @@
 """Queue pairs of services whose packets name them by something else than the destination queue pair: an
-end-to-end context (RDETH), the shared receive queue of XRC (XRCETH).
+end-to-end context (RDETH).
 
 Which header it is stands in the service's row (`transport.services`), and so does the number under which a
 queue pair is found.
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.transport.context import QueuePair
-from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE, BY_XRC_SRQ
+from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE
 
 if TYPE_CHECKING:
     from softhca.wire.packet_view import PacketView
 
 _BY_EE_CONTEXT = cython.declare(cython.int, BY_EE_CONTEXT)
-_BY_XRC_SRQ = cython.declare(cython.int, BY_XRC_SRQ)
 _OTHER_WAYS = (BY_QP, BY_RAW_SERVICE)
 
 
@@ -53,8 +52,6 @@ class KeyedQueuePairs:
         number: cython.uint
         if key == _BY_EE_CONTEXT and view.has_rdeth:
             number = view.ee_context
-        elif key == _BY_XRC_SRQ and view.has_xrceth:
-            number = view.xrc_srq
         else:
             return None
         queue_pair = self._found.get(view.service << 24 | number)

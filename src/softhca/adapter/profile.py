@@ -91,7 +91,7 @@ class Profile:
     def services(self) -> frozenset[int]:
         """The services whose queue pairs can be made."""
         if self.kind == HCA:
-            return frozenset(SERVICES)
+            return frozenset(row.number for row in SERVICES.values())
         options = {RC: RC_OPTION, UC: UC_OPTION}
         return frozenset({UD, RAW} | {service for service, option in options.items() if self.has(option)})
 

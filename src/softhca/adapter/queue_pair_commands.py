@@ -21,7 +21,7 @@ from softhca.queues.control_fields import (
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.context import QueuePair
-from softhca.transport.services import BY_RAW_SERVICE, of_type
+from softhca.transport.services import BY_RAW_SERVICE, Service, of_type
 from softhca.transport.states import RAW, UC, broken_rule
 from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from softhca.adapter.hosts import Host
 
 NO_SRQ = 0
+NO_DOMAIN = 0
+"""Of a queue pair without a protection domain: no key is of that one."""
 _REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 
@@ -68,6 +70,25 @@ def _ring(
     )
 
 
+def _uses_of(adapter: Adapter, host: Host, row: Service, fields: Fields) -> dict[str, Resource]:
+    """What the new queue pair stands on, by the names of the command's fields; EINVAL for what it cannot
+    have."""
+    kinds: dict[str, Kind] = {}
+    if row.sends:
+        kinds.update(pd=Kind.PD, send_cq=Kind.CQ)
+    else:
+        kinds["xrcd"] = Kind.XRCD  # a target: its domain has all the rest
+    if row.receives:
+        kinds["recv_cq"] = Kind.CQ
+        if fields["srq"] != NO_SRQ:
+            kinds["srq"] = Kind.SRQ
+    for name in ("pd", "send_cq", "recv_cq", "srq", "xrcd"):
+        if fields[name] and name not in kinds:
+            raise OSError(errno.EINVAL, f"{name}: a queue pair of {row.name} has none")
+    find = adapter.resources.find
+    return {name: find(kind, fields[name], host.number) for name, kind in kinds.items()}
+
+
 def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CREATE_QP: a queue pair in RESET over the host's rings; without a receive ring when it has an SRQ."""
     row = of_type(fields["qp_type"])
@@ -78,34 +99,21 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         raise OSError(errno.EOPNOTSUPP, "qp_type: RoCEv2 has no raw datagrams: they are native packets")
     if service not in adapter.config.profile.services:
         raise OSError(errno.EOPNOTSUPP, f"qp_type: this {adapter.config.profile} has no such queue pairs")
-    if fields["create_flags"] & ~CREATE_TELLS_LOSSES or fields["xrcd"]:
-        raise OSError(errno.EOPNOTSUPP, "xrcd, create_flags: no XRC domain and no such flag is supported")
+    if fields["create_flags"] & ~CREATE_TELLS_LOSSES:
+        raise OSError(errno.EOPNOTSUPP, "create_flags: no such flag is supported")
     if fields["create_flags"] and service != UC:
         raise OSError(errno.EINVAL, "create_flags: only UC tells that packets are missing (o9-131)")
     _check_capabilities(adapter, fields)
-    find = adapter.resources.find
-    pd = find(Kind.PD, fields["pd"], host.number)
-    send_cq = find(Kind.CQ, fields["send_cq"], host.number)
-    receive_cq = find(Kind.CQ, fields["recv_cq"], host.number)
-    uses = [pd, send_cq, receive_cq]
-    shared = None
-    if fields["srq"] != NO_SRQ:
-        uses.append(find(Kind.SRQ, fields["srq"], host.number))
-        shared = uses[-1].element
+    uses = _uses_of(adapter, host, row, fields)
+    element = {name: resource.element for name, resource in uses.items()}
     number = adapter.resources.reserve(Kind.QP)
-    send_ring = _ring(
-        adapter,
-        host,
-        fields,
-        "send",
-        fields["max_send_wr"],
-        send_bytes(fields["max_send_sge"], fields["max_inline_data"]),
-    )
-    receive_ring = None
-    if shared is None:
-        receive_ring = _ring(
-            adapter, host, fields, "recv", fields["max_recv_wr"], receive_bytes(fields["max_recv_sge"])
-        )
+    send_ring = receive_ring = None
+    if row.sends:
+        send_entry_bytes = send_bytes(fields["max_send_sge"], fields["max_inline_data"])
+        send_ring = _ring(adapter, host, fields, "send", fields["max_send_wr"], send_entry_bytes)
+    if row.receives and "srq" not in uses:
+        receive_entry_bytes = receive_bytes(fields["max_recv_sge"])
+        receive_ring = _ring(adapter, host, fields, "recv", fields["max_recv_wr"], receive_entry_bytes)
     rings = [ring.layout for ring in (send_ring, receive_ring) if ring is not None]
     cost_bytes = sum(map(cost_of, rings))
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
@@ -113,12 +121,13 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         adapter,
         number,
         row,
-        pd.number,
+        uses["pd"].number if "pd" in uses else NO_DOMAIN,
         send_ring,
         receive_ring,
-        send_cq.element,
-        receive_cq.element,
-        shared_receive=shared,
+        element.get("send_cq"),
+        element.get("recv_cq"),
+        shared_receive=element.get("srq"),
+        xrc_domain=element["xrcd"].domain if "xrcd" in uses else None,
         max_send_wr=fields["max_send_wr"],
         max_recv_wr=fields["max_recv_wr"],
         max_send_sge=fields["max_send_sge"],
@@ -134,7 +143,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         adapter.keyed.forget(queue_pair)
         raise
     queue_pair.owner = slot
-    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses), cost_bytes)
+    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses.values()), cost_bytes)
     adapter.queue_pairs[number] = queue_pair
     return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
 

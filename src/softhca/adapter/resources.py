@@ -30,6 +30,7 @@ class Kind(enum.IntEnum):
     ARENA = 7
     PD = 8
     AGENT = 9
+    XRCD = 10
 
 
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
@@ -45,6 +46,7 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
         Kind.ARENA: 2 * config.max_mr,
         Kind.PD: config.max_pd,
         Kind.AGENT: config.max_agent,
+        Kind.XRCD: config.max_xrcd,
     }
 
 

@@ -233,16 +233,47 @@ class DeviceDriver:
         self.events.add(cq)
         return cq
 
-    def create_srq(self, pd: int, max_wr: int, max_sge: int, limit: int = 0) -> SrqHandle:
-        """A shared receive queue."""
-        return SrqHandle(self, pd, max_wr, max_sge, limit)
+    def open_xrcd(self, descriptor: int = -1, create: bool = True, exclusive: bool = False) -> int:
+        """Open the XRC domain of the file that ``descriptor`` has open, or (−1) make one for this device
+        alone.
+
+        ``create``: make it where the file has none (else EAGAIN); ``exclusive``: it must have none (EINVAL).
+        EBADF: no such descriptor.
+        """
+        fields = {}
+        if descriptor != -1:
+            try:
+                status = os.fstat(descriptor)
+            except OSError as error:
+                raise refusal(error) from None
+            fields = {"device": status.st_dev, "inode": status.st_ino}
+        flags = control.XRCD_FILE if descriptor != -1 else 0
+        flags |= (control.XRCD_CREATE if create else 0) | (control.XRCD_EXCLUSIVE if exclusive else 0)
+        number: int = self.session.call(control.OPEN_XRCD, flags=flags, **fields)["xrcd"]
+        return number
+
+    def close_xrcd(self, number: int) -> None:
+        """Close it; EBUSY while queues of this device are in it."""
+        self.session.call(control.CLOSE_XRCD, xrcd=number)
+
+    def create_srq(
+        self,
+        pd: int,
+        max_wr: int,
+        max_sge: int,
+        limit: int = 0,
+        cq: CqHandle | None = None,
+        xrcd: int = 0,
+    ) -> SrqHandle:
+        """A shared receive queue; with ``cq``, one of the XRC domain ``xrcd`` whose completions go there."""
+        return SrqHandle(self, pd, max_wr, max_sge, limit, cq, xrcd)
 
     def create_qp(
         self,
         pd: int,
         type: int,
-        send_cq: CqHandle,
-        recv_cq: CqHandle,
+        send_cq: CqHandle | None,
+        recv_cq: CqHandle | None,
         srq: SrqHandle | None,
         max_send_wr: int,
         max_recv_wr: int,
@@ -251,11 +282,13 @@ class DeviceDriver:
         max_inline: int,
         signal_all: bool,
         create_flags: int = 0,
+        xrcd: int = 0,
     ) -> QpHandle:
         """A queue pair of ``type`` (``ibv_qp_type``), in RESET.  EOPNOTSUPP for a type that there is not,
         or not on this device's link.
 
-        ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.
+        ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.  An XRC initiator takes no
+        ``recv_cq`` and no ``srq``; an XRC target only ``xrcd``, the domain that it is for (``pd`` is 0).
         """
         if type == control.QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
             raise DriverError(
@@ -268,7 +301,7 @@ class DeviceDriver:
             "max_recv_sge": max_recv_sge,
             "max_inline_data": max_inline,
         }
-        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags)
+        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd)
         self._queue_pairs[qp.number] = qp
         return qp
 

@@ -21,11 +21,17 @@ if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
 CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
+_UNUSED: Mapping[int, Sequence[str]] = {
+    control.QPT_XRC_SEND: ("max_recv_wr", "max_recv_sge"),
+    control.QPT_XRC_RECV: CAPABILITIES,
+}
+"""Capabilities of queues that a type of queue pair has not got: whatever was asked for, they are 0."""
 _MAY_RECEIVE = tuple(posting.post_receive for posting in POSTING)
 
 
 class QpHandle(QueuePairPoster):
-    """A queue pair: ``number``, ``caps`` (``ibv_qp_cap`` names) and ``state``, as far as this side knows it.
+    """A queue pair: ``number``, ``qp_type``, ``caps`` (``ibv_qp_cap`` names) and ``state``, as far as this
+    side knows it.
 
     The state becomes ERR here when a completion in error is polled, an event that reports the error is taken
     or the queue pair is queried.  Until then work is accepted and completes flushed, as the standard demands.
@@ -44,6 +50,7 @@ class QpHandle(QueuePairPoster):
         "_receive_frames",
         "_send_frames",
         "number",
+        "qp_type",
     )
 
     def __init__(
@@ -51,13 +58,16 @@ class QpHandle(QueuePairPoster):
         driver: DeviceDriver,
         pd: int,
         qp_type: int,
-        send_cq: CqHandle,
-        recv_cq: CqHandle,
+        send_cq: CqHandle | None,
+        recv_cq: CqHandle | None,
         srq: SrqHandle | None,
         caps: Mapping[str, int],
         signal_all: bool,
         create_flags: int = 0,
+        xrcd: int = 0,
     ) -> None:
+        unused = _UNUSED.get(qp_type, ())
+        caps = {name: 0 if name in unused else caps[name] for name in CAPABILITIES}
         driver.check_limits(
             max_qp_wr=max(caps["max_send_wr"], caps["max_recv_wr"]),
             max_sge=max(caps["max_send_sge"], caps["max_recv_sge"]),
@@ -66,7 +76,8 @@ class QpHandle(QueuePairPoster):
         if min(caps.values()) < 0:
             raise DriverError(errno.EINVAL, "capabilities are not negative")
         self._driver = driver
-        self._completion_queues = {send_cq, recv_cq}
+        self._completion_queues = {cq for cq in (send_cq, recv_cq) if cq is not None}
+        self.qp_type = qp_type
         session = driver.session
         self._open(session, RESET)
         self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
@@ -76,9 +87,10 @@ class QpHandle(QueuePairPoster):
         self._receive_frames: Sequence[int] = ()
         rings: dict[str, Any] = {}
         try:
-            self._send_frames, ring = session.reserve_ring(*self._send_size())
-            rings.update(prefixed("send_", ring))
-            if srq is None:
+            if "max_send_wr" not in unused:
+                self._send_frames, ring = session.reserve_ring(*self._send_size())
+                rings.update(prefixed("send_", ring))
+            if "max_recv_wr" not in unused and srq is None:
                 self._receive_frames, ring = session.reserve_ring(*self._receive_size())
                 rings.update(prefixed("recv_", ring))
             reply = session.call(
@@ -87,9 +99,10 @@ class QpHandle(QueuePairPoster):
                 sq_sig_all=int(signal_all),
                 create_flags=create_flags,
                 pd=pd,
-                send_cq=send_cq.number,
-                recv_cq=recv_cq.number,
+                send_cq=send_cq.number if send_cq is not None else 0,
+                recv_cq=recv_cq.number if recv_cq is not None else 0,
                 srq=srq.number if srq is not None else 0,
+                xrcd=xrcd,
                 **caps,
                 **rings,
             )
@@ -133,7 +146,8 @@ class QpHandle(QueuePairPoster):
     def _begin_sending(self) -> None:
         """Make ``_send``; with the lock held."""
         if not self._send_frames:
-            raise DriverError(errno.EINVAL, "the queue pair is destroyed")
+            reason = "is destroyed" if self._destroyed else "has no send queue"
+            raise DriverError(errno.EINVAL, f"the queue pair {reason}")
         layout = self._session.layout_over(self._send_frames, *self._send_size())
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
@@ -144,7 +158,7 @@ class QpHandle(QueuePairPoster):
         """
         if self._receive is None:
             if not self._receive_frames:
-                reason = "is destroyed" if self._destroyed else "receives from a shared receive queue"
+                reason = "is destroyed" if self._destroyed else "has no receive queue of its own"
                 raise DriverError(errno.EINVAL, f"the queue pair {reason}")
             layout = self._session.layout_over(self._receive_frames, *self._receive_size())
             _, max_wr, _, max_sge, _ = self._capabilities

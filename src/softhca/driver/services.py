@@ -12,6 +12,7 @@ from typing import Any
 from softhca.driver import registry
 from softhca.driver.device import DeviceDriver
 from softhca.driver.qp import QpHandle
+from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND
 from softhca.queues.states import INIT, RTR, RTS
 
 
@@ -61,7 +62,8 @@ class Path:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How an RC connection copes with loss: ``timeout``, ``min_rnr_timer`` as the standard encodes them."""
+    """How an RC or XRC connection copes with loss: ``timeout``, ``min_rnr_timer`` as the standard encodes
+    them."""
 
     timeout: int = 14
     retry_cnt: int = 7
@@ -96,7 +98,7 @@ def connect(
     reliability: Reliability | None = None,
 ) -> None:
     """Connection service: RESET → INIT → RTR → RTS towards ``peer_qpn``; UC without
-    ``reliability``, RC with.
+    ``reliability``, RC and XRC with.
     """
     qp.modify({"qp_state": INIT, "pkey_index": 0, "port_num": path.port_num, "qp_access_flags": access})
     ready: dict[str, Any] = {
@@ -108,15 +110,14 @@ def connect(
     }
     sending: dict[str, Any] = {"qp_state": RTS, "sq_psn": psn}
     if reliability is not None:
-        ready.update(
-            max_dest_rd_atomic=reliability.max_dest_rd_atomic, min_rnr_timer=reliability.min_rnr_timer
-        )
-        sending.update(
-            timeout=reliability.timeout,
-            retry_cnt=reliability.retry_cnt,
-            rnr_retry=reliability.rnr_retry,
-            max_rd_atomic=reliability.max_rd_atomic,
-        )
+        sending["timeout"] = reliability.timeout
+        if qp.qp_type != QPT_XRC_SEND:
+            ready["max_dest_rd_atomic"] = reliability.max_dest_rd_atomic
+            ready["min_rnr_timer"] = reliability.min_rnr_timer
+        if qp.qp_type != QPT_XRC_RECV:
+            sending["retry_cnt"] = reliability.retry_cnt
+            sending["rnr_retry"] = reliability.rnr_retry
+            sending["max_rd_atomic"] = reliability.max_rd_atomic
     qp.modify(ready)
     qp.modify(sending)
 

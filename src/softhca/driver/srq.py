@@ -13,6 +13,7 @@ from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes
 
 if TYPE_CHECKING:
+    from softhca.driver.cq import CqHandle
     from softhca.driver.device import DeviceDriver
 
 Element = tuple[int, int, int]
@@ -20,9 +21,20 @@ Element = tuple[int, int, int]
 
 
 class SrqHandle:
-    """A shared receive queue: ``number``, ``max_wr``, ``max_sge``.  Any thread may call any method."""
+    """A shared receive queue: ``number``, ``max_wr``, ``max_sge``; with ``cq`` one of the XRC domain
+    ``xrcd``, whose completions go there.  Any thread may call any method.
+    """
 
-    def __init__(self, driver: DeviceDriver, pd: int, max_wr: int, max_sge: int, limit: int) -> None:
+    def __init__(
+        self,
+        driver: DeviceDriver,
+        pd: int,
+        max_wr: int,
+        max_sge: int,
+        limit: int,
+        cq: CqHandle | None = None,
+        xrcd: int = 0,
+    ) -> None:
         if max_wr < 1 or max_sge < 1 or limit < 0:
             raise DriverError(
                 errno.EINVAL,
@@ -37,7 +49,15 @@ class SrqHandle:
         self._frames, layout, ring = self._session.make_ring(max_wr, max_wr * receive_bytes(max_sge))
         try:
             reply = self._session.call(
-                control.CREATE_SRQ, pd=pd, max_wr=max_wr, max_sge=max_sge, srq_limit=limit, **ring
+                control.CREATE_SRQ,
+                srq_type=control.SRQT_BASIC if cq is None else control.SRQT_XRC,
+                pd=pd,
+                max_wr=max_wr,
+                max_sge=max_sge,
+                srq_limit=limit,
+                cq=0 if cq is None else cq.number,
+                xrcd=xrcd,
+                **ring,
             )
         except DriverError:
             self._session.free(self._frames)

@@ -47,6 +47,8 @@ SET_DATA_ACCESS = 35
 REGISTER_AGENT = 36
 UNREGISTER_AGENT = 37
 SEND_MAD = 38
+OPEN_XRCD = 39
+CLOSE_XRCD = 40
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -104,9 +106,20 @@ QPT_RC = 2
 QPT_UC = 3
 QPT_UD = 4
 QPT_RAW_PACKET = 8
+QPT_XRC_SEND = 9
+QPT_XRC_RECV = 10
 
 # CREATE_QP ``create_flags``; the number is none that libibverbs has.
 CREATE_TELLS_LOSSES = 1 << 31
+
+# CREATE_SRQ ``srq_type`` (ibv_srq_type).
+SRQT_BASIC = 0
+SRQT_XRC = 1
+
+# OPEN_XRCD ``flags``: the domain of the file with this device and inode; made where there is none; made anew.
+XRCD_FILE = 1
+XRCD_CREATE = 2
+XRCD_EXCLUSIVE = 4
 
 # REREG_MR ``flags`` (ibv_rereg_mr_flags).
 REREG_TRANSLATION = 1
@@ -238,5 +251,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
         (*_all("u32", "agent timeout_ms retries"), *MAD_ADDRESS, ("mad", "bytes")),
         (),
     ),
+    OPEN_XRCD: ("OPEN_XRCD", (*_all("u64", "device inode"), ("flags", "u32")), _all("u32", "xrcd")),
+    CLOSE_XRCD: ("CLOSE_XRCD", _all("u32", "xrcd"), ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

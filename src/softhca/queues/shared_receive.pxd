@@ -1,9 +1,11 @@
+from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
 from softhca.queues.wqe cimport ReceiveWork
 
 cdef class SharedReceiveQueue:
     cdef readonly unsigned int number
     cdef readonly unsigned int pd
+    cdef readonly CompletionQueue cq
     cdef readonly unsigned int max_sge
     cdef public object notify_hook
     cdef readonly RingConsumer consumer

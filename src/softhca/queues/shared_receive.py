@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from softhca.queues.ring import RingConsumer
 
 if TYPE_CHECKING:
+    from softhca.queues.completion import CompletionQueue
     from softhca.queues.ring import RingLayout
     from softhca.queues.wqe import ReceiveWork
 
@@ -22,11 +23,21 @@ class SharedReceiveQueue:
 
     ``notify_hook`` has ``limit_reached(srq)``, called once when fewer than ``limit`` work requests are
     left, which disarms the limit (sets it to 0), and ``srq_error(srq)``, called once when the host broke
-    the ring.
+    the ring.  ``cq`` takes the completions of a queue of an XRC domain; the others' go where the queue pairs'
+    do (None).
     """
 
-    def __init__(self, number: int, pd: int, layout: RingLayout, max_sge: int, notify_hook: Notified) -> None:
+    def __init__(
+        self,
+        number: int,
+        pd: int,
+        layout: RingLayout,
+        max_sge: int,
+        notify_hook: Notified,
+        cq: CompletionQueue | None = None,
+    ) -> None:
         self.number = number
+        self.cq = cq
         self.pd = pd
         self.max_sge = max_sge
         self.notify_hook = notify_hook

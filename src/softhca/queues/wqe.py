@@ -3,6 +3,9 @@
 A send entry is a SEND_WQE (``layout``), then its SGEs, or the inline bytes; a receive entry is a
 RECV_WQE and its SGEs.
 
+``remote_qpn`` is the destination of a datagram; of an XRC initiator the peer's shared receive queue; of a raw
+datagram its service.
+
 Work requests on keys name the window or fast region by its number (rkey) and its next key's low byte
 (imm_or_key; LOCAL_INV: the whole key that dies).  BIND_MW: remote_va and compare_add are address and length,
 swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  REG_MR: likewise, bits 0–31 of swap

@@ -19,6 +19,7 @@ cdef class QueuePair(Connection):
     cdef public unsigned int max_recv_sge
     cdef public unsigned int max_inline_bytes
     cdef public bint signal_all
+    cdef readonly object xrc_domain
     # who its packets come from (the adapter's)
     cdef public object source
     cdef public unsigned int source_port

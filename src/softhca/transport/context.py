@@ -73,12 +73,13 @@ _DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_noti
 class QueuePair(Connection):
     """One queue pair of a service, whose row of `services.SERVICES` is ``row``, in RESET.
 
-    ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set
-    (its port's active MTU).
-    ``flow`` has its route, its window and its turns.  The adapter's are, of a connection, ``source``, what is
-    known of where its packets come from, and ``source_port``, the UDP port with which its peer began (0: not
-    yet, or it does not matter).
-    ``executor``: None, or who carries requests out without packets (`softhca.transport.same_host`).
+    ``owner`` is the adapter's own; ``path_mtu_bytes`` of a datagram queue pair is the adapter's to set (its
+    port's active MTU).  ``flow`` has its route, its window and its turns.  The adapter's are, of a
+    connection, ``source``, what is known of where its packets come from, and ``source_port``, the UDP port
+    with which its peer began (0: not yet, or it does not matter).  ``xrc_domain``: of an XRC target, the
+    domain whose shared receive queues it serves (`transport.xrc`); an XRC initiator has no ``receive_ring``,
+    a target neither ring.  ``executor``: None, or who carries requests out without packets
+    (`softhca.transport.same_host`).
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class QueuePair(Connection):
         signal_all=False,
         owner=None,
         tells_losses=False,
+        xrc_domain=None,
     ):
         Connection.__init__(self, environment, number, row, pd)
         self.owner = owner
@@ -108,7 +110,8 @@ class QueuePair(Connection):
         self.shared_receive = shared_receive
         self.send_cq = send_cq
         self.receive_cq = receive_cq
-        self.max_send_wr = max_send_wr or send_ring.layout.entries
+        self.max_send_wr = max_send_wr or (0 if send_ring is None else send_ring.layout.entries)
+        self.xrc_domain = xrc_domain
         self.max_recv_wr = max_recv_wr
         self.max_send_sge = max_send_sge
         self.max_recv_sge = max_recv_sge

@@ -51,7 +51,8 @@ class MessageSink:
 
 
 class ReceiveQueue(MessageSink):
-    """The receives of a queue pair: those of its ring, or of the shared queue that it takes from.
+    """The receives of a queue pair: those of its ring, or of the shared queue that it takes from; or those
+    of ``shared``, a queue with a completion queue of its own, which a queue pair may take from besides.
 
     One receive is acquired from the first packet of a message that needs it to the last; it is used again
     when its message is given up.  ``acquired``: there is one now; ``resolved``: its keys are checked;
@@ -59,13 +60,13 @@ class ReceiveQueue(MessageSink):
     those of the datagram that came last; 0 for connections, and where a socket does not tell them.
     """
 
-    def __init__(self, qp):
-        max_sge = qp.max_recv_sge if qp.shared_receive is None else qp.shared_receive.max_sge
+    def __init__(self, qp, shared=None):
         self.qp = qp
         self.flow = qp.flow
         self.ring = qp.receive_ring
-        self.shared = qp.shared_receive
-        self.cq = qp.receive_cq
+        self.shared = qp.shared_receive if shared is None else shared
+        self.cq = qp.receive_cq if shared is None else shared.cq
+        max_sge = qp.max_recv_sge if self.shared is None else self.shared.max_sge
         self.work = ReceiveWork(max_sge)
         self.buffers = BufferList(max_sge)
         self.connected = qp.connected

@@ -23,6 +23,7 @@ cdef class Resource:
     cdef public unsigned long long result
     cdef public Region region
     cdef public unsigned int generation
+    cdef public unsigned int pd
 
     cpdef object release(self)
     cpdef object answer(self, unsigned int begin, unsigned int end, unsigned long long end_bytes)

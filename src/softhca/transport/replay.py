@@ -26,7 +26,7 @@ class Resource:
     ``begin_index`` … ``end_index`` − 1 are the response packets asked for last, ``next_index`` the next
     one to send; ``pending`` while there is one; ``answered``: all of them were sent once; ``resumed``: they
     have the opcodes that they had in the whole answer.  ``result`` is an atomic's original value,
-    ``generation`` that of ``region``'s key.
+    ``generation`` that of ``region``'s key, ``pd`` the protection domain for which it was looked up.
     """
 
     def __init__(self):
@@ -53,6 +53,7 @@ class Resource:
         self.result = 0
         self.region = None
         self.generation = 0
+        self.pd = 0
 
     def answer(self, begin, end, end_bytes):
         """Response packets ``begin`` … ``end`` − 1 are to be sent, up to byte ``end_bytes`` of the whole

@@ -248,7 +248,7 @@ class ResponseGenerator:
         if resource.length_bytes and (
             resource.region.generation != resource.generation
             or not resource.region.access & _REMOTE_READ
-            or resource.region.pd != self.connection.pd
+            or resource.region.pd != resource.pd
         ):
             return -_EACCES
         o = self.writer.open(

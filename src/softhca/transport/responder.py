@@ -311,6 +311,7 @@ class Responder(ReceiveEngine):
         resource.region = region
         if region is not None:
             resource.generation = region.generation
+            resource.pd = region.pd
         self.answered_later(resource, packets)
 
     def answered_later(self, resource, packets):

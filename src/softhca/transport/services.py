@@ -12,7 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from softhca.queues.control_fields import QPT_RAW_PACKET, QPT_RC, QPT_UC, QPT_UD
+from softhca.queues.control_fields import (
+    QPT_RAW_PACKET,
+    QPT_RC,
+    QPT_UC,
+    QPT_UD,
+    QPT_XRC_RECV,
+    QPT_XRC_SEND,
+)
 from softhca.queues.operations import OPERATIONS
 from softhca.queues.wqe import SEND
 from softhca.transport.acknowledgement import Sender
@@ -23,9 +30,10 @@ from softhca.transport.receiving import ReceiveQueue
 from softhca.transport.responder import Responder
 from softhca.transport.same_host_source import SameHostSource
 from softhca.transport.sending import SendQueue
-from softhca.transport.states import RAW, RC, UC, UD
+from softhca.transport.states import RAW, RC, UC, UD, XRC, XRC_TARGET
 from softhca.transport.unreliable import UnreliableSender
 from softhca.transport.unreliable_receiver import UnreliableReceiver
+from softhca.transport.xrc import NoReceiver, NoSender, XrcResponder, XrcSender, XrcSink
 from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
@@ -38,9 +46,7 @@ BY_QP = 0
 """BTH's destination queue pair."""
 BY_EE_CONTEXT = 1
 """RDETH's end-to-end context."""
-BY_XRC_SRQ = 2
-"""XRCETH's shared receive queue; the destination queue pair of packets without that header."""
-BY_RAW_SERVICE = 3
+BY_RAW_SERVICE = 2
 """The EtherType or IPv6: the packet has no BTH."""
 
 
@@ -64,8 +70,9 @@ def _number(queue_pair: QueuePair) -> int:
 class Service:
     """One transport service.
 
-    ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8); ``qp_types``:
-    ibv_qp_type of its queue pairs; ``rules``: the service whose column of `states.TRANSITIONS` they obey.
+    ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8; XRC has two rows, for
+    its initiators and its targets); ``qp_types``: ibv_qp_type of its queue pairs; ``rules``: the service
+    whose column of `states.TRANSITIONS` they obey.
 
     ``key`` says what of a packet names the queue pair that it is for (``BY_…``), and ``key_number`` what it
     says there for a given queue pair, 24 bits.
@@ -74,6 +81,7 @@ class Service:
     requests are answered and retried; ``send_error_state``: a failed send request leaves the receive side
     alive (SQE); ``operations``: work requests.
 
+    ``sends`` and ``receives``: its queue pairs have a send queue, and a receive queue or a shared one.
     ``shares_bursts`` and ``multicasts`` are its flows' (`Flow`).  ``sender`` and ``receiver`` make the
     engines of a queue pair when it first needs them, and ``flow`` its flow when it is made.
     """
@@ -93,6 +101,8 @@ class Service:
     key_number: Callable[[QueuePair], int] = _number
     shares_bursts: bool = False
     multicasts: bool = False
+    sends: bool = True
+    receives: bool = True
 
     def operation_mask(self) -> int:
         """Bit n set where the service has work request opcode n."""
@@ -132,6 +142,14 @@ def _datagram_sender(queue_pair: QueuePair) -> SendEngine:
 
 def _datagram_receiver(queue_pair: QueuePair) -> ReceiveEngine:
     return DatagramReceiver(queue_pair, ReceiveQueue(queue_pair))
+
+
+def _xrc_sender(queue_pair: QueuePair) -> SendEngine:
+    return XrcSender(queue_pair, SendQueue(queue_pair))
+
+
+def _xrc_receiver(queue_pair: QueuePair) -> ReceiveEngine:
+    return XrcResponder(queue_pair, XrcSink(queue_pair))
 
 
 def _raw_sender(queue_pair: QueuePair) -> SendEngine:
@@ -180,6 +198,35 @@ SERVICES: dict[int, Service] = {
         sender=_datagram_sender,
         receiver=_datagram_receiver,
         multicasts=True,
+    ),
+    XRC: Service(
+        XRC,
+        "XRC",
+        qp_types=(QPT_XRC_SEND,),
+        rules=XRC,
+        connected=True,
+        acknowledged=True,
+        send_error_state=False,
+        operations=carried(XRC, connected=True),
+        sender=_xrc_sender,
+        receiver=NoReceiver,
+        shares_bursts=True,
+        receives=False,
+    ),
+    XRC_TARGET: Service(
+        XRC,
+        "XRC target",
+        qp_types=(QPT_XRC_RECV,),
+        rules=XRC_TARGET,
+        connected=True,
+        acknowledged=True,
+        send_error_state=False,
+        operations=frozenset(),
+        sender=NoSender,
+        receiver=_xrc_receiver,
+        shares_bursts=True,
+        sends=False,
+        receives=False,
     ),
     RAW: Service(
         RAW,

@@ -20,13 +20,15 @@ from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
 
 __all__ = [
     "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RESET", "RTR", "RTS", "SERVICES", "SQD",
-    "SQE", "TRANSITIONS", "UC", "UD", "Behaviour", "Transition", "broken_rule", "check", "check_values",
-    "transition",
+    "SQE", "TRANSITIONS", "UC", "UD", "XRC", "XRC_TARGET", "Behaviour", "Transition", "broken_rule", "check",
+    "check_values", "transition",
 ]  # fmt: skip
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
+XRC = 5  # initiators
 RAW = 8  # raw datagrams have no BTH
-SERVICES: tuple[int, ...] = (RC, UC, UD, RAW)
+XRC_TARGET = 13  # of XRC too, but with rules of their own (annex A14)
+SERVICES: tuple[int, ...] = (RC, UC, UD, XRC, RAW, XRC_TARGET)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,14 @@ def _transition(required: str = "", optional: str = "") -> Transition:
 
 _CONNECTED_RTR = "ah_attr path_mtu dest_qp_num rq_psn"
 _CONNECTED_RUNNING = "cur_qp_state qp_access_flags alt_ah_attr path_mig_state"
+_XRC_SQD = (
+    "port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic alt_ah_attr qp_access_flags pkey_index "
+    "path_mig_state"
+)
+_XRC_TARGET_SQD = (
+    "port_num ah_attr timeout max_dest_rd_atomic alt_ah_attr qp_access_flags pkey_index min_rnr_timer "
+    "path_mig_state"
+)
 _RC_SQD = (
     "port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic alt_ah_attr "
     "qp_access_flags pkey_index min_rnr_timer path_mig_state"
@@ -83,12 +93,16 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         UC: _transition("pkey_index port_num qp_access_flags"),
         UD: _transition("pkey_index port_num qkey"),
         RAW: _transition("port_num"),
+        XRC: _transition("pkey_index port_num qp_access_flags"),
+        XRC_TARGET: _transition("pkey_index port_num qp_access_flags"),
     },
     (INIT, INIT): {
         RC: _transition(optional="pkey_index port_num qp_access_flags"),
         UC: _transition(optional="pkey_index port_num qp_access_flags"),
         UD: _transition(optional="pkey_index port_num qkey"),
         RAW: _transition(optional="port_num"),
+        XRC: _transition(optional="pkey_index port_num qp_access_flags"),
+        XRC_TARGET: _transition(optional="pkey_index port_num qp_access_flags"),
     },
     (INIT, RTR): {
         RC: _transition(
@@ -97,6 +111,10 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         UC: _transition(_CONNECTED_RTR, "alt_ah_attr qp_access_flags pkey_index"),
         UD: _transition(optional="pkey_index qkey"),
         RAW: _transition(),
+        XRC: _transition(_CONNECTED_RTR, "alt_ah_attr qp_access_flags pkey_index"),
+        XRC_TARGET: _transition(
+            _CONNECTED_RTR + " max_dest_rd_atomic min_rnr_timer", "alt_ah_attr qp_access_flags pkey_index"
+        ),
     },
     (RTR, RTS): {
         RC: _transition(
@@ -105,30 +123,40 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         UC: _transition("sq_psn", _CONNECTED_RUNNING),
         UD: _transition("sq_psn", "cur_qp_state qkey"),
         RAW: _transition(optional="cur_qp_state"),
+        XRC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING),
+        XRC_TARGET: _transition("sq_psn timeout", _CONNECTED_RUNNING + " min_rnr_timer"),
     },
     (RTS, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
         UC: _transition(optional=_CONNECTED_RUNNING),
         UD: _transition(optional="cur_qp_state qkey"),
         RAW: _transition(optional="cur_qp_state"),
+        XRC: _transition(optional=_CONNECTED_RUNNING),
+        XRC_TARGET: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
     },
     (RTS, SQD): {
         RC: _transition(optional="en_sqd_async_notify"),
         UC: _transition(optional="en_sqd_async_notify"),
         UD: _transition(optional="en_sqd_async_notify"),
         RAW: _transition(optional="en_sqd_async_notify"),
+        XRC: _transition(optional="en_sqd_async_notify"),
+        XRC_TARGET: _transition(optional="en_sqd_async_notify"),
     },
     (SQD, SQD): {
         RC: _transition(optional=_RC_SQD),
         UC: _transition(optional="ah_attr alt_ah_attr qp_access_flags pkey_index path_mig_state"),
         UD: _transition(optional="pkey_index qkey"),
         RAW: _transition(),
+        XRC: _transition(optional=_XRC_SQD),
+        XRC_TARGET: _transition(optional=_XRC_TARGET_SQD),
     },
     (SQD, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
         UC: _transition(optional=_CONNECTED_RUNNING),
         UD: _transition(optional="cur_qp_state qkey"),
         RAW: _transition(optional="cur_qp_state"),
+        XRC: _transition(optional=_CONNECTED_RUNNING),
+        XRC_TARGET: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
     },
     (SQE, RTS): {
         UC: _transition(optional="cur_qp_state qp_access_flags"),

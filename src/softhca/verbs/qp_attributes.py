@@ -20,6 +20,7 @@ from softhca.verbs.utils import (
     qp_state_to_str,
     qp_type_to_str,
 )
+from softhca.verbs.xrcd import XRCD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,7 +257,8 @@ class QPInitAttrEx(QPInitAttr):
     """What a QP is made of, with a Context as creator.
 
     ``comp_mask`` names the fields that count; ``pd`` always does.  ``send_ops_flags`` are the operations that
-    a `QPEx` may post.  ``xrcd``, ``hash_conf`` and ``ind_table`` are of features that the device has not.
+    a `QPEx` may post.  ``xrcd`` is the domain that an XRC target is for.  ``hash_conf`` and ``ind_table`` are
+    of features that the device has not.
     """
 
     _OWN: ClassVar[Fields] = {
@@ -280,7 +282,7 @@ class QPInitAttrEx(QPInitAttr):
         sq_sig_all: int = 0,
         comp_mask: int = 0,
         pd: PD | None = None,
-        xrcd: object = None,
+        xrcd: XRCD | None = None,
         create_flags: int = 0,
         max_tso_header: int = 0,
         source_qpn: int = 0,
@@ -289,6 +291,8 @@ class QPInitAttrEx(QPInitAttr):
         send_ops_flags: int = 0,
     ) -> None:
         super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
+        if xrcd is not None:
+            require(xrcd, XRCD, "xrcd")
         self.comp_mask = comp_mask
         self.pd = pd
         self.xrcd = xrcd

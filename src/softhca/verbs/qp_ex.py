@@ -243,15 +243,15 @@ class QPEx(QP):
         """Send a segmented packet: ``EOPNOTSUPP``."""
         refuse("Failed to post a segmented send")
 
-    def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
-        """The shared receive queue of an XRC operation: ``EOPNOTSUPP``."""
-        refuse("Failed to address an XRC operation")
-
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """Address the datagram; ``remote_rkey`` (pyverbs' name) is the Q_Key."""
         require(ah, AH, "ah")
         last = self._last()
         last.ah, last.remote_qpn, last.remote_qkey = ah.number, remote_qpn, remote_rkey
+
+    def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
+        """Of an XRC initiator: the number of the peer's shared receive queue that the operation is for."""
+        self._last().remote_qpn = remote_srqn
 
     def wr_set_sge(self, sge: SGE) -> None:
         """The one element of the operation."""

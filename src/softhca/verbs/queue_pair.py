@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from softhca.driver.errors import DriverError
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import Resource, close_deferred, deferred, inc_rkey, rdma_error, require, translated
+from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
 from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
@@ -23,20 +24,24 @@ from softhca.verbs.queue_enums import (
     ibv_send_flags,
     ibv_wr_opcode,
 )
+from softhca.verbs.srq import SRQ
 from softhca.verbs.structures import INT32
 from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
 from softhca.verbs.wr import MISFITS, RecvWR, SendWR
+from softhca.verbs.xrcd import XRCD
 
 if TYPE_CHECKING:
     from softhca.driver.device import QpHandle
 
-_RC, _UC, _UD, _RAW = (
+_RC, _UC, _UD, _RAW, _XRC_SEND, _XRC_RECV = (
     int(each)
     for each in (
         ibv_qp_type.IBV_QPT_RC,
         ibv_qp_type.IBV_QPT_UC,
         ibv_qp_type.IBV_QPT_UD,
         ibv_qp_type.IBV_QPT_RAW_PACKET,
+        ibv_qp_type.IBV_QPT_XRC_SEND,
+        ibv_qp_type.IBV_QPT_XRC_RECV,
     )
 )
 _RESET, _INIT, _RTR, _RTS = (
@@ -57,22 +62,30 @@ _SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
 _SOLICITED = int(ibv_send_flags.IBV_SEND_SOLICITED)
 KNOWN_FLAGS = INLINE | _FENCE | _SIGNALED | _SOLICITED
 _INIT_PD = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD)
+_INIT_XRCD = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_XRCD)
 _INIT_CREATE_FLAGS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_CREATE_FLAGS)
 _INIT_SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 
 _CONNECTED_INIT = int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_ACCESS_FLAGS)
 _CONNECTED_RTR = int(mask.IBV_QP_AV | mask.IBV_QP_PATH_MTU | mask.IBV_QP_DEST_QPN | mask.IBV_QP_RQ_PSN)
 _SQ_PSN = int(mask.IBV_QP_SQ_PSN)
+_ANSWERS = int(mask.IBV_QP_MAX_DEST_RD_ATOMIC | mask.IBV_QP_MIN_RNR_TIMER)
+_ASKS = int(
+    mask.IBV_QP_TIMEOUT | mask.IBV_QP_RETRY_CNT | mask.IBV_QP_RNR_RETRY | mask.IBV_QP_MAX_QP_RD_ATOMIC
+)
 
 # what to_init, to_rtr and to_rts set: exactly what the standard requires for the service (IBTA 11.2.5.2)
 _REQUIRED = {
     _RC: {
         _INIT: _CONNECTED_INIT,
-        _RTR: _CONNECTED_RTR | int(mask.IBV_QP_MAX_DEST_RD_ATOMIC | mask.IBV_QP_MIN_RNR_TIMER),
-        _RTS: _SQ_PSN
-        | int(
-            mask.IBV_QP_TIMEOUT | mask.IBV_QP_RETRY_CNT | mask.IBV_QP_RNR_RETRY | mask.IBV_QP_MAX_QP_RD_ATOMIC
-        ),
+        _RTR: _CONNECTED_RTR | _ANSWERS,
+        _RTS: _SQ_PSN | _ASKS,
+    },
+    _XRC_SEND: {_INIT: _CONNECTED_INIT, _RTR: _CONNECTED_RTR, _RTS: _SQ_PSN | _ASKS},
+    _XRC_RECV: {
+        _INIT: _CONNECTED_INIT,
+        _RTR: _CONNECTED_RTR | _ANSWERS,
+        _RTS: _SQ_PSN | int(mask.IBV_QP_TIMEOUT),
     },
     _UC: {_INIT: _CONNECTED_INIT, _RTR: _CONNECTED_RTR, _RTS: _SQ_PSN},
     _UD: {_INIT: int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_QKEY), _RTR: 0, _RTS: _SQ_PSN},
@@ -85,7 +98,7 @@ def _closed(*arguments: object) -> NoReturn:
 
 
 class QP(Resource):
-    """A queue pair (RC, UC, UD, or RAW_PACKET on native links).
+    """A queue pair (RC, UC, UD, XRC, or RAW_PACKET on native links).
 
     Made by a `PD` with `QPInitAttr`, or by a `Context` with `QPInitAttrEx`.  With ``qp_attr`` the QP is taken
     as far as can be: to INIT, a UD or raw QP to RTS.
@@ -97,30 +110,24 @@ class QP(Resource):
             require(qp_attr, QPAttr, "qp_attr")
         if isinstance(creator, Context):
             require(init_attr, QPInitAttrEx, "init_attr")
-            pd = _pd_of(creator, cast(QPInitAttrEx, init_attr))
+            pd, xrcd = _domains_of(creator, cast(QPInitAttrEx, init_attr))
+            context = creator
         else:
             require(init_attr, QPInitAttr, "init_attr")
-            pd = creator
-        scq, rcq, srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
-        if scq is None or rcq is None:
-            raise PyverbsRDMAError("Failed to create QP: it needs a send and a receive CQ", errno.EINVAL)
-        if init_attr.qp_type not in _REQUIRED:
-            raise PyverbsRDMAError(
-                f"Failed to create QP: no {qp_type_to_str(init_attr.qp_type)} QPs", errno.EOPNOTSUPP
-            )
-        if any(each.context is not pd.ctx for each in (scq, rcq)) or (
-            srq is not None and srq.pd.ctx is not pd.ctx
-        ):
-            raise PyverbsUserError("The queues and the PD belong to different contexts")
+            pd, xrcd, context = creator, None, creator.ctx
+            if init_attr.qp_type == _XRC_RECV:
+                raise PyverbsRDMAError("Failed to create QP: an XRC domain is needed", errno.EINVAL)
+        scq, rcq, srq = _queues_of(init_attr, context)
         cap = init_attr.cap
-        number = pd.number
-        self._driver = pd._driver
+        owner = pd if pd is not None else context
+        owner._require_open()
+        self._driver = owner._driver
         with translated("Failed to create QP"):
             self._handle: QpHandle = self._driver.create_qp(
-                number,
+                pd.number if pd is not None else 0,
                 init_attr.qp_type,
-                scq.handle,
-                rcq.handle,
+                scq.handle if scq is not None else None,
+                rcq.handle if rcq is not None else None,
                 srq.handle if srq is not None else None,
                 cap.max_send_wr,
                 cap.max_recv_wr,
@@ -129,6 +136,7 @@ class QP(Resource):
                 cap.max_inline_data,
                 bool(init_attr.sq_sig_all),
                 _create_flags(init_attr),
+                xrcd.number if xrcd is not None else 0,
             )
         self.pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
@@ -140,7 +148,7 @@ class QP(Resource):
         self._type = init_attr.qp_type
         self._state = _RESET
         self._number = self._handle.number
-        self._opened(pd, scq, rcq, srq)
+        self._opened(pd, xrcd, scq, rcq, srq)
         for name, value in self._capabilities().items():
             setattr(init_attr, name, value)
         if qp_attr is not None:
@@ -347,20 +355,50 @@ def _create_flags(attr: QPInitAttr) -> int:
     return 0
 
 
-def _pd_of(context: Context, attr: QPInitAttrEx) -> PD:
-    """The PD of extended attributes, after refusing what there is not."""
-    if attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS):
+def _queues_of(
+    attr: QPInitAttr, context: Context
+) -> tuple[CQ | CQEX | None, CQ | CQEX | None, SRQ | None]:
+    """Send CQ, receive CQ and SRQ, as far as the type of QP has them; others count for nothing."""
+    if attr.qp_type not in _REQUIRED:
+        kind = qp_type_to_str(attr.qp_type)
+        raise PyverbsRDMAError(f"Failed to create QP: no {kind} QPs", errno.EOPNOTSUPP)
+    scq = rcq = srq = None
+    if attr.qp_type != _XRC_RECV:
+        scq = attr.send_cq
+    if attr.qp_type not in (_XRC_SEND, _XRC_RECV):
+        rcq, srq = attr.recv_cq, attr.srq
+        if scq is None or rcq is None:
+            raise PyverbsRDMAError("Failed to create QP: it needs a send and a receive CQ", errno.EINVAL)
+    elif attr.qp_type == _XRC_SEND and scq is None:
+        raise PyverbsRDMAError("Failed to create QP: it needs a send CQ", errno.EINVAL)
+    if any(each is not None and each.context is not context for each in (scq, rcq)) or (
+        srq is not None and srq.pd.ctx is not context
+    ):
+        raise PyverbsUserError("The queues and the PD belong to different contexts")
+    return scq, rcq, srq
+
+
+def _domains_of(context: Context, attr: QPInitAttrEx) -> tuple[PD | None, XRCD | None]:
+    """The PD of extended attributes, or of an XRC target its XRC domain, after refusing what there is not."""
+    known = _INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS
+    if attr.qp_type == _XRC_RECV:
+        known |= _INIT_XRCD
+    if attr.comp_mask & ~known:
         raise PyverbsRDMAError(
-            "Failed to create QP: no "
-            + attr.mask_to_str(attr.comp_mask & ~(_INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS)).strip(),
-            errno.EOPNOTSUPP,
+            "Failed to create QP: no " + attr.mask_to_str(attr.comp_mask & ~known).strip(), errno.EOPNOTSUPP
         )
     if _create_flags(attr) & ~SOFTHCA_QP_CREATE_TELLS_LOSSES:
         raise PyverbsRDMAError(
             f"Failed to create QP: no creation flags {attr.create_flags:#x}", errno.EOPNOTSUPP
         )
+    if attr.qp_type == _XRC_RECV:
+        if not attr.comp_mask & _INIT_XRCD or attr.xrcd is None:
+            raise PyverbsRDMAError("Failed to create QP: an XRC domain is needed", errno.EINVAL)
+        if attr.xrcd.ctx is not context:
+            raise PyverbsUserError("The XRC domain belongs to another context")
+        return None, attr.xrcd
     if not attr.comp_mask & _INIT_PD or attr.pd is None:
         raise PyverbsRDMAError("Failed to create QP: a PD is needed", errno.EINVAL)
     if attr.pd.ctx is not context:
         raise PyverbsUserError("The PD belongs to another context")
-    return attr.pd
+    return attr.pd, None

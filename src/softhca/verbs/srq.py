@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from softhca.driver.errors import DriverError
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsCM, Resource, rdma_error, require, translated
+from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.extension_enums import ibv_ops_flags, ibv_ops_wr_opcode
 from softhca.verbs.pd import PD
@@ -14,6 +15,7 @@ from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_srq_attr_mask, ibv_srq_init_attr_mask, ibv_srq_type
 from softhca.verbs.structures import INT32, UINT32, Fields, ReadOnly, Structure
 from softhca.verbs.wr import MISFITS, SGE, RecvWR
+from softhca.verbs.xrcd import XRCD
 
 if TYPE_CHECKING:
     from softhca.driver.device import SrqHandle
@@ -22,6 +24,10 @@ _MAX_WR = int(ibv_srq_attr_mask.IBV_SRQ_MAX_WR)
 _LIMIT = int(ibv_srq_attr_mask.IBV_SRQ_LIMIT)
 _INIT_PD = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_PD)
 _INIT_TYPE = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_TYPE)
+_INIT_XRCD = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_XRCD)
+_INIT_CQ = int(ibv_srq_init_attr_mask.IBV_SRQ_INIT_ATTR_CQ)
+_BASIC, _XRC = int(ibv_srq_type.IBV_SRQT_BASIC), int(ibv_srq_type.IBV_SRQT_XRC)
+_NEEDS = {_BASIC: _INIT_PD, _XRC: _INIT_PD | _INIT_TYPE | _INIT_XRCD | _INIT_CQ}
 
 
 class SrqAttr(Structure):
@@ -67,7 +73,10 @@ class SrqInitAttr(ReadOnly):
 
 
 class SrqInitAttrEx(Structure):
-    """What an SRQ is made of, with a Context as creator; ``pd`` and ``comp_mask`` must be set."""
+    """What an SRQ is made of, with a Context as creator; ``pd`` and ``comp_mask`` must be set.
+
+    An SRQ of type ``IBV_SRQT_XRC`` needs besides the domain ``xrcd`` and ``cq``, where its receives complete.
+    """
 
     _FIELDS: ClassVar[Fields] = {
         "comp_mask": UINT32,
@@ -82,8 +91,8 @@ class SrqInitAttrEx(Structure):
         self.comp_mask = 0
         self.srq_type = int(ibv_srq_type.IBV_SRQT_BASIC)
         self._pd: PD | None = None
-        self.xrcd: object = None
-        self.cq: object = None
+        self.xrcd: XRCD | None = None
+        self.cq: CQ | CQEX | None = None
         self.max_num_tags = 0
         self.max_ops = 0
 
@@ -153,26 +162,23 @@ class SRQ(Resource):
             raise PyverbsRDMAError("Srq needs either Context or PD for creation")
         if isinstance(creator, Context):
             require(attr, SrqInitAttrEx, "attr")
-            pd = self._pd_of(cast(SrqInitAttrEx, attr))
-            if pd.ctx is not creator:
-                raise PyverbsUserError("The PD belongs to another context")
+            pd, xrcd, cq = _parts_of(creator, cast(SrqInitAttrEx, attr))
         else:
             require(attr, SrqInitAttr, "attr")
-            pd = creator
+            pd, xrcd, cq = creator, None, None
         number = pd.number
         self._driver = pd._driver
         with translated("Failed to create SRQ"):
-            self._handle: SrqHandle = self._driver.create_srq(number, attr.max_wr, attr.max_sge, 0)
+            self._handle: SrqHandle = self._driver.create_srq(
+                number,
+                attr.max_wr,
+                attr.max_sge,
+                0,
+                cq.handle if cq is not None else None,
+                xrcd.number if xrcd is not None else 0,
+            )
         self.pd = pd
-        self._opened(pd)
-
-    @staticmethod
-    def _pd_of(attr: SrqInitAttrEx) -> PD:
-        if attr.comp_mask & ~(_INIT_PD | _INIT_TYPE) or attr.srq_type != ibv_srq_type.IBV_SRQT_BASIC:
-            raise PyverbsRDMAError("Failed to create SRQ: only basic SRQs are supported", errno.EOPNOTSUPP)
-        if not attr.comp_mask & _INIT_PD or attr.pd is None:
-            raise PyverbsRDMAError("Failed to create SRQ: a PD is needed", errno.EINVAL)
-        return attr.pd
+        self._opened(pd, xrcd, cq)
 
     def _destroy(self) -> None:
         self._handle.destroy()
@@ -232,3 +238,27 @@ class SRQ(Resource):
             raise rdma_error("Failed to post receive to SRQ", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post receive to SRQ: {error}") from error
+
+
+def _parts_of(context: Context, attr: SrqInitAttrEx) -> tuple[PD, XRCD | None, CQ | CQEX | None]:
+    """The domain, the XRC domain and the completion queue that extended attributes name, after refusing what
+    there is not.
+    """
+    kind = attr.srq_type if attr.comp_mask & _INIT_TYPE else _BASIC
+    if kind not in _NEEDS:
+        raise PyverbsRDMAError("Failed to create SRQ: there are basic ones and XRC's", errno.EOPNOTSUPP)
+    if attr.comp_mask & ~(_NEEDS[kind] | _INIT_TYPE):
+        raise PyverbsRDMAError("Failed to create SRQ: comp_mask has more than its type", errno.EOPNOTSUPP)
+    xrc = kind == _XRC
+    if attr.comp_mask & _NEEDS[kind] != _NEEDS[kind] or attr.pd is None:
+        raise PyverbsRDMAError("Failed to create SRQ: comp_mask and pd are needed", errno.EINVAL)
+    if xrc and (attr.xrcd is None or attr.cq is None):
+        raise PyverbsRDMAError("Failed to create SRQ: xrcd and cq are needed", errno.EINVAL)
+    xrcd, cq = (attr.xrcd, attr.cq) if xrc else (None, None)
+    if (
+        attr.pd.ctx is not context
+        or (xrcd is not None and xrcd.ctx is not context)
+        or (cq is not None and cq.context is not context)
+    ):
+        raise PyverbsUserError("The PD, the XRC domain or the CQ belongs to another context")
+    return attr.pd, xrcd, cq

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.work_requests import Element, ReceiveRequest, SendRequest, WorkRequest
 from softhca.queues.layout import REG_MR
-from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsCM, inc_rkey, require
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pyverbs_error import PyverbsUserError
@@ -236,6 +235,10 @@ class SendWR(_WorkRequest, SendRequest):
         """
         self.set_wr_ud(ah, service, 0)
 
+    def set_qp_type_xrc(self, remote_srqn: int) -> None:
+        """Of an XRC initiator: the number of the peer's shared receive queue that the request is for."""
+        self.remote_qpn = remote_srqn
+
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """Remote key and address of a write or read."""
         try:
@@ -285,10 +288,6 @@ class SendWR(_WorkRequest, SendRequest):
         self.remote_rkey, self.remote_addr = fast_mr.handle, wanted.iova
         self.compare_add, self.swap = wanted.length, int(access) << 32 | wanted.page_offset
         self._all = self.sges = wanted.runs
-
-    def set_qp_type_xrc(self, remote_srqn: int) -> None:
-        """The shared receive queue of an XRC operation: ``EOPNOTSUPP``."""
-        refuse("Failed to address an XRC operation")
 
     def become(self, other: "SendWR") -> None:
         """Take all values of ``other``."""

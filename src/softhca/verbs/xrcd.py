@@ -1,11 +1,25 @@
-"""Extended reliable connected domains: the attributes are there, the device has no such service."""
+"""XRC domains: shared receive queues that the connections of many processes may use."""
 
-from softhca.verbs.absent import AbsentObject
-from softhca.verbs.base import PyverbsObject
+import errno
+import os
+
+from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.device_enums import ibv_xrcd_init_attr_mask
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
+
+_NEEDED = int(
+    ibv_xrcd_init_attr_mask.IBV_XRCD_INIT_ATTR_FD | ibv_xrcd_init_attr_mask.IBV_XRCD_INIT_ATTR_OFLAGS
+)
 
 
 class XRCDInitAttr(PyverbsObject):
-    """What a domain is made of: valid fields (``ibv_xrcd_init_attr_mask``), flags of ``open``, the file."""
+    """What an XRC domain is opened with.
+
+    ``fd`` is an open descriptor of the file that the domain belongs to, for all processes that share the
+    device, or −1 for a domain of one's own.  ``oflags``: ``os.O_CREAT`` makes the domain where the file has
+    none, ``os.O_EXCL`` asks that it had none.  ``comp_mask`` must name both.
+    """
 
     def __init__(self, comp_mask: int, oflags: int, fd: int) -> None:
         self.comp_mask = int(comp_mask)
@@ -13,5 +27,31 @@ class XRCDInitAttr(PyverbsObject):
         self.fd = int(fd)
 
 
-class XRCD(AbsentObject):
-    """A domain of shared receive queues of several processes; refused with ``EOPNOTSUPP``."""
+class XRCD(Resource):
+    """An XRC domain.
+
+    `PyverbsRDMAError` EINVAL: ``comp_mask`` lacks something, or `os.O_EXCL` and the file has a domain;
+    EAGAIN: it has none, and ``oflags`` lacks `os.O_CREAT`; EBADF: ``fd`` is not open.
+    """
+
+    def __init__(self, context: Context, init_attr: XRCDInitAttr) -> None:
+        require(context, Context, "context")
+        require(init_attr, XRCDInitAttr, "init_attr")
+        if init_attr.comp_mask != _NEEDED or init_attr.oflags & ~(os.O_CREAT | os.O_EXCL):
+            raise PyverbsRDMAError("Failed to allocate XRC domain: comp_mask or oflags", errno.EINVAL)
+        self._driver = context.driver
+        with translated("Failed to allocate XRC domain"):
+            self._number = self._driver.open_xrcd(
+                init_attr.fd, bool(init_attr.oflags & os.O_CREAT), bool(init_attr.oflags & os.O_EXCL)
+            )
+        self.ctx = context
+        self._opened(context)
+
+    @property
+    def number(self) -> int:
+        """The domain's number; raises `PyverbsUserError` when it is closed."""
+        self._require_open()
+        return self._number
+
+    def _destroy(self) -> None:
+        self._driver.close_xrcd(self._number)
