@@ -154,7 +154,7 @@ def test_ends_that_were_told_otherwise_end_in_one_line(server, client, said, fre
 def wait_listening(port):
     """Until somebody listens, which is not tried by a connection: the one that is taken is the client's."""
     wanted = f":{port:04X} "
-    for _ in range(TIMEOUT_S * 20):
+    for _ in range(int(TIMEOUT_S * 20)):
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             if any(wanted in line and " 0A " in line for line in Path(table).read_text().splitlines()):
                 return
