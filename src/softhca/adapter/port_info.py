@@ -59,5 +59,5 @@ def _renew_routes(adapter: Adapter, port: Port) -> None:
         if vector is not None and flow.route is not None and flow.port_number == port.number:
             _, flow.route = connection_path(port, queue_pair, vector, queue_pair.dest_qp)
     for handle in adapter.handles.values():
-        if handle.port_number == port.number:
+        if handle.port_number == port.number and handle.vector is not None:
             handle.route = route_of(handle.vector, port, handle.number)

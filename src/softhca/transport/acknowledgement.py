@@ -6,13 +6,16 @@ is missing: that one was lost, and the requester goes back to it (implied NAK, 9
 outside ``una_psn`` … ``high_psn`` − 1 are ghosts of earlier transmissions and change nothing.
 """
 
+from __future__ import annotations
+
 import errno
 from array import array
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.machine.primitives import address_of, store64
-from softhca.queues.cqe import (
+from softhca.queues.layout import (
     WC_BAD_RESP_ERR,
     WC_LOC_PROT_ERR,
     WC_REM_ACCESS_ERR,
@@ -54,6 +57,12 @@ from softhca.transport.retry import RNR_TIMER_NS
 from softhca.transport.states import BEHAVIOUR
 from softhca.wire import aeth, opcodes
 from softhca.wire.psn import distance
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.sending import RequestSource
+    from softhca.wire.burst import Arrival
+    from softhca.wire.packet_view import PacketView
 
 # bits 5 and 6 of an AETH's syndrome, as a number
 ACK = aeth.KIND_ACK >> 5
@@ -103,12 +112,12 @@ _REFUSED = cython.declare(tuple, tuple(row.refused for row in RECOVERIES))
 class Sender(RequestTransmitter):
     """The whole sender of a reliable connection."""
 
-    def __init__(self, connection, source):
+    def __init__(self, connection: Connection, source: RequestSource) -> None:
         super().__init__(connection, source)
         self.result = array("Q", [0])
         self.result_address = address_of(self.result)
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.now = now
         if not _TRANSMIT[self.connection.state]:
             self.connection.drop("drops_state", view.psn)
@@ -142,7 +151,7 @@ class Sender(RequestTransmitter):
             self.rearm()
         self.check_drained()
 
-    def advance(self, end):
+    def advance(self, end: int) -> bool:
         """Everything before PSN ``end`` is acknowledged; False when an RDMA READ or atomic before it is
         not answered.
 
@@ -171,7 +180,7 @@ class Sender(RequestTransmitter):
             self.progressed()
         return whole
 
-    def progressed(self):
+    def progressed(self) -> None:
         """Something new has been answered: retries count anew, the timer starts again, the window gets
         room."""
         self.recovery = _FRESH
@@ -194,7 +203,7 @@ class Sender(RequestTransmitter):
         if (_ANSWER >> self.condition) & 1:
             self.go_on()
 
-    def take_credits(self, view):
+    def take_credits(self, view: PacketView) -> None:
         """MSN and credit count of an AETH: how far the sends may go (9.7.7.2)."""
         code: cython.uint = view.syndrome & 31
         self.informed = True
@@ -204,7 +213,7 @@ class Sender(RequestTransmitter):
             self.limited = True
             self.lsn = (view.msn + _CREDITS[code]) & 0xFFFFFF
 
-    def acknowledged(self, view):
+    def acknowledged(self, view: PacketView) -> None:
         """ACK: all before and including its PSN."""
         self.connection.counters.acks_received += 1
         self.take_credits(view)
@@ -213,7 +222,7 @@ class Sender(RequestTransmitter):
         elif (_ANSWER >> self.condition) & 1:
             self.go_on()
 
-    def implied_nak(self):
+    def implied_nak(self) -> None:
         """A later acknowledgement came without the response to an RDMA READ or atomic: ask for that again,
         once.  While the delay of an RNR NAK runs nothing is sent; what is missing goes out when it is over.
         """
@@ -221,11 +230,11 @@ class Sender(RequestTransmitter):
             self.connection.count("implied_naks")
             self.again(IMPLIED_NAK)
 
-    def goes_again(self):
+    def goes_again(self) -> bool:
         """Whether the oldest packet will be sent (again) whatever is heard of it."""
         return not (_TRANSMITS >> self.condition) & 1 or self.cursor_psn() == self.una_psn
 
-    def again(self, reason):
+    def again(self, reason: str) -> None:
         """One retry: go back to the oldest unanswered PSN, or give up."""
         if not _TRANSMIT[self.connection.state]:
             return
@@ -236,7 +245,7 @@ class Sender(RequestTransmitter):
             self.connection.observe(RETRY_EXHAUSTED, self.una_psn, reason)
             self.fail_head(_RETRY_EXCEEDED)
 
-    def rnr_nak(self, view):
+    def rnr_nak(self, view: PacketView) -> None:
         """RNR NAK: everything before its PSN is acknowledged; that request waits for the delay
         (9.7.5.2.8)."""
         self.connection.count("rnr_naks_received")
@@ -260,7 +269,7 @@ class Sender(RequestTransmitter):
             self.connection.observe(RNR_RETRY_EXHAUSTED, view.psn)
             self.fail_head(_RNR_RETRY_EXCEEDED)
 
-    def nak(self, view):
+    def nak(self, view: PacketView) -> None:
         """NAK: everything before its PSN is acknowledged; a sequence error is retried, the others end the
         request."""
         code: cython.uint = view.syndrome & 31
@@ -281,7 +290,7 @@ class Sender(RequestTransmitter):
         else:
             self.connection.drop("drops_unexpected_response", view.psn)
 
-    def read_response(self, view, arrival):
+    def read_response(self, view: PacketView, arrival: Arrival) -> None:
         """A packet of an RDMA READ's response: the next one is placed, a later one tells of a loss."""
         request: Request
         index: cython.uint
@@ -320,7 +329,7 @@ class Sender(RequestTransmitter):
             self.take_credits(view)
         self.answered(request, index)
 
-    def read_position_ok(self, request, view, index):
+    def read_position_ok(self, request: Request, view: PacketView, index: int) -> bool:
         """Whether length and position are those of packet ``index`` of this READ's response.
 
         The end of a slice must be a LAST or ONLY; before it every packet is full.  A FIRST may stand
@@ -336,7 +345,7 @@ class Sender(RequestTransmitter):
             return False
         return view.payload_bytes == (rest if rest < pmtu else pmtu)
 
-    def atomic_response(self, view):
+    def atomic_response(self, view: PacketView) -> None:
         """The original value of a compare-and-swap or fetch-and-add, placed in host byte order."""
         request: Request
         result: cython.int
@@ -357,7 +366,7 @@ class Sender(RequestTransmitter):
         self.take_credits(view)
         self.answered(request, 0)
 
-    def misplaced(self, result):
+    def misplaced(self, result: int) -> None:
         """An answer cannot be placed, for −errno ``result``.  Where the memory is held it is dropped and
         asked for again; no retry is spent, and all are there again, for the peer has answered."""
         if result != -_EAGAIN:
@@ -372,7 +381,7 @@ class Sender(RequestTransmitter):
             self.condition = _UNPLACED
             self.flow.environment.wait_for_memory(self.flow)
 
-    def answered(self, request, index):
+    def answered(self, request: Request, index: int) -> None:
         """Response packet ``index`` of the oldest request is in place."""
         request.received = index + 1
         self.una_psn = (request.first_psn + index + 1) & 0xFFFFFF
@@ -384,7 +393,7 @@ class Sender(RequestTransmitter):
             self.retire(0)
         self.progressed()
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         """The transport timer, the delay of an RNR NAK, or the wait of a stalled sender may be over."""
         self.now = now
         self.armed_ns = 0
@@ -397,7 +406,7 @@ class Sender(RequestTransmitter):
             self.overdue()
         self.rearm()
 
-    def overdue(self):
+    def overdue(self) -> None:
         """The transport timer, the persist timer, or the delay of an RNR NAK is over."""
         if (_DELAY >> self.condition) & 1:
             self.retry.stop()

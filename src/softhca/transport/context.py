@@ -14,7 +14,10 @@ How an adapter uses it
 None of the inputs and outputs raises on anything that comes from the peer or from the rings.
 """
 
+from __future__ import annotations
+
 from errno import EINVAL
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -43,6 +46,19 @@ from softhca.transport.states import (
     check,
     check_values,
 )
+
+if TYPE_CHECKING:
+    from softhca.queues.completion import CompletionQueue
+    from softhca.queues.ring import RingConsumer
+    from softhca.queues.shared_receive import SharedReceiveQueue
+    from softhca.transport.engines import ReceiveEngine, SendEngine
+    from softhca.transport.environment import Environment
+    from softhca.transport.queue_pair_flow import QueuePairFlow
+    from softhca.transport.same_host import SameHostExecutor
+    from softhca.transport.services import Service
+    from softhca.transport.window import DestinationWindow
+    from softhca.transport.xrc import XrcDomain
+    from softhca.wire.route import Route
 
 _ERR = cython.declare(cython.int, ERR)
 _RESET = cython.declare(cython.int, RESET)
@@ -82,27 +98,33 @@ class QueuePair(Connection):
     (`softhca.transport.same_host`).
     """
 
+    source: Any
+    source_port: int
+    attributes: dict[str, Any]
+    flow: QueuePairFlow
+    executor: SameHostExecutor | None
+
     def __init__(
         self,
-        environment,
-        number,
-        row,
-        pd,
-        send_ring,
-        receive_ring,
-        send_cq,
-        receive_cq,
-        shared_receive=None,
-        max_send_wr=0,
-        max_recv_wr=0,
-        max_send_sge=1,
-        max_recv_sge=1,
-        max_inline_bytes=0,
-        signal_all=False,
-        owner=None,
-        tells_losses=False,
-        xrc_domain=None,
-    ):
+        environment: Environment,
+        number: int,
+        row: Service,
+        pd: int,
+        send_ring: RingConsumer | None,
+        receive_ring: RingConsumer | None,
+        send_cq: CompletionQueue | None,
+        receive_cq: CompletionQueue | None,
+        shared_receive: SharedReceiveQueue | None = None,
+        max_send_wr: int = 0,
+        max_recv_wr: int = 0,
+        max_send_sge: int = 1,
+        max_recv_sge: int = 1,
+        max_inline_bytes: int = 0,
+        signal_all: bool = False,
+        owner: Any = None,
+        tells_losses: bool = False,
+        xrc_domain: XrcDomain | None = None,
+    ) -> None:
         Connection.__init__(self, environment, number, row, pd)
         self.owner = owner
         self.send_ring = send_ring
@@ -121,10 +143,10 @@ class QueuePair(Connection):
         self.executor = None
         self.flow = row.flow(self)
         self._defaults()
-        self.requester = DormantSender(self)
-        self.responder = DormantReceiver(self)
+        self.requester: SendEngine = DormantSender(self)
+        self.responder: ReceiveEngine = DormantReceiver(self)
 
-    def _defaults(self):
+    def _defaults(self) -> None:
         """Attributes as they are in RESET."""
         self.state = RESET
         for name in _NUMBERS.values():
@@ -140,7 +162,7 @@ class QueuePair(Connection):
         self.established = False
         self.flow.clear()
 
-    def send_engine(self):
+    def send_engine(self) -> SendEngine:
         """The engine that sends for the service; made, with the attributes as they are, if only its place is
         held so far."""
         if isinstance(self.requester, DormantSender):
@@ -150,7 +172,7 @@ class QueuePair(Connection):
                 self.requester.start(0)
         return self.requester
 
-    def receive_engine(self):
+    def receive_engine(self) -> ReceiveEngine:
         """The engine that receives for the service, likewise."""
         if isinstance(self.responder, DormantReceiver):
             self.responder = self.row.receiver(self)
@@ -161,7 +183,10 @@ class QueuePair(Connection):
 
     # commands
 
-    def modify(self, attributes, now=0, route=None, window=None, pkey=None):
+    def modify(
+        self, attributes: dict[str, Any], now: int = 0, route: Route | None = None,
+        window: DestinationWindow | None = None, pkey: int | None = None,
+    ) -> int:
         """Change attributes and state as ``ibv_modify_qp`` does; 0 or EINVAL, and then nothing has changed.
 
         ``attributes`` maps ``ibv_qp_attr`` names to values, with ``qp_state`` where the state is to
@@ -200,7 +225,7 @@ class QueuePair(Connection):
             self.environment.same_host.publish(self)
         return 0
 
-    def _new_path(self, route, window):
+    def _new_path(self, route: Route, window: DestinationWindow) -> None:
         """The connection goes along ``route`` from now on; the old window gets back what is in flight."""
         if self.flow.window is not window:
             self.requester.leave_window()
@@ -209,7 +234,7 @@ class QueuePair(Connection):
         self.source = None
         self.source_port = 0
 
-    def _enter(self, target, given, now):
+    def _enter(self, target: int, given: dict[str, Any], now: int) -> None:
         """The modify is allowed: do what entering ``target`` means."""
         before = self.state
         if target == RESET:
@@ -235,7 +260,7 @@ class QueuePair(Connection):
         if target in (RTS, SQD):
             self.requester.start(now)
 
-    def query(self):
+    def query(self) -> dict[str, Any]:
         """Attributes by their ``ibv_qp_attr`` names, as numbers; ``ah_attr`` and the like as they were
         given."""
         result = dict(self.attributes)
@@ -247,7 +272,7 @@ class QueuePair(Connection):
         result["en_sqd_async_notify"] = int(self.notify_drained)
         return result
 
-    def close(self):
+    def close(self) -> None:
         """The queue pair is destroyed: it leaves the window and forgets everything, without completions."""
         self.requester.reset()
         self.responder.reset()
@@ -257,7 +282,7 @@ class QueuePair(Connection):
 
     # inputs
 
-    def heard(self):
+    def heard(self) -> tuple[int, int]:
         """How far the peer has brought this connection: the PSN expected next and the first one unanswered.
 
         It moves with the first packet of the peer that fits.
@@ -269,7 +294,7 @@ class QueuePair(Connection):
             unanswered = self.requester.una_psn
         return expected, unanswered
 
-    def doorbell(self, now):
+    def doorbell(self, now: int) -> None:
         """There are new work requests in the send ring; in SQE and ERR they are flushed, in ERR receives
         as well."""
         self.environment.last_doorbell = self.number
@@ -278,7 +303,7 @@ class QueuePair(Connection):
         else:
             self.requester.doorbell(now)
 
-    def move(self, target, reason):
+    def move(self, target: int, reason: str) -> None:
         """Take the state ``target``."""
         before: cython.int = self.state
         self.state = target
@@ -288,7 +313,7 @@ class QueuePair(Connection):
             states = f"{NAMES[before]}>{NAMES[target]}"
             self.environment.observer(STATE_CHANGED, self.number, -1, states, reason)
 
-    def fail(self, event=-1, reason=COMPLETION_ERROR):
+    def fail(self, event: int = -1, reason: str = COMPLETION_ERROR) -> None:
         """To the error state: everything queued completes flushed, in order; ``event`` ≥ 0 is reported."""
         if self.state == _ERR:
             return
@@ -300,21 +325,21 @@ class QueuePair(Connection):
         if self.shared_receive is not None:
             self.environment.event(EVENT_QP_LAST_WQE_REACHED, self.number)
 
-    def fail_sending(self):
+    def fail_sending(self) -> None:
         """A send request of an unreliable service has failed: SQE, the receive side goes on (IBTA 10.3.1)."""
         if self.state != _ERR:
             self.move(_SQE, COMPLETION_ERROR)
             self.draining = False
             self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Complete as flushed what the state says; what is more than a queue holds has its turn later."""
         if _FLUSH_SEND[self.state]:
             self.requester.flush()
         if _FLUSH_RECEIVE[self.state]:
             self.responder.flush()
 
-    def completion_lost(self):
+    def completion_lost(self) -> None:
         """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops
         (C10-100 ff.)."""
         self.fail(EVENT_QP_FATAL, COMPLETION_LOST)

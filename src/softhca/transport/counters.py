@@ -1,6 +1,8 @@
 """What the transport counts: one object for each queue pair and one for the adapter
 (``Environment.counters``)."""
 
+from __future__ import annotations
+
 NAMES = (
     "packets_sent", "bytes_sent", "packets_received", "bytes_received", "retransmissions", "timeouts",
     "acks_sent", "acks_received", "naks_sent", "naks_received", "rnr_naks_sent", "rnr_naks_received",
@@ -16,10 +18,42 @@ class TransportCounters:
     are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason.
     ``key_refusals`` are keys of peers that gave no right to what they asked for."""
 
-    def __init__(self):
+    packets_sent: int
+    bytes_sent: int
+    packets_received: int
+    bytes_received: int
+    retransmissions: int
+    timeouts: int
+    acks_sent: int
+    acks_received: int
+    naks_sent: int
+    naks_received: int
+    rnr_naks_sent: int
+    rnr_naks_received: int
+    implied_naks: int
+    out_of_sequence: int
+    duplicates: int
+    ghost_acks: int
+    send_errors: int
+    receive_errors: int
+    drops_state: int
+    drops_service: int
+    drops_opcode: int
+    drops_length: int
+    drops_sequence: int
+    drops_qkey: int
+    drops_no_receive: int
+    drops_receive_length: int
+    drops_protection: int
+    drops_resources: int
+    drops_unexpected_response: int
+    drops_held: int
+    key_refusals: int
+
+    def __init__(self) -> None:
         for name in NAMES:
             setattr(self, name, 0)
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, int]:
         """All counters by name."""
         return {name: getattr(self, name) for name in NAMES}

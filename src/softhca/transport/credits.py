@@ -1,5 +1,7 @@
 """End-to-end flow control: the credit field of an AETH (IBTA vol. 1, 9.7.7.2, table 46)."""
 
+from __future__ import annotations
+
 INVALID = 31  # "no limit": the responder does not count its receives
 
 # credit code → receive work requests that it stands for: powers of two and the midpoints between them
@@ -9,7 +11,7 @@ CREDITS: tuple[int, ...] = (
 )  # fmt: skip
 
 
-def encode(count):
+def encode(count: int) -> int:
     """The greatest code 0…30 that stands for no more than ``count`` receives."""
     if count < 2:
         return count

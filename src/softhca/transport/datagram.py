@@ -6,14 +6,24 @@ for IPv6 that header, for IPv4 the header in the last 20 of the 40 bytes (annex 
 A native packet may come without a GRH: then the 40 bytes stay as they are.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.machine.primitives import address_of
-from softhca.queues.cqe import WC_GRH, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WITH_IMM
+from softhca.queues.layout import (
+    SOLICITED,
+    WC_GRH,
+    WC_LOC_LEN_ERR,
+    WC_LOC_PROT_ERR,
+    WC_LOC_QP_OP_ERR,
+    WC_RECV,
+    WC_WITH_IMM,
+)
 from softhca.queues.operations import mask
-from softhca.queues.wqe import SOLICITED
 from softhca.transport.conditions import WINDOW
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.receiving import NO_RECEIVE
@@ -22,6 +32,13 @@ from softhca.transport.unreliable import UnreliableTransmitter
 from softhca.wire.build import put_immdt, put_pad
 from softhca.wire.ip import Ipv4, Ipv6
 from softhca.wire.route import NATIVE, ROCE_V4
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.transport.environment import AddressHandle
+    from softhca.transport.receiving import ReceiveQueue
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.packet_view import PacketView
 
 GRH_BYTES = 40
 QKEY_OF_QUEUE_PAIR = 0x80000000  # a Q_Key with this bit in a work request means the queue pair's own (10.2.5)
@@ -48,7 +65,7 @@ class DatagramSender(UnreliableTransmitter):
     The queue pair's service level is that of the current request's address handle.
     """
 
-    def doorbell(self, now):
+    def doorbell(self, now: int) -> None:
         request: Request
         self.now = now
         if self.condition != _WINDOW:
@@ -60,7 +77,7 @@ class DatagramSender(UnreliableTransmitter):
                     self.flow.service_level = handle.service_level
         UnreliableTransmitter.doorbell(self, now)
 
-    def judge(self, request, handle):
+    def judge(self, request: Request, handle: AddressHandle) -> int:
         """0, or the completion status of a work request that cannot be sent (C9-200: one packet, within
         the PMTU)."""
         if handle is None or handle.pd != self.qp.pd or handle.port_number != self.qp.flow.port_number:
@@ -69,7 +86,7 @@ class DatagramSender(UnreliableTransmitter):
             return _LENGTH_ERROR
         return 0
 
-    def write(self, request, burst):
+    def write(self, request: Request, burst: Burst) -> bool:
         """A burst goes to one destination on one service level: those of its first packet."""
         following: cython.bint = burst.packets != 0
         handle = self.qp.environment.address_handle(request.work.ah)
@@ -87,7 +104,7 @@ class DatagramSender(UnreliableTransmitter):
             self.aim(burst, handle.route, handle.window)
         return self.put(request, burst)
 
-    def put(self, request, burst):
+    def put(self, request: Request, burst: Burst) -> bool:
         """Write the packet; False when it does not fit, or when the work request has failed."""
         o: cython.Py_ssize_t
         result: cython.int
@@ -122,7 +139,9 @@ class DatagramReceiver(ReceiveEngine):
     (C9-171), and the first thing that is wrong is what the drop is counted as.  The PSN is not looked at
     (o9-144)."""
 
-    def __init__(self, qp, queue):
+    grh_key: tuple[object, ...] | None
+
+    def __init__(self, qp: QueuePair, queue: ReceiveQueue) -> None:
         self.qp = qp
         self.queue = queue
         self.now = 0
@@ -130,7 +149,7 @@ class DatagramReceiver(ReceiveEngine):
         self.grh_key = None
         self.grh_address = address_of(self.grh)
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         status: cython.int
         flags: cython.uint = _WITH_IMM if view.has_immdt else 0
         self.now = now
@@ -180,13 +199,13 @@ class DatagramReceiver(ReceiveEngine):
             now,
         )
 
-    def flush(self):
+    def flush(self) -> None:
         self.queue.flush(self.now)
 
-    def reset(self):
+    def reset(self) -> None:
         self.queue.reset()
 
-    def place(self, view, arrival):
+    def place(self, view: PacketView, arrival: Arrival) -> int:
         """Deliver GRH and payload; 0, −EAGAIN where the memory is held, or the completion status with which
         the receive must end."""
         result: cython.int = 0
@@ -202,7 +221,7 @@ class DatagramReceiver(ReceiveEngine):
             )
         return result if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR
 
-    def fill_grh(self, arrival, transport_bytes):
+    def fill_grh(self, arrival: Arrival, transport_bytes: int) -> None:
         """What stands for the GRH of a RoCE packet whose BTH … ICRC is ``transport_bytes`` long.
 
         What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The

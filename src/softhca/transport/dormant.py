@@ -9,39 +9,49 @@ for it by them.
 With that call the queue pair lets the object here go, so nothing of it is touched behind the call.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from softhca.transport.engines import ReceiveEngine, SendEngine
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.packet_view import PacketView
+    from softhca.wire.raw import RawView
 
 
 class DormantSender(SendEngine):
     """Stands for the send engine, and has nothing but its place."""
 
-    def __init__(self, qp):
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
 
-    def waiting(self):
+    def waiting(self) -> bool:
         """Whether there is a work request, or the ring is broken: then the real engine must see to it."""
         return self.qp.send_ring is not None and self.qp.send_ring.count() != 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.send_engine().receive(view, arrival, now)
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         if self.waiting():
             return self.qp.send_engine().produce(burst, now)
         return 0
 
-    def doorbell(self, now):
+    def doorbell(self, now: int) -> None:
         if self.waiting():
             self.qp.send_engine().doorbell(now)
 
-    def start(self, now):
+    def start(self, now: int) -> None:
         self.doorbell(now)
 
-    def flush(self):
+    def flush(self) -> None:
         if self.waiting():
             self.qp.send_engine().flush()
 
-    def reset(self):
+    def reset(self) -> None:
         if self.waiting():
             self.qp.send_engine().reset()
 
@@ -49,23 +59,23 @@ class DormantSender(SendEngine):
 class DormantReceiver(ReceiveEngine):
     """Stands for the receive engine, likewise."""
 
-    def __init__(self, qp):
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
 
-    def waiting(self):
+    def waiting(self) -> bool:
         """As for the send engine, of receives."""
         return self.qp.receive_ring is not None and self.qp.receive_ring.count() != 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.receive_engine().receive(view, arrival, now)
 
-    def receive_raw(self, view, arrival, now):
+    def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
         self.qp.receive_engine().receive_raw(view, arrival, now)
 
-    def flush(self):
+    def flush(self) -> None:
         if self.waiting():
             self.qp.receive_engine().flush()
 
-    def reset(self):
+    def reset(self) -> None:
         if self.waiting():
             self.qp.receive_engine().reset()

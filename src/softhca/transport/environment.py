@@ -4,7 +4,22 @@ The adapter subclasses :class:`Environment`; tests give their own.  Nothing here
 clock.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from softhca.memory.windows import WindowTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from softhca.memory.regions import RegionTable
+    from softhca.transport.counters import TransportCounters
+    from softhca.transport.flow import Flow
+    from softhca.transport.request import Request
+    from softhca.transport.same_host_sharing import Sharing
+    from softhca.transport.window import DestinationWindow
+    from softhca.wire.route import Route
 
 DEFAULT_READ_SLICE_BYTES = 128 * 1024
 
@@ -20,7 +35,10 @@ class AddressHandle:
     ``vector``, the address vector that it was made of, is the adapter's.
     """
 
-    def __init__(self, number, pd, route, window, service_level=0, vector=None):
+    def __init__(
+        self, number: int, pd: int, route: Route, window: DestinationWindow, service_level: int = 0,
+        vector: Mapping[str, Any] | None = None,
+    ) -> None:
         self.number = number
         self.pd = pd
         self.route = route
@@ -44,14 +62,18 @@ class Environment:
     (`softhca.transport.same_host_sharing`).
     """
 
+    observer: Callable[[str, int, int, str, str], object] | None
+    same_host: Sharing | None
+    spare_requests: dict[tuple[int, int], list[Request]]
+
     def __init__(
         self,
-        regions,
-        counters,
-        read_slice_bytes=DEFAULT_READ_SLICE_BYTES,
-        credits=True,
-        withheld_operations=0,
-    ):
+        regions: RegionTable,
+        counters: TransportCounters,
+        read_slice_bytes: int = DEFAULT_READ_SLICE_BYTES,
+        credits: bool = True,
+        withheld_operations: int = 0,
+    ) -> None:
         if read_slice_bytes < 4096 or read_slice_bytes % 4096:
             raise ValueError(f"a READ's slices are multiples of 4096 bytes, not {read_slice_bytes}")
         self.regions = regions
@@ -65,23 +87,23 @@ class Environment:
         self.same_host = None
         self.spare_requests = {}
 
-    def requests_like(self, max_sge, inline_bytes):
+    def requests_like(self, max_sge: int, inline_bytes: int) -> list[Request]:
         """Requests of this shape that no send queue uses at the moment: whose turn it is takes one here and
         gives it back, so there are as many as are under way, not as many as the queues could hold."""
         return self.spare_requests.setdefault((max_sge, inline_bytes), [])
 
-    def schedule(self, flow):
+    def schedule(self, flow: Flow) -> None:
         """Ask for a turn: ``flow`` may have something to transmit.  Calling it again before the turn
         is free."""
 
-    def arm(self, flow, deadline_ns):
+    def arm(self, flow: Flow, deadline_ns: int) -> None:
         """Call ``flow.expire(now)`` at ``deadline_ns`` or soon after.
 
         An earlier call may come and is ignored by the flow, which keeps its real deadline itself;
         asking again with a later deadline costs O(1).
         """
 
-    def wait_for_memory(self, flow):
+    def wait_for_memory(self, flow: Flow) -> None:
         """Registered memory that ``flow`` needs is held (its answer was −EAGAIN): call
         ``flow.resume(now)`` after ``MEMORY_RETRY_NS`` or soon after, and at once when the memory is known
         to be there.
@@ -89,13 +111,13 @@ class Environment:
         Asking again before that is free.
         """
 
-    def event(self, kind, number):
+    def event(self, kind: int, number: int) -> None:
         """Report asynchronous event ``kind`` (``control_fields.EVENT_``…) of the element with ``number``."""
 
-    def address_handle(self, number):
+    def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this ``number``, or None."""
         return None
 
-    def window_for(self, route):
+    def window_for(self, route: Route) -> DestinationWindow:
         """The one window that all flows of this adapter share towards the destination of ``route``."""
         raise LookupError("this environment has no windows")

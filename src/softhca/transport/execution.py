@@ -6,13 +6,17 @@ is the service's matter, so `execute` says what went wrong and the service answe
 is written before everything that can be known of the packet has been checked.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.memory.regions import REMOTE_WRITE, Region
 from softhca.memory.windows import TrackedRegion
-from softhca.queues.cqe import (
+from softhca.queues.layout import (
+    MAX_MESSAGE_BYTES,
     WC_LOC_LEN_ERR,
     WC_LOC_PROT_ERR,
     WC_RECV,
@@ -21,9 +25,14 @@ from softhca.queues.cqe import (
     WC_WITH_IMM,
     WC_WITH_INV,
 )
-from softhca.queues.wqe import MAX_MESSAGE_BYTES
 from softhca.transport.receiving import NO_RECEIVE
 from softhca.wire import opcodes
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.receiving import MessageSink, ReceiveQueue
+    from softhca.wire.burst import Arrival
+    from softhca.wire.packet_view import PacketView
 
 # outcomes of `execute`; `failure` is the completion status for a receive that is held
 DONE = 0
@@ -73,7 +82,10 @@ class MessageExecutor:
     a WRITE; and the ``queue`` of ``sink`` that gives its receive, or gave that of the message before.
     """
 
-    def __init__(self, connection, sink):
+    queue: ReceiveQueue
+    region: Region
+
+    def __init__(self, connection: Connection, sink: MessageSink) -> None:
         self.connection = connection
         self.sink = sink
         self.queue = None
@@ -86,7 +98,7 @@ class MessageExecutor:
         self.va = 0
         self.length_bytes = 0
 
-    def in_sequence(self, view):
+    def in_sequence(self, view: PacketView) -> bool:
         """The opcode sequence rule (9.7.4.1.2): inside a message only its own middle or last, otherwise a
         first or only."""
         begins: cython.bint = view.position == _FIRST or view.position == _ONLY
@@ -94,7 +106,7 @@ class MessageExecutor:
             return begins
         return not begins and cython.cast(cython.int, view.operation) == self.operation
 
-    def length_ok(self, view):
+    def length_ok(self, view: PacketView) -> bool:
         """The payload rule (9.7.4.1.6, C9-195 to C9-199): first and middle are full and unpadded, last is
         not empty."""
         pmtu: cython.uint = self.connection.path_mtu_bytes
@@ -104,7 +116,7 @@ class MessageExecutor:
             return False
         return view.payload_bytes <= pmtu
 
-    def execute(self, view, arrival, now):
+    def execute(self, view: PacketView, arrival: Arrival, now: int) -> int:
         """Carry out one packet that is in sequence and of right length; an outcome, with ``failure`` set."""
         self.now = now
         self.failure = _INVALID_REQUEST_ERROR
@@ -112,7 +124,7 @@ class MessageExecutor:
             return self.place_send(view, arrival)
         return self.place_write(view, arrival)
 
-    def acquire(self, view):
+    def acquire(self, view: PacketView) -> int:
         """Make sure that a receive is acquired from the queue to which the message goes; an outcome."""
         status: cython.int
         self.queue = self.sink.receive_queue(view)
@@ -126,14 +138,14 @@ class MessageExecutor:
         self.failure = status
         return _OPERATIONAL
 
-    def complete(self, status, length_bytes, now):
+    def complete(self, status: int, length_bytes: int, now: int) -> bool:
         """Complete the receive that is acquired, if there is one, with an error; whether there is one."""
         if self.queue is None or not self.queue.acquired:
             return False
         self.queue.complete(status, _RECV, 0, length_bytes, 0, self.connection.dest_qp, False, now)
         return True
 
-    def place_send(self, view, arrival):
+    def place_send(self, view: PacketView, arrival: Arrival) -> int:
         outcome: cython.int
         status: cython.int
         if self.operation == _NOTHING:
@@ -167,7 +179,7 @@ class MessageExecutor:
         self.ended(view, _RECV)
         return _DONE
 
-    def place_write(self, view, arrival):
+    def place_write(self, view: PacketView, arrival: Arrival) -> int:
         outcome: cython.int
         result: cython.int
         ends: cython.bint = view.position == _LAST or view.position == _ONLY
@@ -204,7 +216,7 @@ class MessageExecutor:
         self.ended(view, _RECV_RDMA_WITH_IMM)
         return _DONE
 
-    def begin_write(self, view):
+    def begin_write(self, view: PacketView) -> int:
         """A first or only of an RDMA WRITE: the right of the queue pair, then the key over the whole range
         (the key of an empty WRITE is not looked at)."""
         self.received_bytes = 0
@@ -217,7 +229,7 @@ class MessageExecutor:
             return _DONE
         return _DONE if self.resolve_target(view.reth_rkey, self.va, self.length_bytes) else _ACCESS
 
-    def resolve_target(self, rkey, va, n):
+    def resolve_target(self, rkey: int, va: int, n: int) -> bool:
         """Look up the key of an RDMA WRITE; False when it does not give the right to these bytes."""
         region: Region = self.connection.environment.regions.find(
             rkey, self.connection.pd, va, n, _REMOTE_WRITE, self.connection.number
@@ -231,14 +243,14 @@ class MessageExecutor:
             cython.cast(TrackedRegion, region).begin_use(self)
         return True
 
-    def release_target(self):
+    def release_target(self) -> None:
         """The RDMA WRITE under way is over."""
         if self.region is not None:
             if self.region.tracked:
                 cython.cast(TrackedRegion, self.region).end_use(self)
             self.region = None
 
-    def ended(self, view, opcode):
+    def ended(self, view: PacketView, opcode: int) -> None:
         """The packet is in place: note where the message stands and complete its receive with the last
         one."""
         flags: cython.uint = 0
@@ -267,7 +279,7 @@ class MessageExecutor:
             self.now,
         )
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Give the message under way up; the receive acquired for it waits for the next one to that queue."""
         self.operation = _NOTHING
         self.release_target()

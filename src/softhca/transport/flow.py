@@ -5,6 +5,17 @@ own identity, and nothing of what stands behind one.  A queue pair has a flow (`
 come that are no queue pairs: an end-to-end context of reliable datagrams, the queues of a port's management.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from softhca.transport.environment import Environment
+    from softhca.transport.window import DestinationWindow
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.packet_view import PacketView
+    from softhca.wire.route import Route
+
 
 class Flow:
     """Owns a ``route``, the ``window`` towards its destination, a place in a scheduler and one timer.
@@ -18,7 +29,12 @@ class Flow:
     ``quick_replies`` the runtime's: how often in a row the consumer has answered a message at once.
     """
 
-    def __init__(self, environment, number, shares_bursts=False, multicasts=False):
+    route: Route
+    window: DestinationWindow
+
+    def __init__(
+        self, environment: Environment, number: int, shares_bursts: bool = False, multicasts: bool = False
+    ) -> None:
         self.environment = environment
         self.number = number
         self.port_number = 1
@@ -34,29 +50,29 @@ class Flow:
         self.armed_place = 0
         self.quick_replies = 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         """Take a packet, decoded in ``view``, whose bytes stand in ``arrival``."""
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         """Write into an empty ``burst`` what may be sent, or behind what others along the same route have
         written; packets written, 0 when there is nothing to send now or (with work left) no place."""
         return 0
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         """The deadline asked of `Environment.arm` may have come; an early call does no harm."""
 
-    def resume(self, now):
+    def resume(self, now: int) -> None:
         """Memory for which this flow has asked `Environment.wait_for_memory` may be there again."""
 
-    def has_work(self):
+    def has_work(self) -> bool:
         """Whether `produce` may have something to send."""
         return False
 
-    def has_requests(self):
+    def has_requests(self) -> bool:
         """Whether that is more than answers to what has come in."""
         return False
 
-    def may_delay_ack(self):
+    def may_delay_ack(self) -> bool:
         """Whether all that there is to send is a delayed acknowledgement, which may wait a moment for a
         request to go with."""
         return False

@@ -3,16 +3,24 @@
 Each acts at once and whole, or changes nothing; what it withdraws is dead before its completion shows.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.memory.windows import WindowTable
-from softhca.queues.wqe import BIND_MW, LOCAL_INV
+from softhca.queues.layout import BIND_MW, LOCAL_INV
+
+if TYPE_CHECKING:
+    from softhca.queues.wqe import SendWork
+    from softhca.transport.connection import Connection
 
 _BIND = cython.declare(cython.uint, BIND_MW)
 _INVALIDATE = cython.declare(cython.uint, LOCAL_INV)
 
 
-def execute_local(work, connection):
+def execute_local(work: SendWork, connection: Connection) -> int:
     """Do what ``work`` of ``connection`` says; 0, or −errno and nothing has changed."""
     windows: WindowTable = connection.environment.memory_windows
     if work.opcode == _INVALIDATE:

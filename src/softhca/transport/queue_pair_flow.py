@@ -1,11 +1,21 @@
 """The flow of a queue pair: its send side and its receive side take turns on one route."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
 from softhca.transport.states import BEHAVIOUR, RESET, RTR
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.packet_view import PacketView
+    from softhca.wire.raw import RawView
 
 _RTR = cython.declare(cython.int, RTR)
 _RESET = cython.declare(cython.int, RESET)
@@ -22,7 +32,7 @@ class QueuePairFlow(Flow):
     None of its methods raises on anything that comes from the peer or from the rings.
     """
 
-    def __init__(self, queue_pair):
+    def __init__(self, queue_pair: QueuePair) -> None:
         row = queue_pair.row
         Flow.__init__(
             self, queue_pair.environment, queue_pair.number, row.shares_bursts, row.multicasts
@@ -31,7 +41,7 @@ class QueuePairFlow(Flow):
         self.replied_last = False
         self.overtaken = False
 
-    def clear(self):
+    def clear(self) -> None:
         """The queue pair is in RESET: no route, no window, nothing to remember."""
         self.route = None
         self.window = None
@@ -41,7 +51,7 @@ class QueuePairFlow(Flow):
         self.overtaken = False
         self.quick_replies = 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         """Take a packet for this queue pair."""
         qp = self.qp
         qp.counters.packets_received += 1
@@ -66,7 +76,7 @@ class QueuePairFlow(Flow):
         else:
             qp.responder.receive(view, arrival, now)
 
-    def receive_raw(self, view, arrival, now):
+    def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
         """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""
         qp = self.qp
         qp.counters.packets_received += 1
@@ -76,15 +86,15 @@ class QueuePairFlow(Flow):
             return
         qp.responder.receive_raw(view, arrival, now)
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         self.qp.requester.expire(now)
         self.qp.responder.expire(now)
 
-    def resume(self, now):
+    def resume(self, now: int) -> None:
         self.qp.requester.resume(now)
         self.qp.responder.resume(now)
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         """The two sides take turns; but a delayed acknowledgement lets the requester go first, once, and goes
         behind it where it fits."""
         n: cython.int = 0
@@ -110,17 +120,17 @@ class QueuePairFlow(Flow):
             n += joined
         return n
 
-    def _requester_first(self):
+    def _requester_first(self) -> bool:
         """Whether it is the requester's turn although the responder has something to send as well."""
         if not self.qp.requester.has_work():
             return False
         return self.replied_last or (not self.overtaken and self.qp.responder.may_delay_ack())
 
-    def may_delay_ack(self):
+    def may_delay_ack(self) -> bool:
         return self.qp.responder.may_delay_ack() and not self.qp.requester.has_work()
 
-    def has_work(self):
+    def has_work(self) -> bool:
         return self.qp.responder.has_work() or self.qp.requester.has_work()
 
-    def has_requests(self):
+    def has_requests(self) -> bool:
         return self.qp.requester.has_work()

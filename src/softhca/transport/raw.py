@@ -6,12 +6,15 @@ least packet (o9-145); it may be longer than the MTU, for all that the frame may
 Nothing is acknowledged, and a packet bears no queue pair: which one receives it, the adapter knows (o9-146).
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.machine.primitives import fill
-from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV
+from softhca.queues.layout import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV
 from softhca.transport.conditions import WINDOW
 from softhca.transport.datagram import DatagramSender
 from softhca.transport.engines import ReceiveEngine
@@ -21,6 +24,14 @@ from softhca.wire.build import put_vcrc
 from softhca.wire.raw import LEAST_PACKET_BYTES, RAW_IPV6, check_ipv6, is_ipv6
 from softhca.wire.vcrc import LENGTH_BYTES as VCRC_BYTES
 from softhca.wire.vcrc import compute as variant_crc
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.transport.environment import AddressHandle
+    from softhca.transport.receiving import ReceiveQueue
+    from softhca.transport.request import Request
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.raw import RawView
 
 _LONGEST_HEADERS = cython.declare(cython.uint, lrh.LONGEST_HEADERS_BYTES)
 _LEAST = cython.declare(cython.uint, LEAST_PACKET_BYTES)
@@ -39,12 +50,12 @@ _RECV = cython.declare(cython.uint, WC_RECV)
 _WINDOW = cython.declare(cython.int, WINDOW)
 
 
-def front_bytes(service):
+def front_bytes(service: int) -> int:
     """LRH, and RWH where the service has one."""
     return _LRH_BYTES if service == _RAW_IPV6 else _LRH_BYTES + _RWH_BYTES
 
 
-def packet_bytes(service, length_bytes):
+def packet_bytes(service: int, length_bytes: int) -> int:
     """Length of a packet without its VCRC: whole words, and no fewer than a raw packet has (o9-145)."""
     n: cython.ulonglong = front_bytes(service) + (length_bytes + 3) // 4 * 4
     return n if n > _LEAST else _LEAST
@@ -53,7 +64,7 @@ def packet_bytes(service, length_bytes):
 class RawSender(DatagramSender):
     """The send side: each work request names its address handle and, as remote queue pair, the service."""
 
-    def judge(self, request, handle):
+    def judge(self, request: Request, handle: AddressHandle) -> int:
         """0, or the completion status of a work request that cannot be sent: a raw datagram has no GRH."""
         service: cython.uint = request.work.remote_qpn
         if handle is None or handle.pd != self.qp.pd or handle.port_number != self.qp.flow.port_number:
@@ -64,7 +75,7 @@ class RawSender(DatagramSender):
             return _LENGTH_ERROR
         return 0
 
-    def put(self, request, burst):
+    def put(self, request: Request, burst: Burst) -> bool:
         """Write the packet, the only one of its burst; False without room, or when the request failed.
 
         What says that it is IPv6 must be, and must not say that IBA transport follows (C9-208); it is looked
@@ -107,12 +118,12 @@ class RawReceiver(ReceiveEngine):
     service.
     """
 
-    def __init__(self, qp, queue):
+    def __init__(self, qp: QueuePair, queue: ReceiveQueue) -> None:
         self.qp = qp
         self.queue = queue
         self.now = 0
 
-    def receive_raw(self, view, arrival, now):
+    def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
         status: cython.int
         result: cython.int
         n: cython.uint = view.payload_bytes
@@ -143,8 +154,8 @@ class RawReceiver(ReceiveEngine):
             return
         self.queue.complete(0, _RECV, 0, n, 0, view.service, False, now)
 
-    def flush(self):
+    def flush(self) -> None:
         self.queue.flush(self.now)
 
-    def reset(self):
+    def reset(self) -> None:
         self.queue.reset()

@@ -6,14 +6,23 @@ ones that it takes part in, are a `ReceiveQueue`, which is the sink of a connect
 them can choose by the packet: by its XRCETH, or by RDETH and DETH.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.memory.regions import LOCAL_WRITE
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WR_FLUSH_ERR
+from softhca.queues.layout import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_RECV, WC_WR_FLUSH_ERR
 from softhca.queues.wqe import WORK_OK, ReceiveWork
 from softhca.transport.credits import INVALID, encode
 from softhca.transport.observation import RECEIVE_FAILED, STATUS_NAMES
 from softhca.transport.scatter import BufferList
+
+if TYPE_CHECKING:
+    from softhca.queues.shared_receive import SharedReceiveQueue
+    from softhca.transport.context import QueuePair
+    from softhca.wire.packet_view import PacketView
 
 NO_RECEIVE = -1  # `acquire` found none
 
@@ -30,7 +39,7 @@ _RECV = cython.declare(cython.uint, WC_RECV)
 class MessageSink:
     """The queues of receives that one receiver's messages go to."""
 
-    def receive_queue(self, view):
+    def receive_queue(self, view: PacketView) -> ReceiveQueue:
         """The `ReceiveQueue` of the message to which the packet in ``view`` belongs; None: there is none that
         it may go to, which is an invalid request of the peer.
 
@@ -39,14 +48,14 @@ class MessageSink:
         """
         return None
 
-    def credit_code(self):
+    def credit_code(self) -> int:
         """The credit field of an AETH: receives posted and not used (IBTA vol. 1, 9.7.7.2), or "no limit"."""
         return _NO_LIMIT
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         """The receiver is in error: complete what it has acquired as flushed, and what else is its own."""
 
-    def reset(self):
+    def reset(self) -> None:
         """Drop all that, without completions."""
 
 
@@ -60,7 +69,7 @@ class ReceiveQueue(MessageSink):
     those of the datagram that came last; 0 for connections, and where a socket does not tell them.
     """
 
-    def __init__(self, qp, shared=None):
+    def __init__(self, qp: QueuePair, shared: SharedReceiveQueue | None = None) -> None:
         self.qp = qp
         self.flow = qp.flow
         self.ring = qp.receive_ring
@@ -77,10 +86,10 @@ class ReceiveQueue(MessageSink):
         self.service_level = 0
         self.path_bits = 0
 
-    def receive_queue(self, view):
+    def receive_queue(self, view: PacketView) -> ReceiveQueue:
         return self
 
-    def credit_code(self):
+    def credit_code(self) -> int:
         """No limit where receives are shared, for others may take them."""
         count: cython.longlong
         if self.shared is not None or not self.qp.environment.credits:
@@ -88,7 +97,7 @@ class ReceiveQueue(MessageSink):
         count = self.ring.count()
         return encode(count) if count > 0 else 0
 
-    def posted(self):
+    def posted(self) -> bool:
         """Whether there is a receive to acquire, sound or not; none is taken."""
         if self.acquired:
             return True
@@ -96,7 +105,7 @@ class ReceiveQueue(MessageSink):
             return self.shared.consumer.count() != 0
         return not self.broken and self.ring.count() != 0
 
-    def acquire(self):
+    def acquire(self) -> int:
         """Take a receive, unless one is acquired; 0, NO_RECEIVE, or the completion status with which it must
         end."""
         n: cython.longlong
@@ -120,7 +129,7 @@ class ReceiveQueue(MessageSink):
         self.resolved = False
         return 0 if self.work.status == _WORK_OK else _OPERATION_ERROR
 
-    def resolve(self):
+    def resolve(self) -> int:
         """Check the keys of the acquired receive; 0 or the completion status with which it must end."""
         pd: cython.uint = self.qp.pd
         if self.resolved:
@@ -132,7 +141,10 @@ class ReceiveQueue(MessageSink):
         self.resolved = True
         return 0
 
-    def complete(self, status, opcode, flags, length_bytes, imm_or_key, source_qp, solicited, now):
+    def complete(
+        self, status: int, opcode: int, flags: int, length_bytes: int, imm_or_key: int, source_qp: int,
+        solicited: bool, now: int,
+    ) -> None:
         """Complete the acquired receive."""
         self.acquired = False
         self.resolved = False
@@ -160,7 +172,7 @@ class ReceiveQueue(MessageSink):
         ):
             self.qp.completion_lost()
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         """At most one ring, with WR_FLUSH_ERR; where there may be more the queue pair has another turn.
         Shared receives stay with the others."""
         left: cython.uint
@@ -176,7 +188,7 @@ class ReceiveQueue(MessageSink):
             left -= 1
         self.flow.environment.schedule(self.flow)
 
-    def reset(self):
+    def reset(self) -> None:
         """At most one ring."""
         left: cython.uint
         if self.shared is None:

@@ -8,13 +8,20 @@ PSNs, one at a time; one that was begun goes on behind an earlier one that is as
 requester has gone back and will ask for both, or the network has doubled the request.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.memory.windows import TrackedRegion
 from softhca.wire.psn import distance
 
+if TYPE_CHECKING:
+    from softhca.memory.regions import Region
 
-def resources_for(agreed):
+
+def resources_for(agreed: int) -> int:
     """How many requests a responder takes at once where ``agreed`` was asked for: the next power of two, or
     none."""
     return 1 << (agreed - 1).bit_length() if agreed else 0
@@ -29,11 +36,30 @@ class Resource:
     ``generation`` that of ``region``'s key, ``pd`` the protection domain for which it was looked up.
     """
 
-    def __init__(self):
+    atomic: bool
+    pending: bool
+    answered: bool
+    resumed: bool
+    first_psn: int
+    packets: int
+    next_index: int
+    end_index: int
+    begin_index: int
+    end_bytes: int
+    msn: int
+    rkey: int
+    va: int
+    length_bytes: int
+    result: int
+    region: Region
+    generation: int
+    pd: int
+
+    def __init__(self) -> None:
         self.region = None
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         """Make it empty."""
         self.release()
         self.atomic = False
@@ -55,7 +81,7 @@ class Resource:
         self.generation = 0
         self.pd = 0
 
-    def answer(self, begin, end, end_bytes):
+    def answer(self, begin: int, end: int, end_bytes: int) -> None:
         """Response packets ``begin`` … ``end`` − 1 are to be sent, up to byte ``end_bytes`` of the whole
         answer."""
         self.end_bytes = end_bytes
@@ -73,7 +99,7 @@ class Resource:
         ):
             cython.cast(TrackedRegion, self.region).begin_use(self)
 
-    def release(self):
+    def release(self) -> None:
         """It is answered, or given up: it uses its key no more."""
         if self.region is not None and self.region.tracked:
             cython.cast(TrackedRegion, self.region).end_use(self)
@@ -83,19 +109,25 @@ class ReplayRing:
     """``capacity`` resources, the newest in the place of the oldest; ``pending`` of them are to be
     answered."""
 
-    def __init__(self, capacity):
+    resources: list[Resource]
+    count: int
+    newest: int
+    pending: int
+    current: Resource
+
+    def __init__(self, capacity: int) -> None:
         self.resources = []
         self.capacity = 0
         self.clear()
         self.resize(capacity)
 
-    def resize(self, capacity):
+    def resize(self, capacity: int) -> None:
         """Have ``capacity`` resources (0: none may be used), the newest of those in use kept.
 
         While one is pending all from it on are kept, even beyond ``capacity``: what was agreed when they
         came is answered.
         """
-        kept = []
+        kept: list[Resource] = []
         for i in range(self.count):
             resource = self.resources[(self.newest + self.capacity + 1 - self.count + i) % self.capacity]
             if kept or resource.pending or self.count - i <= capacity:
@@ -105,7 +137,7 @@ class ReplayRing:
         self.capacity = max(capacity, self.count)
         self.resources = kept + [Resource() for _ in range(self.capacity - self.count)]
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget them all."""
         self.count = 0
         self.newest = 0
@@ -114,14 +146,14 @@ class ReplayRing:
         for resource in self.resources:
             resource.forget()
 
-    def has_place(self):
+    def has_place(self) -> bool:
         """Whether one more request may come: the oldest one has been answered."""
         if self.capacity == 0:
             return False
         oldest = self.resources[(self.newest + 1) % self.capacity]
         return oldest.answered or not oldest.pending
 
-    def add(self, psn, packets):
+    def add(self, psn: int, packets: int) -> Resource:
         """A place for a new request whose responses are PSN ``psn`` and the next ``packets`` − 1; None:
         too many."""
         if not self.has_place():
@@ -138,7 +170,7 @@ class ReplayRing:
         resource.packets = packets
         return resource
 
-    def find(self, psn):
+    def find(self, psn: int) -> Resource:
         """The resource that answers ``psn``; None when there is none, or none any more."""
         for i in range(self.count):
             resource = self.resources[(self.newest + self.capacity - i) % self.capacity]
@@ -147,11 +179,11 @@ class ReplayRing:
                 return resource
         return None
 
-    def places(self):
+    def places(self) -> list[Resource]:
         """All resources, each at its place."""
         return list(self.resources)
 
-    def ask(self, resource, begin, end, end_bytes):
+    def ask(self, resource: Resource, begin: int, end: int, end_bytes: int) -> None:
         """Have response packets ``begin`` … ``end`` − 1 of ``resource`` sent (again), up to byte
         ``end_bytes``."""
         if not resource.pending:
@@ -160,7 +192,7 @@ class ReplayRing:
             self.current = None
         resource.answer(begin, end, end_bytes)
 
-    def next(self):
+    def next(self) -> Resource:
         """The resource to answer now: the one begun, else the pending one with the earliest PSN; None for
         none."""
         if self.current is not None:
@@ -174,7 +206,7 @@ class ReplayRing:
                 return resource
         return None
 
-    def done(self, resource):
+    def done(self, resource: Resource) -> None:
         """``resource`` is answered, or need not be any more."""
         resource.pending = False
         resource.answered = True

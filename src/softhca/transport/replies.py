@@ -12,7 +12,10 @@ An ACK may be delayed: where the requester has something to send too, the ACK go
 burst if it fits.  An ACK that the peer asks for again is not delayed: the peer already misses it.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -35,6 +38,11 @@ from softhca.transport.window import DestinationWindow
 from softhca.wire import aeth, opcodes
 from softhca.wire.build import put_aeth, put_pad
 from softhca.wire.psn import distance
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.receiving import MessageSink
+    from softhca.wire.burst import Burst
 
 # NAK syndromes
 RNR = aeth.KIND_RNR_NAK
@@ -69,7 +77,18 @@ class ResponseGenerator:
     ``paced``: the next answer's first burst has to wait until ``departure_ns`` (0: it has no moment yet).
     """
 
-    def __init__(self, connection, sink):
+    ack_pending: bool
+    asked_again: bool
+    ack_psn: int
+    nak_pending: int
+    nak_psn: int
+    dying: bool
+    held: bool
+    paced: bool
+    departure_ns: int
+    departs: bool
+
+    def __init__(self, connection: Connection, sink: MessageSink) -> None:
         self.connection = connection
         self.flow = connection.flow
         self.sink = sink
@@ -80,7 +99,7 @@ class ResponseGenerator:
         self.msn = 0
         self.clear()
 
-    def clear(self):
+    def clear(self) -> None:
         """Nothing is to be sent any more."""
         self.ack_pending = False
         self.asked_again = False
@@ -94,7 +113,7 @@ class ResponseGenerator:
         self.departure_ns = 0
         self.ring.clear()
 
-    def acknowledge_through(self, psn):
+    def acknowledge_through(self, psn: int) -> None:
         """An ACK for everything up to ``psn`` is due."""
         if not self.ack_pending or distance(self.ack_psn, psn) > 0:
             self.ack_psn = psn
@@ -102,13 +121,13 @@ class ResponseGenerator:
         if not self.flow.scheduled:
             self.flow.environment.schedule(self.flow)
 
-    def has_work(self):
+    def has_work(self) -> bool:
         """Whether there is something to send now."""
         if self.held or self.paced:
             return False
         return self.ring.pending != 0 or self.ack_pending or self.nak_pending != 0
 
-    def may_delay_ack(self):
+    def may_delay_ack(self) -> bool:
         """Whether that is a delayed acknowledgement and nothing else."""
         return (
             self.ack_pending
@@ -118,7 +137,7 @@ class ResponseGenerator:
             and self.ring.pending == 0
         )
 
-    def join(self, burst):
+    def join(self, burst: Burst) -> int:
         """Write a delayed acknowledgement behind others' packets; how many packets."""
         packets: cython.uint = burst.packets
         length: cython.uint = burst.length
@@ -131,14 +150,14 @@ class ResponseGenerator:
         self.connection.count_sent(burst.packets - packets, burst.length - length)
         return burst.packets - packets
 
-    def resume(self):
+    def resume(self) -> None:
         """Memory may be there again."""
         if self.held:
             self.held = False
             self.connection.observe(MEMORY_TRIED, self.held_psn, HELD_ANSWER)
             self.flow.environment.schedule(self.flow)
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         """The moment of an answer that waits may have come."""
         if self.paced:
             if now >= self.departure_ns:
@@ -147,7 +166,7 @@ class ResponseGenerator:
             else:
                 self.flow.environment.arm(self.flow, self.departure_ns)
 
-    def may_depart(self, resource):
+    def may_depart(self, resource: Resource) -> bool:
         """Whether responses may be written into the present burst; else the flow comes again in time."""
         if self.departs:
             return True
@@ -164,7 +183,7 @@ class ResponseGenerator:
         self.departs = True
         return True
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         """Write answers in the order of their PSNs, then the acknowledgement; how many packets."""
         resource: Resource
         packets: cython.uint = burst.packets
@@ -188,7 +207,7 @@ class ResponseGenerator:
             self.connection.count_sent(packets, length)
         return packets
 
-    def answer(self, resource):
+    def answer(self, resource: Resource) -> int:
         """Write what fits of the answer to one request; 1 when it is complete."""
         written: cython.int
         psn: cython.uint
@@ -225,7 +244,7 @@ class ResponseGenerator:
         self.ring.done(resource)
         return 1
 
-    def read_packet(self, resource, index):
+    def read_packet(self, resource: Resource, index: int) -> int:
         """Write response packet ``index`` of an RDMA READ; 1 when written, 0 when it does not fit, −errno
         when the memory may not be read any more."""
         o: cython.Py_ssize_t
@@ -263,7 +282,7 @@ class ResponseGenerator:
         self.writer.close(put_pad(self.writer.burst.data, o + n, pad))
         return 1
 
-    def acknowledge(self):
+    def acknowledge(self) -> None:
         """Write the NAK or ACK that is due, if it fits behind the answers of this burst.
 
         What was executed after a gap had been noticed (a packet out of order, or a forged one) is
@@ -287,7 +306,7 @@ class ResponseGenerator:
         elif self.ack_pending:
             self.acknowledge_executed()
 
-    def acknowledge_executed(self):
+    def acknowledge_executed(self) -> bool:
         """Write the ACK that is due; False where it does not fit."""
         if not self.writer.acknowledge(self.ack_psn, self.sink.credit_code(), self.msn):
             return False
@@ -296,20 +315,20 @@ class ResponseGenerator:
         self.dying = False
         return True
 
-    def refuse(self, psn, syndrome):
+    def refuse(self, psn: int, syndrome: int) -> None:
         """A NAK for ``psn`` is due; it stands for the acknowledgement as well."""
         self.nak_pending = syndrome
         self.nak_psn = psn
         self.ack_pending = False
         self.flow.environment.schedule(self.flow)
 
-    def fatal(self, psn, code, event):
+    def fatal(self, psn: int, code: int, event: int) -> None:
         """Answer ``psn`` with NAK ``code`` and put the connection in error; ``event`` ≥ 0 is reported."""
         self.dying = True
         self.refuse(psn, code)
         self.connection.fail(event, NAK_NAMES[code & 31])
 
-    def flush(self):
+    def flush(self) -> None:
         """The connection is in error: nothing is to be sent but, where that is why, the NAK that says so."""
         if not self.dying:
             self.clear()

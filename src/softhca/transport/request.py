@@ -1,13 +1,20 @@
 """One send work request under way: what the requester must remember about it until it completes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.machine.primitives import copy
 from softhca.memory.regions import LOCAL_WRITE
-from softhca.queues.cqe import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR
+from softhca.queues.layout import INLINE, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR
 from softhca.queues.operations import ATOMIC, LOCAL, READ, mask, table
-from softhca.queues.wqe import INLINE, WORK_LENGTH, WORK_OK, SendWork
+from softhca.queues.wqe import WORK_LENGTH, WORK_OK, SendWork
 from softhca.transport.scatter import BufferList
+
+if TYPE_CHECKING:
+    from softhca.memory.regions import RegionTable
 
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
@@ -35,7 +42,7 @@ class Request(BufferList):
     receive of the peer.
     """
 
-    def __init__(self, max_sge, max_inline_bytes):
+    def __init__(self, max_sge: int, max_inline_bytes: int) -> None:
         BufferList.__init__(self, max_sge)
         self.work = SendWork(max_sge, max_inline_bytes)
         self.kind = 0
@@ -47,7 +54,7 @@ class Request(BufferList):
         self.length_bytes = 0
         self.status = 0
 
-    def prepare(self, regions, pd, operations):
+    def prepare(self, regions: RegionTable, pd: int, operations: int) -> None:
         """Judge the work request just fetched: form, opcode (a bit of ``operations``), local keys; sets
         ``status``."""
         work: SendWork = self.work
@@ -63,7 +70,7 @@ class Request(BufferList):
             self.status = _OPERATION_ERROR
             return
         self.kind = _KINDS[work.opcode]
-        self.limited = (_LIMITED >> work.opcode) & 1
+        self.limited = (_LIMITED >> work.opcode) & 1 != 0
         if self.kind == _LOCAL:
             return
         self.length_bytes = work.total_bytes
@@ -78,7 +85,7 @@ class Request(BufferList):
                 self.status = _LENGTH_ERROR
             self.length_bytes = ATOMIC_BYTES
 
-    def segment(self, pmtu_bytes, first_psn):
+    def segment(self, pmtu_bytes: int, first_psn: int) -> None:
         """Give it its PSNs: one for an atomic or an empty message, otherwise one for each PMTU begun."""
         self.first_psn = first_psn
         if self.status or self.kind == _LOCAL:
@@ -88,7 +95,7 @@ class Request(BufferList):
         else:
             self.packets = (self.length_bytes + pmtu_bytes - 1) // pmtu_bytes
 
-    def payload(self, offset, n, address):
+    def payload(self, offset: int, n: int, address: int) -> int:
         """Copy ``n`` bytes of the message, from ``offset``, to ``address``; 0 or −errno."""
         if self.work.flags & _INLINE:
             copy(address, self.work.address + self.work.inline_offset + offset, n)

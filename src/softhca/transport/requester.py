@@ -19,13 +19,15 @@ slices, each charged with the response that it asks for.  What forbids the next 
 could be foreseen: ``asked_psn`` is behind the last packet that asks for an answer.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.layout import FENCE, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
-from softhca.queues.wqe import FENCE
 from softhca.transport.conditions import (
     CREDITS,
     FRESH,
@@ -55,6 +57,11 @@ from softhca.transport.window import (
 )
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.sending import RequestSource
+    from softhca.wire.burst import Burst
 
 _IDLE = cython.declare(cython.int, IDLE)
 _READY = cython.declare(cython.int, READY)
@@ -105,7 +112,28 @@ class RequestTransmitter(SendEngine):
     to ask the source for); both are counters that never go back.
     """
 
-    def __init__(self, connection, source):
+    condition: int
+    recovery: int
+    cursor: int
+    cursor_packet: int
+    una_psn: int
+    next_psn: int
+    high_psn: int
+    asked_psn: int
+    next_ssn: int
+    lsn: int
+    limited: bool
+    informed: bool
+    rd_outstanding: int
+    slice_packets: int
+    begun: int
+    pushed: bool
+    beyond: bool
+    probe: bool
+    unrequested_bytes: int
+    armed_ns: int
+
+    def __init__(self, connection: Connection, source: RequestSource) -> None:
         places = 1
         while places < source.capacity:
             places *= 2
@@ -113,7 +141,7 @@ class RequestTransmitter(SendEngine):
         self.flow = connection.flow
         self.source = source
         self.writer = PacketWriter(connection)
-        self.requests = [None] * places
+        self.requests: list[Request] = [None] * places
         self.mask = places - 1
         self.head = 0
         self.tail = 0
@@ -123,7 +151,7 @@ class RequestTransmitter(SendEngine):
         self.stalled_until_ns = 0
         self.start_psns(0)
 
-    def start_psns(self, psn):
+    def start_psns(self, psn: int) -> None:
         """Begin with ``psn``, SSN 1 and no limit of credits."""
         self.cursor = self.head
         self.cursor_packet = 0
@@ -146,10 +174,10 @@ class RequestTransmitter(SendEngine):
         self.beyond = False
         self.probe = False
 
-    def begin(self, psn):
+    def begin(self, psn: int) -> None:
         self.start_psns(psn)
 
-    def start(self, now):
+    def start(self, now: int) -> None:
         """RTR → RTS and later changes of attributes."""
         self.now = now
         connection = self.connection
@@ -157,13 +185,13 @@ class RequestTransmitter(SendEngine):
         self.slice_packets = max(1, connection.environment.read_slice_bytes // connection.path_mtu_bytes)
         self.doorbell(now)
 
-    def doorbell(self, now):
+    def doorbell(self, now: int) -> None:
         self.now = now
         if _START_SEND[self.connection.state] and (_DOORBELL >> self.condition) & 1:
             self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
-    def resume(self, now):
+    def resume(self, now: int) -> None:
         self.now = now
         if not (_MEMORY_THERE >> self.condition) & 1:
             return
@@ -174,16 +202,16 @@ class RequestTransmitter(SendEngine):
             self.connection.observe(MEMORY_TRIED, self.cursor_psn(), HELD_SOURCE)
         self.go_on()
 
-    def has_work(self):
+    def has_work(self) -> bool:
         if self.flow.window is not None and self.flow.window.turn is self.flow:
             return True
         return self.condition == _READY
 
-    def at(self, place):
+    def at(self, place: int) -> Request:
         """The request of counter ``place``."""
         return self.requests[place & self.mask]
 
-    def current(self):
+    def current(self) -> Request:
         """The request at the cursor, a new one from the source; None when there is none to be sent."""
         request: Request
         if self.cursor < self.tail:
@@ -202,14 +230,14 @@ class RequestTransmitter(SendEngine):
         self.number(request)
         return request
 
-    def retire(self, status):
+    def retire(self, status: int) -> None:
         """The oldest request has ended with ``status``."""
         request: Request = self.at(self.head)
         self.requests[self.head & self.mask] = None
         self.head += 1
         self.source.retire(request, status, self.now)
 
-    def number(self, request):
+    def number(self, request: Request) -> None:
         """Give a request that was taken the next PSNs and SSNs."""
         messages: cython.uint = 1
         request.segment(self.connection.path_mtu_bytes, self.next_psn)
@@ -223,13 +251,13 @@ class RequestTransmitter(SendEngine):
         self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
         self.cursor_packet = 0
 
-    def cursor_psn(self):
+    def cursor_psn(self) -> int:
         """PSN of the next packet to be sent."""
         if self.cursor >= self.tail:
             return self.next_psn
         return (self.at(self.cursor).first_psn + self.cursor_packet) & 0xFFFFFF
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         """Fill ``burst`` with what may be sent; packets written."""
         window: DestinationWindow = self.flow.window
         request: Request
@@ -284,7 +312,7 @@ class RequestTransmitter(SendEngine):
         self.check_drained()
         return written
 
-    def must_wait(self, window):
+    def must_wait(self, window: DestinationWindow) -> bool:
         """Whether the next request stays in its ring, for there is no room to send it: what waits is neither
         taken nor judged, so that only what is under way has to be remembered."""
         return (
@@ -294,18 +322,18 @@ class RequestTransmitter(SendEngine):
             and self.source.can_wait()
         )
 
-    def block(self, reason):
+    def block(self, reason: int) -> int:
         """Nothing more until an event that ends the condition ``reason``."""
         self.condition = reason
         return 0
 
-    def wait_memory(self):
+    def wait_memory(self) -> int:
         """The memory that the packet at the cursor comes from is held."""
         self.connection.observe(MEMORY_HELD, self.cursor_psn(), HELD_SOURCE)
         self.flow.environment.wait_for_memory(self.flow)
         return self.block(_MEMORY)
 
-    def step(self, request, window):
+    def step(self, request: Request, window: DestinationWindow) -> int:
         """Send what is possible of the request at the cursor and move the cursor; 0 when the burst ends
         here."""
         if request.status:
@@ -323,7 +351,7 @@ class RequestTransmitter(SendEngine):
             return self.step_atomic(request, window)
         return self.step_message(request, window)
 
-    def step_local(self, request):
+    def step_local(self, request: Request) -> int:
         """LOCAL_INV, BIND_MW and REG_MR have their turn when everything before them is done, and what is
         behind them starts afterwards: the strictest order of those that 10.8.3.3 allows."""
         if self.head != self.cursor:
@@ -335,7 +363,7 @@ class RequestTransmitter(SendEngine):
         # unless its completion was lost, which has flushed the queue
         return self.cursor < self.head
 
-    def step_message(self, request, window):
+    def step_message(self, request: Request, window: DestinationWindow) -> int:
         """SEND and RDMA WRITE: as many packets as burst, window and credits allow."""
         limit: cython.uint = request.packets
         before: cython.uint = self.writer.burst.length
@@ -389,7 +417,7 @@ class RequestTransmitter(SendEngine):
             return self.block(_WINDOW) if self.beyond else 0
         return 1
 
-    def budget(self, window):
+    def budget(self, window: DestinationWindow) -> int:
         """What the present burst may weigh in all, so that the window is kept.
 
         Each queue pair is charged for a burst of its own, also where several share one: so no more is under
@@ -400,7 +428,7 @@ class RequestTransmitter(SendEngine):
             room = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         return room + self.writer.burst.length + self.writer.burst.packets * window.packet_overhead_bytes
 
-    def must_ask(self, request, window):
+    def must_ask(self, request: Request, window: DestinationWindow) -> bool:
         """Whether the last packet of this burst asks for an acknowledgement.
 
         It does when another full burst would leave more than half the window unasked for, or would find too
@@ -423,7 +451,7 @@ class RequestTransmitter(SendEngine):
             > window.limit_bytes
         )
 
-    def full_burst(self, window):
+    def full_burst(self, window: DestinationWindow) -> int:
         """What as many packets of the path MTU as fit into one burst cost."""
         size: cython.ulonglong = (
             self.writer.packet_bytes(_SEND_MIDDLE, self.connection.path_mtu_bytes) + self.writer.frame_bytes
@@ -431,11 +459,11 @@ class RequestTransmitter(SendEngine):
         packets: cython.ulonglong = min(_MOST_BYTES // size, _MOST_PACKETS)
         return packets * (size + window.packet_overhead_bytes) + _BURST_OVERHEAD
 
-    def must_request_ack(self):
+    def must_request_ack(self) -> bool:
         """Whether something is in flight, but nothing whose answer was asked for and has not come."""
         return distance(self.una_psn, self.cursor_psn()) > 0 and distance(self.una_psn, self.asked_psn) <= 0
 
-    def admitted(self, window, cost_bytes):
+    def admitted(self, window: DestinationWindow, cost_bytes: int) -> bool:
         """Whether a READ or atomic may go whose answer costs so much: there is room, or it is the probe."""
         if window.admits(self.flow, cost_bytes):
             return True
@@ -444,7 +472,7 @@ class RequestTransmitter(SendEngine):
         self.beyond = True
         return True
 
-    def step_read(self, request, window):
+    def step_read(self, request: Request, window: DestinationWindow) -> int:
         """RDMA READ: the request for one slice of the response."""
         index: cython.uint = self.cursor_packet
         end: cython.uint = (index // self.slice_packets + 1) * self.slice_packets
@@ -472,7 +500,7 @@ class RequestTransmitter(SendEngine):
         self.pushed = False
         return 1
 
-    def step_atomic(self, request, window):
+    def step_atomic(self, request: Request, window: DestinationWindow) -> int:
         """Compare-and-swap or fetch-and-add."""
         if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
@@ -491,7 +519,7 @@ class RequestTransmitter(SendEngine):
         self.pushed = False
         return 1
 
-    def sent(self, cost_bytes, joined):
+    def sent(self, cost_bytes: int, joined: bool) -> None:
         """Packets up to the cursor have gone out: charge them and note when they are answered for.
 
         ``joined``: together with those noted before, for one acknowledgement of the burst answers for all.
@@ -503,7 +531,7 @@ class RequestTransmitter(SendEngine):
         if distance(self.high_psn, psn) > 0:
             self.high_psn = psn
 
-    def rewind(self, lost):
+    def rewind(self, lost: bool) -> None:
         """Send again from ``una_psn`` on.  ``lost``: because something did not arrive, which narrows the
         window."""
         window: DestinationWindow = self.flow.window
@@ -523,7 +551,7 @@ class RequestTransmitter(SendEngine):
         if (_GO_BACK >> self.condition) & 1:
             self.go_on()
 
-    def go_on(self):
+    def go_on(self) -> None:
         """The wait is over: ask for a turn, to look whether there is something to send.  Who has a place in
         the window goes on waiting there, unless what was asked for has come and more is in flight."""
         placed: cython.bint = self.condition == _WINDOW or not (_TRANSMITS >> self.condition) & 1
@@ -535,13 +563,13 @@ class RequestTransmitter(SendEngine):
         self.condition = _READY
         self.flow.environment.schedule(self.flow)
 
-    def persist(self):
+    def persist(self) -> None:
         """Room in the window is waited for: if nothing is in flight the timer runs for that."""
         if self.retry.deadline_ns == 0:
             self.retry.persist(self.now)
             self.rearm()
 
-    def fail_head(self, status):
+    def fail_head(self, status: int) -> None:
         """The oldest request ends with ``status``, everything else flushed, and the queue pair is in
         error."""
         request: Request
@@ -552,13 +580,13 @@ class RequestTransmitter(SendEngine):
             self.source.fail(request, status, self.now)
         self.connection.fail()
 
-    def settle(self):
+    def settle(self) -> None:
         """Give back to the window what is answered for."""
         cost: cython.ulonglong = self.in_flight.settle(self.una_psn, self.flow.window.epoch)
         if cost:
             self.flow.window.on_ack(cost, self.now)
 
-    def stall(self, window, already):
+    def stall(self, window: DestinationWindow, already: bool) -> int:
         """What is in flight was given up: nothing more until there is a sign of life, or for long."""
         window.leave(self.flow)
         if not already:
@@ -566,13 +594,13 @@ class RequestTransmitter(SendEngine):
             self.rearm()
         return self.block(_STALLED)
 
-    def end_stall(self, now):
+    def end_stall(self, now: int) -> None:
         """Enough of waiting for a sign of life, if it is time: what was in flight is forgotten."""
         if (_STALL >> self.condition) & 1 and now >= self.stalled_until_ns:
             self.in_flight.clear(self.flow.window.epoch)
             self.go_on()
 
-    def rearm(self):
+    def rearm(self) -> None:
         """Have the environment call at the earlier deadline, unless it will call before anyway."""
         deadline: cython.ulonglong = self.retry.deadline_ns
         if self.stalled_until_ns and (deadline == 0 or self.stalled_until_ns < deadline):
@@ -581,19 +609,19 @@ class RequestTransmitter(SendEngine):
             self.armed_ns = deadline
             self.flow.environment.arm(self.flow, deadline)
 
-    def check_drained(self):
+    def check_drained(self) -> None:
         """Tell when a draining queue has nothing left under way."""
         if self.connection.draining and self.head == self.tail:
             self.connection.drained()
 
-    def flush(self):
+    def flush(self) -> None:
         self.forget()
         while self.head != self.tail:
             self.retire(_FLUSHED)
         self.source.flush(self.now)
         self.cursor = self.head
 
-    def reset(self):
+    def reset(self) -> None:
         self.forget()
         while self.head != self.tail:
             self.source.drop(self.at(self.head))
@@ -602,17 +630,17 @@ class RequestTransmitter(SendEngine):
         self.source.reset()
         self.start_psns(0)
 
-    def drained(self):
+    def drained(self) -> bool:
         return self.head == self.tail
 
-    def forget(self):
+    def forget(self) -> None:
         """Nothing is awaited any more; the window gets back what this queue pair had in flight."""
         self.retry.stop()
         self.rd_outstanding = 0
         self.condition = _IDLE
         self.leave_window()
 
-    def leave_window(self):
+    def leave_window(self) -> None:
         if self.flow.window is None:
             return
         self.stalled_until_ns = 0

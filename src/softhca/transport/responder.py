@@ -13,14 +13,16 @@ other resource" is not there now (resources not ready, a fault of class B: 9.9.3
 counts; the message goes on with its repetition.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, Region
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
-from softhca.queues.cqe import WC_REM_INV_REQ_ERR
-from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.queues.layout import MAX_MESSAGE_BYTES, WC_REM_INV_REQ_ERR
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.execution import (
     ACCESS,
@@ -57,6 +59,12 @@ from softhca.transport.states import ERR
 from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes
 from softhca.wire.psn import distance
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.receiving import MessageSink
+    from softhca.wire.burst import Arrival, Burst
+    from softhca.wire.packet_view import PacketView
 
 # outcome of a SEND or RDMA WRITE packet → NAK and, when no receive completes in error, asynchronous event
 ANSWERS: dict[int, tuple[int, int]] = {
@@ -105,7 +113,7 @@ class Responder(ReceiveEngine):
     ``replies`` writes the answers.
     """
 
-    def __init__(self, connection, sink):
+    def __init__(self, connection: Connection, sink: MessageSink) -> None:
         self.connection = connection
         self.flow = connection.flow
         self.sink = sink
@@ -116,17 +124,17 @@ class Responder(ReceiveEngine):
         self.gap_psn = 0
         self.nak_sent = False
 
-    def begin(self, psn):
+    def begin(self, psn: int) -> None:
         self.epsn = psn
         self.replies.msn = 0
 
-    def start(self, now):
+    def start(self, now: int) -> None:
         self.now = now
         resources: cython.uint = resources_for(self.connection.max_dest_rd_atomic)
         if self.replies.ring.capacity != resources:
             self.replies.ring.resize(resources)
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         gap: cython.int = distance(self.epsn, view.psn)
         self.now = now
         if gap == 0:
@@ -140,32 +148,32 @@ class Responder(ReceiveEngine):
             self.connection.count("duplicates")
             self.duplicate(view)
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         self.now = now
         return self.replies.produce(burst, now)
 
-    def join(self, burst, now):
+    def join(self, burst: Burst, now: int) -> int:
         self.now = now
         return self.replies.join(burst)
 
-    def has_work(self):
+    def has_work(self) -> bool:
         return self.replies.has_work()
 
-    def may_delay_ack(self):
+    def may_delay_ack(self) -> bool:
         return self.replies.may_delay_ack()
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         self.replies.expire(now)
 
-    def resume(self, now):
+    def resume(self, now: int) -> None:
         self.replies.resume()
 
-    def flush(self):
+    def flush(self) -> None:
         self.replies.flush()
         self.execution.abandon()
         self.sink.flush(self.now)
 
-    def reset(self):
+    def reset(self) -> None:
         self.replies.clear()
         self.replies.msn = 0
         self.epsn = 0
@@ -174,7 +182,7 @@ class Responder(ReceiveEngine):
         self.execution.abandon()
         self.sink.reset()
 
-    def gap(self, psn):
+    def gap(self, psn: int) -> None:
         """A packet beyond the expected one: drop it and say so once (9.7.4.1.1, 9.7.5.2.8)."""
         self.connection.count("out_of_sequence")
         if self.nak_sent:
@@ -188,7 +196,7 @@ class Responder(ReceiveEngine):
         self.connection.observe(GAP, psn, EXPECTED, self.epsn)
         self.flow.environment.schedule(self.flow)
 
-    def expected(self, view, arrival):
+    def expected(self, view: PacketView, arrival: Arrival) -> None:
         """Check and execute the packet whose turn it is."""
         if view.operation == _SEND or view.operation == _WRITE:
             self.message(view, arrival)
@@ -201,7 +209,7 @@ class Responder(ReceiveEngine):
         else:
             self.refuse(_INVALID_REQUEST)
 
-    def message(self, view, arrival):
+    def message(self, view: PacketView, arrival: Arrival) -> None:
         """A packet of a SEND or RDMA WRITE."""
         outcome: cython.int
         ends: cython.bint = view.position != _FIRST and view.position != _MIDDLE
@@ -234,7 +242,7 @@ class Responder(ReceiveEngine):
         else:
             self.message_failed(view, outcome)
 
-    def message_failed(self, view, outcome):
+    def message_failed(self, view: PacketView, outcome: int) -> None:
         """Answer a SEND or RDMA WRITE packet that could not be executed."""
         if outcome == _NOT_READY:
             self.not_ready(view.psn)
@@ -247,7 +255,7 @@ class Responder(ReceiveEngine):
             event = -1
         self.replies.fatal(view.psn, code, event)
 
-    def not_ready(self, psn):
+    def not_ready(self, psn: int) -> None:
         """An RNR NAK for the expected packet: nothing is executed before it has come again (9.7.5.2.8).
 
         Where that is the first of an RDMA WRITE, its key is not in use: it will be looked up again.
@@ -257,12 +265,12 @@ class Responder(ReceiveEngine):
         self.nak_sent = True
         self.replies.refuse(psn, _RNR | (self.connection.min_rnr_timer & 31))
 
-    def held_request(self, psn):
+    def held_request(self, psn: int) -> None:
         """The memory of the expected packet is held: it is to come again."""
         self.connection.observe(MEMORY_HELD, psn, HELD_REQUEST)
         self.not_ready(psn)
 
-    def advance(self, packets):
+    def advance(self, packets: int) -> None:
         """The expected packet has been executed: the next one is ``packets`` further on, and there is no
         gap now."""
         self.epsn = (self.epsn + packets) & 0xFFFFFF
@@ -275,12 +283,12 @@ class Responder(ReceiveEngine):
                 self.nak_sent = True
                 self.replies.nak_psn = self.epsn
 
-    def refuse(self, code):
+    def refuse(self, code: int) -> None:
         """NAK ``code`` to the expected packet, of an RDMA READ or atomic: the connection ends."""
         self.execution.complete(_INVALID_REQUEST_ERROR, 0, self.now)
         self.replies.fatal(self.epsn, code, _EVENTS[code])
 
-    def read_request(self, view):
+    def read_request(self, view: PacketView) -> None:
         """RDMA READ: check it and note it to be answered (9.7.4.1.3 to 9.7.4.1.5)."""
         resource: Resource
         packets: cython.uint = 1
@@ -314,7 +322,7 @@ class Responder(ReceiveEngine):
             resource.pd = region.pd
         self.answered_later(resource, packets)
 
-    def answered_later(self, resource, packets):
+    def answered_later(self, resource: Resource, packets: int) -> None:
         """A READ or atomic is accepted: its answer acknowledges everything before it as well."""
         self.advance(packets)
         self.replies.msn = (self.replies.msn + 1) & 0xFFFFFF
@@ -323,7 +331,7 @@ class Responder(ReceiveEngine):
         self.replies.ring.ask(resource, 0, packets, resource.length_bytes)
         self.flow.environment.schedule(self.flow)
 
-    def atomic_request(self, view):
+    def atomic_request(self, view: PacketView) -> None:
         """Compare-and-swap or fetch-and-add: check it, execute it once, keep the result for a replay."""
         resource: Resource
         region: Region
@@ -362,7 +370,7 @@ class Responder(ReceiveEngine):
         resource.result = result
         self.answered_later(resource, 1)
 
-    def duplicate(self, view):
+    def duplicate(self, view: PacketView) -> None:
         """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others
         replayed."""
         if self.replies.nak_pending and self.replies.nak_pending != _SEQUENCE:
@@ -376,7 +384,7 @@ class Responder(ReceiveEngine):
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
             self.atomic_again(view)
 
-    def same_range(self, resource, view, index):
+    def same_range(self, resource: Resource, view: PacketView, index: int) -> bool:
         """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
         offset: cython.ulonglong = index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes)
         return (
@@ -386,7 +394,7 @@ class Responder(ReceiveEngine):
             and view.reth_length <= resource.length_bytes - offset
         )
 
-    def read_again(self, view):
+    def read_again(self, view: PacketView) -> None:
         """Answer a repeated RDMA READ, or a part of it, from memory; key and range are checked anew.
 
         The answer to a part begins with FIRST or ONLY, as that to any request.  Linux's SoftRoCE takes these
@@ -437,7 +445,7 @@ class Responder(ReceiveEngine):
         resource.resumed = index > 0 and not view.migreq
         self.flow.environment.schedule(self.flow)
 
-    def atomic_again(self, view):
+    def atomic_again(self, view: PacketView) -> None:
         """Give the saved result of a repeated atomic, but only while its key is valid."""
         resource: Resource = self.replies.ring.find(view.psn)
         if (

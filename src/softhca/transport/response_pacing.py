@@ -14,6 +14,8 @@ responses nor responses for requests: two adapters that read from each other wou
 the other may not give.
 """
 
+from __future__ import annotations
+
 import cython
 
 START_RATE = 500_000
@@ -40,14 +42,14 @@ class ResponsePacing:
     evidence; ``excused_bytes``: so much leaves before another loss counts.
     """
 
-    def __init__(self, burst_bytes):
+    def __init__(self, burst_bytes: int) -> None:
         self.burst_bytes = burst_bytes
         self.rate = _START_RATE
         self.free_ns = 0
         self.answered_bytes = 0
         self.excused_bytes = 0
 
-    def departure(self, depth_bytes, now):
+    def departure(self, depth_bytes: int, now: int) -> int:
         """When a burst that wants to leave at ``now`` may do so.  It counts as sent, a full one, until `sent`
         tells what it was."""
         begin: cython.ulonglong = max(now, self.free_ns)
@@ -55,24 +57,24 @@ class ResponsePacing:
         self.free_ns = begin + self.time_of(self.burst_bytes)
         return max(now, begin - min(ahead, begin))
 
-    def sent(self, cost_bytes):
+    def sent(self, cost_bytes: int) -> None:
         """The burst that may leave has left, and costs its receiver ``cost_bytes``; more than a full one
         counts as one."""
         self.free_ns -= min(self.free_ns, self.time_of(self.burst_bytes - min(cost_bytes, self.burst_bytes)))
         self.excused_bytes -= min(self.excused_bytes, cost_bytes)
 
-    def answered(self, length_bytes):
+    def answered(self, length_bytes: int) -> None:
         """An answer of ``length_bytes`` has left whole."""
         self.answered_bytes += length_bytes
 
-    def asked_on(self, depth_bytes):
+    def asked_on(self, depth_bytes: int) -> None:
         """A new READ has come: its requester keeps up with what has been answered."""
         if self.answered_bytes:
             self.rate += self.rate * min(self.answered_bytes, depth_bytes) // depth_bytes
             self.rate = min(self.rate, _MOST_RATE)
             self.answered_bytes = 0
 
-    def lost(self, depth_bytes):
+    def lost(self, depth_bytes: int) -> bool:
         """What has left is asked for again; whether that tells something new."""
         self.answered_bytes = 0
         if self.excused_bytes:
@@ -81,6 +83,6 @@ class ResponsePacing:
         self.rate = max(self.rate // 2, _LEAST_RATE)
         return True
 
-    def time_of(self, length_bytes):
+    def time_of(self, length_bytes: int) -> int:
         """How long ``length_bytes`` take, in ns."""
         return length_bytes * _NS_PER_MS // self.rate

@@ -14,6 +14,8 @@
 * An answer that finds its place in memory held is dropped, and asked for again without a retry being spent.
 """
 
+from __future__ import annotations
+
 from array import array
 
 import cython
@@ -41,7 +43,7 @@ _COST_BITS = cython.declare(cython.int, 40)
 _COST = cython.declare(cython.ulonglong, (1 << 40) - 1)
 
 
-def interval_ns(timeout):
+def interval_ns(timeout: int) -> int:
     """Retransmission interval in ns of an attribute ``timeout`` 0…31; 0 where there is none."""
     return (TIMER_UNIT_NS << timeout) * TIMER_FACTOR if timeout else 0
 
@@ -52,7 +54,7 @@ class RetryState:
     ``persisting``: the timer is the persist timer, nothing is in flight.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.interval_ns = 0
         self.deadline_ns = 0
         self.retry_count = 0
@@ -61,43 +63,43 @@ class RetryState:
         self.rnr_retries_left = 0
         self.persisting = False
 
-    def configure(self, timeout, retry_count, rnr_retry):
+    def configure(self, timeout: int, retry_count: int, rnr_retry: int) -> None:
         """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew."""
         self.interval_ns = interval_ns(timeout)
         self.retry_count = retry_count
         self.rnr_retry = rnr_retry
         self.progress()
 
-    def restart(self, now):
+    def restart(self, now: int) -> None:
         """Something is awaited from ``now`` on."""
         self.persisting = False
         self.deadline_ns = now + self.interval_ns if self.interval_ns else 0
 
-    def persist(self, now):
+    def persist(self, now: int) -> None:
         """Room in the window is awaited from ``now`` on, with nothing in flight."""
         self.restart(now)
         if self.deadline_ns:
             self.persisting = True
             self.deadline_ns = now + max(self.interval_ns, _STALL_NS)
 
-    def progress(self):
+    def progress(self) -> None:
         """The responder has acknowledged something new: all retries are available again."""
         self.retries_left = self.retry_count
         self.rnr_retries_left = self.rnr_retry
 
-    def stop(self):
+    def stop(self) -> None:
         """Nothing is awaited any more."""
         self.deadline_ns = 0
         self.persisting = False
 
-    def spend_retry(self):
+    def spend_retry(self) -> bool:
         """True when one more retry was left."""
         if self.retries_left == 0:
             return False
         self.retries_left -= 1
         return True
 
-    def spend_rnr_retry(self):
+    def spend_rnr_retry(self) -> bool:
         """True when one more RNR retry was left: those for packets that do not arrive are all there again."""
         self.retries_left = self.retry_count
         if self.rnr_retry == RNR_RETRY_INFINITE:
@@ -107,7 +109,7 @@ class RetryState:
         self.rnr_retries_left -= 1
         return True
 
-    def delay(self, timer, now):
+    def delay(self, timer: int, now: int) -> None:
         """The delay of the RNR NAK's ``timer`` field runs."""
         self.persisting = False
         self.deadline_ns = now + RNR_TIMER_NS[timer & 31]
@@ -122,14 +124,14 @@ class InFlightTable:
     An entry is one word: ``last_psn`` in the upper 24 bits, the cost below.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         if not cython.compiled:
             self.entries = array("Q", bytes(8 * IN_FLIGHT_ENTRIES))
         self.head = 0
         self.count = 0
         self.epoch = 0
 
-    def push(self, last_psn, cost_bytes, epoch, joined=False):
+    def push(self, last_psn: int, cost_bytes: int, epoch: int, joined: bool = False) -> None:
         """``cost_bytes`` are in flight until ``last_psn`` is acknowledged; ``joined``: together with what was
         pushed last, one entry for both."""
         place: cython.uint
@@ -144,14 +146,14 @@ class InFlightTable:
             self.count += 1
         self.entries[place] = cython.cast(cython.ulonglong, last_psn) << _COST_BITS | cost_bytes
 
-    def pop(self):
+    def pop(self) -> int:
         """The oldest entry is over: its cost."""
         cost: cython.ulonglong = self.entries[self.head] & _COST
         self.head = (self.head + 1) & _LAST_ENTRY
         self.count -= 1
         return cost
 
-    def settle(self, una_psn, epoch):
+    def settle(self, una_psn: int, epoch: int) -> int:
         """Bytes to give back now that everything before ``una_psn`` is acknowledged."""
         settled: cython.ulonglong = 0
         if epoch != self.epoch:
@@ -160,13 +162,13 @@ class InFlightTable:
             settled += self.pop()
         return settled
 
-    def clear(self, epoch):
+    def clear(self, epoch: int) -> int:
         """Bytes to give back because all of it is given up."""
         settled: cython.ulonglong = 0
         while self.count:
             settled += self.pop()
         return settled if epoch == self.epoch else 0
 
-    def given_up(self, epoch):
+    def given_up(self, epoch: int) -> bool:
         """Whether the window has given up what is in flight here, and nothing has come back since."""
         return self.count != 0 and epoch != self.epoch

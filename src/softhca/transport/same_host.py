@@ -15,7 +15,10 @@ is under way; that keeps the order of a queue pair, and the switch between both 
 middle of anything.
 """
 
+from __future__ import annotations
+
 from array import array
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -28,9 +31,13 @@ from softhca.machine.primitives import (
     write_process_at,
 )
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.cqe import WC_RETRY_EXC_ERR
+from softhca.queues.layout import ATOMIC_CMP_AND_SWP, MAX_MESSAGE_BYTES, RDMA_WRITE, WC_RETRY_EXC_ERR
 from softhca.queues.operations import ATOMIC, READ
-from softhca.queues.wqe import ATOMIC_CMP_AND_SWP, MAX_MESSAGE_BYTES, RDMA_WRITE
+
+if TYPE_CHECKING:
+    from softhca.memory.shared_path import SharedPath
+    from softhca.transport.context import QueuePair
+    from softhca.transport.request import Request
 
 CHUNK_BYTES = 1 << 20
 """At most this much is copied inside a path at a time: whoever withdraws memory waits for one such copy."""
@@ -69,7 +76,9 @@ class SameHostExecutor:
     """Carries out for ``queue_pair`` what ``path`` allows.  ``operations`` and ``moved_bytes`` count what it
     has done; no packet counter does."""
 
-    def __init__(self, queue_pair, path):
+    _bounce: bytearray
+
+    def __init__(self, queue_pair: QueuePair, path: SharedPath) -> None:
         self.queue_pair = queue_pair
         self.path = path
         self.operations = 0
@@ -84,11 +93,11 @@ class SameHostExecutor:
         self._bounce = None
         self.bounce_address = 0
 
-    def figures(self):
+    def figures(self) -> dict[str, int]:
         """What has been done without packets, as counters by name."""
         return {"same_host_operations": self.operations, "same_host_bytes": self.moved_bytes}
 
-    def execute(self, request):
+    def execute(self, request: Request) -> bool:
         """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
 
         The path may stay entered for the next one: call `leave` before anything that may wait.
@@ -105,7 +114,7 @@ class SameHostExecutor:
         self.turn_bytes += n
         return True
 
-    def right_for(self, request):
+    def right_for(self, request: Request) -> int:
         """The right that a request needs of the peer; 0: it is none for this executor, or there is no way."""
         if not self.path.alive or request.length_bytes == 0 or request.length_bytes > _MAX_MESSAGE:
             return 0
@@ -117,7 +126,7 @@ class SameHostExecutor:
             return _REMOTE_READ
         return _REMOTE_ATOMIC if request.kind == _ATOMIC else 0
 
-    def worth_waiting(self, request):
+    def worth_waiting(self, request: Request) -> bool:
         """Whether a request behind others that go by packets had better wait for them: the first one, so that
         a queue that never runs empty changes over, and long ones; not where the last one went by packets all
         the same."""
@@ -125,20 +134,20 @@ class SameHostExecutor:
             return False
         return self.operations == 0 or request.length_bytes >= _WORTH
 
-    def turn_over(self):
+    def turn_over(self) -> bool:
         """Whether so much has been moved that others have their turn now."""
         if self.turn_bytes < _TURN:
             return False
         self.turn_bytes = 0
         return True
 
-    def leave(self):
+    def leave(self) -> None:
         """Leave the path if it is entered."""
         if self.inside:
             self.inside = False
             self.path.leave()
 
-    def begin(self, n):
+    def begin(self, n: int) -> bool:
         """Be inside the path, with room for ``n`` more bytes or for a chunk; False where nobody may be there.
 
         What the peer's queue pair takes is looked up once for all requests until the path is left.
@@ -158,13 +167,13 @@ class SameHostExecutor:
             self.allowed = 0  # the P_Keys do not match (10.9.3)
         return True
 
-    def find(self, request, n, right):
+    def find(self, request: Request, n: int, right: int) -> int:
         """Inside the path: where the peer's ``n`` bytes are; 0 when they may not be touched."""
         if not self.allowed & right:
             return 0
         return self.path.place(request.work.rkey, self.allowed >> 32, request.work.remote_va, n, right)
 
-    def move(self, request, n, right):
+    def move(self, request: Request, n: int, right: int) -> bool:
         """Copy the bytes of a WRITE or READ, no more than a chunk without leaving the path."""
         done: cython.ulonglong = 0
         piece: cython.ulonglong
@@ -188,7 +197,7 @@ class SameHostExecutor:
                 return False
         return True
 
-    def move_piece(self, request, n, right, done, piece):
+    def move_piece(self, request: Request, n: int, right: int, done: int, piece: int) -> int:
         """Copy some of ``piece`` bytes inside the path: their number, −1 where that cannot be, 0 where the
         peer has withdrawn something, so that nothing is known of them and all is to be looked up again."""
         result: cython.int
@@ -214,7 +223,7 @@ class SameHostExecutor:
         self.inside_bytes += piece if piece > _LEAST else _LEAST
         return -1 if result else piece
 
-    def move_foreign(self, request, done, place, n):
+    def move_foreign(self, request: Request, done: int, place: int, n: int) -> int:
         """Copy between the peer process's own memory and the request's; 0 or −1.
 
         The kernel gives the number of a process that has ended to another one, so the peer is looked at
@@ -241,7 +250,7 @@ class SameHostExecutor:
         result = write_process_at(self.path.pid, target, self.bounce_address, n)
         return 0 if result == cython.cast(cython.longlong, n) else -1
 
-    def atomic(self, request):
+    def atomic(self, request: Request) -> bool:
         """One atomic instruction on the peer's memory; its result into the request's buffer (C9-150 ff.).
 
         The buffer is tried first, with the bytes that stand in it: once the instruction is done it cannot be

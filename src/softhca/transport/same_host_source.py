@@ -5,15 +5,21 @@ a queue pair only where nothing before the request is under way: it is tried whi
 Behind others it goes to the sender, unless it is worth waiting for these.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
-from softhca.queues.cqe import WC_WR_FLUSH_ERR
+from softhca.queues.layout import SIGNALED, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
-from softhca.queues.wqe import SIGNALED
 from softhca.transport.request import Request
 from softhca.transport.same_host import SameHostExecutor
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
 
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
@@ -24,11 +30,13 @@ _START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in 
 class SameHostSource(SendQueue):
     """``pending`` is a request that waits for what the sender has under way."""
 
-    def __init__(self, qp):
+    pending: Request
+
+    def __init__(self, qp: QueuePair) -> None:
         SendQueue.__init__(self, qp)
         self.pending = None
 
-    def next(self, at_rest, now):
+    def next(self, at_rest: bool, now: int) -> Request | None:
         executor: SameHostExecutor = self.qp.executor
         request: Request = self.pending
         if executor is None and request is None:
@@ -49,7 +57,7 @@ class SameHostSource(SendQueue):
             return None
         return request
 
-    def next_here(self, executor, request, drawn, now):
+    def next_here(self, executor: SameHostExecutor, request: Request, drawn: bool, now: int) -> Request:
         """Have the executor carry out what stands in the ring, one after the other, ``request`` first where
         it is ``drawn`` already; the first one that it leaves, or None.
         """
@@ -72,17 +80,17 @@ class SameHostSource(SendQueue):
             self.qp.environment.schedule(self.qp.flow)
         return None
 
-    def can_wait(self):
+    def can_wait(self) -> bool:
         return self.qp.executor is None and (self.pending is not None or SendQueue.can_wait(self))
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         request: Request = self.pending
         self.pending = None
         if request is not None:
             self.retire(request, _FLUSHED, now)
         SendQueue.flush(self, now)
 
-    def reset(self):
+    def reset(self) -> None:
         if self.pending is not None:
             self.drop(self.pending)
             self.pending = None

@@ -1,8 +1,15 @@
 """The local buffers of one work request: its scatter/gather list with every key looked up once."""
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
+
+if TYPE_CHECKING:
+    from softhca.memory.regions import Region, RegionTable
+    from softhca.queues.wqe import Work
 
 _EACCES = cython.declare(cython.int, errno.EACCES)
 _EFAULT = cython.declare(cython.int, 14)
@@ -19,9 +26,12 @@ class BufferList:
     are in ``regions`` and the generations in the notes of the ``entry``.
     """
 
-    def __init__(self, capacity):
+    entry: Work
+    region: Region
+
+    def __init__(self, capacity: int) -> None:
         self.entry = None
-        self.regions = [None] * capacity if capacity > 1 else None
+        self.regions: list[Region] = [None] * capacity if capacity > 1 else None
         self.region = None
         self.generation = 0
         self.total_bytes = 0
@@ -30,7 +40,7 @@ class BufferList:
         self.va = 0
         self.length = 0
 
-    def resolve(self, work, table, pd, access):
+    def resolve(self, work: Work, table: RegionTable, pd: int, access: int) -> bool:
         """Look up the keys of ``work``'s elements; False when one does not give ``pd`` the right to all
         its bytes.
 
@@ -64,7 +74,7 @@ class BufferList:
         self.total_bytes = total
         return True
 
-    def turn_to(self, i, start):
+    def turn_to(self, i: int, start: int) -> None:
         """Let element ``i`` of several, which begins at ``start`` of the message, be the one that is used."""
         place: cython.uint = self.entry.first + 2 * i
         self.index = i
@@ -74,15 +84,15 @@ class BufferList:
         self.region = self.regions[i]
         self.generation = self.entry.longs[self.entry.notes + i]
 
-    def gather(self, offset, n, address):
+    def gather(self, offset: int, n: int, address: int) -> int:
         """Copy ``n`` bytes from ``offset`` of the message to ``address``; 0 or −errno."""
         return self.move(offset, n, address, False)
 
-    def scatter(self, offset, n, address):
+    def scatter(self, offset: int, n: int, address: int) -> int:
         """Copy ``n`` bytes from ``address`` to ``offset`` of the message; 0 or −errno."""
         return self.move(offset, n, address, True)
 
-    def move(self, offset, n, address, writing):
+    def move(self, offset: int, n: int, address: int, writing: bool) -> int:
         """Walk from the element used last, as packets come in order; an earlier offset starts from the
         front."""
         within: cython.ulonglong

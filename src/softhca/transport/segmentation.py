@@ -8,12 +8,15 @@ once, from registered memory to its place in the burst; the ICRC follows at once
 the cache, and for a native packet its LRH, GRH and VCRC around it.
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
+from softhca.queues.layout import SOLICITED
 from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
-from softhca.queues.wqe import SOLICITED
 from softhca.wire import bth, opcodes
 from softhca.wire.build import (
     put_aeth,
@@ -33,6 +36,12 @@ from softhca.wire.build import (
 from softhca.wire.icrc import compute
 from softhca.wire.vcrc import compute as variant_crc
 
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.request import Request
+    from softhca.wire.burst import Burst
+    from softhca.wire.route import Route
+
 MAX_BURST_BYTES = 65_000
 MAX_BURST_PACKETS = 64
 UNLIMITED = 1 << 62
@@ -51,7 +60,7 @@ _IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
 _INVALIDATES = cython.declare(cython.uint, mask(lambda row: row.invalidates))
 
 
-def _packet_table():
+def _packet_table() -> bytes:
     """Four bytes for each work request opcode: the low five bits of BTH's opcode, which are the same for all
     services, of its first, middle, last and only packet."""
     found = bytearray(4 * MOST_OPCODES)
@@ -62,13 +71,13 @@ def _packet_table():
     return bytes(found)
 
 
-def _header_table():
+def _header_table() -> bytes:
     """BTH and extension headers in bytes by opcode; 0 for reserved ones."""
     rows = opcodes.OPCODES
     return bytes(12 + rows[code].extension_bytes if code in rows else 0 for code in range(256))
 
 
-def _front_table():
+def _front_table() -> bytes:
     """By opcode, which headers stand between BTH and those of the operation (``HAS_…``)."""
     rows = opcodes.OPCODES
     return bytes(rows[code].header_bits & _FRONT_BITS if code in rows else 0 for code in range(256))
@@ -95,7 +104,10 @@ class PacketWriter:
     (RDETH), ``qkey`` and ``source_qp`` (DETH), ``xrc_srq`` (XRCETH).
     """
 
-    def __init__(self, connection):
+    burst: Burst
+    route: Route
+
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.acknowledged = connection.row.acknowledged
         self.service_code = (connection.service & 7) << 5
@@ -112,7 +124,7 @@ class PacketWriter:
         self.frame_bytes = 0
         self.held = False
 
-    def begin(self, burst, route, budget_bytes, packet_overhead_bytes=0):
+    def begin(self, burst: Burst, route: Route, budget_bytes: int, packet_overhead_bytes: int = 0) -> None:
         """Start an empty ``burst`` along ``route``, or go on with one that others have begun along it.  Its
         cost may be ``budget_bytes``, each packet costing its bytes and ``packet_overhead_bytes``."""
         self.burst = burst
@@ -123,7 +135,7 @@ class PacketWriter:
             burst.reset()
         self.aim(route)
 
-    def aim(self, route):
+    def aim(self, route: Route) -> None:
         """Let the packets of the present burst go along ``route``: those that it has do so already."""
         self.route = route
         if self.burst.packets == 0:
@@ -133,7 +145,7 @@ class PacketWriter:
             self.prefix_bytes = self.route.prefix_bytes
             self.frame_bytes = self.route.prefix_bytes + self.route.suffix_bytes
 
-    def fits(self, size):
+    def fits(self, size: int) -> bool:
         """Whether a packet of ``size`` bytes, BTH … ICRC, may follow in this burst."""
         size += self.frame_bytes
         if (
@@ -150,7 +162,7 @@ class PacketWriter:
             and self.burst.length + size <= _MAX_BYTES
         )
 
-    def fits_after(self, size, following):
+    def fits_after(self, size: int, following: int) -> bool:
         """Whether, after a packet of ``size`` bytes that fits, one of ``following`` bytes would fit as
         well."""
         size += self.frame_bytes
@@ -165,7 +177,7 @@ class PacketWriter:
             <= self.budget_bytes
         )
 
-    def open(self, opcode, solicited, pad, ack_request, psn, dest_qp):
+    def open(self, opcode: int, solicited: bool, pad: int, ack_request: bool, psn: int, dest_qp: int) -> int:
         """Write a BTH at the end of the burst, and what the service has in front of the operation's headers;
         the offset behind it."""
         o: cython.Py_ssize_t
@@ -190,7 +202,7 @@ class PacketWriter:
             o = put_xrceth(self.burst.data, o, self.xrc_srq)
         return o
 
-    def close(self, o):
+    def close(self, o: int) -> int:
         """The packet ends at ``o``: append its ICRC and count it; its length in bytes, as a segment."""
         n: cython.uint = o - self.start
         if self.burst.counted:
@@ -208,18 +220,18 @@ class PacketWriter:
         self.burst.length += n
         return n
 
-    def frame(self, n):
+    def frame(self, n: int) -> None:
         """Put LRH, GRH and VCRC around the ``n`` bytes BTH … ICRC of the packet that is being closed."""
         begin: cython.uint = self.burst.length
         n += self.prefix_bytes
         self.route.put_front(self.burst.address + begin, n - self.prefix_bytes)
         put_vcrc(self.burst.data, begin + n, variant_crc(self.burst.data, begin, n))
 
-    def packet_bytes(self, opcode, payload_bytes):
+    def packet_bytes(self, opcode: int, payload_bytes: int) -> int:
         """Length in bytes, BTH … ICRC, of a packet with an opcode (its low five bits) and so much payload."""
         return _HEADERS[self.service_code | opcode] + ((payload_bytes + 3) & ~3) + _ICRC_BYTES
 
-    def opcode_of(self, request, index):
+    def opcode_of(self, request: Request, index: int) -> int:
         """Low five bits of the opcode of the packet ``index`` of a SEND or RDMA WRITE."""
         position: cython.uint
         if request.packets == 1:
@@ -230,7 +242,7 @@ class PacketWriter:
             position = 2 if index + 1 == request.packets else 1
         return _POSITIONS[4 * request.work.opcode + position]
 
-    def size_of(self, request, index, code):
+    def size_of(self, request: Request, index: int, code: int) -> int:
         """Length of that packet, which has the opcode ``code``, BTH … ICRC, in bytes."""
         pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         n: cython.ulonglong = request.length_bytes - index * pmtu
@@ -238,7 +250,7 @@ class PacketWriter:
             n = pmtu
         return self.packet_bytes(code, n)
 
-    def message(self, request, index, limit, ack_at_end):
+    def message(self, request: Request, index: int, limit: int, ack_at_end: bool) -> int:
         """Write packets of a SEND or RDMA WRITE from ``index`` on, at most ``limit``; how many, −errno when
         local memory could not be read for the first one.
 
@@ -276,7 +288,7 @@ class PacketWriter:
             written += 1
         return written
 
-    def data_packet(self, request, index, code, ack_request):
+    def data_packet(self, request: Request, index: int, code: int, ack_request: bool) -> int:
         """Write packet ``index`` of a SEND or RDMA WRITE; 0, or −errno when memory could not be read."""
         o: cython.Py_ssize_t
         result: cython.int
@@ -306,7 +318,7 @@ class PacketWriter:
         self.close(put_pad(self.burst.data, o + n, pad))
         return 0
 
-    def ask_last(self):
+    def ask_last(self) -> None:
         """Let the last packet of the burst, which is closed already, ask for an acknowledgement."""
         begin: cython.uint = (self.burst.packets - 1) * self.burst.stride
         n: cython.uint = self.burst.length - begin - self.frame_bytes - _ICRC_BYTES
@@ -319,7 +331,7 @@ class PacketWriter:
             n += self.prefix_bytes + _ICRC_BYTES
             put_vcrc(self.burst.data, begin + n, variant_crc(self.burst.data, begin, n))
 
-    def read_request(self, request, index, end):
+    def read_request(self, request: Request, index: int, end: int) -> bool:
         """Write a request for the response packets ``index`` … ``end`` − 1 of an RDMA READ; False: it does
         not fit."""
         o: cython.Py_ssize_t
@@ -340,7 +352,7 @@ class PacketWriter:
         self.close(o)
         return True
 
-    def atomic_request(self, request):
+    def atomic_request(self, request: Request) -> bool:
         """Write the request of a compare-and-swap or fetch-and-add; False: it does not fit."""
         o: cython.Py_ssize_t
         code: cython.uint = self.opcode_of(request, 0)
@@ -363,7 +375,7 @@ class PacketWriter:
         self.close(o)
         return True
 
-    def acknowledge(self, psn, syndrome, msn):
+    def acknowledge(self, psn: int, syndrome: int, msn: int) -> bool:
         """Write an ACK or NAK; False: it does not fit."""
         if not self.fits(self.packet_bytes(_ACK, 0)):
             return False
@@ -371,7 +383,7 @@ class PacketWriter:
         self.close(put_aeth(self.burst.data, o, syndrome, msn))
         return True
 
-    def atomic_response(self, psn, syndrome, msn, original):
+    def atomic_response(self, psn: int, syndrome: int, msn: int, original: int) -> bool:
         """Write an atomic acknowledgement; False: it does not fit."""
         o: cython.Py_ssize_t
         if not self.fits(self.packet_bytes(_ATOMIC_ACK, 0)):

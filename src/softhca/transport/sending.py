@@ -4,13 +4,20 @@ A sender asks a `RequestSource` for its next request and says how each has ended
 from, and who is told of its end, is the source's matter.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
-from softhca.queues.cqe import WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.layout import SIGNALED, WC_LOC_QP_OP_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import MOST_OPCODES, table
-from softhca.queues.wqe import SIGNALED, SendWork
+from softhca.queues.wqe import SendWork
 from softhca.transport.observation import SEND_FAILED, STATUS_NAMES
 from softhca.transport.request import Request
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
 
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
@@ -27,33 +34,33 @@ class RequestSource:
     sender has begun is done.
     """
 
-    def __init__(self, capacity):
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.waits = False
 
-    def next(self, at_rest, now):
+    def next(self, at_rest: bool, now: int) -> Request:
         """The next request, judged; None when there is none, or it ``waits``.  ``at_rest``: the sender has
         nothing under way."""
         return None
 
-    def retire(self, request, status, now):
+    def retire(self, request: Request, status: int, now: int) -> None:
         """``request``, the oldest that `next` has given, has ended with ``status``."""
 
-    def fail(self, request, status, now):
+    def fail(self, request: Request, status: int, now: int) -> None:
         """The same, with an error, for which the sender ends its connection next."""
         self.retire(request, status, now)
 
-    def drop(self, request):
+    def drop(self, request: Request) -> None:
         """The oldest that `next` has given is forgotten; nobody is told."""
 
-    def can_wait(self):
+    def can_wait(self) -> bool:
         """Whether there is a next request that can stay where it is until there is room to send it."""
         return False
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         """Complete what was not given yet as flushed, a bounded number."""
 
-    def reset(self):
+    def reset(self) -> None:
         """Drop what was not given yet."""
 
 
@@ -63,7 +70,7 @@ class SendQueue(RequestSource):
     ``spare`` are the objects of requests that no queue of the adapter uses at the moment.
     """
 
-    def __init__(self, qp):
+    def __init__(self, qp: QueuePair) -> None:
         RequestSource.__init__(self, qp.send_ring.layout.entries)
         self.qp = qp
         self.operations = qp.row.operation_mask() & ~qp.environment.withheld_operations
@@ -72,10 +79,10 @@ class SendQueue(RequestSource):
         self.inline_bytes = qp.max_inline_bytes
         self.spare = qp.environment.requests_like(qp.max_send_sge, qp.max_inline_bytes)
 
-    def next(self, at_rest, now):
+    def next(self, at_rest: bool, now: int) -> Request | None:
         return self.take(False)
 
-    def take(self, flushing):
+    def take(self, flushing: bool) -> Request:
         """Take the next work request from the ring and, unless it is to be flushed, judge it; None when there
         is none."""
         request: Request = self.spare.pop() if self.spare else self.blank()
@@ -84,11 +91,11 @@ class SendQueue(RequestSource):
         self.spare.append(request)
         return None
 
-    def blank(self):
+    def blank(self) -> Request:
         """A new request."""
         return Request(self.qp.max_send_sge, self.inline_bytes)
 
-    def draw(self, request, flushing):
+    def draw(self, request: Request, flushing: bool) -> bool:
         """Fill ``request`` with the next work request of the ring, judged; False when there is none.
 
         A ring that the other side has broken gives one request that fails, then nothing more.
@@ -114,10 +121,10 @@ class SendQueue(RequestSource):
             request.prepare(self.qp.environment.regions, self.qp.pd, self.operations)
         return True
 
-    def can_wait(self):
+    def can_wait(self) -> bool:
         return self.qp.send_ring.count() > 0
 
-    def complete(self, request, status, now):
+    def complete(self, request: Request, status: int, now: int) -> None:
         """Write the completion of ``request`` if it is due: always with an error, otherwise when it was
         asked for."""
         work: SendWork = request.work
@@ -148,17 +155,17 @@ class SendQueue(RequestSource):
         ):
             self.qp.completion_lost()
 
-    def retire(self, request, status, now):
+    def retire(self, request: Request, status: int, now: int) -> None:
         """Its room in the ring is free, then its completion shows."""
         self.qp.send_ring.release(1)
         self.complete(request, status, now)
         self.spare.append(request)
 
-    def drop(self, request):
+    def drop(self, request: Request) -> None:
         self.qp.send_ring.release(1)
         self.spare.append(request)
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         """At most one ring; where there may be more the queue pair has another turn."""
         request: Request
         left: cython.uint = self.capacity
@@ -170,7 +177,7 @@ class SendQueue(RequestSource):
             left -= 1
         self.qp.environment.schedule(self.qp.flow)
 
-    def reset(self):
+    def reset(self) -> None:
         request: Request
         left: cython.uint = self.capacity
         while left:

@@ -20,8 +20,8 @@ from softhca.queues.control_fields import (
     QPT_XRC_RECV,
     QPT_XRC_SEND,
 )
+from softhca.queues.layout import SEND
 from softhca.queues.operations import OPERATIONS
-from softhca.queues.wqe import SEND
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.datagram import DatagramReceiver, DatagramSender
 from softhca.transport.queue_pair_flow import QueuePairFlow
@@ -39,7 +39,6 @@ from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
     from softhca.transport.engines import ReceiveEngine, SendEngine
-    from softhca.transport.flow import Flow
 
 # Dispatch keys: what names the queue pair that a packet is for.
 BY_QP = 0
@@ -96,7 +95,7 @@ class Service:
     operations: frozenset[int]
     sender: Callable[[QueuePair], SendEngine]
     receiver: Callable[[QueuePair], ReceiveEngine]
-    flow: Callable[[QueuePair], Flow] = QueuePairFlow
+    flow: Callable[[QueuePair], QueuePairFlow] = QueuePairFlow
     key: int = BY_QP
     key_number: Callable[[QueuePair], int] = _number
     shares_bursts: bool = False

@@ -4,12 +4,15 @@ A message is sent once and completes when its last byte has gone (C9-180).  What
 destination's window for ``CHARGE_NS``, for nobody tells when it has been taken.
 """
 
+from __future__ import annotations
+
 import errno
 from collections import deque
+from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.queues.cqe import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.layout import WC_LOC_PROT_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
 from softhca.transport.conditions import IDLE, MEMORY, READY, WINDOW, conditions_that
 from softhca.transport.engines import SendEngine
@@ -19,6 +22,12 @@ from softhca.transport.request import Request
 from softhca.transport.segmentation import MAX_BURST_PACKETS, UNLIMITED, PacketWriter
 from softhca.transport.states import BEHAVIOUR
 from softhca.transport.window import BURST_OVERHEAD_BYTES, DestinationWindow
+
+if TYPE_CHECKING:
+    from softhca.transport.context import QueuePair
+    from softhca.transport.sending import RequestSource
+    from softhca.wire.burst import Burst
+    from softhca.wire.route import Route
 
 # How long a burst counts as in flight.  A receiver that runs has it out of its socket by then; and a window
 # of three bursts every 100 us is 1.9 GB/s, more than a link carries here, so that it costs no throughput.
@@ -53,7 +62,10 @@ class UnreliableTransmitter(SendEngine):
     when, to which window, how much, in which epoch of it).
     """
 
-    def __init__(self, qp, source):
+    request: Request
+    window: DestinationWindow
+
+    def __init__(self, qp: QueuePair, source: RequestSource) -> None:
         self.qp = qp
         self.flow = qp.flow
         self.source = source
@@ -64,27 +76,27 @@ class UnreliableTransmitter(SendEngine):
         self.index = 0
         self.request = None
         self.window = None
-        self.charges = deque()
+        self.charges: deque[tuple[int, DestinationWindow, int, int]] = deque()
         self.armed_ns = 0
 
-    def begin(self, psn):
+    def begin(self, psn: int) -> None:
         self.next_psn = psn
 
-    def start(self, now):
+    def start(self, now: int) -> None:
         self.doorbell(now)
 
-    def doorbell(self, now):
+    def doorbell(self, now: int) -> None:
         self.now = now
         if _START_SEND[self.qp.state] and (_DOORBELL >> self.condition) & 1:
             self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
-    def has_work(self):
+    def has_work(self) -> bool:
         if self.window is not None and self.window.turn is self.flow:
             return True
         return self.condition == _READY
 
-    def current(self):
+    def current(self) -> Request:
         """The request under way, or the next one; None for none."""
         if self.request is None and _START_SEND[self.qp.state]:
             self.request = self.source.next(True, self.now)
@@ -93,7 +105,7 @@ class UnreliableTransmitter(SendEngine):
                 self.index = 0
         return self.request
 
-    def produce(self, burst, now):
+    def produce(self, burst: Burst, now: int) -> int:
         request: Request
         self.now = now
         self.release(now)
@@ -132,7 +144,7 @@ class UnreliableTransmitter(SendEngine):
             self.qp.drained()
         return burst.packets
 
-    def aim(self, burst, route, window):
+    def aim(self, burst: Burst, route: Route, window: DestinationWindow) -> None:
         """The burst that begins goes along ``route`` and weighs what ``window`` has room for."""
         room: cython.ulonglong
         if self.window is not window:
@@ -143,7 +155,7 @@ class UnreliableTransmitter(SendEngine):
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes
 
-    def charge(self, burst):
+    def charge(self, burst: Burst) -> None:
         """The burst has gone: charge it to its window for a while."""
         window: DestinationWindow = self.window
         cost: cython.ulonglong = window.cost(burst.length, burst.packets)
@@ -152,25 +164,25 @@ class UnreliableTransmitter(SendEngine):
         self.charges.append((self.now + _CHARGE_NS, window, cost, window.epoch))
         self.rearm()
 
-    def rearm(self):
+    def rearm(self) -> None:
         """Have the environment call when the oldest burst's time is over, unless it will before anyway."""
         deadline: cython.ulonglong = self.charges[0][0] if self.charges else 0
         if deadline and (self.armed_ns == 0 or deadline < self.armed_ns):
             self.armed_ns = deadline
             self.flow.environment.arm(self.flow, deadline)
 
-    def release(self, now):
+    def release(self, now: int) -> None:
         """Give back what has been held long enough."""
         while self.charges and self.charges[0][0] <= now:
             self.give_back()
 
-    def give_back(self):
+    def give_back(self) -> None:
         """What the oldest burst was charged is its window's again, unless that has given it up."""
         _, window, cost, epoch = self.charges.popleft()
         if window.epoch == epoch:
             window.give_up(cost)
 
-    def expire(self, now):
+    def expire(self, now: int) -> None:
         self.now = now
         self.armed_ns = 0
         self.release(now)
@@ -178,24 +190,24 @@ class UnreliableTransmitter(SendEngine):
             self.window.check_stall(self.flow, now)
         self.rearm()
 
-    def leave(self):
+    def leave(self) -> None:
         """No room is waited for any more."""
         if self.window is not None:
             self.window.leave(self.flow)
 
-    def quit(self):
+    def quit(self) -> None:
         """What goes next may go elsewhere."""
         if self.window is not None:
             self.window.quit(self.flow)
 
-    def leave_window(self):
+    def leave_window(self) -> None:
         # what is held knows its own window
         self.quit()
         if (_PATH >> self.condition) & 1:
             self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
-    def forget(self):
+    def forget(self) -> None:
         """Nothing is under way any more; the windows get back what is held."""
         self.request = None
         self.condition = _IDLE
@@ -203,7 +215,7 @@ class UnreliableTransmitter(SendEngine):
         while self.charges:
             self.give_back()
 
-    def write(self, request, burst):
+    def write(self, request: Request, burst: Burst) -> bool:
         """Write what fits of ``request`` into the burst; True when it has gone whole."""
         written: cython.int
         if burst.packets == 0:
@@ -220,19 +232,19 @@ class UnreliableTransmitter(SendEngine):
             self.wait_memory()
         return self.index == request.packets
 
-    def wait_memory(self):
+    def wait_memory(self) -> None:
         """The memory that the next packet comes from is held: it is tried again later."""
         self.condition = _MEMORY
         self.qp.observe(MEMORY_HELD, self.next_psn, HELD_SOURCE)
         self.flow.environment.wait_for_memory(self.flow)
 
-    def resume(self, now):
+    def resume(self, now: int) -> None:
         if (_MEMORY_THERE >> self.condition) & 1:
             self.condition = _READY
             self.qp.observe(MEMORY_TRIED, self.next_psn, HELD_SOURCE)
             self.flow.environment.schedule(self.flow)
 
-    def unreadable(self, result):
+    def unreadable(self, result: int) -> None:
         """The packet's bytes could not be read, for −errno ``result``: the request fails, or waits where they
         are held."""
         if result == -_EAGAIN:
@@ -240,28 +252,28 @@ class UnreliableTransmitter(SendEngine):
         else:
             self.fail_head(_PROTECTION_ERROR)
 
-    def retire(self, status):
+    def retire(self, status: int) -> None:
         """The request under way has ended with ``status``."""
         request: Request = self.request
         self.request = None
         self.source.retire(request, status, self.now)
 
-    def fail_head(self, status):
+    def fail_head(self, status: int) -> None:
         """The request under way ends with ``status``; the send queue stops (SQE)."""
         self.retire(status)
         self.qp.fail_sending()
 
-    def drained(self):
+    def drained(self) -> bool:
         return self.request is None
 
-    def flush(self):
+    def flush(self) -> None:
         request: Request = self.request
         self.forget()
         if request is not None:
             self.source.retire(request, _FLUSHED, self.now)
         self.source.flush(self.now)
 
-    def reset(self):
+    def reset(self) -> None:
         request: Request = self.request
         self.forget()
         self.window = None

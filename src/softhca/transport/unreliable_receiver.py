@@ -7,14 +7,16 @@ whose receive waits for the next message (C9-186, C9-188).  A first or only pack
 PSN (C9-184).
 """
 
+from __future__ import annotations
+
 import errno
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.memory.regions import REMOTE_WRITE
 from softhca.queues.control_fields import EVENT_MESSAGES_LOST
-from softhca.queues.cqe import WC_RECV_RDMA_WITH_IMM
-from softhca.queues.wqe import MAX_MESSAGE_BYTES
+from softhca.queues.layout import MAX_MESSAGE_BYTES, WC_RECV_RDMA_WITH_IMM
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.execution import (
     ACCESS,
@@ -29,6 +31,12 @@ from softhca.transport.execution import (
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
 from softhca.transport.receiving import ReceiveQueue
 from softhca.wire import opcodes
+
+if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
+    from softhca.transport.receiving import MessageSink
+    from softhca.wire.burst import Arrival
+    from softhca.wire.packet_view import PacketView
 
 BEGIN = 0  # a message begins
 GO_ON = 1  # the message under way goes on, if the PSN is the expected one
@@ -81,16 +89,16 @@ class UnreliableExecutor(MessageExecutor):
     """Carries out SENDs and RDMA WRITEs of an unreliable connection, each packet judged by itself; ``rkey``
     is that of the RDMA WRITE under way."""
 
-    def __init__(self, connection, sink):
+    def __init__(self, connection: Connection, sink: MessageSink) -> None:
         MessageExecutor.__init__(self, connection, sink)
         self.rkey = 0
 
-    def posted(self, view):
+    def posted(self, view: PacketView) -> bool:
         """Whether there is a receive for the message of this packet, sound or not."""
         queue: ReceiveQueue = self.sink.receive_queue(view)
         return queue is not None and queue.posted()
 
-    def refusal(self, view):
+    def refusal(self, view: PacketView) -> str:
         """What a packet in sequence is dropped for, the first in the order of figure 117; None: nothing."""
         starts: cython.bint = view.position == _FIRST or view.position == _ONLY
         ends: cython.bint = view.position == _LAST or view.position == _ONLY
@@ -121,7 +129,7 @@ class UnreliableExecutor(MessageExecutor):
             return "drops_protection"
         return None
 
-    def permitted(self, n):
+    def permitted(self, n: int) -> bool:
         """Whether the R_Key lets the next ``n`` bytes be written: this packet's, whatever the message's
         length (C9-192.2.1).  An empty RDMA WRITE does not ask (C9-193)."""
         va: cython.ulonglong = (self.va + self.received_bytes) & _MASK64
@@ -137,7 +145,7 @@ class UnreliableExecutor(MessageExecutor):
             return False
         return self.resolve_target(self.rkey, va, n)
 
-    def place_write(self, view, arrival):
+    def place_write(self, view: PacketView, arrival: Arrival) -> int:
         """Write what a packet of an RDMA WRITE brings; an outcome."""
         outcome: cython.int
         result: cython.int
@@ -164,7 +172,7 @@ class UnreliableReceiver(ReceiveEngine):
     """``epsn`` is the PSN expected next (C9-181); ``reported``: the client knows that packets before it are
     missing; ``execution`` carries messages out, which go to ``sink``."""
 
-    def __init__(self, connection, sink):
+    def __init__(self, connection: Connection, sink: MessageSink) -> None:
         self.connection = connection
         self.sink = sink
         self.execution = UnreliableExecutor(connection, sink)
@@ -172,11 +180,11 @@ class UnreliableReceiver(ReceiveEngine):
         self.epsn = 0
         self.reported = False
 
-    def begin(self, psn):
+    def begin(self, psn: int) -> None:
         self.epsn = psn
         self.reported = False
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         verdict: cython.int = _REFUSE
         in_order: cython.bint = view.psn == self.epsn
         whole: cython.bint = self.execution.operation != _NOTHING
@@ -202,15 +210,15 @@ class UnreliableReceiver(ReceiveEngine):
             return
         self.execute(view, arrival)
 
-    def flush(self):
+    def flush(self) -> None:
         self.execution.abandon()
         self.sink.flush(self.now)
 
-    def reset(self):
+    def reset(self) -> None:
         self.execution.abandon()
         self.sink.reset()
 
-    def missed(self):
+    def missed(self) -> None:
         """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
         again (o9-131)."""
         self.connection.count("out_of_sequence")
@@ -218,12 +226,12 @@ class UnreliableReceiver(ReceiveEngine):
             self.reported = True
             self.connection.environment.event(_LOST, self.connection.number)
 
-    def expect(self, psn):
+    def expect(self, psn: int) -> None:
         """The packet behind ``psn`` comes next (C9-185)."""
         self.epsn = (psn + 1) & 0xFFFFFF
         self.reported = False
 
-    def drop(self, reason, psn, whole):
+    def drop(self, reason: str, psn: int, whole: bool) -> None:
         """Drop the packet and with it the message under way; its receive serves the next message.
 
         ``whole``: there is a message to be dropped, whose trouble began at ``psn``.
@@ -232,7 +240,7 @@ class UnreliableReceiver(ReceiveEngine):
         self.connection.observe(MESSAGE_DROPPED if whole else PACKET_DROPPED, psn, reason[6:])
         self.execution.abandon()
 
-    def execute(self, view, arrival):
+    def execute(self, view: PacketView, arrival: Arrival) -> None:
         """Execute a packet against which nothing is to be said; the receive itself may still be bad."""
         outcome: cython.int = self.execution.execute(view, arrival, self.now)
         if outcome == _DONE:

@@ -44,11 +44,17 @@ Theory of operation
   the window, and a live peer answers.
 """
 
+from __future__ import annotations
+
 from collections import deque
+from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.transport.response_pacing import ResponsePacing
+
+if TYPE_CHECKING:
+    from softhca.transport.flow import Flow
 
 FULL_BURST_BYTES = 61_680
 BURST_OVERHEAD_BYTES = 1_280
@@ -86,14 +92,19 @@ class DestinationWindow:
     ValueError when the limits contradict each other.
     """
 
+    sender: Flow
+    turn: Flow
+    watcher: Flow
+    waiters: deque[Flow]
+
     def __init__(
         self,
-        limit_bytes=DEFAULT_LIMIT_BYTES,
-        maximum_bytes=DEFAULT_MAXIMUM_BYTES,
-        packet_overhead_bytes=0,
-        growth_windows=64,
-        far_maximum_bytes=0,
-    ):
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        maximum_bytes: int = DEFAULT_MAXIMUM_BYTES,
+        packet_overhead_bytes: int = 0,
+        growth_windows: int = 64,
+        far_maximum_bytes: int = 0,
+    ) -> None:
         minimum = FULL_BURST_BYTES + BURST_OVERHEAD_BYTES
         if limit_bytes < minimum or maximum_bytes < limit_bytes:
             raise ValueError(f"a window holds at least one burst ({minimum} bytes) and at most its maximum")
@@ -122,11 +133,11 @@ class DestinationWindow:
         self.watch_ns = 0
         self.watch_answers = 0
 
-    def cost(self, length_bytes, packets):
+    def cost(self, length_bytes: int, packets: int) -> int:
         """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
         return length_bytes + packets * self.packet_overhead_bytes + _BURST_OVERHEAD
 
-    def near_room(self, flow):
+    def near_room(self, flow: Flow) -> int:
         """As `room`, for bytes whose loss is not noticed, or which come back: a long path has no part in
         it."""
         room: cython.ulonglong = self.room(flow)
@@ -136,11 +147,11 @@ class DestinationWindow:
             return 0
         return min(room, self.maximum_bytes - self.in_flight_bytes)
 
-    def near_limit(self):
+    def near_limit(self) -> int:
         """The limit of bytes under way whose loss is not noticed at once; a burst at least."""
         return max(self.minimum_bytes, min(self.limit_bytes, self.maximum_bytes))
 
-    def room(self, flow):
+    def room(self, flow: Flow) -> int:
         """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 out of
         its turn."""
         if self.in_flight_bytes == 0:
@@ -151,22 +162,22 @@ class DestinationWindow:
             return 0
         return self.limit_bytes - self.in_flight_bytes
 
-    def admits(self, flow, cost_bytes):
+    def admits(self, flow: Flow, cost_bytes: int) -> bool:
         """True when ``flow`` may charge ``cost_bytes`` that come back now; anything goes when nothing
         is in flight."""
         return self.in_flight_bytes == 0 or cost_bytes <= self.near_room(flow)
 
-    def charge(self, cost_bytes):
+    def charge(self, cost_bytes: int) -> None:
         """Count ``cost_bytes`` as in flight."""
         self.in_flight_bytes += cost_bytes
 
-    def depart(self, cost_bytes, now):
+    def depart(self, cost_bytes: int, now: int) -> None:
         """Count ``cost_bytes`` that will be answered for as in flight from ``now`` on."""
         self.charge(cost_bytes)
         if self.in_flight_bytes >= _LEAST_SAMPLE:
             self.trips.depart(self.in_flight_bytes, now)
 
-    def on_ack(self, cost_bytes, now):
+    def on_ack(self, cost_bytes: int, now: int) -> None:
         """``cost_bytes`` have been answered for: make room and wake the first waiter."""
         assert cost_bytes <= self.in_flight_bytes, "more was answered for than was in flight"
         self.in_flight_bytes -= cost_bytes
@@ -178,11 +189,11 @@ class DestinationWindow:
         if self.waiters:
             self.pass_on()
 
-    def quiet(self, interval_ns, now):
+    def quiet(self, interval_ns: int, now: int) -> bool:
         """Whether nothing was confirmed for ``interval_ns``, and for ``STALL_NS`` at least."""
         return now - self.heard_ns >= max(interval_ns, _STALL_NS)
 
-    def grow(self, cost_bytes):
+    def grow(self, cost_bytes: int) -> None:
         """``cost_bytes`` were confirmed: raise the limit where that is evidence enough."""
         most: cython.ulonglong = self.maximum_bytes
         far: cython.bint = self.far_maximum_bytes != 0 and self.trips.shortest() >= _FAR_NS
@@ -202,7 +213,7 @@ class DestinationWindow:
         if self.limit_bytes > most:
             self.limit_bytes = most
 
-    def give_up(self, cost_bytes):
+    def give_up(self, cost_bytes: int) -> None:
         """``cost_bytes`` of this epoch are not awaited any more: make room, but this is no evidence that the
         path bears more."""
         assert cost_bytes <= self.in_flight_bytes, "gave up more than was in flight"
@@ -212,7 +223,7 @@ class DestinationWindow:
         if self.waiters:
             self.pass_on()
 
-    def on_stall(self):
+    def on_stall(self) -> None:
         """Nothing has come back for ``stall_ns``: nothing counts as in flight any more, one packet may be
         tried, and the next wait is twice as long."""
         self.epoch += 1
@@ -226,7 +237,7 @@ class DestinationWindow:
         self.limit_bytes = _PROBE + self.packet_overhead_bytes
         self.pass_on()
 
-    def lost(self):
+    def lost(self) -> None:
         """Something had to be sent again: halve the limit, not below one burst, and ask for new evidence."""
         self.losses += 1
         self.confirmed_bytes = 0
@@ -235,7 +246,7 @@ class DestinationWindow:
         self.slow_start_threshold_bytes = max(self.limit_bytes, self.maximum_bytes)
         self.recovery_target_bytes = 0
 
-    def wait(self, flow, now):
+    def wait(self, flow: Flow, now: int) -> None:
         """Schedule ``flow`` when there is room; a holder of the turn that found too little keeps its
         place.  It calls `check_stall` whenever it expires, for it may be the watcher."""
         self.wanted = True
@@ -249,14 +260,14 @@ class DestinationWindow:
         if self.watcher is None:
             self.watch(flow, now)
 
-    def watch(self, flow, now):
+    def watch(self, flow: Flow, now: int) -> None:
         """``flow`` checks when ``stall_ns`` are over."""
         self.watcher = flow
         self.watch_ns = now + self.stall_ns
         self.watch_answers = self.answers
         flow.environment.arm(flow, self.watch_ns)
 
-    def check_stall(self, flow, now):
+    def check_stall(self, flow: Flow, now: int) -> None:
         """Time has passed for ``flow``: if it watches and it is time, give up what is in flight if
         nothing has come back, and watch on while anybody waits."""
         if self.watcher is not flow:
@@ -270,7 +281,7 @@ class DestinationWindow:
                 self.on_stall()
             self.watch(flow, now)
 
-    def pass_on(self):
+    def pass_on(self) -> None:
         """Give the turn to the first waiter if nobody holds it and there is at least half a burst of room."""
         if self.turn is not None or not self.waiters:
             return
@@ -281,7 +292,7 @@ class DestinationWindow:
         self.turn = flow
         flow.environment.schedule(flow)
 
-    def leave(self, flow):
+    def leave(self, flow: Flow) -> None:
         """``flow`` has used its turn, or wants nothing any more: forget it and let the next one go."""
         if flow.waiting:
             flow.waiting = False
@@ -291,7 +302,7 @@ class DestinationWindow:
         if self.waiters:
             self.pass_on()
 
-    def quit(self, flow):
+    def quit(self, flow: Flow) -> None:
         """``flow`` has no business with this window any more: leave it, and let another one watch."""
         self.leave(flow)
         if self.sender is flow:
@@ -311,24 +322,24 @@ class RoundTrips:
     shorter is noticed at once and one that gets longer after two periods.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.awaited_bytes = 0
         self.begin_ns = 0
         self.least_ns = self.former_ns = 0
         self.period_end_ns = 0
         self.count = 0
 
-    def forget(self):
+    def forget(self) -> None:
         """Something in flight is not awaited any more: what is being measured would be wrong."""
         self.awaited_bytes = 0
 
-    def depart(self, in_flight_bytes, now):
+    def depart(self, in_flight_bytes: int, now: int) -> None:
         """Bytes have left at ``now``, and so much is in flight with them."""
         if self.awaited_bytes == 0:
             self.awaited_bytes = in_flight_bytes
             self.begin_ns = now
 
-    def answer(self, cost_bytes, now):
+    def answer(self, cost_bytes: int, now: int) -> None:
         """``cost_bytes`` are answered for at ``now``."""
         if self.awaited_bytes == 0:
             return
@@ -344,7 +355,7 @@ class RoundTrips:
             self.least_ns = now - self.begin_ns
         self.count += 1
 
-    def shortest(self):
+    def shortest(self) -> int:
         """The shortest round trip lately in ns; 0 while too few are known."""
         if self.count < _TRIPS:
             return 0

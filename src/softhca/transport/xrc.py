@@ -8,6 +8,10 @@ domain decides about all memory that the request accesses: the target has none o
 one connection to a host, not one to each process of it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
 from softhca.transport.acknowledgement import Sender
@@ -16,6 +20,15 @@ from softhca.transport.execution import NOTHING
 from softhca.transport.receiving import MessageSink, ReceiveQueue
 from softhca.transport.replies import INVALID_REQUEST
 from softhca.transport.responder import Responder
+
+if TYPE_CHECKING:
+    from softhca.queues.shared_receive import SharedReceiveQueue
+    from softhca.transport.connection import Connection
+    from softhca.transport.context import QueuePair
+    from softhca.transport.request import Request
+    from softhca.transport.window import DestinationWindow
+    from softhca.wire.burst import Arrival
+    from softhca.wire.packet_view import PacketView
 
 MOST_QUEUES = 64
 """Shared receive queues that one target keeps its side of at a time; for others it is made again."""
@@ -31,19 +44,22 @@ class XrcDomain:
     Whoever has opened the domain adds its queues to it and makes targets in it.
     """
 
-    def __init__(self):
+    _queues: dict[int, SharedReceiveQueue]
+    _targets: set[XrcSink]
+
+    def __init__(self) -> None:
         self._queues = {}
         self._targets = set()
 
-    def add(self, shared):
+    def add(self, shared: SharedReceiveQueue) -> None:
         """A shared receive queue (`SharedReceiveQueue`) with a completion queue joins the domain."""
         self._queues[shared.number] = shared
 
-    def find(self, number):
+    def find(self, number: int) -> SharedReceiveQueue:
         """The shared receive queue with a number; None: there is none in this domain."""
         return self._queues.get(number)
 
-    def remove(self, shared):
+    def remove(self, shared: SharedReceiveQueue) -> None:
         """A shared receive queue is about to be destroyed.
 
         A connection in the middle of a message to it cannot go on: its target fails.  The others forget it.
@@ -52,11 +68,11 @@ class XrcDomain:
         for target in list(self._targets):
             target.forget(shared.number)
 
-    def enter(self, target):
+    def enter(self, target: XrcSink) -> None:
         """The sink of a target in this domain has come to life."""
         self._targets.add(target)
 
-    def leave(self, target):
+    def leave(self, target: XrcSink) -> None:
         """It is gone."""
         self._targets.discard(target)
 
@@ -65,7 +81,7 @@ class XrcSender(Sender):
     """The send engine of an initiator: each packet names the shared receive queue that its work request
     names."""
 
-    def step(self, request, window):
+    def step(self, request: Request, window: DestinationWindow) -> int:
         self.writer.xrc_srq = request.work.remote_qpn
         return Sender.step(self, request, window)
 
@@ -73,16 +89,18 @@ class XrcSender(Sender):
 class XrcSink(MessageSink):
     """Where a target's messages go: to the shared receive queues of its domain, which the packets name."""
 
-    def __init__(self, qp):
+    queues: dict[int, ReceiveQueue]
+
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.domain = qp.xrc_domain
         self.queues = {}
 
-    def shared(self, number):
+    def shared(self, number: int) -> SharedReceiveQueue:
         """The shared receive queue with a number, if the domain has it; else None."""
         return self.domain.find(number)
 
-    def receive_queue(self, view):
+    def receive_queue(self, view: PacketView) -> ReceiveQueue | None:
         queue: ReceiveQueue = self.queues.get(view.xrc_srq)
         if queue is not None:
             return queue
@@ -96,23 +114,23 @@ class XrcSink(MessageSink):
         self.domain.enter(self)
         return queue
 
-    def forget_idle(self):
+    def forget_idle(self) -> None:
         """Keep only what holds a receive: that of the message under way."""
         self.queues = {number: queue for number, queue in self.queues.items() if queue.acquired}
 
-    def forget(self, number):
+    def forget(self, number: int) -> None:
         """The shared receive queue ``number`` is about to be destroyed."""
         queue: ReceiveQueue = self.queues.get(number)
         if queue is not None and queue.acquired:
             self.qp.fail()
         self.queues.pop(number, None)
 
-    def flush(self, now):
+    def flush(self, now: int) -> None:
         queue: ReceiveQueue
         for queue in self.queues.values():
             queue.flush(now)
 
-    def reset(self):
+    def reset(self) -> None:
         queue: ReceiveQueue
         for queue in self.queues.values():
             queue.reset()
@@ -127,12 +145,12 @@ class XrcResponder(Responder):
     the connection takes that one on with each packet.
     """
 
-    def __init__(self, connection, sink):
+    def __init__(self, connection: Connection, sink: XrcSink) -> None:
         Responder.__init__(self, connection, sink)
         self.targets = sink
         self.srq = 0
 
-    def enter(self, view):
+    def enter(self, view: PacketView) -> bool:
         """Act for the shared receive queue that the packet names; False: it names none of the domain."""
         shared = self.targets.shared(view.xrc_srq)
         if shared is None:
@@ -140,7 +158,7 @@ class XrcResponder(Responder):
         self.connection.pd = shared.pd
         return True
 
-    def expected(self, view, arrival):
+    def expected(self, view: PacketView, arrival: Arrival) -> None:
         if self.execution.operation != _NOTHING and view.xrc_srq != self.srq:
             self.refuse(_INVALID_REQUEST)  # a message does not change its queue
         elif self.enter(view):
@@ -149,7 +167,7 @@ class XrcResponder(Responder):
         else:
             self.refuse(_INVALID_REQUEST)
 
-    def duplicate(self, view):
+    def duplicate(self, view: PacketView) -> None:
         if self.enter(view):
             Responder.duplicate(self, view)
         else:
@@ -159,20 +177,20 @@ class XrcResponder(Responder):
 class NoSender(SendEngine):
     """A target sends no requests, so it expects no answers."""
 
-    def __init__(self, qp):
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.una_psn = 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.drop("drops_unexpected_response", view.psn)
 
 
 class NoReceiver(ReceiveEngine):
     """An initiator takes no requests."""
 
-    def __init__(self, qp):
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.epsn = 0
 
-    def receive(self, view, arrival, now):
+    def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.drop("drops_opcode", view.psn)
