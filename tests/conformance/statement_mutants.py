@@ -66,7 +66,7 @@ OWN = (
       "lengths are judged before the operation"),
     m("C9-172", SEGMENTATION, "ack_request, (request.first_psn + index) & 0xFFFFFF,", "ack_request, request.first_psn,",
       "all packets of a message have its first PSN"),
-    m("C9-173", SENDER, "    def begin(self, psn):\n        self.next_psn = psn", "    def begin(self, psn):\n        self.next_psn = (psn + 1) & 0xFFFFFF",
+    m("C9-173", SENDER, "    def begin(self, psn: int) -> None:\n        self.next_psn = psn", "    def begin(self, psn: int) -> None:\n        self.next_psn = (psn + 1) & 0xFFFFFF",
       "sending begins one PSN late"),
     m("C9-174", STATES, "Behaviour(receive=True),  # RTR", "Behaviour(receive=True, start_send=True, transmit=True),  # RTR",
       "requests are sent in RTR"),

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "adapter/keyed.py", "KeyedQueuePairs.named",
-    ): "a packet of that service without XRCETH is not brought here, and none of another has one",
-    (
         "adapter/paths.py", "_hop_limit",
         'limit: int = vector.get("hop_limit", 0) → limit: int = vector.get("hop_limit", 1)',
     ): "0 and 1 both leave it to the adapter",
