@@ -122,6 +122,7 @@ class ResourceRules(RuleBasedStateMachine):
                 "MW": 0,
                 "FAST_MR": 0,
                 "AGENT": 0,
+                "XRCD": 0,
             }
 
     # completions

@@ -21,7 +21,6 @@ from softhca.verbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr, 
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.spec import EthSpec, Ipv4ExtSpec, Ipv6Spec, TcpUdpSpec
 from softhca.verbs.wq import WQ, RwqIndTable, RwqIndTableInitAttr, WQInitAttr
-from softhca.verbs.xrcd import XRCD, XRCDInitAttr
 
 DM_ACCESS = ALL_ACCESS | e.IBV_ACCESS_ZERO_BASED
 
@@ -151,7 +150,6 @@ def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
         wq = WQInitAttr(wq_pd=pd)
         for call in (
             lambda: refuse("x"),
-            lambda: XRCD(ctx, XRCDInitAttr(3, 0, -1)),
             lambda: Flow(None, FlowAttr(num_of_specs=1)),
             lambda: WQ(ctx, wq),
             lambda: RwqIndTable(ctx, RwqIndTableInitAttr()),
