@@ -175,6 +175,12 @@ docs: $(VENV)/.installed
 session: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/first_minute.py --svg docs/first-minute.svg
 
+# Wheels for every CPython that is here, and a source distribution, in dist/, each tried without a compiler.
+# WHEELS="--only 3.12", "--twice" (the same bytes?), "--no-try" …
+.PHONY: wheels
+wheels:
+	$(PYTHON) release/wheels.py $(WHEELS)
+
 # The manual page, from the command line's own parsers; `man softhca` finds it once it is installed.
 .PHONY: man
 man: $(VENV)/.installed
