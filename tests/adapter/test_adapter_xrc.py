@@ -18,6 +18,8 @@ from softhca.queues.layout import (
 from softhca.queues.states import ERR
 from softhca.testing import SENT, Network
 from softhca.testing.ends import ALL_RIGHTS, End, post
+from softhca.transport.acknowledgement import Sender
+from softhca.transport.sending import SendQueue
 from softhca.wire.opcodes import XRC
 from softhca.wire.xrceth import Xrceth
 
@@ -222,6 +224,25 @@ def test_a_queue_that_is_destroyed_under_a_message_ends_the_connection_and_no_me
     assert scene.statuses() == [WC_RETRY_EXC_ERR]
     assert bytes(queue.end.memory) == before
     assert scene.target.query()["qp_state"] == ERR
+
+
+def test_a_message_does_not_change_its_queue(scene):
+    one, two = scene.queues
+    for queue in scene.queues:
+        queue.srq.post(9, [queue.end.sge(0, MEMORY_BYTES)])
+    initiator = scene.left.node.adapter.queue_pairs[scene.initiator.number]
+    sender = initiator.requester = Sender(initiator, SendQueue(initiator))  # names what the test says
+    sender.begin(initiator.sq_psn)
+    sender.start(0)
+    sender.writer.xrc_srq = one.number
+    scene.send(one, MEMORY_BYTES)
+    sink = scene.right.adapter.queue_pairs[scene.target.number].receive_engine().sink
+    scene.network.run(lambda: any(each.acquired for each in sink.queues.values()))
+    sender.writer.xrc_srq = two.number
+    assert scene.statuses() == [WC_REM_INV_REQ_ERR]
+    (failed,) = one.end.cq.poll(1)
+    assert (failed.wr_id, failed.status) == (9, WC_REM_INV_REQ_ERR)
+    assert two.end.cq.poll(1) == []
 
 
 def test_a_host_that_is_gone_takes_its_queues_with_it(scene):

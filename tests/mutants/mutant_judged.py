@@ -28,6 +28,8 @@ HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
 REGIONS = "memory/regions.py"
+XRC = "transport/xrc.py"
+XRC_DOMAINS = "adapter/xrc_domains.py"
 
 PUSH = """        if not self.producer.push(self.entry.address, abi.CQE_BYTES):
             self.overflowed = True
@@ -43,6 +45,20 @@ TURN = (
 )
 
 JUDGED: tuple[tuple[Mutant, str], ...] = (
+    (m("xrc-any-protection-domain", XRC, "        self.connection.pd = shared.pd\n", "        self.connection.pd = self.connection.pd or shared.pd\n",
+       "a target accesses memory in the protection domain of the first queue that was named"), "adapter/test_adapter_xrc.py"),
+    (m("xrc-message-changes-its-queue", XRC, "view.xrc_srq != self.srq:", "False:",
+       "the packets of one message may name several queues"), "adapter/test_adapter_xrc.py"),
+    (m("xrc-destroyed-queue-found", XRC, "        self._queues.pop(shared.number, None)\n", "        pass\n",
+       "a shared receive queue that was destroyed is written to"), "adapter/test_adapter_xrc.py"),
+    (m("xrc-destroyed-under-a-message", XRC, "        if queue is not None and queue.acquired:\n            self.qp.fail()\n", "",
+       "a message goes on into a queue that was destroyed"), "adapter/test_adapter_xrc.py"),
+    (m("xrc-queue-of-the-first-request", XRC, "        self.writer.xrc_srq = request.work.remote_qpn\n", "        self.writer.xrc_srq = self.writer.xrc_srq or request.work.remote_qpn\n",
+       "all requests of an initiator go to one queue"), "adapter/test_adapter_xrc.py"),
+    (m("xrc-domain-outlives-its-last-user", XRC_DOMAINS, "        self._open[key] -= 1\n", "",
+       "a file's domain stays when all have closed it"), "adapter/test_adapter_xrc.py"),
+    (m("read-answered-in-another-domain", RESPONDER, "            resource.pd = region.pd\n", "",
+       "an answer is broken off when another queue's request comes between"), "adapter/test_adapter_xrc.py"),
     (m("read-answered-from-other-memory", REPLIES, "            resource.region.generation != resource.generation\n            or not resource", "            not resource",
        "the answer to a READ goes on after its key has died"), "transport/test_transport_told_once.py"),
     (m("stalled-though-answered", CONDITIONS, "given up what is in flight\",\n        answer=True,\n", "given up what is in flight\",\n",
