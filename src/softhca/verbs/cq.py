@@ -25,7 +25,7 @@ from softhca.verbs.queue_enums import (
     ibv_create_cq_wc_flags,
     ibv_wc_flags,
 )
-from softhca.verbs.structures import INT32, UINT32, UINT64, Fields, Structure
+from softhca.verbs.structures import INT32, UINT32, UINT64, Fields, Part, Structure
 from softhca.verbs.turns import Turn
 from softhca.verbs.utils import htonl, lines
 from softhca.verbs.wc import (
@@ -252,6 +252,7 @@ class CqInitAttrEx(Structure):
         "flags": UINT32,
     }
     __slots__ = ("_comp_channel", "cq_context", "parent_domain", *_FIELDS)
+    comp_channel = Part[CompChannel | None]("The channel of the CQ's events.", CompChannel)
 
     def __init__(
         self,
@@ -263,27 +264,14 @@ class CqInitAttrEx(Structure):
         flags: int = 0,
         parent_domain: ParentDomain | None = None,
     ) -> None:
-        if channel is not None:
-            require(channel, CompChannel, "channel")
         self.cqe = cqe
-        self._comp_channel = channel
+        self.comp_channel = channel
         self.comp_vector = comp_vector
         self.wc_flags = wc_flags
         self.comp_mask = comp_mask
         self.flags = flags
         self.parent_domain = parent_domain
         self.cq_context: object = None
-
-    @property
-    def comp_channel(self) -> CompChannel | None:
-        """The channel of the CQ's events."""
-        return self._comp_channel
-
-    @comp_channel.setter
-    def comp_channel(self, val: CompChannel | None) -> None:
-        if val is not None:
-            require(val, CompChannel, "comp_channel")
-        self._comp_channel = val
 
     def __str__(self) -> str:
         return lines(

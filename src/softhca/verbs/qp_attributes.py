@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from softhca.verbs.addr import AHAttr
-from softhca.verbs.base import require
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.pd import PD
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import ibv_qp_create_flags, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type
 from softhca.verbs.srq import SRQ
-from softhca.verbs.structures import INT32, UINT8, UINT16, UINT32, UINT64, Fields, Structure
+from softhca.verbs.structures import INT32, UINT8, UINT16, UINT32, UINT64, Fields, Member, Part, Structure
 from softhca.verbs.utils import (
     access_flags_to_str,
     flags_text,
@@ -129,17 +128,22 @@ class QPCap(Structure):
         )
 
 
-def _queue(value: object, what: str) -> CQ | CQEX | None:
-    if value is not None:
-        require(value, (CQ, CQEX), what)
-    return value  # type: ignore[return-value]    # require has checked it
-
-
 class QPInitAttr(Structure):
     """What a QP is made of, with a PD as creator; without ``cap`` all capabilities are 0."""
 
     _FIELDS: ClassVar[Fields] = {"qp_type": UINT32, "sq_sig_all": INT32}
     __slots__ = ("_cap", "_recv_cq", "_send_cq", "_srq", "qp_context", *_FIELDS)
+    send_cq = Part[CQ | CQEX | None]("Where sends complete.", CQ, CQEX)
+    recv_cq = Part[CQ | CQEX | None]("Where receives complete.", CQ, CQEX)
+    srq = Part[SRQ | None]("Where receives are taken from, if not from a queue of its own.", SRQ)
+    cap = Part[QPCap](
+        "A copy of the capabilities; assign one to change them.", QPCap, optional=False, copied=True
+    )
+    max_send_wr = Member("Outstanding send requests.", "_cap", writable=True)
+    max_recv_wr = Member("Outstanding receive requests.", "_cap", writable=True)
+    max_send_sge = Member("Elements a send request.", "_cap", writable=True)
+    max_recv_sge = Member("Elements a receive request.", "_cap", writable=True)
+    max_inline_data = Member("Bytes that a request may carry inline.", "_cap", writable=True)
 
     def __init__(
         self,
@@ -153,102 +157,18 @@ class QPInitAttr(Structure):
     ) -> None:
         self.qp_type = qp_type
         self.qp_context = qp_context
-        self._send_cq = _queue(scq, "scq")
-        self._recv_cq = _queue(rcq, "rcq")
+        self.send_cq = scq
+        self.recv_cq = rcq
         self.srq = srq
         self.cap = QPCap(0, 0, 0, 0, 0) if cap is None else cap
         self.sq_sig_all = sq_sig_all
-
-    @property
-    def srq(self) -> SRQ | None:
-        """Where receives are taken from, if not from a queue of its own."""
-        return self._srq
-
-    @srq.setter
-    def srq(self, val: SRQ | None) -> None:
-        if val is not None:
-            require(val, SRQ, "srq")
-        self._srq = val
-
-    @property
-    def send_cq(self) -> CQ | CQEX | None:
-        """Where sends complete."""
-        return self._send_cq
-
-    @send_cq.setter
-    def send_cq(self, val: CQ | CQEX) -> None:
-        self._send_cq = _queue(val, "send_cq")
-
-    @property
-    def recv_cq(self) -> CQ | CQEX | None:
-        """Where receives complete."""
-        return self._recv_cq
-
-    @recv_cq.setter
-    def recv_cq(self, val: CQ | CQEX) -> None:
-        self._recv_cq = _queue(val, "recv_cq")
-
-    @property
-    def cap(self) -> QPCap:
-        """A copy of the capabilities; assign one to change them."""
-        return self._cap.copy()
-
-    @cap.setter
-    def cap(self, val: QPCap) -> None:
-        require(val, QPCap, "cap")
-        self._cap = val.copy()
-
-    @property
-    def max_send_wr(self) -> int:
-        """Outstanding send requests."""
-        return self._cap.max_send_wr
-
-    @max_send_wr.setter
-    def max_send_wr(self, val: int) -> None:
-        self._cap.max_send_wr = val
-
-    @property
-    def max_recv_wr(self) -> int:
-        """Outstanding receive requests."""
-        return self._cap.max_recv_wr
-
-    @max_recv_wr.setter
-    def max_recv_wr(self, val: int) -> None:
-        self._cap.max_recv_wr = val
-
-    @property
-    def max_send_sge(self) -> int:
-        """Elements a send request."""
-        return self._cap.max_send_sge
-
-    @max_send_sge.setter
-    def max_send_sge(self, val: int) -> None:
-        self._cap.max_send_sge = val
-
-    @property
-    def max_recv_sge(self) -> int:
-        """Elements a receive request."""
-        return self._cap.max_recv_sge
-
-    @max_recv_sge.setter
-    def max_recv_sge(self, val: int) -> None:
-        self._cap.max_recv_sge = val
-
-    @property
-    def max_inline_data(self) -> int:
-        """Bytes that a request may carry inline."""
-        return self._cap.max_inline_data
-
-    @max_inline_data.setter
-    def max_inline_data(self, val: int) -> None:
-        self._cap.max_inline_data = val
 
     def __str__(self) -> str:
         return (
             lines({"QP type": qp_type_to_str(self.qp_type), "SQ sig. all": self.sq_sig_all}, 20)
             + "QP caps:\n"
             + lines(
-                {name.replace("_", " "): value for name, value in self._cap.as_dict().items()}, 20, "    "
+                {name.replace("_", " "): value for name, value in self.cap.as_dict().items()}, 20, "    "
             )
         )
 
@@ -269,7 +189,9 @@ class QPInitAttrEx(QPInitAttr):
         "send_ops_flags": UINT64,
     }
     _FIELDS: ClassVar[Fields] = {**QPInitAttr._FIELDS, **_OWN}
-    __slots__ = ("_pd", "hash_conf", "ind_table", "xrcd", *_OWN)
+    __slots__ = ("_pd", "_xrcd", "hash_conf", "ind_table", *_OWN)
+    pd = Part[PD | None]("The domain; it counts where ``comp_mask`` says so.", PD)
+    xrcd = Part[XRCD | None]("The XRC domain of a target.", XRCD)
 
     def __init__(
         self,
@@ -291,8 +213,6 @@ class QPInitAttrEx(QPInitAttr):
         send_ops_flags: int = 0,
     ) -> None:
         super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
-        if xrcd is not None:
-            require(xrcd, XRCD, "xrcd")
         self.comp_mask = comp_mask
         self.pd = pd
         self.xrcd = xrcd
@@ -302,17 +222,6 @@ class QPInitAttrEx(QPInitAttr):
         self.max_tso_header = max_tso_header
         self.source_qpn = source_qpn
         self.send_ops_flags = send_ops_flags
-
-    @property
-    def pd(self) -> PD | None:
-        """The domain; it counts where ``comp_mask`` says so."""
-        return self._pd
-
-    @pd.setter
-    def pd(self, val: PD | None) -> None:
-        if val is not None:
-            require(val, PD, "pd")
-        self._pd = val
 
     def mask_to_str(self, mask: int) -> str:
         """Names of ``ibv_qp_init_attr_mask``."""
@@ -348,6 +257,11 @@ class QPAttr(Structure):
         **dict.fromkeys(_BYTES, UINT8),
     }
     __slots__ = ("_ah_attr", "_alt_ah_attr", "_cap", *_FIELDS)
+    cap = Part[QPCap]("A copy of the capabilities.", QPCap, optional=False, copied=True)
+    ah_attr = Part[AHAttr]("A copy of the address vector.", AHAttr, optional=False, copied=True)
+    alt_ah_attr = Part[AHAttr](
+        "A copy of the alternate path's address vector.", AHAttr, optional=False, copied=True
+    )
 
     def __init__(
         self, qp_state: int = _INIT, cur_qp_state: int = _RESET, port_num: int = 1, path_mtu: int = _MTU_1024
@@ -364,36 +278,6 @@ class QPAttr(Structure):
         self._cap = QPCap(0, 0, 0, 0, 0)
         self._ah_attr = AHAttr(port_num=0)
         self._alt_ah_attr = AHAttr(port_num=0)
-
-    @property
-    def cap(self) -> QPCap:
-        """A copy of the capabilities."""
-        return self._cap.copy()
-
-    @cap.setter
-    def cap(self, val: QPCap) -> None:
-        require(val, QPCap, "cap")
-        self._cap = val.copy()
-
-    @property
-    def ah_attr(self) -> AHAttr:
-        """A copy of the address vector."""
-        return self._ah_attr.copy()
-
-    @ah_attr.setter
-    def ah_attr(self, val: AHAttr) -> None:
-        require(val, AHAttr, "ah_attr")
-        self._ah_attr = val.copy()
-
-    @property
-    def alt_ah_attr(self) -> AHAttr:
-        """A copy of the alternate path's address vector."""
-        return self._alt_ah_attr.copy()
-
-    @alt_ah_attr.setter
-    def alt_ah_attr(self, val: AHAttr) -> None:
-        require(val, AHAttr, "alt_ah_attr")
-        self._alt_ah_attr = val.copy()
 
     def selected(self, comp_mask: int) -> dict[str, Any]:
         """The attributes that ``comp_mask`` names, as the driver takes them."""

@@ -13,7 +13,7 @@ from softhca.verbs.extension_enums import ibv_ops_flags, ibv_ops_wr_opcode
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_srq_attr_mask, ibv_srq_init_attr_mask, ibv_srq_type
-from softhca.verbs.structures import INT32, UINT32, Fields, ReadOnly, Structure
+from softhca.verbs.structures import INT32, UINT32, Fields, Member, Part, ReadOnly, Structure
 from softhca.verbs.wr import MISFITS, SGE, RecvWR
 from softhca.verbs.xrcd import XRCD
 
@@ -49,6 +49,9 @@ class SrqInitAttr(ReadOnly):
 
     __slots__ = ("_attr",)
     _attr: SrqAttr
+    max_wr = Member("Requests that fit.", "_attr")
+    max_sge = Member("Elements a request.", "_attr")
+    srq_limit = Member("Ignored at creation, as in libibverbs; arm it with `SRQ.modify`.", "_attr")
 
     def __init__(self, attr: SrqAttr | None = None) -> None:
         if attr is not None:
@@ -56,20 +59,6 @@ class SrqInitAttr(ReadOnly):
         sizes = SrqAttr(0, 0) if attr is None else SrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
         self._make({"_attr": sizes})
 
-    @property
-    def max_wr(self) -> int:
-        """Requests that fit."""
-        return self._attr.max_wr
-
-    @property
-    def max_sge(self) -> int:
-        """Elements a request."""
-        return self._attr.max_sge
-
-    @property
-    def srq_limit(self) -> int:
-        """Ignored at creation, as in libibverbs; arm it with `SRQ.modify`."""
-        return self._attr.srq_limit
 
 
 class SrqInitAttrEx(Structure):
@@ -84,43 +73,21 @@ class SrqInitAttrEx(Structure):
         "max_num_tags": UINT32,
         "max_ops": UINT32,
     }
-    __slots__ = ("_attr", "_pd", "cq", "xrcd", *_FIELDS)
+    __slots__ = ("_attr", "_cq", "_pd", "_xrcd", *_FIELDS)
+    max_wr = Member("Requests that fit.", "_attr")
+    max_sge = Member("Elements a request.", "_attr")
+    srq_limit = Member("Ignored at creation, as in libibverbs; arm it with `SRQ.modify`.", "_attr")
+    pd = Part[PD | None]("The domain; it counts where ``comp_mask`` says so.", PD)
+    xrcd = Part[XRCD | None]("The XRC domain of a queue of that type.", XRCD)
+    cq = Part[CQ | CQEX | None]("Where the receives of such a queue complete.", CQ, CQEX)
 
     def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
         self._attr = SrqAttr(max_wr, max_sge, srq_limit)
         self.comp_mask = 0
         self.srq_type = int(ibv_srq_type.IBV_SRQT_BASIC)
-        self._pd: PD | None = None
-        self.xrcd: XRCD | None = None
-        self.cq: CQ | CQEX | None = None
+        self.pd = self.xrcd = self.cq = None
         self.max_num_tags = 0
         self.max_ops = 0
-
-    @property
-    def max_wr(self) -> int:
-        """Requests that fit."""
-        return self._attr.max_wr
-
-    @property
-    def max_sge(self) -> int:
-        """Elements a request."""
-        return self._attr.max_sge
-
-    @property
-    def srq_limit(self) -> int:
-        """Ignored at creation, as in libibverbs; arm it with `SRQ.modify`."""
-        return self._attr.srq_limit
-
-    @property
-    def pd(self) -> PD | None:
-        """The domain; it counts where ``comp_mask`` says so."""
-        return self._pd
-
-    @pd.setter
-    def pd(self, val: PD | None) -> None:
-        if val is not None:
-            require(val, PD, "pd")
-        self._pd = val
 
 
 class OpsWr(PyverbsCM):

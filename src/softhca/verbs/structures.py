@@ -6,9 +6,11 @@ is AttributeError, and none can be deleted.  Whatever is refused leaves the obje
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
-from softhca.verbs.base import PyverbsObject
+from softhca.verbs.base import PyverbsObject, require
+
+_Value = TypeVar("_Value")
 
 
 class CInteger:
@@ -46,6 +48,66 @@ INT32 = CInteger("int", 32, signed=True)
 INT64 = CInteger("long", 64, signed=True)
 
 Fields = Mapping[str, CInteger]
+
+
+class Part(Generic[_Value]):
+    """An attribute of a structure that is another object: one of ``kinds`` (TypeError for others), or None
+    where it is ``optional``.  It stands in the slot of its name with an underscore in front.
+
+    ``copied``: it is copied when it is assigned and when it is read, as a structure within a structure is.
+    """
+
+    def __init__(self, about: str, *kinds: type, optional: bool = True, copied: bool = False) -> None:
+        self.__doc__ = about
+        self._kinds = kinds
+        self._optional = optional
+        self._copied = copied
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> _Value: ...
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        value = getattr(instance, f"_{self._name}")
+        return value.copy() if self._copied else value
+
+    def __set__(self, instance: object, value: _Value) -> None:
+        if value is not None or not self._optional:
+            require(value, self._kinds if len(self._kinds) > 1 else self._kinds[0], self._name)
+        kept: Any = value
+        setattr(instance, f"_{self._name}", kept.copy() if self._copied else kept)
+
+
+class Member:
+    """A number of the structure that stands in the slot ``part``; AttributeError for who assigns to one that
+    is not ``writable``.
+    """
+
+    def __init__(self, about: str, part: str, writable: bool = False) -> None:
+        self.__doc__ = about
+        self._part = part
+        self._writable = writable
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> int: ...
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self if instance is None else getattr(getattr(instance, self._part), self._name)
+
+    def __set__(self, instance: object, value: int) -> None:
+        if not self._writable:
+            kind = type(instance).__name__
+            raise AttributeError(f"attribute {self._name!r} of {kind!r} objects is not writable")
+        setattr(getattr(instance, self._part), self._name, value)
 
 
 class Structure(PyverbsObject):
