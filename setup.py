@@ -40,8 +40,8 @@ SANITIZE = os.environ.get("SOFTHCA_SANITIZE", "")
 CHECKS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
 SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]
 QUIET = ["-w"]  # what Cython makes is not for people
-# Most of a build is gcc's optimizer.  What every packet or call passes through needs all of it (at -O1, lone
-# messages and small ones are slower by up to a tenth); -Og spares the rest 60 % of the processor time.
+# Most of a build is gcc's optimizer.  What every packet or call passes through gets all of it; -Og spares the
+# rest 60 % of the processor time.
 FAST = ["-O2", "-g0"]
 SMALL = ["-Og", "-g0"]
 HOT = {
@@ -54,7 +54,8 @@ HOT = {
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "doorbell_batching loop poll_back_off processor same_host_ring sleeper transmitter turn_lock",
     "transport": "acknowledgement datagram execution queue_pair_flow receiving replies requester responder "
-                 "retry same_host_source scatter segmentation sending unreliable unreliable_receiver window",
+                 "retry same_host_source scatter segmentation sending unreliable unreliable_receiver window "
+                 "xrc",
     "wire": "arriving build burst icrc packet_view psn",
 }
 SHARED = "softhca._cyutility"

@@ -26,13 +26,12 @@ cdef class XrcSink(MessageSink):
     cdef readonly XrcDomain domain
     cdef readonly dict queues
 
-    cdef SharedReceiveQueue shared(self, unsigned int number)
     cdef object forget_idle(self)
     cpdef object forget(self, unsigned int number)
 
 
 cdef class XrcResponder(Responder):
-    cdef XrcSink targets
+    cdef XrcDomain domain
     cdef unsigned int srq
 
     cdef bint enter(self, PacketView view) except -1

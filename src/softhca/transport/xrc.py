@@ -96,15 +96,11 @@ class XrcSink(MessageSink):
         self.domain = qp.xrc_domain
         self.queues = {}
 
-    def shared(self, number: int) -> SharedReceiveQueue:
-        """The shared receive queue with a number, if the domain has it; else None."""
-        return self.domain.find(number)
-
     def receive_queue(self, view: PacketView) -> ReceiveQueue | None:
         queue: ReceiveQueue = self.queues.get(view.xrc_srq)
         if queue is not None:
             return queue
-        shared = self.shared(view.xrc_srq)
+        shared = self.domain.find(view.xrc_srq)
         if shared is None:
             return None
         if len(self.queues) >= _MOST_QUEUES:
@@ -147,12 +143,12 @@ class XrcResponder(Responder):
 
     def __init__(self, connection: Connection, sink: XrcSink) -> None:
         Responder.__init__(self, connection, sink)
-        self.targets = sink
+        self.domain = sink.domain
         self.srq = 0
 
     def enter(self, view: PacketView) -> bool:
         """Act for the shared receive queue that the packet names; False: it names none of the domain."""
-        shared = self.targets.shared(view.xrc_srq)
+        shared = self.domain.find(view.xrc_srq)
         if shared is None:
             return False
         self.connection.pd = shared.pd
