@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 
-_TOLD = b"!"
+_MESSAGE = b"!"
 
 
 class EventDescriptor:
@@ -36,7 +36,7 @@ class EventDescriptor:
     def queued(self) -> None:
         """An event more is queued.  Where no message more fits it is readable already."""
         with self._lock, contextlib.suppress(OSError):
-            self._driver.send(_TOLD, socket.MSG_DONTWAIT)
+            self._driver.send(_MESSAGE, socket.MSG_DONTWAIT)
 
     def empty(self) -> None:
         """No event is queued any more."""

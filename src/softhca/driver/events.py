@@ -143,7 +143,7 @@ class EventRouter:
             for each in self._descriptors.values():
                 each.queued()
 
-    def _tell(self, token: Hashable) -> None:
+    def _signal(self, token: Hashable) -> None:
         """With the lock held: an event more is queued."""
         found = self._descriptors.get(token)
         if found is not None:
@@ -152,9 +152,9 @@ class EventRouter:
     def _no_more_fired(self, channel: Hashable) -> None:
         """With the lock held: no queue of ``channel`` has an event."""
         del self._fired[channel]
-        self._tell_empty(channel)
+        self._signal_empty(channel)
 
-    def _tell_empty(self, token: Hashable) -> None:
+    def _signal_empty(self, token: Hashable) -> None:
         """With the lock held: no event is queued.  The end of the adapter stays readable."""
         found = self._descriptors.get(token)
         if found is not None and self._channel.alive:
@@ -176,13 +176,13 @@ class EventRouter:
     def _drop_event(self, event: tuple[int, int]) -> None:
         """With the lock held: an asynchronous event is taken, or nobody's any more."""
         if self._events.pop(event, event) is None and not self._events:
-            self._tell_empty(ASYNCHRONOUS)
+            self._signal_empty(ASYNCHRONOUS)
 
     def _queue_event(self, event: tuple[int, int]) -> None:
         """With the lock held: deliver it."""
         if event not in self._events:
             self._events[event] = None
-            self._tell(ASYNCHRONOUS)
+            self._signal(ASYNCHRONOUS)
 
     def dispatch(self) -> None:
         """Empty the event ring and queue every event where it belongs."""
@@ -206,7 +206,7 @@ class EventRouter:
                 fired.append(cq)
                 if cq.channel is not None:
                     self._fired.setdefault(cq.channel, {})[cq] = None
-                    self._tell(cq.channel)
+                    self._signal(cq.channel)
         for cq in fired:  # without the lock: the callback may close anything
             if cq.on_event is not None:
                 cq.on_event()
@@ -270,13 +270,13 @@ class EventRouter:
     def _put_event_back(self, event: tuple[int, int]) -> None:
         with self._lock:
             self._events = {event: None, **self._events}
-            self._tell(ASYNCHRONOUS)
+            self._signal(ASYNCHRONOUS)
 
     def _put_fired_back(self, channel: Hashable, cq: CqHandle) -> None:
         with self._lock:
             if cq.number in self._queues:
                 self._fired[channel] = {cq: None, **self._fired.get(channel, {})}
-                self._tell(channel)
+                self._signal(channel)
 
     def _take_event(self, found: list[tuple[int, int]]) -> None:
         with self._lock:

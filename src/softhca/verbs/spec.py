@@ -44,12 +44,10 @@ class Spec(PyverbsObject):
 
     def _set(self, kind: str | int, name: str, value: Any, mask: Any) -> None:
         """Field ``name`` and its mask; ``kind`` is a format of `_ANY`, or the whole mask of a number."""
-        if isinstance(kind, str):
-            given, none, whole = value is not None, _ANY[kind], _WHOLE[kind]
-            if given and kind != "mac":
-                value = str(ipaddress.ip_address(value))
-        else:
-            given, none, whole = value is not None, 0, kind  # type: ignore[assignment]
+        given = value is not None
+        none, whole = (_ANY[kind], _WHOLE[kind]) if isinstance(kind, str) else (0, kind)
+        if given and kind in ("ipv4", "ipv6"):
+            value = str(ipaddress.ip_address(value))
         setattr(self, name, value if given else none)
         setattr(self, f"{name}_mask", mask if mask is not None else whole if given else none)
 

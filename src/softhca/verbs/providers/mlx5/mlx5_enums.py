@@ -1,8 +1,8 @@
-"""Numbers of NVIDIA mlx5, with the names of its headers."""
+"""Numbers of NVIDIA mlx5, an enumeration each, with the names of its headers."""
 
 from enum import IntEnum
 
-mlx5dv_block_size = IntEnum(  # one enumeration, with the names of C
+mlx5dv_block_size = IntEnum(
     "mlx5dv_block_size",
     {
         "MLX5DV_BLOCK_SIZE_512": 0,
@@ -12,13 +12,13 @@ mlx5dv_block_size = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_BLOCK_SIZE_4160": 4,
     },
 )
-mlx5dv_context_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_context_attr_flags = IntEnum(
     "mlx5dv_context_attr_flags",
     {
         "MLX5DV_CONTEXT_FLAGS_DEVX": 1,
     },
 )
-mlx5dv_context_comp_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_context_comp_mask = IntEnum(
     "mlx5dv_context_comp_mask",
     {
         "MLX5DV_CONTEXT_MASK_CQE_COMPRESION": 1,
@@ -36,7 +36,7 @@ mlx5dv_context_comp_mask = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD": 0x2000,
     },
 )
-mlx5dv_context_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_context_flags = IntEnum(
     "mlx5dv_context_flags",
     {
         "MLX5DV_CONTEXT_FLAGS_CQE_V1": 1,
@@ -48,14 +48,14 @@ mlx5dv_context_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS": 128,
     },
 )
-mlx5dv_cq_init_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_cq_init_attr_flags = IntEnum(
     "mlx5dv_cq_init_attr_flags",
     {
         "MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD": 1,
         "MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED": 2,
     },
 )
-mlx5dv_cq_init_attr_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_cq_init_attr_mask = IntEnum(
     "mlx5dv_cq_init_attr_mask",
     {
         "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE": 1,
@@ -63,7 +63,7 @@ mlx5dv_cq_init_attr_mask = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE": 4,
     },
 )
-mlx5dv_cqe_comp_res_format = IntEnum(  # one enumeration, with the names of C
+mlx5dv_cqe_comp_res_format = IntEnum(
     "mlx5dv_cqe_comp_res_format",
     {
         "MLX5DV_CQE_RES_FORMAT_HASH": 1,
@@ -71,7 +71,7 @@ mlx5dv_cqe_comp_res_format = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX": 4,
     },
 )
-mlx5dv_crypto_caps_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_caps_flags = IntEnum(
     "mlx5dv_crypto_caps_flags",
     {
         "MLX5DV_CRYPTO_CAPS_CRYPTO": 1,
@@ -79,7 +79,7 @@ mlx5dv_crypto_caps_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING": 4,
     },
 )
-mlx5dv_crypto_engines_caps = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_engines_caps = IntEnum(
     "mlx5dv_crypto_engines_caps",
     {
         "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS": 1,
@@ -87,20 +87,20 @@ mlx5dv_crypto_engines_caps = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK": 4,
     },
 )
-mlx5dv_crypto_key_purpose = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_key_purpose = IntEnum(
     "mlx5dv_crypto_key_purpose",
     {
         "MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS": 0,
     },
 )
-mlx5dv_crypto_key_size = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_key_size = IntEnum(
     "mlx5dv_crypto_key_size",
     {
         "MLX5DV_CRYPTO_KEY_SIZE_128": 0,
         "MLX5DV_CRYPTO_KEY_SIZE_256": 1,
     },
 )
-mlx5dv_crypto_login_state = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_login_state = IntEnum(
     "mlx5dv_crypto_login_state",
     {
         "MLX5DV_CRYPTO_LOGIN_STATE_VALID": 0,
@@ -108,52 +108,52 @@ mlx5dv_crypto_login_state = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_CRYPTO_LOGIN_STATE_INVALID": 2,
     },
 )
-mlx5dv_crypto_standard = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_standard = IntEnum(
     "mlx5dv_crypto_standard",
     {
         "MLX5DV_CRYPTO_STANDARD_AES_XTS": 0,
     },
 )
-mlx5dv_crypto_wrapped_import_method_caps = IntEnum(  # one enumeration, with the names of C
+mlx5dv_crypto_wrapped_import_method_caps = IntEnum(
     "mlx5dv_crypto_wrapped_import_method_caps",
     {
         "MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS": 1,
     },
 )
-mlx5dv_dc_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dc_type = IntEnum(
     "mlx5dv_dc_type",
     {
         "MLX5DV_DCTYPE_DCT": 1,
         "MLX5DV_DCTYPE_DCI": 2,
     },
 )
-mlx5dv_dek_init_attr_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dek_init_attr_mask = IntEnum(
     "mlx5dv_dek_init_attr_mask",
     {
         "MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN": 1,
     },
 )
-mlx5dv_dek_state = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dek_state = IntEnum(
     "mlx5dv_dek_state",
     {
         "MLX5DV_DEK_STATE_READY": 0,
         "MLX5DV_DEK_STATE_ERROR": 1,
     },
 )
-mlx5dv_dr_action_dest_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dr_action_dest_type = IntEnum(
     "mlx5dv_dr_action_dest_type",
     {
         "MLX5DV_DR_ACTION_DEST": 0,
         "MLX5DV_DR_ACTION_DEST_REFORMAT": 1,
     },
 )
-mlx5dv_dr_action_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dr_action_flags = IntEnum(
     "mlx5dv_dr_action_flags",
     {
         "MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL": 1,
     },
 )
-mlx5dv_dr_domain_sync_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dr_domain_sync_flags = IntEnum(
     "mlx5dv_dr_domain_sync_flags",
     {
         "MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW": 1,
@@ -161,7 +161,7 @@ mlx5dv_dr_domain_sync_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM": 4,
     },
 )
-mlx5dv_dr_domain_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dr_domain_type = IntEnum(
     "mlx5dv_dr_domain_type",
     {
         "MLX5DV_DR_DOMAIN_TYPE_NIC_RX": 0,
@@ -169,14 +169,14 @@ mlx5dv_dr_domain_type = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_DR_DOMAIN_TYPE_FDB": 2,
     },
 )
-mlx5dv_dr_matcher_layout_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_dr_matcher_layout_flags = IntEnum(
     "mlx5dv_dr_matcher_layout_flags",
     {
         "MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE": 1,
         "MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE": 2,
     },
 )
-mlx5dv_flow_action_cap_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_flow_action_cap_flags = IntEnum(
     "mlx5dv_flow_action_cap_flags",
     {
         "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM": 1,
@@ -186,7 +186,7 @@ mlx5dv_flow_action_cap_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN": 16,
     },
 )
-mlx5dv_flow_action_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_flow_action_type = IntEnum(
     "mlx5dv_flow_action_type",
     {
         "MLX5DV_FLOW_ACTION_DEST_IBV_QP": 0,
@@ -199,7 +199,7 @@ mlx5dv_flow_action_type = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_FLOW_ACTION_DEFAULT_MISS": 7,
     },
 )
-mlx5dv_mkey_err_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_mkey_err_type = IntEnum(
     "mlx5dv_mkey_err_type",
     {
         "MLX5DV_MKEY_NO_ERR": 0,
@@ -208,7 +208,7 @@ mlx5dv_mkey_err_type = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG": 3,
     },
 )
-mlx5dv_mkey_init_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_mkey_init_attr_flags = IntEnum(
     "mlx5dv_mkey_init_attr_flags",
     {
         "MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT": 1,
@@ -217,7 +217,7 @@ mlx5dv_mkey_init_attr_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE": 16,
     },
 )
-mlx5dv_obj_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_obj_type = IntEnum(
     "mlx5dv_obj_type",
     {
         "MLX5DV_OBJ_QP": 1,
@@ -229,7 +229,7 @@ mlx5dv_obj_type = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_OBJ_PD": 64,
     },
 )
-mlx5dv_qp_comp_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_qp_comp_mask = IntEnum(
     "mlx5dv_qp_comp_mask",
     {
         "MLX5DV_QP_MASK_UAR_MMAP_OFFSET": 1,
@@ -237,7 +237,7 @@ mlx5dv_qp_comp_mask = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_QP_MASK_RAW_QP_TIR_ADDR": 4,
     },
 )
-mlx5dv_qp_create_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_qp_create_flags = IntEnum(
     "mlx5dv_qp_create_flags",
     {
         "MLX5DV_QP_CREATE_TUNNEL_OFFLOADS": 1,
@@ -249,7 +249,7 @@ mlx5dv_qp_create_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_QP_CREATE_SIG_PIPELINING": 64,
     },
 )
-mlx5dv_qp_create_send_ops_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_qp_create_send_ops_flags = IntEnum(
     "mlx5dv_qp_create_send_ops_flags",
     {
         "MLX5DV_QP_EX_WITH_MR_INTERLEAVED": 1,
@@ -259,7 +259,7 @@ mlx5dv_qp_create_send_ops_flags = IntEnum(  # one enumeration, with the names of
         "MLX5DV_QP_EX_WITH_MEMCPY": 16,
     },
 )
-mlx5dv_qp_init_attr_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_qp_init_attr_mask = IntEnum(
     "mlx5dv_qp_init_attr_mask",
     {
         "MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS": 1,
@@ -268,20 +268,20 @@ mlx5dv_qp_init_attr_mask = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS": 8,
     },
 )
-mlx5dv_sched_elem_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sched_elem_attr_flags = IntEnum(
     "mlx5dv_sched_elem_attr_flags",
     {
         "MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE": 1,
         "MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW": 2,
     },
 )
-mlx5dv_sig_block_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_block_attr_flags = IntEnum(
     "mlx5dv_sig_block_attr_flags",
     {
         "MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK": 1,
     },
 )
-mlx5dv_sig_crc_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_crc_type = IntEnum(
     "mlx5dv_sig_crc_type",
     {
         "MLX5DV_SIG_CRC_TYPE_CRC32": 0,
@@ -289,7 +289,7 @@ mlx5dv_sig_crc_type = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_SIG_CRC_TYPE_CRC64_XP10": 2,
     },
 )
-mlx5dv_sig_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_mask = IntEnum(
     "mlx5dv_sig_mask",
     {
         "MLX5DV_SIG_MASK_T10DIF_GUARD": 192,
@@ -300,14 +300,14 @@ mlx5dv_sig_mask = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_SIG_MASK_CRC64_XP10": 255,
     },
 )
-mlx5dv_sig_t10dif_bg_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_t10dif_bg_type = IntEnum(
     "mlx5dv_sig_t10dif_bg_type",
     {
         "MLX5DV_SIG_T10DIF_CRC": 0,
         "MLX5DV_SIG_T10DIF_CSUM": 1,
     },
 )
-mlx5dv_sig_t10dif_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_t10dif_flags = IntEnum(
     "mlx5dv_sig_t10dif_flags",
     {
         "MLX5DV_SIG_T10DIF_FLAG_REF_REMAP": 1,
@@ -315,27 +315,27 @@ mlx5dv_sig_t10dif_flags = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE": 4,
     },
 )
-mlx5dv_sig_type = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sig_type = IntEnum(
     "mlx5dv_sig_type",
     {
         "MLX5DV_SIG_TYPE_T10DIF": 0,
         "MLX5DV_SIG_TYPE_CRC": 1,
     },
 )
-mlx5dv_signature_crypto_order = IntEnum(  # one enumeration, with the names of C
+mlx5dv_signature_crypto_order = IntEnum(
     "mlx5dv_signature_crypto_order",
     {
         "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX": 0,
         "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX": 1,
     },
 )
-mlx5dv_srq_comp_mask = IntEnum(  # one enumeration, with the names of C
+mlx5dv_srq_comp_mask = IntEnum(
     "mlx5dv_srq_comp_mask",
     {
         "MLX5DV_SRQ_MASK_SRQN": 1,
     },
 )
-mlx5dv_sw_parsing_offloads = IntEnum(  # one enumeration, with the names of C
+mlx5dv_sw_parsing_offloads = IntEnum(
     "mlx5dv_sw_parsing_offloads",
     {
         "MLX5DV_SW_PARSING": 1,
@@ -343,7 +343,7 @@ mlx5dv_sw_parsing_offloads = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_SW_PARSING_LSO": 4,
     },
 )
-mlx5dv_tunnel_offloads = IntEnum(  # one enumeration, with the names of C
+mlx5dv_tunnel_offloads = IntEnum(
     "mlx5dv_tunnel_offloads",
     {
         "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN": 1,
@@ -353,13 +353,13 @@ mlx5dv_tunnel_offloads = IntEnum(  # one enumeration, with the names of C
         "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP": 16,
     },
 )
-mlx5dv_vfio_context_attr_flags = IntEnum(  # one enumeration, with the names of C
+mlx5dv_vfio_context_attr_flags = IntEnum(
     "mlx5dv_vfio_context_attr_flags",
     {
         "MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN": 1,
     },
 )
-mlx5dv_wc_opcode = IntEnum(  # one enumeration, with the names of C
+mlx5dv_wc_opcode = IntEnum(
     "mlx5dv_wc_opcode",
     {
         "MLX5DV_WC_UMR": 135,
