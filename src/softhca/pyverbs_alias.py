@@ -15,6 +15,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from softhca import system_files
+
 ALIAS = "pyverbs"
 TARGET = "softhca.verbs"
 
@@ -64,6 +66,7 @@ def install() -> None:
         del sys.modules[name]
     sys.meta_path.insert(0, _AliasFinder())
     sys.modules[ALIAS] = importlib.import_module(TARGET)
+    system_files.install()
 
 
 def main() -> None:

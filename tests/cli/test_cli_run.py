@@ -20,7 +20,7 @@ from softhca.cli.launch import (
     devices_of_copies,
     environment,
     free_loopback_addresses,
-    write_alias,
+    prepare,
 )
 from softhca.cli.run import exit_status
 
@@ -141,10 +141,11 @@ def test_environment_keeps_the_users_paths_behind_ours(tmp_path):
     base = {"PYTHONPATH": "/mine:/too", "PATH": "/bin"}
     variables = environment(base, 0, "", ["127.0.0.2"], tmp_path, None)
     places = variables["PYTHONPATH"].split(":")
-    assert places[0] == str(tmp_path)
+    assert places[0] == str(tmp_path / "alias")
     assert places[1] == str(Path(launch.softhca.__file__).resolve().parent.parent)
     assert places[-2:] == ["/mine", "/too"]
-    assert variables["PATH"].split(":") == [str(Path(sys.executable).parent), "/bin"]
+    own = [str(tmp_path / "commands"), str(Path(sys.executable).parent)]
+    assert variables["PATH"].split(":") == [*own, "/bin"]
 
 
 def test_script_that_is_not_executable_goes_to_this_interpreter(tmp_path):
@@ -157,8 +158,8 @@ def test_script_that_is_not_executable_goes_to_this_interpreter(tmp_path):
 
 
 def test_alias_is_a_package_named_pyverbs(tmp_path):
-    write_alias(tmp_path)
-    compile((tmp_path / "pyverbs" / "__init__.py").read_text(), "pyverbs", "exec")
+    prepare(tmp_path, [], "")
+    compile((tmp_path / "alias" / "pyverbs" / "__init__.py").read_text(), "pyverbs", "exec")
 
 
 @pytest.mark.parametrize(("returncode", "status"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])

@@ -15,14 +15,18 @@ from pathlib import Path
 
 import softhca
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.kernel_files import write_commands, write_devices
 from softhca.links.fault_counters import REPORTS_VARIABLE
 from softhca.links.variables import CAPTURE, FAULTS
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
+from softhca.system_files import FOLDER
 
 ROCE_PORT = 4791
 FIRST_ADDRESS = int(ipaddress.IPv4Address("127.1.0.0"))
 BLOCK_ADDRESSES = 64
 BLOCKS = (int(ipaddress.IPv4Address("127.255.255.255")) + 1 - FIRST_ADDRESS) // BLOCK_ADDRESSES
+ALIAS, COMMANDS, SYSTEM = "alias", "commands", "system"
+"""Folders of what copies find."""
 ALIAS_MODULE = '''"""Stands where a program looks for pyverbs and gives it softhca's verbs."""
 
 from softhca import pyverbs_alias
@@ -118,11 +122,16 @@ def same_host_option(same_host: bool | None) -> str:
     return "" if same_host is None else f"?same_host={int(same_host)}"
 
 
-def write_alias(directory: Path) -> None:
-    """Put a package ``pyverbs`` into ``directory`` that stands for softhca's verbs."""
-    package = directory / "pyverbs"
-    package.mkdir()
+def prepare(place: Path, devices: Sequence[str], path: str) -> None:
+    """Write into the folder ``place`` what copies with ``devices`` find instead of pyverbs, of the kernel's
+    files and of commands of ``path``; `environment` leads them there.
+    """
+    package = place / ALIAS / "pyverbs"
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text(ALIAS_MODULE)
+    write_commands(place / COMMANDS, path)
+    for rank, each in enumerate(devices):
+        write_devices(place / SYSTEM / str(rank), each)
 
 
 def environment(
@@ -130,15 +139,15 @@ def environment(
     rank: int,
     devices: str,
     peers: Sequence[str],
-    alias: Path,
+    place: Path,
     capture: Path | None,
 ) -> dict[str, str]:
     """The environment of copy ``rank``, which has ``devices``; ``SOFTHCA_PEERS`` says ``peers`` where there
-    are any.
+    are any.  ``place`` is the folder that `prepare` has written.
 
-    ``PYTHONPATH`` begins with ``alias``, so that any Python of this version finds the alias and softhca;
-    ``PATH`` with the folder of this interpreter, so that ``python3`` and ``#!/usr/bin/env python3`` are this
-    one.
+    ``PYTHONPATH`` begins with the alias, so that any Python of this version finds it and softhca; ``PATH``
+    with commands that know softhca's devices, then the folder of this interpreter, so that ``python3`` and
+    ``#!/usr/bin/env python3`` are this one.
     """
     changed = dict(base)
     changed["SOFTHCA_DEVICES"] = devices
@@ -150,10 +159,11 @@ def environment(
     if capture is not None:
         changed[CAPTURE] = str(capture)
     package = Path(softhca.__file__).resolve().parent.parent
-    places = [str(alias), str(package), *_site_folders(), *_words(base.get("PYTHONPATH", ""))]
+    places = [str(place / ALIAS), str(package), *_site_folders(), *_words(base.get("PYTHONPATH", ""))]
     changed["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(places))
-    interpreter = str(Path(sys.executable).parent)
-    changed["PATH"] = os.pathsep.join(dict.fromkeys([interpreter, *_words(base.get("PATH", os.defpath))]))
+    changed[FOLDER] = str(place / SYSTEM / str(rank))
+    commands = [str(place / COMMANDS), str(Path(sys.executable).parent)]
+    changed["PATH"] = os.pathsep.join(dict.fromkeys([*commands, *_words(base.get("PATH", os.defpath))]))
     return changed
 
 

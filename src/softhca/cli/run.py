@@ -20,7 +20,7 @@ from types import FrameType
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
 from softhca.cli.keeper import DONE, MARK_VARIABLE
-from softhca.cli.launch import command_line, devices_of_copies, environment, write_alias
+from softhca.cli.launch import command_line, devices_of_copies, environment, prepare
 from softhca.cli.merge import merge_captures
 from softhca.cli.roles import SAME_HOST, number
 
@@ -84,13 +84,12 @@ def _run_in(
     mark: str,
 ) -> int:
     """Run the copies with a folder of their own."""
-    alias, captures, reports = place / "alias", place / "captures", place / "faults"
-    alias.mkdir()
+    captures, reports = place / "captures", place / "faults"
     captures.mkdir()
-    write_alias(alias)
+    prepare(place, devices, os.environ.get("PATH", os.defpath))
     folder = captures if args.capture else None
     environments = [
-        environment(os.environ, rank, devices[rank], peers, alias, folder)
+        environment(os.environ, rank, devices[rank], peers, place, folder)
         | {MARK_VARIABLE: mark}
         | faults_variables(args.faults, reports)
         for rank in range(args.copies)

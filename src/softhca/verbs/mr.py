@@ -55,6 +55,7 @@ class MR(Resource):
     """
 
     _original: "MR | None" = None
+    _FAILED = "Failed to register a MR"
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class MR(Resource):
         access &= ~HINTS
         try:
             base, length = self._locate(length, access, address, buffer)
-            with translated(f"Failed to register a MR. length: {length}, access flags: {access}"):
+            with translated(f"{self._FAILED}. length: {length}, access flags: {access}"):
                 self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
         except BaseException:
             _let_go(self._host, self._view)

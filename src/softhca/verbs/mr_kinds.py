@@ -128,17 +128,19 @@ class MREx(MR):
     implicit on-demand paging.
     """
 
+    _FAILED = "Failed to register MR using extended API"
+
     def __init__(
         self,
         creator: PD,
         length: int = 0,
         access: int = 0,
         address: int | None = None,
-        implicit: bool = False,
         iova: int | None = None,
         fd: int | None = None,
         fd_offset: int = 0,
         dmah: DMAHandle | None = None,
+        implicit: bool = False,
         buf: Any = None,
     ) -> None:
         if fd is not None or buf is not None or dmah is not None:

@@ -1,6 +1,6 @@
 """Classes of NVIDIA mlx5 (`softhca.verbs.providers`)."""
 
-from softhca.verbs.absent import AbsentObject, absent_function
+from softhca.verbs.absent import AbsentObject, absent_function, absent_method
 
 
 class DrAction(AbsentObject):
@@ -73,6 +73,16 @@ class DrFlowSamplerAttr(AbsentObject):
 
 class DrActionFlowSample(DrAction):
     """Refused, as its base is."""
+
+
+class DrFlowMeterAttr(AbsentObject):
+    """Refused with ``EOPNOTSUPP``."""
+
+
+class DrActionFlowMeter(DrAction):
+    """Refused, as its base is."""
+
+    modify = absent_method
 
 
 be64toh = absent_function

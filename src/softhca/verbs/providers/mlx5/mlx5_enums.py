@@ -18,6 +18,12 @@ mlx5dv_context_attr_flags = IntEnum(
         "MLX5DV_CONTEXT_FLAGS_DEVX": 1,
     },
 )
+mlx5dv_context_attr_comp_mask = IntEnum(
+    "mlx5dv_context_attr_comp_mask",
+    {
+        "MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY": 1,
+    },
+)
 mlx5dv_context_comp_mask = IntEnum(
     "mlx5dv_context_comp_mask",
     {
@@ -34,6 +40,8 @@ mlx5dv_context_comp_mask = IntEnum(
         "MLX5DV_CONTEXT_MASK_DCI_STREAMS": 0x800,
         "MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH": 0x1000,
         "MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD": 0x2000,
+        "MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM": 0x4000,
+        "MLX5DV_CONTEXT_MASK_OOO_RECV_WRS": 0x10000,
     },
 )
 mlx5dv_context_flags = IntEnum(
@@ -46,6 +54,7 @@ mlx5dv_context_flags = IntEnum(
         "MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD": 32,
         "MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE": 64,
         "MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS": 128,
+        "MLX5DV_CONTEXT_FLAGS_BLUEFLAME": 256,
     },
 )
 mlx5dv_cq_init_attr_flags = IntEnum(
@@ -197,6 +206,7 @@ mlx5dv_flow_action_type = IntEnum(
         "MLX5DV_FLOW_ACTION_DEST_DEVX": 5,
         "MLX5DV_FLOW_ACTION_COUNTERS_DEVX": 6,
         "MLX5DV_FLOW_ACTION_DEFAULT_MISS": 7,
+        "MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET": 8,
     },
 )
 mlx5dv_mkey_err_type = IntEnum(
@@ -247,6 +257,7 @@ mlx5dv_qp_create_flags = IntEnum(
         "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE": 16,
         "MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE": 32,
         "MLX5DV_QP_CREATE_SIG_PIPELINING": 64,
+        "MLX5DV_QP_CREATE_OOO_DP": 128,
     },
 )
 mlx5dv_qp_create_send_ops_flags = IntEnum(
@@ -257,6 +268,19 @@ mlx5dv_qp_create_send_ops_flags = IntEnum(
         "MLX5DV_QP_EX_WITH_MKEY_CONFIGURE": 4,
         "MLX5DV_QP_EX_WITH_RAW_WQE": 8,
         "MLX5DV_QP_EX_WITH_MEMCPY": 16,
+    },
+)
+mlx5dv_flow_matcher_attr_mask = IntEnum(
+    "mlx5dv_flow_matcher_attr_mask",
+    {
+        "MLX5DV_FLOW_MATCHER_MASK_FT_TYPE": 1,
+        "MLX5DV_FLOW_MATCHER_MASK_IB_PORT": 2,
+    },
+)
+mlx5dv_devx_create_event_channel_flags = IntEnum(
+    "mlx5dv_devx_create_event_channel_flags",
+    {
+        "MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA": 1,
     },
 )
 mlx5dv_qp_init_attr_mask = IntEnum(
@@ -370,6 +394,7 @@ mlx5dv_wc_opcode = IntEnum(
 
 for _enumeration in (
     mlx5dv_block_size,
+    mlx5dv_context_attr_comp_mask,
     mlx5dv_context_attr_flags,
     mlx5dv_context_comp_mask,
     mlx5dv_context_flags,
@@ -386,6 +411,7 @@ for _enumeration in (
     mlx5dv_dc_type,
     mlx5dv_dek_init_attr_mask,
     mlx5dv_dek_state,
+    mlx5dv_devx_create_event_channel_flags,
     mlx5dv_dr_action_dest_type,
     mlx5dv_dr_action_flags,
     mlx5dv_dr_domain_sync_flags,
@@ -393,6 +419,7 @@ for _enumeration in (
     mlx5dv_dr_matcher_layout_flags,
     mlx5dv_flow_action_cap_flags,
     mlx5dv_flow_action_type,
+    mlx5dv_flow_matcher_attr_mask,
     mlx5dv_mkey_err_type,
     mlx5dv_mkey_init_attr_flags,
     mlx5dv_obj_type,
@@ -434,6 +461,10 @@ MLX5DV_FLOW_TABLE_TYPE_RDMA_TX_ = 4
 MLX5DV_FLOW_TABLE_TYPE_NIC_RX_ = 0
 MLX5DV_FLOW_TABLE_TYPE_NIC_TX_ = 1
 MLX5DV_FLOW_TABLE_TYPE_FDB_ = 2
+MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX_ = 5
+MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX_ = 6
+MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT_ = 1
+MLX5DV_VAR_ALLOC_FLAG_TLP_ = 1
 MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2_ = 0
 MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL_ = 1
 MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2_ = 2
@@ -477,5 +508,3 @@ MLX5_WQE_CTRL_CQ_UPDATE = 8
 MLX5_WQE_CTRL_FENCE = 128
 MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE = 32
 MLX5_WQE_CTRL_SOLICITED = 2
-
-mlx5dv_context_attr_comp_mask = mlx5dv_context_comp_mask  # its name in later releases

@@ -119,6 +119,12 @@ class Mlx5DevxObj(AbsentObject):
     modify = obj = out_view = query = absent_method
 
 
+class Mlx5DevxCmdComp(AbsentObject):
+    """Refused with ``EOPNOTSUPP``."""
+
+    get_async_cmd_comp = absent_method
+
+
 class Mlx5Cqe64(AbsentAttributes):
     """Attributes; nothing reads them."""
 

@@ -1,0 +1,130 @@
+"""What programs ask the kernel about RDMA devices, answered for softhca's: a folder like
+``/sys/class/infiniband`` for each copy of a program, and commands of that name on its PATH.
+
+A Python program finds the folder by itself (`softhca.system_files`); ``ls`` and ``cat`` find it where they
+are given paths below ``/sys/class/infiniband``, and ``rdma link`` and ``rdma dev`` tell what stands there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from softhca.adapter.attributes import guid_of
+from softhca.adapter.config import AdapterConfig
+from softhca.cli import rdma_tool
+from softhca.links.interfaces import interface_of_address
+from softhca.runtime.specification import DeviceSpecificationError, parse, resolve
+from softhca.system_files import FOLDER, PLACE
+from softhca.wire.route import V4_MAPPED_PREFIX
+
+READERS = ("cat", "ls")
+READER = f"""#!/bin/sh
+# Paths below {PLACE} are those of softhca's devices.
+for word; do
+  shift
+  case $word in {PLACE}|{PLACE}/*) word=${FOLDER}${{word#/sys}} ;; esac
+  set -- "$@" "$word"
+done
+exec @COMMAND@ "$@"
+"""
+RDMA = """#!/bin/sh
+exec @COMMAND@ "$@"
+"""
+
+
+def write_devices(folder: Path, devices: str) -> None:
+    """Write what stands for ``/sys`` of a copy with ``devices`` (``SOFTHCA_DEVICES``) into ``folder``.
+
+    A device of an adapter process that serves already (kind ``unix``) has its name there, and nothing else:
+    it tells more when it is opened.
+    """
+    place = folder / PLACE.removeprefix("/sys/")
+    place.mkdir(parents=True)
+    for device in parse(devices):
+        own = place / device.name
+        own.mkdir()
+        if device.kind == "udp":
+            _write_device(own, device.places)
+
+
+def _write_device(own: Path, places: tuple[str, ...]) -> None:
+    try:
+        addresses = [resolve(each) for each in places]
+        gids = [_gid(address) for address in addresses]
+    except (DeviceSpecificationError, OSError, ValueError):
+        return  # the program is told when it opens the device
+    config = AdapterConfig(gids=(gids[0],))
+    guid = _hex(guid_of(gids[0]).to_bytes(8, "big"))
+    _write(own, {
+        "node_guid": guid,
+        "sys_image_guid": guid,
+        "node_type": "1: CA",
+        "fw_ver": config.firmware,
+        "node_desc": own.name,
+    })
+    for number, (address, gid) in enumerate(zip(addresses, gids, strict=True), 1):
+        _write(own, _port_files(f"ports/{number}", config, gid, _netdev(address)))
+
+
+def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:
+    files = {
+        f"{port}/state": "4: ACTIVE",
+        f"{port}/phys_state": "5: LinkUp",
+        f"{port}/link_layer": "Ethernet",
+        f"{port}/lid": "0x0",
+        f"{port}/lid_mask_count": "0",
+        f"{port}/sm_lid": "0x0",
+        f"{port}/sm_sl": "0",
+        f"{port}/gid_attrs/types/0": "RoCE v2",
+    }
+    if netdev:
+        files[f"{port}/gid_attrs/ndevs/0"] = netdev
+    for index in range(config.gid_table_length):
+        files[f"{port}/gids/{index}"] = _hex(gid if index == 0 else bytes(16))
+    for index in range(config.pkey_table_length):
+        files[f"{port}/pkeys/{index}"] = f"{config.pkeys[index] if index < len(config.pkeys) else 0:#06x}"
+    return files
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+
+
+def _hex(data: bytes) -> str:
+    return data.hex(":", 2)
+
+
+def _gid(address: str) -> bytes:
+    packed = ipaddress.ip_address(address.partition("%")[0]).packed
+    return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
+
+
+def _netdev(address: str) -> str:
+    """The interface with ``address``; empty where it is gone."""
+    try:
+        return interface_of_address(address)
+    except (OSError, ValueError):
+        return ""
+
+
+def write_commands(folder: Path, path: str) -> None:
+    """Put ``rdma``, ``ls`` and ``cat`` into ``folder``, in front of those of ``path``."""
+    folder.mkdir()
+    for name in READERS:
+        if found := shutil.which(name, path=path):
+            _write_command(folder / name, READER, [found])
+    _write_command(folder / "rdma", RDMA, [sys.executable, "-I", "-S", rdma_tool.__file__])
+
+
+def _write_command(file: Path, text: str, command: list[str]) -> None:
+    file.write_text(text.replace("@COMMAND@", shlex.join(command)))
+    file.chmod(0o700)
+

@@ -1,0 +1,235 @@
+"""What programs ask the kernel about RDMA devices: a folder, `rdma`, `ls`, `cat`, and Python's functions."""
+
+import builtins
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from machine_speed import limit_s
+from softhca import system_files
+from softhca.cli import rdma_tool
+from softhca.cli.kernel_files import write_commands, write_devices
+
+TIMEOUT_S = limit_s(60)
+DEVICES = "one=udp:127.0.0.9,two=udp:127.0.0.10+udp:127.0.0.11,three=unix:@served"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_devices(tmp_path / "sys", DEVICES)
+    return tmp_path / "sys" / "class" / "infiniband"
+
+
+def text(file):
+    return file.read_text().strip()
+
+
+def test_the_folder_is_like_the_kernels(folder):
+    assert sorted(each.name for each in folder.iterdir()) == ["one", "three", "two"]
+    one = folder / "one"
+    assert text(one / "node_guid") == "0200:00ff:7f00:0009"
+    assert text(one / "node_type") == "1: CA"
+    port = one / "ports" / "1"
+    assert text(port / "state") == "4: ACTIVE"
+    assert text(port / "gids" / "0") == "0000:0000:0000:0000:0000:ffff:7f00:0009"
+    assert text(port / "gids" / "1") == ":".join(["0000"] * 8)
+    assert text(port / "gid_attrs" / "types" / "0") == "RoCE v2"
+    assert text(port / "gid_attrs" / "ndevs" / "0") == "lo"
+    assert text(port / "pkeys" / "0") == "0xffff"
+    assert text(port / "pkeys" / "1") == "0x0000"
+
+
+def test_it_has_every_port_and_of_a_served_device_the_name(folder):
+    assert sorted(each.name for each in (folder / "two" / "ports").iterdir()) == ["1", "2"]
+    assert text(folder / "two" / "ports" / "2" / "gids" / "0").endswith("7f00:000b")
+    assert list((folder / "three").iterdir()) == []
+
+
+def test_the_tables_are_as_long_as_the_adapter_says(folder):
+    program = (
+        "from softhca.verbs.device import Context\n"
+        "with Context(name='one') as context:\n"
+        "    port = context.query_port(1)\n"
+        "    gid = str(context.query_gid(1, 0))\n"
+        "    print(port.gid_tbl_len, port.pkey_tbl_len, gid, context.query_device().fw_version)"
+    )
+    environment = {**os.environ, "SOFTHCA_DEVICES": "one=udp:127.0.0.9"}
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    gids, pkeys, gid, firmware = told.stdout.split()
+    port = folder / "one" / "ports" / "1"
+    assert len(list((port / "gids").iterdir())) == int(gids)
+    assert len(list((port / "pkeys").iterdir())) == int(pkeys)
+    assert text(port / "gids" / "0") == gid
+    assert text(folder / "one" / "fw_ver") == firmware
+
+
+def test_an_address_that_is_not_there_leaves_the_name(tmp_path):
+    write_devices(tmp_path, "lost=udp:nowhere0")
+    assert list((tmp_path / "class" / "infiniband" / "lost").iterdir()) == []
+
+
+def test_rows_are_those_of_rdma(folder):
+    assert [row["ifname"] for row in rdma_tool.devices(folder)] == ["one", "three", "two"]
+    assert rdma_tool.devices(folder)[0] == {
+        "ifindex": 0,
+        "ifname": "one",
+        "node_type": "ca",
+        "fw": text(folder / "one" / "fw_ver"),
+        "node_guid": "0200:00ff:7f00:0009",
+        "sys_image_guid": "0200:00ff:7f00:0009",
+    }
+    first, *others = rdma_tool.links(folder)
+    assert first == {
+        "ifindex": 0,
+        "ifname": "one",
+        "port": 1,
+        "state": "ACTIVE",
+        "physical_state": "LINK_UP",
+        "netdev": "lo",
+        "netdev_index": 1,
+    }
+    assert [(row["ifname"], row["port"]) for row in others] == [("two", 1), ("two", 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "lines"),
+    [
+        (["link", "show", "one"], 0, ["link one/1 state ACTIVE physical_state LINK_UP netdev lo "]),
+        (["link"], 0, ["link one/1", "link two/1", "link two/2"]),
+        (["link", "show", "two/2"], 0, ["link two/2 "]),
+        (["l", "s", "two"], 0, ["link two/1 ", "link two/2 "]),
+        (["dev", "show", "one"], 0, ["0: one: node_type ca fw "]),
+        (["link", "show", "four"], 1, []),
+        (["resource"], 1, []),
+        ([], 1, []),
+        (["link", "add", "one"], 1, []),
+        (["link", "show", "one", "more"], 1, []),
+    ],
+)
+def test_rdma_shows_links_and_devices_and_refuses_all_else(folder, monkeypatch, capsys, words, status, lines):
+    monkeypatch.setenv(system_files.FOLDER, str(folder.parent.parent))
+    assert rdma_tool.main(words) == status
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == len(lines)
+    assert all(line.startswith(each) for line, each in zip(told.out.splitlines(), lines, strict=True))
+    assert bool(told.err) == bool(status)
+
+
+def test_rdma_prints_json(folder, monkeypatch, capsys):
+    monkeypatch.setenv(system_files.FOLDER, str(folder.parent.parent))
+    rdma_tool.main(["link", "show", "-j"])
+    assert json.loads(capsys.readouterr().out) == rdma_tool.links(folder)
+    rdma_tool.main(["-j", "-p", "dev"])
+    pretty = capsys.readouterr().out
+    assert json.loads(pretty) == rdma_tool.devices(folder)
+    assert len(pretty.splitlines()) > len(rdma_tool.devices(folder))
+
+
+def test_commands_read_below_the_folder_and_nothing_else(folder, tmp_path):
+    write_commands(tmp_path / "commands", os.environ["PATH"])
+    mine = tmp_path / "a file"
+    mine.write_text("mine\n")
+    environment = {
+        system_files.FOLDER: str(folder.parent.parent),
+        "PATH": f"{tmp_path / 'commands'}:{os.environ['PATH']}",
+    }
+
+    def output(*words):
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        ).stdout
+
+    pkey = "/sys/class/infiniband/one/ports/1/pkeys/0"
+    assert output("cat", pkey, str(mine), pkey) == "0xffff\nmine\n0xffff\n"
+    assert output("ls", "/sys/class/infiniband") == "one\nthree\ntwo\n"
+    assert json.loads(output("rdma", "link", "show", "-j")) == rdma_tool.links(folder)
+
+
+def test_commands_that_are_not_there_are_not_made(tmp_path):
+    write_commands(tmp_path / "commands", "")
+    assert [each.name for each in (tmp_path / "commands").iterdir()] == ["rdma"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/sys/class/infiniband", "/f/class/infiniband"),
+        ("/sys/class/infiniband/one/", "/f/class/infiniband/one/"),
+        (b"/sys/class/infiniband/one", "/f/class/infiniband/one"),
+        ("/sys/class/infiniband_mad", "/sys/class/infiniband_mad"),
+        ("sys/class/infiniband", "sys/class/infiniband"),
+        (3, 3),
+        (None, None),
+    ],
+)
+def test_only_paths_below_the_place_are_mapped(path, expected):
+    assert system_files.mapped(path, "/f") == expected
+
+
+PROGRAM = """
+import glob, os, pathlib, shutil
+from softhca import system_files
+system_files.install()
+system_files.install()
+place = "/sys/class/infiniband"
+class Reader:
+    read = open
+def ports(name):
+    return sorted(os.listdir(path=f"{place}/{name}/ports"))
+assert os.path.exists(place) and os.path.isdir(place + "/one") and not os.path.exists(place + "/four")
+assert sorted(os.listdir(place)) == ["one", "three", "two"]
+assert ports("two") == ["1", "2"]
+found = sorted(glob.glob(place + "/*/ports/*"))
+assert found == [place + each for each in ("/one/ports/1", "/two/ports/1", "/two/ports/2")]
+assert open(place + "/one/node_type").read() == "1: CA\\n"
+assert Reader().read(place + "/one/node_type").read() == "1: CA\\n"
+assert pathlib.Path(place, "one", "node_type").read_text() == "1: CA\\n"
+assert os.access(place + "/one", os.R_OK) and os.stat(place).st_ino == os.lstat(place).st_ino
+descriptor = os.open(place + "/one/node_type", os.O_RDONLY)
+assert os.read(descriptor, 100) == b"1: CA\\n" and os.stat(descriptor).st_size == 6
+assert os.stat in os.supports_follow_symlinks and os.open in os.supports_dir_fd
+assert os.listdir() and os.path.exists("/proc/self")
+with open(os.devnull, "w") as stream:
+    assert stream.write("x") == 1
+print("done")
+"""
+
+
+def test_python_programs_read_below_the_folder(folder):
+    told = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", PROGRAM],
+        env={**os.environ, system_files.FOLDER: str(folder.parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (told.stdout, told.stderr) == ("done\n", "")
+
+
+def test_without_the_variable_nothing_is_redirected(monkeypatch):
+    monkeypatch.delenv(system_files.FOLDER, raising=False)
+    before = os.stat, builtins.open, io.open
+    system_files.install()
+    assert (os.stat, builtins.open, io.open) == before
+    monkeypatch.setenv(system_files.FOLDER, "")
+    system_files.install()
+    assert (os.stat, builtins.open, io.open) == before
+
+
+def test_programs_under_run_find_all_of_it():
+    program = (
+        "import subprocess, pyverbs, os\n"
+        "print(subprocess.check_output(['rdma', 'link', 'show', '-j'], text=True).strip())\n"
+        "print(os.listdir('/sys/class/infiniband'))"
+    )
+    command = [sys.executable, "-m", "softhca", "run", "--", sys.executable, "-c", program]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    rows, names = told.stdout.splitlines()
+    assert [(row["ifname"], row["netdev"]) for row in json.loads(rows)] == [("softhca0", "lo")]
+    assert names == "['softhca0']"
