@@ -7,6 +7,7 @@ program that way.
 
 import importlib
 import importlib.util
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ def install() -> None:
     sys.meta_path.insert(0, _AliasFinder())
     sys.modules[ALIAS] = importlib.import_module(TARGET)
     system_files.install()
+    if os.environ.get("SOFTHCA_EXPLAIN"):
+        importlib.import_module("softhca.verbs_usage").install()
 
 
 def main() -> None:

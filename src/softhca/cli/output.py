@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,10 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
-def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """A table of results on stdout, plain text where that is not a terminal."""
+def print_table(
+    title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], stream: TextIO | None = None
+) -> None:
+    """A table of results on stdout (or ``stream``), plain text where that is not a terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -34,7 +36,8 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    stream = stream or sys.stdout
+    Console(file=stream, width=None if stream.isatty() else 160).print(table)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.explain import add_explain_option, explain_variables, print_accounts
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
 from softhca.cli.keeper import DONE, MARK_VARIABLE
 from softhca.cli.launch import command_line, devices_of_copies, environment, prepare
@@ -51,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
     )
     add_faults_option(parser)
+    add_explain_option(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ARGS…")
 
 
@@ -92,10 +94,12 @@ def _run_in(
         environment(os.environ, rank, devices[rank], peers, place, folder)
         | {MARK_VARIABLE: mark}
         | faults_variables(args.faults, reports)
+        | explain_variables(args.explain, place / "accounts")
         for rank in range(args.copies)
     ]
     status = Copies(command_line(program), environments).run()
     print_reports("run", reports)
+    print_accounts(place / "accounts")
     if args.capture:
         count = merge_captures(sorted(captures.iterdir()), args.capture)
         _log.info("%d packets in %s", count, args.capture)
