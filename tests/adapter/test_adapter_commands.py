@@ -510,14 +510,14 @@ def test_what_waits_to_be_told_goes_with_its_element(end):
     srq, qp, cq = end.device.create_srq(end.pd, 4, 1), end.qp(), end.device.create_cq(4)
     host = end.node.adapter.hosts[1]
     for _ in range(EVENT_ENTRIES):
-        host.tell(control.EVENT_PORT_ACTIVE, 1)
+        host.report_event(control.EVENT_PORT_ACTIVE, 1)
     told = [(kind, cq.number) for kind in sorted(control.CQ_EVENTS)]
     told += [(kind, srq.number) for kind in sorted(control.SRQ_EVENTS)]
     told += [(kind, qp.number) for kind in sorted(control.QP_EVENTS)]
     assert len(told) == 11
     for kind, number in told:
-        host.tell(kind, number)
-    host.tell(control.EVENT_CQ_ERR, end.cq.number)
+        host.report_event(kind, number)
+    host.report_event(control.EVENT_CQ_ERR, end.cq.number)
     call(end, control.DESTROY_CQ, cq=cq.number)
     assert host.events.waiting() == 10
     call(end, control.DESTROY_SRQ, srq=srq.number)
@@ -686,7 +686,7 @@ def test_a_host_that_breaks_its_event_ring_is_served_no_more(end):
     adapter, host = end.node.adapter, end.node.adapter.hosts[1]
     store64(host.events._producer.layout.control + 64, 1 << 40)
     for _ in range(EVENT_ENTRIES + 1):
-        host.tell(control.EVENT_PORT_ACTIVE, 1)
+        host.report_event(control.EVENT_PORT_ACTIVE, 1)
     adapter.kick(end.network.now)
     assert host.failed
     assert host.events.waiting() == 0
@@ -768,7 +768,7 @@ def test_what_elements_of_a_host_tell_stands_in_its_ring_and_it_is_notified(end)
     queue = adapter.resources.find(Kind.CQ, cq.number, 1).element
     shared = adapter.resources.find(Kind.SRQ, srq.number, 1).element
     for _ in range(EVENT_ENTRIES):
-        host.tell(control.EVENT_PORT_ACTIVE, 1)
+        host.report_event(control.EVENT_PORT_ACTIVE, 1)
     tell = (
         (host.completion_event, queue), (host.overflow, queue),
         (host.limit_reached, shared), (host.srq_error, shared),

@@ -171,7 +171,7 @@ def _scribble(path: str, chance: random.Random, end: float, worst: bool) -> None
     channel = ProcessChannel(process)
     try:
         if worst and chance.random() < 0.7:
-            _block_bell(channel)
+            _block_wake_socket(channel)
         frames = [*channel.frames.control, *channel.frames.doorbells]
         while time.monotonic() < end:
             frame = chance.choice(frames)
@@ -191,10 +191,10 @@ def _scribble(path: str, chance: random.Random, end: float, worst: bool) -> None
         channel.close()
 
 
-def _block_bell(channel: ProcessChannel) -> None:
+def _block_wake_socket(channel: ProcessChannel) -> None:
     """Let nothing more go through the socket that wakes this client, and make this end of it blocking."""
-    assert channel._bell is not None
-    end = socket.socket(fileno=os.dup(channel._bell.fileno()))
+    assert channel._wake_socket is not None
+    end = socket.socket(fileno=os.dup(channel._wake_socket.fileno()))
     end.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -270,10 +270,10 @@ def post(place: Place, choices: Choices) -> None:
     copy(ring_base + PAGE_BYTES + 8 * (choices.byte() & 3), address_of(words), 8)
     words[:] = (1 + (choices.byte() & 3)).to_bytes(8, "little")
     copy(ring_base, address_of(words), 8)
-    bell(place, choices)
+    ring_doorbell(place, choices)
 
 
-def bell(place: Place, choices: Choices) -> None:
+def ring_doorbell(place: Place, choices: Choices) -> None:
     """A doorbell, or what no host writes there."""
     how = choices.byte()
     if how < 0xF0:
@@ -309,7 +309,7 @@ def transmit(place: Place, choices: Choices) -> None:
     place.adapter.take_notifications()
 
 
-STEP = (ask, ask, ask, build, build, scribble, scribble, post, post, bell, shake, transmit)
+STEP = (ask, ask, ask, build, build, scribble, scribble, post, post, ring_doorbell, shake, transmit)
 
 
 def seeds() -> Iterator[bytes]:

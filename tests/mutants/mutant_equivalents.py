@@ -57,7 +57,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'return f"{value}U" if value <= 1 << 32 else f"{value}ULL"',
     ): "C gives a literal that does not fit the next wider type",
     (
-        "runtime/processor.py", "give_way", "_libc.sched_yield() → pass",
+        "runtime/processor.py", "yield_processor", "_libc.sched_yield() → pass",
     ): "others run later",
     (
         "runtime/processor.py", "Readable.now",

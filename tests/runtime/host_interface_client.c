@@ -25,7 +25,7 @@ static void fail(const char *what)
 
 static unsigned char *memory;     /* what the adapter maps too */
 static uint32_t next_page = 1;    /* page 0 is never used; a frame of the first slot is its page */
-static int control, bell;
+static int control, wake_socket;
 static uint64_t *flag;
 static uint32_t doorbell_page;
 
@@ -93,7 +93,7 @@ static void kick(void)
 {
     uint64_t asleep = SOFTHCA_ADAPTER_ASLEEP;
     if (__atomic_compare_exchange_n(flag, &asleep, SOFTHCA_ADAPTER_AWAKE, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(wake_socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static uint32_t wait_for(struct ring *ring, void *entry, uint32_t room)
@@ -101,9 +101,9 @@ static uint32_t wait_for(struct ring *ring, void *entry, uint32_t room)
     uint32_t bytes;
     char rung[64];
     while (!(bytes = take(ring, entry, room))) {
-        struct pollfd both[] = {{bell, POLLIN, 0}, {control, POLLIN, 0}};
+        struct pollfd both[] = {{wake_socket, POLLIN, 0}, {control, POLLIN, 0}};
         CHECK(poll(both, 2, 30000) > 0 && !both[1].revents); /* its end of the socket tells of its death */
-        recv(bell, rung, sizeof rung, MSG_DONTWAIT);
+        recv(wake_socket, rung, sizeof rung, MSG_DONTWAIT);
     }
     return bytes;
 }
@@ -162,8 +162,8 @@ static void attach(const char *path)
     packet.msg_controllen = sizeof passed;
     CHECK((got = recvmsg(control, &packet, MSG_CMSG_CLOEXEC)) > 0);
     errno = softhca_decode_message_attach_answer(in, (size_t)got, &answer);
-    CHECK(!errno && packet.msg_controllen && passed.header.cmsg_len == CMSG_LEN(sizeof bell));
-    memcpy(&bell, CMSG_DATA(&passed.header), sizeof bell);
+    CHECK(!errno && packet.msg_controllen && passed.header.cmsg_len == CMSG_LEN(sizeof wake_socket));
+    memcpy(&wake_socket, CMSG_DATA(&passed.header), sizeof wake_socket);
 }
 
 static void detach(void)

@@ -51,165 +51,166 @@ class Bells:
 
 
 @pytest.fixture
-def bells():
+def doorbells():
     made = Bells()
     yield made
     made.bench.close()
 
 
-def test_the_first_doorbells_are_sent_at_once_then_one_goes_with_the_next_ones(bells):
+def test_the_first_doorbells_are_sent_at_once_then_one_goes_with_the_next_ones(doorbells):
     for number in range(EXPECTED + 1):
-        bells.ring(number)
-        assert bells.waiting() == []
-    bells.ring(77)
-    assert bells.waiting() == [EXPECTED + 1]
-    while bells.waiting():
-        bells.ring(bells.next_burst)
-    held = bells.bench.wire.sent[EXPECTED + 1 :]
+        doorbells.ring(number)
+        assert doorbells.waiting() == []
+    doorbells.ring(77)
+    assert doorbells.waiting() == [EXPECTED + 1]
+    while doorbells.waiting():
+        doorbells.ring(doorbells.next_burst)
+    held = doorbells.bench.wire.sent[EXPECTED + 1 :]
     assert len(held) == SOON_NS // STEP_NS
-    assert bells.bench.wire.sent == list(range(bells.next_burst))
+    assert doorbells.bench.wire.sent == list(range(doorbells.next_burst))
 
 
-def test_one_queue_pair_alone_is_sent_at_once_however_often_it_is_rung(bells):
+def test_one_queue_pair_alone_is_sent_at_once_however_often_it_is_rung(doorbells):
     for _ in range(100):
-        bells.ring(5)
-        assert bells.waiting() == []
+        doorbells.ring(5)
+        assert doorbells.waiting() == []
 
 
-def test_one_that_is_rung_some_times_in_a_row_is_one_of_several_and_many_times_is_alone(bells):
-    bells.ring_until_one_waits()
-    last = bells.last
+def test_one_that_is_rung_some_times_in_a_row_is_one_of_several_and_many_times_is_alone(doorbells):
+    doorbells.ring_until_one_waits()
+    last = doorbells.last
     gathered = 0
     for _ in range(REPEATS):
-        bells.ring(last, 0)
-        gathered += bells.loop.batching.waits
+        doorbells.ring(last, 0)
+        gathered += doorbells.loop.batching.waits
     assert gathered == REPEATS - REPEATS // BURSTS, "all but those that are sent for their number"
-    bells.ring(last, 0)
-    assert not bells.loop.batching.waits
-    bells.ring(last + 1, 0)
-    assert not bells.loop.batching.waits, "it begins anew"
+    doorbells.ring(last, 0)
+    assert not doorbells.loop.batching.waits
+    doorbells.ring(last + 1, 0)
+    assert not doorbells.loop.batching.waits, "it begins anew"
 
 
-def test_doorbells_far_apart_are_sent_at_once(bells):
+def test_doorbells_far_apart_are_sent_at_once(doorbells):
     for number in range(4 * EXPECTED):
-        bells.ring(number, SOON_NS)
-        assert bells.waiting() == []
-    bells.ring_until_one_waits()
-    bells.ring(99, SOON_NS)
-    assert bells.waiting() == []
-    bells.ring(100)
-    assert bells.waiting() == [], "the next ones are not expected any more"
+        doorbells.ring(number, SOON_NS)
+        assert doorbells.waiting() == []
+    doorbells.ring_until_one_waits()
+    doorbells.ring(99, SOON_NS)
+    assert doorbells.waiting() == []
+    doorbells.ring(100)
+    assert doorbells.waiting() == [], "the next ones are not expected any more"
 
 
-def test_a_poll_sends_what_waited_and_what_is_rung_first_behind_it(bells):
-    bells.ring_until_one_waits()
-    bells.loop.poll()
-    assert bells.waiting() == []
-    bells.ring(50)
-    assert bells.waiting() == []
-    bells.ring(51)
-    assert len(bells.waiting()) == 1, "it is trusted as before"
+def test_a_poll_sends_what_waited_and_what_is_rung_first_behind_it(doorbells):
+    doorbells.ring_until_one_waits()
+    doorbells.loop.poll()
+    assert doorbells.waiting() == []
+    doorbells.ring(50)
+    assert doorbells.waiting() == []
+    doorbells.ring(51)
+    assert len(doorbells.waiting()) == 1, "it is trusted as before"
 
 
-def test_nothing_waits_while_somebody_sleeps_for_an_answer(bells):
-    bells.loop.sleeper.waiters = 1
+def test_nothing_waits_while_somebody_sleeps_for_an_answer(doorbells):
+    doorbells.loop.sleeper.waiters = 1
     for number in range(4 * EXPECTED):
-        bells.ring(number)
-        assert bells.waiting() == []
+        doorbells.ring(number)
+        assert doorbells.waiting() == []
 
 
-def test_a_command_finds_sent_what_was_posted_before_it(bells):
-    bells.ring_until_one_waits()
+def test_a_command_finds_sent_what_was_posted_before_it(doorbells):
+    doorbells.ring_until_one_waits()
     order = []
-    bells.bench.engine.commanded = lambda: True
-    bells.bench.engine.kick = lambda now: order.append(bells.waiting())
-    bells.loop.kick()
+    doorbells.bench.engine.commanded = lambda: True
+    doorbells.bench.engine.kick = lambda now: order.append(doorbells.waiting())
+    doorbells.loop.kick()
     assert order == [[]]
 
 
-def test_a_command_is_no_doorbell_of_the_queue_pair_that_was_rung_last(bells):
-    bells.ring_until_one_waits()
-    bells.bench.engine.outgoing.append(1000)  # the command's
-    bells.bench.engine.commanded = lambda: True
-    bells.loop.kick()
-    assert (bells.waiting(), bells.loop.batching.waits) == ([], False)
-    bells.bench.engine.outgoing.append(1001)
-    bells.loop.kick()
-    assert (bells.waiting(), bells.loop.batching.waits) == ([], False)
+def test_a_command_is_no_doorbell_of_the_queue_pair_that_was_rung_last(doorbells):
+    doorbells.ring_until_one_waits()
+    doorbells.bench.engine.outgoing.append(1000)  # the command's
+    doorbells.bench.engine.commanded = lambda: True
+    doorbells.loop.kick()
+    assert (doorbells.waiting(), doorbells.loop.batching.waits) == ([], False)
+    doorbells.bench.engine.outgoing.append(1001)
+    doorbells.loop.kick()
+    assert (doorbells.waiting(), doorbells.loop.batching.waits) == ([], False)
 
 
-def test_no_more_waits_than_one_call_sends(bells):
-    bells.ring_until_one_waits()
+def test_no_more_waits_than_one_call_sends(doorbells):
+    doorbells.ring_until_one_waits()
     longest = 0
     for number in range(4 * BURSTS):
-        bells.ring(100 + number, 1)
-        longest = max(longest, len(bells.waiting()))
+        doorbells.ring(100 + number, 1)
+        longest = max(longest, len(doorbells.waiting()))
     assert longest == BURSTS - 1
     sent = []
-    bells.bench.engine.commanded = lambda: True
-    bells.bench.engine.kick = lambda now: sent.append(bells.waiting())
-    bells.loop.kick()
+    doorbells.bench.engine.commanded = lambda: True
+    doorbells.bench.engine.kick = lambda now: sent.append(doorbells.waiting())
+    doorbells.loop.kick()
     assert sent == [[]], "what a command destroys has been sent"
 
 
-def test_a_burst_that_the_link_had_no_room_for_is_due_soon_and_wakes_who_would_look_too_late(bells):
+def test_a_burst_that_the_link_had_no_room_for_is_due_soon_and_wakes_who_would_look_too_late(doorbells):
     woken = []
-    bells.loop.sleeper.wake = lambda: woken.append(bells.loop.sleeper.wakeup_ns)
-    bells.bench.wire.refusals = 1
-    bells.loop.sleeper.wakeup_ns = NEVER
-    bells.ring(3)
-    assert bells.loop.ports[0].pending
-    assert bells.loop.deadline() == bells.now + RETRY_NS
+    doorbells.loop.sleeper.wake = lambda: woken.append(doorbells.loop.sleeper.wakeup_ns)
+    doorbells.bench.wire.refusals = 1
+    doorbells.loop.sleeper.wakeup_ns = NEVER
+    doorbells.ring(3)
+    assert doorbells.loop.ports[0].pending
+    assert doorbells.loop.deadline() == doorbells.now + RETRY_NS
     assert woken == [0]
-    bells.now += RETRY_NS
-    bells.loop.progress(bells.now)
-    assert bells.bench.wire.sent == [0]
-    assert bells.loop.deadline() == NEVER
+    doorbells.now += RETRY_NS
+    doorbells.loop.progress(doorbells.now)
+    assert doorbells.bench.wire.sent == [0]
+    assert doorbells.loop.deadline() == NEVER
 
 
-def test_what_waits_has_a_deadline_and_is_found_left_when_nobody_comes(bells):
-    bells.ring_until_one_waits()
-    assert bells.loop.deadline() == bells.now + LEFT_NS
-    assert not bells.loop.overdue(bells.now + LEFT_NS)
-    assert bells.loop.overdue(bells.now + LONG_NS)
-    bells.loop.flush(bells.now)
-    assert (bells.waiting(), bells.loop.batching.waits, bells.loop.deadline()) == ([], False, NEVER)
-    assert not bells.loop.overdue(bells.now + LONG_NS)
+def test_what_waits_has_a_deadline_and_is_found_left_when_nobody_comes(doorbells):
+    doorbells.ring_until_one_waits()
+    assert doorbells.loop.deadline() == doorbells.now + LEFT_NS
+    assert not doorbells.loop.overdue(doorbells.now + LEFT_NS)
+    assert doorbells.loop.overdue(doorbells.now + LONG_NS)
+    doorbells.loop.flush(doorbells.now)
+    assert (doorbells.waiting(), doorbells.loop.batching.waits) == ([], False)
+    assert doorbells.loop.deadline() == NEVER
+    assert not doorbells.loop.overdue(doorbells.now + LONG_NS)
 
 
-def relieved(bells):
-    assert bells.loop.overdue(bells.now + LONG_NS)
-    bells.loop.flush(bells.now)
+def relieved(doorbells):
+    assert doorbells.loop.overdue(doorbells.now + LONG_NS)
+    doorbells.loop.flush(doorbells.now)
 
 
-def looked_late(bells):
-    bells.now += LONG_NS
-    bells.loop.poll()
+def looked_late(doorbells):
+    doorbells.now += LONG_NS
+    doorbells.loop.poll()
 
 
-def rang_late(bells):
-    bells.ring(3, LONG_NS)
+def rang_late(doorbells):
+    doorbells.ring(3, LONG_NS)
 
 
 @pytest.mark.parametrize("stays_away", [relieved, looked_late, rang_late])
-def test_a_consumer_that_stayed_away_is_sent_for_at_once_for_long(bells, stays_away):
-    bells.ring_until_one_waits()
-    stays_away(bells)
-    assert bells.waiting() == []
-    bells.ring(0, 2 * SOON_NS)
+def test_a_consumer_that_stayed_away_is_sent_for_at_once_for_long(doorbells, stays_away):
+    doorbells.ring_until_one_waits()
+    stays_away(doorbells)
+    assert doorbells.waiting() == []
+    doorbells.ring(0, 2 * SOON_NS)
     for number in range(DISTRUST):
-        bells.ring(1 + number % 2)
-        assert bells.waiting() == []
-    bells.ring_until_one_waits()
+        doorbells.ring(1 + number % 2)
+        assert doorbells.waiting() == []
+    doorbells.ring_until_one_waits()
 
 
-def test_the_background_thread_sends_what_was_left(bells):
-    bells.ring_until_one_waits()
-    bells.bench.progress._flush_overdue(bells.loop)
-    assert len(bells.waiting()) == 1, "it was rung just now"
-    bells.now += LONG_NS
-    bells.bench.progress._flush_overdue(bells.loop)
-    assert bells.waiting() == []
+def test_the_background_thread_sends_what_was_left(doorbells):
+    doorbells.ring_until_one_waits()
+    doorbells.bench.progress._flush_overdue(doorbells.loop)
+    assert len(doorbells.waiting()) == 1, "it was rung just now"
+    doorbells.now += LONG_NS
+    doorbells.bench.progress._flush_overdue(doorbells.loop)
+    assert doorbells.waiting() == []
 
 
 # The rule by itself: no engine, no link, no clock
@@ -285,11 +286,12 @@ def test_who_stays_away_is_distrusted_where_a_poll_would_have_been_seen(sees_pol
 
 
 @pytest.fixture
-def unseen(bells):
-    bells.loop = EngineLoop(
-        bells.bench.engine, (bells.bench.wire,), lambda: None, clock=lambda: bells.now, sees_polls=False
+def unseen(doorbells):
+    doorbells.loop = EngineLoop(
+        doorbells.bench.engine, (doorbells.bench.wire,), lambda: None, clock=lambda: doorbells.now,
+        sees_polls=False,
     )
-    return bells
+    return doorbells
 
 
 def rings(unseen, queue_pair, later_ns):

@@ -201,7 +201,7 @@ def test_a_kick_wakes_an_adapter_that_has_raised_its_flag_and_no_other(flag, rin
     word, rung = bytearray([flag]) + bytearray(7), []
     channel = ProcessChannel.__new__(ProcessChannel)
     channel._flag_address = address_of(word)
-    channel._bell = SimpleNamespace(ring=lambda: rung.append(1))
+    channel._wake_socket = SimpleNamespace(wake=lambda: rung.append(1))
     channel.kick()
     channel.kick()
     assert (len(rung), word) == (rings, bytearray(8))
@@ -216,7 +216,7 @@ def test_what_is_ready_before_a_sleep_needs_none():
 def test_every_waiting_thread_is_woken_also_the_one_that_polls_descriptors():
     rung = []
     channel = ProcessChannel.__new__(ProcessChannel)
-    channel._wake_event = SimpleNamespace(set=lambda: rung.append("bell"))
+    channel._wake_event = SimpleNamespace(set=lambda: rung.append("event"))
     channel._notify_waiters = lambda: rung.append("news")
     channel.wake_waiters()
-    assert sorted(rung) == ["bell", "news"]
+    assert sorted(rung) == ["event", "news"]

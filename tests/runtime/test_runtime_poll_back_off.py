@@ -4,17 +4,17 @@ from softhca.runtime.poll_back_off import (
     AGAIN,
     CONTENDED_NS,
     CONTENTION_MEMORY_NS,
-    GIVE_WAY,
     MOST_NAP_NS,
     NAP_PART,
     SLEEP,
+    YIELD,
     PollBackOff,
 )
 
 
 def test_some_polls_follow_at_once_then_others_are_let_run_each_time():
     back_off = PollBackOff(at_once=3)
-    assert [back_off.missed(now) for now in range(6)] == [AGAIN] * 3 + [GIVE_WAY] * 3
+    assert [back_off.missed(now) for now in range(6)] == [AGAIN] * 3 + [YIELD] * 3
     back_off.worked(7)
     assert back_off.in_vain == 0
     assert back_off.missed(8) == AGAIN
@@ -23,10 +23,10 @@ def test_some_polls_follow_at_once_then_others_are_let_run_each_time():
 def test_who_polls_in_vain_for_long_goes_to_sleep():
     back_off = PollBackOff(limit_ns=1_000)
     back_off.worked(500)
-    assert back_off.missed(1_499) == GIVE_WAY
+    assert back_off.missed(1_499) == YIELD
     assert back_off.missed(1_500) == SLEEP
     back_off.worked(1_501)
-    assert back_off.missed(1_502) == GIVE_WAY
+    assert back_off.missed(1_502) == YIELD
 
 
 def test_who_has_never_found_anything_sleeps_at_once():
@@ -44,7 +44,7 @@ def test_a_nap_is_a_part_of_what_was_polled_in_vain_and_bounded():
 def test_a_clock_read_before_another_threads_poll_found_something_is_no_long_wait():
     back_off = PollBackOff(limit_ns=1_000)
     back_off.worked(500)
-    assert back_off.missed(499) == GIVE_WAY
+    assert back_off.missed(499) == YIELD
     assert (back_off.nap_ns(499), back_off.vain_ns(499), back_off.vain_ns(501)) == (0, 0, 1)
 
 
@@ -52,7 +52,7 @@ def test_where_others_run_nobody_polls_in_vain_for_a_while():
     back_off = PollBackOff(limit_ns=10**12)
     back_off.worked(0)
     back_off.gave_way(1_000, 1_000 + CONTENDED_NS)
-    assert back_off.missed(2_000) == GIVE_WAY, "that was not long"
+    assert back_off.missed(2_000) == YIELD, "that was not long"
     back_off.gave_way(3_000, 3_001 + CONTENDED_NS)
     assert back_off.missed(2_999 + CONTENTION_MEMORY_NS) == SLEEP
-    assert back_off.missed(3_000 + CONTENTION_MEMORY_NS) == GIVE_WAY
+    assert back_off.missed(3_000 + CONTENTION_MEMORY_NS) == YIELD

@@ -427,7 +427,7 @@ def test_who_polls_in_vain_long_after_it_has_posted_or_taken_anything_naps(serve
     end = End(driver, 64)
     moments, naps, yields = [10**9], [], []
     monkeypatch.setattr(process, "now_ns", lambda: moments[0])
-    monkeypatch.setattr(process, "give_way", lambda: yields.append(moments[0]))
+    monkeypatch.setattr(process, "yield_processor", lambda: yields.append(moments[0]))
     monkeypatch.setattr(process.time, "sleep", naps.append)
     driver.progress()
     moments[0] += process.NAP_FROM_NS - 1
@@ -441,7 +441,7 @@ def test_who_polls_in_vain_long_after_it_has_posted_or_taken_anything_naps(serve
     end.qp.post_recv(7, [(end.address, 8, end.key.lkey)])  # kicks
     driver.progress()
     assert len(naps) == 1
-    monkeypatch.setattr(process, "give_way", lambda: None)
+    monkeypatch.setattr(process, "yield_processor", lambda: None)
     assert take(end.cq, 1)[0].wr_id == 7
     moments[0] += process.NAP_FROM_NS
     del naps[:]

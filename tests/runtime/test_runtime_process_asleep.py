@@ -11,8 +11,8 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
     """Between the look at the doorbells and the block: who rings then must know that a kick is wanted."""
     with serving(loopback_address()) as server:
         channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
-        until(lambda: len(server._bells) == 1)
-        ((descriptor, application),) = server._bells.items()
+        until(lambda: len(server._wake_sockets) == 1)
+        ((descriptor, application),) = server._wake_sockets.items()
         sleep, turn, attend = server._sleep, server._turn, server._serve_descriptors
         inside, kicked, waited = [], [], []
 
@@ -24,7 +24,7 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
         def watched_turn(now):
             worked = turn(now)
             if inside and not worked and not kicked:
-                application.bell.drain()  # an earlier one
+                application.wake_socket.drain()  # an earlier one
                 channel.kick()
                 kicked.append(readable(descriptor))
                 waited.append("rung")

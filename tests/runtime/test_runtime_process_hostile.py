@@ -14,15 +14,16 @@ from runtime_served import BOUND_S, serving, until
 from softhca.driver.device import DeviceDriver
 from softhca.queues import control_fields
 from softhca.queues.handshake import ATTACH
-from softhca.runtime import adapter_process, bells, listener, messages
+from softhca.runtime import adapter_process, listener, messages
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.listener import Listener
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import ACCEPT_RETRY_NS, MAX_APPLICATIONS
 from softhca.runtime.specification import parse_one
+from softhca.runtime.wake_socket import WakeSocket
 
 MOST_BYTES = 10_000
-"""So many rings fill any bell: each takes some hundred bytes of a socket's buffer."""
+"""So many wake-ups fill any socket: each takes some hundred bytes of a socket's buffer."""
 
 
 @pytest.fixture
@@ -50,13 +51,13 @@ def is_served(server):
     return bool(found)
 
 
-def test_a_bell_that_nobody_hears_and_that_may_block_keeps_nobody(server):
+def test_a_wake_socket_that_nobody_hears_and_that_may_block_keeps_nobody(server):
     channel = attach(server)
-    end = channel._bell._end
+    end = channel._wake_socket._end
     end.setblocking(True)
-    ours = next(iter(server._bells.values())).bell
+    ours = next(iter(server._wake_sockets.values())).wake_socket
     for _ in range(MOST_BYTES):  # its buffer is full long before
-        ours.ring()
+        ours.wake()
     with pytest.raises(BlockingIOError):
         ours._end.send(b"\0", socket.MSG_DONTWAIT)
     channel.commands.send(control_fields.ALLOC_PD, 1, {})
@@ -68,7 +69,7 @@ def test_a_bell_that_nobody_hears_and_that_may_block_keeps_nobody(server):
 
 def test_who_rings_without_end_is_served_beside_others(server):
     channel = attach(server)
-    end = channel._bell._end
+    end = channel._wake_socket._end
     end.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -77,24 +78,24 @@ def test_who_rings_without_end_is_served_beside_others(server):
     channel.close()
 
 
-def test_who_closes_his_end_of_the_bell_is_let_go(server):
+def test_who_closes_his_end_of_the_wake_socket_is_let_go(server):
     channel = attach(server)
-    channel._bell.close()
+    channel._wake_socket.close()
     until(lambda: not server._applications)
     assert not channel.check_alive()
     assert is_served(server)
     channel.close()
 
 
-def test_neither_end_of_a_bell_waits_and_both_notice_the_end():
-    one, other = bells.pair()
+def test_neither_end_of_a_wake_socket_waits_and_both_notice_the_end():
+    one, other = WakeSocket.pair()
     assert one.drain()
-    other.ring()
-    other.ring()
+    other.wake()
+    other.wake()
     assert one.drain()
     other.close()
     assert not one.drain()
-    one.ring()
+    one.wake()
     one.close()
     other.close()
 

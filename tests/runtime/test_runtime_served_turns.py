@@ -7,7 +7,7 @@ from runtime_quiet import HoldingLink, QuietEngine
 
 from softhca.runtime.loop import NEVER, EngineLoop
 from softhca.runtime.poll_back_off import CONTENDED_NS, PollBackOff
-from softhca.runtime.processor import Readable, give_way
+from softhca.runtime.processor import Readable, yield_processor
 from softhca.runtime.served_turns import ServedTurns
 
 LIMIT_NS = 1_000
@@ -42,7 +42,7 @@ class Turns:
         self.back_off.worked(self.moment)
         self.turns = ServedTurns(self.loop, self.back_off, self.pidfd, lambda: self.done.append("dismiss"),
                                  lambda: self.done.append("notify"), MOST, lambda: self.moment)
-        self.turns.give_way = lambda: self.done.append("yield")
+        self.turns.yield_processor = lambda: self.done.append("yield")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_who_let_others_run_for_long_sleeps_after_the_next_turn_in_vain(served):
         served.moment += CONTENDED_NS + 1
 
     served.back_off.limit_ns = NEVER
-    served.turns.give_way = held_up
+    served.turns.yield_processor = held_up
     assert served.turns.run() is True
     assert served.done == ["turn", "yield", "turn"]
 
@@ -135,4 +135,4 @@ def test_readable_asks_and_waits_for_nothing(served):
     assert readable() is True
     os.eventfd_read(served.pidfd)
     assert readable() is False
-    assert give_way() is None
+    assert yield_processor() is None

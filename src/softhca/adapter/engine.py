@@ -676,7 +676,7 @@ class Adapter(Environment):
         """Tell the host that owns the element (`Environment.event`)."""
         resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
         if resource is not None:
-            self.hosts[resource.host].tell(kind, number)
+            self.hosts[resource.host].report_event(kind, number)
 
     def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this number (`Environment.address_handle`)."""

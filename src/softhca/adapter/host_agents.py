@@ -101,7 +101,7 @@ class HostAgent(Client):
         self._entry[_HEADER.size :] = data
         if not self._ring.push(self._address, MAD_ENTRY_BYTES):
             return False
-        self._host.tell(EVENT_MAD, self.element)
+        self._host.report_event(EVENT_MAD, self.element)
         return True
 
 

@@ -101,7 +101,7 @@ class Host:
             return
         if self.commands.broken or self.replies.broken or self.events.broken or self.doorbells.malformed:
             self.failed = True
-            self.tell(EVENT_DEVICE_FATAL, 0)
+            self.report_event(EVENT_DEVICE_FATAL, 0)
 
     def take_slot(self, queue_pair: QueuePair) -> int:
         """A doorbell for ``queue_pair``; ENOMEM when all are given."""
@@ -137,7 +137,7 @@ class Host:
                 queue_pair.doorbell(now)
         return True
 
-    def tell(self, kind: int, element: int) -> None:
+    def report_event(self, kind: int, element: int) -> None:
         """Give an event to the host; each (kind, element) that finds the ring full waits once."""
         self.events.post(kind, element)
         if kind != EVENT_COMPLETION:
@@ -158,18 +158,18 @@ class Host:
 
     def completion_event(self, cq: CompletionQueue) -> None:
         """A completion queue that was armed has a completion."""
-        self.tell(EVENT_COMPLETION, cq.number)
+        self.report_event(EVENT_COMPLETION, cq.number)
 
     def overflow(self, cq: CompletionQueue) -> None:
         """A completion found no room: the queue is unusable, and its queue pairs go to the error state
         themselves.
         """
-        self.tell(EVENT_CQ_ERR, cq.number)
+        self.report_event(EVENT_CQ_ERR, cq.number)
 
     def limit_reached(self, srq: SharedReceiveQueue) -> None:
         """A shared receive queue has fewer receives than its limit."""
-        self.tell(EVENT_SRQ_LIMIT_REACHED, srq.number)
+        self.report_event(EVENT_SRQ_LIMIT_REACHED, srq.number)
 
     def srq_error(self, srq: SharedReceiveQueue) -> None:
         """The host broke a shared receive queue's ring."""
-        self.tell(EVENT_SRQ_ERR, srq.number)
+        self.report_event(EVENT_SRQ_ERR, srq.number)

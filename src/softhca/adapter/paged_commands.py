@@ -33,7 +33,7 @@ def reg_paged(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         raise OSError(errno.EINVAL, f"length: a region has at most {adapter.config.max_mr_size_bytes} bytes")
     region = register_paged(adapter.regions, mapping, pd.number, fields["va"], fields["access"])
     key = region.key
-    region.memory.on_fault = lambda: host.tell(EVENT_PAGE_FAULT, key)
+    region.memory.on_fault = lambda: host.report_event(EVENT_PAGE_FAULT, key)
     adapter.resources.add(Kind.MR, key, host.number, region, (pd,))
     return {"lkey": key, "rkey": key}
 

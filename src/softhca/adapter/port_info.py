@@ -48,7 +48,7 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
         told.append(EVENT_PORT_ACTIVE if after["state"] == PORT_ACTIVE else EVENT_PORT_ERR)
     for host in adapter.hosts.values():
         for kind in told:
-            host.tell(kind, port_number)
+            host.report_event(kind, port_number)
 
 
 def _renew_routes(adapter: Adapter, port: Port) -> None:

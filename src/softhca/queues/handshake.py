@@ -34,7 +34,7 @@ READY = 5
 
 MESSAGES: Mapping[int, tuple[str, Fields, Fields]] = {
     # number: (name, the request's fields, its answer's fields)
-    # With the descriptor of memory; the answer brings the host's end of the bell.  ``foreign``: errno of
+    # With the descriptor of memory; the answer brings the host's wake socket.  ``foreign``: errno of
     # reaching the host's own memory, 0: it can be reached.
     ATTACH: (
         "ATTACH",

@@ -1,4 +1,4 @@
-"""The adapter process's record of each application: control socket, bell, memory, passed descriptors."""
+"""The adapter process's record of each application: sockets, memory, passed descriptors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softhca.memory.arenas import AddressMap
 from softhca.memory.host import SharedHostMemory
 from softhca.queues.handshake import HostFrames
 from softhca.queues.layout import PROBE_BYTES
-from softhca.runtime.bells import Bell
+from softhca.runtime.wake_socket import WakeSocket
 
 MAX_MEMORY_BYTES = 1 << 40
 """Most address space for the memory of one application: 64 applications take half of it."""
@@ -22,7 +22,7 @@ MAX_MEMORY_BYTES = 1 << 40
 
 @dataclass
 class Application:
-    """An application: its control socket and, once attached, its memory and bell.
+    """An application: its control socket and, once attached, its memory and wake socket.
 
     ``pidfd`` is a process descriptor (−1: none), ``refusal`` says why it may not attach.
     """
@@ -32,7 +32,7 @@ class Application:
     pidfd: int = -1
     refusal: OSError | None = None
     memory: SharedHostMemory | None = None
-    bell: Bell | None = None
+    wake_socket: WakeSocket | None = None
     host: int = -1
     flag_address: int = 0
     passed: dict[int, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ cdef class EngineLoop:
     cdef public DoorbellBatching batching
     cdef public PollBackOff back_off
     cdef public RefusalReport refusals
-    cdef public object give_way
+    cdef public object yield_processor
     cdef public Arrival arrival
     cdef bint polled
     cdef public unsigned long long polls

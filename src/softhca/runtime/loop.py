@@ -34,7 +34,7 @@ from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
 from softhca.runtime.poll_back_off import PollBackOff
-from softhca.runtime.processor import give_way
+from softhca.runtime.processor import yield_processor
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
 from softhca.runtime.sleeper import NEVER, Sleeper
@@ -123,7 +123,7 @@ class EngineLoop:
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         self.back_off = PollBackOff(POLLS_AT_ONCE)
         self.refusals = RefusalReport()
-        self.give_way = give_way
+        self.yield_processor = yield_processor
         self.arrival = Arrival()
         self.polled = not sees_polls
         self.polls = 0
@@ -318,7 +318,7 @@ class EngineLoop:
         if worked:
             self.back_off.worked(now)
         elif self.back_off.missed(now):
-            self.give_way()
+            self.yield_processor()
         return worked
 
     def kick(self) -> None:

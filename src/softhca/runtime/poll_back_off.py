@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import cython
 
-__all__ = ["AGAIN", "GIVE_WAY", "NEVER", "SLEEP", "PollBackOff"]
+__all__ = ["AGAIN", "NEVER", "SLEEP", "YIELD", "PollBackOff"]
 
-AGAIN, GIVE_WAY, SLEEP = 0, 1, 2
+AGAIN, YIELD, SLEEP = 0, 1, 2
 """Poll again at once; yield the processor first (and report how long that took: `PollBackOff.gave_way`);
 sleep."""
 
@@ -35,7 +35,7 @@ MOST_NAP_NS = 500_000
 """A nap is no longer than this."""
 
 _AGAIN = cython.declare(cython.int, AGAIN)
-_GIVE_WAY = cython.declare(cython.int, GIVE_WAY)
+_YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
 _CONTENDED_NS = cython.declare(cython.ulonglong, CONTENDED_NS)
 _CONTENTION_MEMORY_NS = cython.declare(cython.ulonglong, CONTENTION_MEMORY_NS)
@@ -64,7 +64,7 @@ class PollBackOff:
         self.in_vain += 1
         if now < self.contended_until_ns or self.vain_ns(now) >= self.limit_ns:
             return _SLEEP
-        return _GIVE_WAY if self.in_vain > self.at_once else _AGAIN
+        return _YIELD if self.in_vain > self.at_once else _AGAIN
 
     def nap_ns(self, now: int) -> int:
         """How long to sleep where nothing wakes the thread."""

@@ -1,8 +1,8 @@
-"""A host's channel to an adapter in a process of its own: shared rings, and a bell that either side rings.
+"""A host's channel to an adapter in a process of its own: shared rings, and a socket pair to wake each other.
 
 The application's calls touch shared memory only.  A kick is a system call only when the adapter sleeps.  A
-wait polls the bell and the control socket; the control socket reports a hang-up when the adapter process has
-died.
+wait polls the wake socket and the control socket; the control socket reports a hang-up when the adapter
+process has died.
 
 A polling thread does no work of the adapter's, which may need the processor.  So after an empty poll it
 yields the processor, and long after its last post or completion it sleeps briefly between two polls.
@@ -29,17 +29,17 @@ from softhca.memory.runs import runs_of
 from softhca.queues.control import Values
 from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, RESOURCES
 from softhca.queues.layout import PROBE_BYTES
-from softhca.runtime import adapter_process, bells, fork, messages
+from softhca.runtime import adapter_process, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
-from softhca.runtime.poll_back_off import GIVE_WAY, SLEEP, PollBackOff
-from softhca.runtime.processor import give_way
+from softhca.runtime.poll_back_off import SLEEP, YIELD, PollBackOff
+from softhca.runtime.processor import yield_processor
 from softhca.runtime.wake_event import WakeEvent
+from softhca.runtime.wake_socket import WakeSocket
 
 if TYPE_CHECKING:
     import socket
 
     from softhca.runtime.adapter_process import AdapterProcess
-    from softhca.runtime.bells import Bell
 
 CHECK_EVERY_POLLS = 256
 NAP_FROM_NS = 400_000
@@ -78,7 +78,7 @@ class ProcessChannel(HostChannel):
         self._changes = 0
         self._closing = threading.RLock()
         self._leaving = False
-        self._bell: Bell | None = None
+        self._wake_socket: WakeSocket | None = None
         self._control: socket.socket | None = None
         try:
             super().__init__(memory)
@@ -103,8 +103,8 @@ class ProcessChannel(HostChannel):
         }, (self.memory.fd,))
         if len(passed) != 1:
             messages.close_all(passed)
-            raise OSError(errno.EPROTO, "the adapter process passed no bell")
-        self._bell = bells.taken(passed[0])
+            raise OSError(errno.EPROTO, "the adapter process passed no wake socket")
+        self._wake_socket = WakeSocket.adopt(passed[0])
         self.foreign_errno = int(reply["foreign"])
 
     def _ask(
@@ -136,9 +136,9 @@ class ProcessChannel(HostChannel):
         self._kicked = True
         # A full barrier: an adapter that raises the flag later sees what was written to the rings.
         if atomic_cas64(self._flag_address, 1, 0):
-            bell = self._bell
-            if bell is not None:
-                bell.ring()
+            wake_socket = self._wake_socket
+            if wake_socket is not None:
+                wake_socket.wake()
 
     def progress(self) -> bool:
         """The adapter drives itself; check now and then whether it is alive (else DriverError EIO)."""
@@ -150,8 +150,8 @@ class ProcessChannel(HostChannel):
                 self.liveness.active = False
             self._back_off.worked(now)
         what = self._back_off.missed(now)
-        if what == GIVE_WAY:
-            give_way()
+        if what == YIELD:
+            yield_processor()
         elif what == SLEEP:
             time.sleep(self._back_off.nap_ns(now) / NS_PER_S)
         if self._polls >= CHECK_EVERY_POLLS:
@@ -215,10 +215,10 @@ class ProcessChannel(HostChannel):
         """Block once, on behalf of all threads that wait; the caller holds the leader's lock."""
         try:
             # Only the leader drains the descriptors, so this check sees every event from before.
-            control, bell = self._control, self._bell
-            if ready() or control is None or bell is None:
+            control, wake_socket = self._control, self._wake_socket
+            if ready() or control is None or wake_socket is None:
                 return
-            descriptors = bell.fileno(), self._wake_event.fileno(), control.fileno()
+            descriptors = wake_socket.fileno(), self._wake_event.fileno(), control.fileno()
             if min(descriptors) < 0:
                 return
             poll = select.poll()
@@ -227,7 +227,7 @@ class ProcessChannel(HostChannel):
             poll.poll(None if left_s is None else left_s * 1000)
             self._wake_event.drain()
             if self.check_alive():
-                bell.drain()
+                wake_socket.drain()
         finally:
             self._leader_lock.release()
             self._notify_waiters()
@@ -276,8 +276,8 @@ class ProcessChannel(HostChannel):
 
     def _stop_waiting(self) -> None:
         """Wake all that wait.  The last one closes the descriptors; if none waits, they are closed here."""
-        if self._bell is not None:
-            self._bell.shut()
+        if self._wake_socket is not None:
+            self._wake_socket.shut()
         self._leaving = True
         self.wake_waiters()
         self._close_descriptors()
@@ -286,8 +286,8 @@ class ProcessChannel(HostChannel):
         """Close the polled descriptors, unless a thread polls them."""
         if self._leader_lock.acquire(blocking=False):
             try:
-                if self._bell is not None:
-                    self._bell.close()
+                if self._wake_socket is not None:
+                    self._wake_socket.close()
                 self._wake_event.close()
             finally:
                 self._leader_lock.release()
@@ -308,8 +308,8 @@ class ProcessChannel(HostChannel):
         self.closed = True
         self._alive = False
         control, self._control = self._control, None
-        bell, self._bell = self._bell, None
-        for party in (control, bell, self._wake_event):
+        wake_socket, self._wake_socket = self._wake_socket, None
+        for party in (control, wake_socket, self._wake_event):
             if party is not None:
                 party.close()
         messages.close_all((self.memory.fd,))

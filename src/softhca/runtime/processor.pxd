@@ -18,7 +18,7 @@ cdef inline bint is_readable(int descriptor) noexcept:
     return poll(&asked, 1, 0) > 0
 
 
-cpdef object give_way()
+cpdef object yield_processor()
 
 
 cdef class Readable:

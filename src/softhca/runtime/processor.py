@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _libc = ctypes.PyDLL(None)
 
 
-def give_way() -> None:
+def yield_processor() -> None:
     """sched_yield(2): let others run that are ready; returns at once when there are none.
 
     ``os.sched_yield`` releases the interpreter lock, and a thread that computes in Python keeps it for a

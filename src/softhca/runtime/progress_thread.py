@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.poll_back_off import SLEEP, PollBackOff
-from softhca.runtime.processor import give_way
+from softhca.runtime.processor import yield_processor
 from softhca.runtime.sleeper import LATE_NS, timeout_s
 
 FIRST_CHECK_NS = 1_000_000
@@ -171,7 +171,7 @@ class Progress:
                 return
             else:
                 # Where processors are scarce, the peer may need this one.
-                give_way()
+                yield_processor()
 
     def _block(self, loop: EngineLoop, until_ns: int, leading: bool) -> None:
         """Sleep until something arrives, until a deadline or ``until_ns``, or until woken."""

@@ -25,7 +25,7 @@ from softhca.memory.shared_layout import MAX_ARENA_NUMBER
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
 from softhca.runtime.clock import now_ns
-from softhca.runtime.processor import Readable, give_way
+from softhca.runtime.processor import Readable, yield_processor
 from softhca.runtime.same_host_limits import may_keep
 from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, WAKE, InboundPeer, OutboundPeer
 from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort
@@ -43,7 +43,7 @@ def bounded_pauses() -> Pause:
     end_ns = now_ns() + SYNCHRONIZE_LIMIT_NS
 
     def pause() -> bool:
-        give_way()
+        yield_processor()
         return now_ns() < end_ns
 
     return pause

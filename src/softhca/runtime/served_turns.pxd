@@ -12,7 +12,7 @@ cdef class ServedTurns:
     cdef public unsigned int most
     cdef unsigned int left
     cdef object clock
-    cdef public object give_way
+    cdef public object yield_processor
 
     cpdef bint turn(self, unsigned long long now) except -1
     cpdef bint run(self) except -1

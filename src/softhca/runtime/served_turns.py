@@ -17,7 +17,7 @@ import cython
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.poll_back_off import SLEEP, PollBackOff
-from softhca.runtime.processor import Readable, give_way
+from softhca.runtime.processor import Readable, yield_processor
 
 if TYPE_CHECKING:
     def monotonic_ns() -> int:
@@ -49,7 +49,7 @@ class ServedTurns:
         self.most = most
         self.left = most
         self.clock = clock
-        self.give_way = give_way
+        self.yield_processor = yield_processor
 
     def turn(self, now: int) -> bool:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
@@ -72,7 +72,7 @@ class ServedTurns:
             elif self.back_off.missed(now) == _SLEEP and self.may_sleep(now):
                 return True
             else:
-                self.give_way()
+                self.yield_processor()
                 self.back_off.gave_way(now, self.now())
         self.left = self.most
         return False

@@ -3,11 +3,11 @@
 Theory of operation.  The process has one thread and one loop.  As long as there is traffic it spins
 (`served_turns`): doorbells of all hosts, packets, time-outs; the applications touch shared memory only.
 When nothing has happened for the length of a spin it raises every host's sleep flag, polls once more (a
-doorbell may have been rung before the flag could be seen), and blocks on the link, the bells and the control
+doorbell may have been rung before the flag could be seen), and blocks on the link and the applications'
 sockets until the engine's next deadline.  An application that rings a doorbell lowers the flag and, if it was
-raised, rings its bell: one system call for each sleep, not for each doorbell.
+raised, wakes it: one system call for each sleep, not for each doorbell.
 
-No application can make the process block.  Both sides wake each other by a socket pair (`bells`) and use
+No application can make the process block.  Both sides wake each other by a `WakeSocket` and use
 ``MSG_DONTWAIT``; a descriptor that an application passes is a memfd, or is closed.
 
 An application is identified by its control socket: when that ends, everything that it owned is freed.  Its
@@ -40,7 +40,7 @@ from softhca.queues.handshake import (
     encode_refusal,
     frames_of,
 )
-from softhca.runtime import bells, messages
+from softhca.runtime import messages
 from softhca.runtime.application import (
     Application,
     ApplicationSide,
@@ -49,7 +49,6 @@ from softhca.runtime.application import (
     probe,
 )
 from softhca.runtime.assembly import counts
-from softhca.runtime.bells import Bell
 from softhca.runtime.clock import now_ns
 from softhca.runtime.listener import Listener, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
@@ -57,6 +56,7 @@ from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.served_turns import ServedTurns
 from softhca.runtime.sleeper import timeout_s
+from softhca.runtime.wake_socket import WakeSocket
 
 CONTROL_EVERY_TURNS = 32
 MAX_APPLICATIONS = 64
@@ -87,8 +87,8 @@ class AdapterServer:
         self.sleeps = 0
         self._stopping = False
         self._applications: dict[int, Application] = {}
-        self._bells: dict[int, Application] = {}
-        self._hosts: dict[int, Bell] = {}
+        self._wake_sockets: dict[int, Application] = {}
+        self._hosts: dict[int, WakeSocket] = {}
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Between a stop and the end of serving; a signal handler may enter it again.
         self._stop_lock = threading.RLock()
@@ -186,9 +186,9 @@ class AdapterServer:
         return bool(self._turns.turn(now))
 
     def _notify_hosts(self) -> None:
-        """Ring the bells of the hosts that have new events."""
+        """Wake the hosts that have new events."""
         for number in self.adapter.take_notifications():
-            self._hosts[number].ring()
+            self._hosts[number].wake()
 
     def _dismiss_ended(self) -> None:
         """Detach every application whose process has ended, before the engine accesses its memory."""
@@ -210,7 +210,7 @@ class AdapterServer:
                 application.lower_flag()
 
     def _block(self, now: int) -> None:
-        """Sleep until a deadline, a packet, a bell or a request comes; not when a peer on this host was
+        """Sleep until a deadline, a packet, a kick or a request comes; not when a peer on this host was
         first."""
         if self.same_host is not None and not self.same_host.arm_wakeup():
             return
@@ -224,14 +224,14 @@ class AdapterServer:
                 self.same_host.disarm_wakeup()
 
     def _serve_descriptors(self, limit_s: float | None) -> None:
-        """Block up to ``limit_s``; serve bells and control sockets."""
+        """Block up to ``limit_s``; serve wake sockets and control sockets."""
         for descriptor, _ in self._epoll.poll(limit_s):
             application = self._applications.get(descriptor)
             if application is not None:
                 self._answer(application)
-            elif descriptor in self._bells:
-                application = self._bells[descriptor]
-                if application.bell is not None and not application.bell.drain():
+            elif descriptor in self._wake_sockets:
+                application = self._wake_sockets[descriptor]
+                if application.wake_socket is not None and not application.wake_socket.drain():
                     self._dismiss(application)  # its end is closed: it can never be woken again
             elif self._listener is not None and descriptor == self._listener.fileno():
                 self._accept()
@@ -252,7 +252,7 @@ class AdapterServer:
             self._dismiss(application)
             return
         data, descriptors = received
-        passed: Sequence[Bell] = ()
+        passed: Sequence[WakeSocket] = ()
         try:
             request = decode_request(data)
         except OSError:
@@ -267,16 +267,16 @@ class AdapterServer:
         finally:
             messages.close_all(descriptors)
         try:
-            messages.send_packet(application.control, reply, [bell.fileno() for bell in passed], wait=False)
+            messages.send_packet(application.control, reply, [end.fileno() for end in passed], wait=False)
         except OSError:
             self._dismiss(application)
-        for bell in passed:
-            bell.close()
+        for end in passed:
+            end.close()
 
     def _execute(
         self, application: Application, request: Request, descriptors: list[int]
-    ) -> tuple[Values, Sequence[Bell]]:
-        """The answer, and the bells to pass with it; descriptors that are kept are removed from the list."""
+    ) -> tuple[Values, Sequence[WakeSocket]]:
+        """The answer, and the wake sockets to pass with it; kept descriptors are removed from the list."""
         if request.refusal is not None:
             raise request.refusal
         if application.refusal is not None:
@@ -294,7 +294,7 @@ class AdapterServer:
 
     def _attach(
         self, application: Application, fields: Values, descriptors: list[int]
-    ) -> tuple[Values, Sequence[Bell]]:
+    ) -> tuple[Values, Sequence[WakeSocket]]:
         """Map the application's memory and give its rings to the adapter."""
         if application.memory is not None:
             raise OSError(errno.EALREADY, "this application is attached already")
@@ -308,8 +308,8 @@ class AdapterServer:
             application.flag_address = memory.address_map.address(fields["flag"])
             if not fields["flag"] or not application.flag_address:
                 raise OSError(errno.EFAULT, "the sleep flag is outside the host memory")
-            bell, theirs = bells.pair()
-            undo.callback(bell.close)
+            ours, theirs = WakeSocket.pair()
+            undo.callback(ours.close)
             undo.callback(theirs.close)
             foreign = probe(application.pid, fields["probe"], fields["probe_bytes"])
             side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0,
@@ -319,11 +319,11 @@ class AdapterServer:
             except (ValueError, OverflowError) as error:
                 raise OSError(errno.EINVAL, str(error)) from None
             undo.callback(self.adapter.detach_host, host)
-            self._epoll.register(bell.fileno(), select.EPOLLIN)
+            self._epoll.register(ours.fileno(), select.EPOLLIN)
             undo.pop_all()
-        application.memory, application.bell, application.host = memory, bell, host
-        self._hosts[host] = bell
-        self._bells[bell.fileno()] = application
+        application.memory, application.wake_socket, application.host = memory, ours, host
+        self._hosts[host] = ours
+        self._wake_sockets[ours.fileno()] = application
         path = self.path.encode()
         return {"host": host, "foreign": foreign, "path": path, "pid": os.getpid()}, (theirs,)
 
@@ -351,19 +351,19 @@ class AdapterServer:
 
     def _detach(self, application: Application) -> None:
         """Free what an application owned; nothing when it is not attached."""
-        memory, bell = application.memory, application.bell
-        if memory is None or bell is None:
+        memory, ours = application.memory, application.wake_socket
+        if memory is None or ours is None:
             return
-        self._epoll.unregister(bell.fileno())
-        del self._bells[bell.fileno()]
+        self._epoll.unregister(ours.fileno())
+        del self._wake_sockets[ours.fileno()]
         del self._hosts[application.host]
         if not self.loop.dead:  # an engine that has failed is not called any more
             self.adapter.detach_host(application.host)
-        bell.close()
+        ours.close()
         messages.close_all(application.passed.values())
         application.passed.clear()
         memory.close()
-        application.memory = application.bell = None
+        application.memory = application.wake_socket = None
 
     def close(self) -> None:
         """Detach every application and close all descriptors."""

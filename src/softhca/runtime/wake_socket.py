@@ -14,24 +14,35 @@ import socket
 DRAIN_BYTES = 4096
 
 
-class Bell:
+class WakeSocket:
     """This process's end of a pair.  Nothing here blocks, whatever the other process does with its end."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
 
+    @classmethod
+    def pair(cls) -> tuple[WakeSocket, WakeSocket]:
+        """Two ends that wake each other.  OSError EMFILE."""
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(one), cls(other)
+
+    @classmethod
+    def adopt(cls, descriptor: int) -> WakeSocket:
+        """The end that another process has passed; it owns the descriptor from now on.  OSError."""
+        return cls(socket.socket(fileno=descriptor))
+
     def fileno(self) -> int:
-        """The descriptor: readable when the other side has rung, or has gone."""
+        """The descriptor: readable when the other side has woken this one, or has gone."""
         return self._end.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the other side; nothing happens where it has gone."""
         # A buffer that is full is readable anyway.
         with contextlib.suppress(OSError):
             self._end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def drain(self) -> bool:
-        """Forget that the other side has rung; False when it has closed its end."""
+        """Forget what the other side has sent; False when it has closed its end."""
         try:
             return bool(self._end.recv(DRAIN_BYTES, socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -47,14 +58,3 @@ class Bell:
     def close(self) -> None:
         """Close the descriptor; may be called again."""
         self._end.close()
-
-
-def pair() -> tuple[Bell, Bell]:
-    """Two ends that wake each other.  OSError EMFILE."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Bell(one), Bell(other)
-
-
-def taken(descriptor: int) -> Bell:
-    """The end that another process has passed; the descriptor is the bell's from now on.  OSError."""
-    return Bell(socket.socket(fileno=descriptor))
