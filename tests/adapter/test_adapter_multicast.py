@@ -1,5 +1,7 @@
 """Multicast of datagrams (IBTA vol. 1, 10.5): copies for every queue pair of a group, on several adapters."""
 
+import errno
+
 import pytest
 from native_network import NativeNetwork
 
@@ -163,3 +165,34 @@ def test_a_sender_without_listeners_here_counts_nothing_as_received(subnet):
     subnet.send(end, sender)
     end.poll(1)
     assert subnet.counters(end)["drops_unknown_qp"] == 0
+
+
+def test_a_link_is_told_when_the_first_queue_pair_joins_and_the_last_one_leaves(subnet):
+    end = subnet.ends[0]
+    groups = end.node.adapter.groups
+    told = []
+    groups.join = lambda port, group: told.append(("join", port, group))
+    groups.leave = lambda port, group: told.append(("leave", port, group))
+    first, second = subnet.queue_pair(end), subnet.queue_pair(end)
+    end.device.attach_mcast(first.number, subnet.group, subnet.lid)
+    assert told == [("join", 1, subnet.group)]
+    end.device.detach_mcast(first.number, subnet.group, subnet.lid)
+    assert told == [("join", 1, subnet.group)]
+    second.destroy()
+    assert told == [("join", 1, subnet.group), ("leave", 1, subnet.group)]
+
+
+def test_a_queue_pair_is_not_attached_where_the_link_cannot_join(subnet):
+    end = subnet.ends[0]
+
+    def refuse(port, group):
+        raise OSError(errno.ENOBUFS, "too many groups")
+
+    end.node.adapter.groups.join = refuse
+    qp = subnet.queue_pair(end, attach=False)
+    with pytest.raises(DriverError) as refused:
+        end.device.attach_mcast(qp.number, subnet.group, subnet.lid)
+    assert refused.value.errno == errno.ENOBUFS
+    assert not end.node.adapter.groups.heard(subnet.group)
+    with pytest.raises(DriverError):
+        end.device.detach_mcast(qp.number, subnet.group, subnet.lid)

@@ -160,6 +160,12 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a resize brings dropped completions back, or takes later ones away"), "driver/test_driver_posting.py"),
     (m("refusal-without-reason", "adapter/engine.py", "command.command, code, reply, reason)", "command.command, code, reply)",
        "a refused command says nothing but an errno"), "adapter/test_adapter_refusals.py"),
+    (m("own-copies-from-groups", "links/roce_udp.py", "                if arrival.source == self.gid:", "                if False:",
+       "who sends to a group that it is in gets its own packet twice"), "links/test_links_groups.py"),
+    (m("group-left-with-the-first", "adapter/multicast.py", "        if port not in ports.values():\n            self.leave(port, gid)", "        if True:\n            self.leave(port, gid)",
+       "with one queue pair that leaves a group all others leave it"), "adapter/test_adapter_multicast.py"),
+    (m("ipv4-address-in-front", "management/ip_service.py", "bytes(12) + gid[12:] if version == 4", "gid[12:] + bytes(12) if version == 4",
+       "requests tell their listener IPv4 addresses that nobody reads"), "management/test_management_ip_service.py"),
     (m("pages-no-whole-number", "memory/host.py", "        pages = operator.index(pages)  # a float would stay in the free list\n", "",
        "a length that is a float spoils the device's memory"), "memory/test_memory_host.py"),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from softhca.adapter import (
     queue_pair_commands,
     xrc_domains,
 )
-from softhca.adapter.paths import check_vector, is_multicast, route_of
+from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.bits import SLOT_PAGES
@@ -31,6 +31,7 @@ from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.queues.wqe import receive_bytes
 from softhca.transport.environment import AddressHandle
 from softhca.transport.states import XRC
+from softhca.wire.route import is_multicast
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.adapter.config import AdapterConfig
@@ -11,36 +12,60 @@ if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
 
 
+Membership = Callable[[int, bytes], object]
+"""A port's number and a group's GID."""
+
+
+def _no_link(port_number: int, gid: bytes) -> None:
+    """No link has to be told."""
+
+
 class MulticastGroups:
-    """Groups of one adapter, within its limits."""
+    """Groups of one adapter, within its limits.
+
+    ``join`` is called before the first queue pair of a port is attached to a group, and may refuse with
+    OSError; ``leave`` when the last one is attached no more.  A queue pair's port is the one that it has when
+    it is attached.
+    """
 
     def __init__(self, config: AdapterConfig) -> None:
         self._config = config
         self._groups: dict[bytes, dict[int, QueuePair]] = {}
+        self._ports: dict[bytes, dict[int, int]] = {}
+        self.join: Membership = _no_link
+        self.leave: Membership = _no_link
 
     def attach(self, gid: bytes, queue_pair: QueuePair) -> None:
         """Let ``queue_pair`` receive; attaching twice is once.  EINVAL for one that is not UD, ENOMEM when
-        full.
+        full, or why its port's link cannot join.
         """
         if not queue_pair.flow.multicasts:
             raise OSError(errno.EINVAL, "only UD queue pairs receive multicast")
-        group = self._groups.get(gid)
-        if group is None:
-            if len(self._groups) >= self._config.max_mcast_grp:
-                raise OSError(errno.ENOMEM, f"the adapter has {self._config.max_mcast_grp} groups at most")
-            group = self._groups[gid] = {}
-        if queue_pair.number not in group and len(group) >= self._config.max_mcast_qp_attach:
+        group = self._groups.get(gid, {})
+        if queue_pair.number in group:
+            return
+        if not group and len(self._groups) >= self._config.max_mcast_grp:
+            raise OSError(errno.ENOMEM, f"the adapter has {self._config.max_mcast_grp} groups at most")
+        if len(group) >= self._config.max_mcast_qp_attach:
             raise OSError(errno.ENOMEM, f"a group has {self._config.max_mcast_qp_attach} queue pairs at most")
-        group[queue_pair.number] = queue_pair
+        ports, port = self._ports.get(gid, {}), queue_pair.flow.port_number
+        if port not in ports.values():
+            self.join(port, gid)
+        self._groups[gid], self._ports[gid] = group, ports
+        group[queue_pair.number], ports[queue_pair.number] = queue_pair, port
 
     def detach(self, gid: bytes, queue_pair: QueuePair) -> None:
         """Let it receive no more.  EINVAL when it did not."""
         group = self._groups.get(gid, {})
         if queue_pair.number not in group:
             raise OSError(errno.EINVAL, f"QP {queue_pair.number} is not attached to this group")
+        ports = self._ports[gid]
+        port = ports.pop(queue_pair.number)
         del group[queue_pair.number]
         if not group:
-            del self._groups[gid]
+            del self._groups[gid], self._ports[gid]
+        if port not in ports.values():
+            self.leave(port, gid)
 
     def forget(self, queue_pair: QueuePair) -> None:
         """The queue pair goes: out of every group."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST, MANAGEMENT_LANE
 from softhca.wire.flows import source_port
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
-from softhca.wire.route import V4_MAPPED_PREFIX, Route
+from softhca.wire.route import V4_MAPPED_PREFIX, Route, is_multicast
 
 if TYPE_CHECKING:
     from softhca.adapter.port import Port
@@ -26,11 +26,6 @@ the UDP source port that its packets leave from."""
 def default_source_port(entropy: int, destination: bytes | None = None) -> int:
     """A source port from the dynamic range, for links that leave the choice open."""
     return source_port(entropy)
-
-
-def is_multicast(gid: bytes) -> bool:
-    """Whether a GID names a group: IPv6's ff00::/8, or 224.0.0.0/4 as an IPv4-mapped GID."""
-    return gid[0] == 0xFF or (gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)
 
 
 def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False) -> None:

@@ -17,7 +17,7 @@ OVERHEAD_BYTES = 96
 """All that may surround the payload of one packet in an IP datagram: IPv6 40, UDP 8, BTH 12, the largest set
 of extension headers in front of a payload 32 (RDETH 4, DETH 8, RETH 16, ImmDt 4), ICRC 4."""
 
-_SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
+_SIOCGIFMTU, _SIOCGIFINDEX, _SIOCETHTOOL = 0x8921, 0x8933, 0x8946
 _ETHTOOL_GDRVINFO, _ETHTOOL_GSTRINGS, _ETHTOOL_GSSET_INFO, _ETHTOOL_GFEATURES = 3, 0x1B, 0x37, 0x3A
 _FEATURE_STRINGS, _STRING_BYTES = 4, 32
 _TAKES_BURSTS = b"tx-udp-segmentation"
@@ -68,6 +68,12 @@ def mtu_of_interface(name: str) -> int:
     """MTU of an interface in bytes; OSError when it does not exist."""
     mtu_bytes: int = struct.unpack_from("=i", _request(name, _SIOCGIFMTU, b""))[0]
     return mtu_bytes
+
+
+def index_of_interface(name: str) -> int:
+    """Index of an interface; OSError when it does not exist."""
+    index: int = struct.unpack_from("=i", _request(name, _SIOCGIFINDEX, b""))[0]
+    return index
 
 
 def driver_of_interface(name: str) -> str:

@@ -9,6 +9,9 @@ cdef class Link:
     cpdef bint receive(self, Arrival arrival) except? -1
     cpdef object abandon(self, Burst burst)
     cpdef int fileno(self) except? -1
+    cpdef int group_fileno(self) except? -1
+    cpdef object join(self, bytes gid)
+    cpdef object leave(self, bytes gid)
     cpdef unsigned long long next_deadline(self) except? 0
     cpdef bint expire(self, unsigned long long now) except? -1
     cpdef bint preserves_bursts(self, bytes destination) except? -1

@@ -50,6 +50,18 @@ class Link:
         """A descriptor that is readable when there may be something to receive; −1: there is none."""
         return -1
 
+    def group_fileno(self) -> int:
+        """The same for what comes to multicast groups (`join`); −1: there is none, or `fileno` tells it too.
+        """
+        return -1
+
+    def join(self, gid: bytes) -> None:
+        """Receive what is sent to a multicast group; again does nothing.  OSError where that cannot be.  The
+        base has nothing to do for it."""
+
+    def leave(self, gid: bytes) -> None:
+        """Receive it no more; nothing for a group that was not joined."""
+
     def next_deadline(self) -> int:
         """When ``expire`` is to be called for packets that are held back; ``NEVER`` when none are."""
         return NEVER

@@ -48,6 +48,8 @@ cdef class RoceUdpLink(Link):
     cdef int _fd
     cdef object _receiver
     cdef object _senders
+    cdef object _groups
+    cdef bint _has_groups
     cdef bytes _packed
     cdef dict _fds
     cdef dict _paths
@@ -67,6 +69,11 @@ cdef class RoceUdpLink(Link):
     cpdef bint preserves_bursts(self, bytes destination) except? -1
     cpdef dict counters(self)
     cpdef object close(self)
+    cpdef int group_fileno(self) except? -1
+    cpdef object join(self, bytes gid)
+    cpdef object leave(self, bytes gid)
+    cdef bint _take(self, int fd, Arrival arrival) except -1
+    cdef bint _receive_from_groups(self, Arrival arrival) except -1
     cpdef int transmit(self, int fd, unsigned long long address, unsigned int n, unsigned int segment,
                        Path path, Route route)
     cdef Path _path(self, Route route)

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-from typing import TYPE_CHECKING, Any
+import socket
+from typing import Any
 
 import cython
 
 from softhca.links import interfaces, paths, sockets
+from softhca.links.groups import GroupSockets
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
-
-if TYPE_CHECKING:
-    import socket
 
 __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
 
@@ -133,12 +132,19 @@ class RoceUdpLink(Link):
         self.active_mtu = interfaces.active_mtu(self.interface_mtu_bytes)
         self.counts = True
         self._packed = packed
+        index = interfaces.index_of_interface(self.interface)
         self._receiver, self.merges = sockets.open_receiver(
             self.address, port, scope, receive_buffer_bytes, gro)
         self._fd = self._receiver.fileno()
         self.port = self._receiver.getsockname()[1]
         self.receive_buffer_bytes = sockets.receive_buffer_bytes(self._receiver)
-        self._senders = sockets.Senders(self.address, scope, send_buffer_bytes)
+        self._senders = sockets.Senders(self.address, scope, send_buffer_bytes, index)
+        try:
+            self._groups = GroupSockets(packed, index, self.port, receive_buffer_bytes, gro)
+        except OSError:
+            self._receiver.close()
+            raise
+        self._has_groups = False
         self._fds = {}
         self._paths = {}
         self._last_route = None
@@ -159,6 +165,25 @@ class RoceUdpLink(Link):
     def fileno(self) -> int:
         """The receiving socket, for epoll; −1 when closed."""
         return self._fd
+
+    def group_fileno(self) -> int:
+        """The sockets of the groups that were joined, for epoll; −1 when closed."""
+        return self._groups.fileno()
+
+    def join(self, gid: bytes) -> None:
+        """Receive what is sent to a group, but for what this link itself sends there; again does nothing.
+
+        OSError as `GroupSockets.join`; EBADF when closed.
+        """
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the link is closed")
+        self._groups.join(gid)
+        self._has_groups = True
+
+    def leave(self, gid: bytes) -> None:
+        """Receive it no more; nothing for a group that was not joined."""
+        self._groups.leave(gid)
+        self._has_groups = len(self._groups) > 0
 
     def counters(self) -> dict[str, int]:
         """All counters by name, since the link was opened."""
@@ -218,13 +243,31 @@ class RoceUdpLink(Link):
 
     def receive(self, arrival: Arrival) -> bool:
         """Take one burst into ``arrival``; False when nothing is there (or the link is closed)."""
+        if self._take(self._fd, arrival):
+            arrival.destination = self.gid
+            return True
+        return self._has_groups and self._receive_from_groups(arrival)
+
+    def _receive_from_groups(self, arrival: Arrival) -> bool:
+        """One burst that was sent to a group by somebody else."""
+        for fd, gid in self._groups.ready():
+            if self._take(fd, arrival):
+                if arrival.source == self.gid:  # the kernel gives a copy of what left here
+                    self.receive_drops += 1
+                    continue
+                arrival.destination = gid
+                return True
+        return False
+
+    def _take(self, fd: int, arrival: Arrival) -> bool:
+        """One burst of a socket, all but where it was sent to."""
         meta: ReceiveMeta = self._meta
         n: cython.int = 0
         skipped: cython.int = 0
         while n == 0:
             if skipped > _MAX_SKIPPED:
                 return False
-            n = receive_burst(self._fd, arrival.address, arrival.capacity, meta)
+            n = receive_burst(fd, arrival.address, arrival.capacity, meta)
             self.receive_calls += 1
             if n < 0:
                 if n != -_EAGAIN:
@@ -243,7 +286,6 @@ class RoceUdpLink(Link):
         arrival.framing = self.framing
         arrival.source = self._source
         arrival.source_port = meta.port
-        arrival.destination = self.gid
         arrival.traffic_class = meta.traffic_class
         self.bursts_received += 1
         self.bytes_received += n
@@ -380,6 +422,8 @@ class RoceUdpLink(Link):
         self.blocked_fileno = -1
         self._receiver.close()
         self._senders.close()
+        self._groups.close()
+        self._has_groups = False
 
 
 def open_first_free_loopback(

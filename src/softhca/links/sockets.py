@@ -13,6 +13,7 @@ import contextlib
 import errno
 import resource
 import socket
+import struct
 import threading
 
 from softhca.wire.flows import FIRST_SOURCE_PORT, LAST_SOURCE_PORT, source_port
@@ -49,11 +50,15 @@ def _set_buffer(endpoint: socket.socket, plain: int, force: int, size_bytes: int
         endpoint.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
 
 
-def bound_socket(address: str, port: int, scope: int = 0) -> socket.socket:
-    """A non-blocking UDP socket bound to a textual address without ``%scope``; OSError where that fails."""
+def bound_socket(address: str, port: int, scope: int = 0, shared: bool = False) -> socket.socket:
+    """A non-blocking UDP socket bound to a textual address without ``%scope``; OSError where that fails.
+    ``shared``: others that want so may be bound to the same.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     endpoint = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
+        if shared:
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         endpoint.bind((address, port, 0, scope) if family == socket.AF_INET6 else (address, port))
     except OSError:
         endpoint.close()
@@ -62,10 +67,12 @@ def bound_socket(address: str, port: int, scope: int = 0) -> socket.socket:
 
 
 def open_receiver(
-    address: str, port: int, scope: int, buffer_bytes: int, gro: bool
+    address: str, port: int, scope: int, buffer_bytes: int, gro: bool, shared: bool = False
 ) -> tuple[socket.socket, bool]:
-    """The receiving socket of a link, and whether the kernel merges datagrams for it (UDP_GRO, Linux 5.0)."""
-    endpoint = bound_socket(address, port, scope)
+    """A receiving socket of a link, and whether the kernel merges datagrams for it (UDP_GRO, Linux 5.0);
+    ``shared`` as of `bound_socket`.
+    """
+    endpoint = bound_socket(address, port, scope, shared)
     try:
         _set_buffer(endpoint, socket.SO_RCVBUF, _SO_RCVBUFFORCE, buffer_bytes)
         if endpoint.family == socket.AF_INET6:
@@ -85,8 +92,9 @@ def open_receiver(
     return endpoint, merges
 
 
-def open_sender(address: str, port: int, scope: int, buffer_bytes: int) -> socket.socket:
-    """A send-only socket.
+def open_sender(address: str, port: int, scope: int, buffer_bytes: int, interface: int = 0) -> socket.socket:
+    """A send-only socket.  What it sends to groups leaves by the ``interface`` of this index (0: the kernel
+    chooses).
 
     It is never connected and never lets the kernel fragment: only then Linux sends IPv4 identification 0 with
     DF, the value that the ICRC was made with.
@@ -97,6 +105,7 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int) -> socke
             endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
             endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, HOP_LIMIT)
             endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, HOP_LIMIT)
+            endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface)
             # The label is what the address says, 0 too.
             endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
             endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_FLOWINFO_SEND, 1)
@@ -104,6 +113,8 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int) -> socke
             endpoint.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
             endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, HOP_LIMIT)
             endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, HOP_LIMIT)
+            by = bytes(4) + socket.inet_aton(address) + struct.pack("=i", interface)
+            endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, by)
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # the kernel's minimum: nobody reads here
         _set_buffer(endpoint, socket.SO_SNDBUF, _SO_SNDBUFFORCE, buffer_bytes)
     except OSError:
@@ -139,9 +150,10 @@ open_senders = _Open()
 class Senders:
     """The send-only sockets of one address, each opened with the first flow that wants its port."""
 
-    def __init__(self, address: str, scope: int, buffer_bytes: int) -> None:
+    def __init__(self, address: str, scope: int, buffer_bytes: int, interface: int = 0) -> None:
         self._address = address
         self._scope = scope
+        self._interface = interface
         self._buffer_bytes = buffer_bytes
         self._by_port: dict[int, socket.socket] = {}
         self._ports: dict[int, int] = {}
@@ -182,7 +194,9 @@ class Senders:
             if port in self._by_port:
                 continue
             try:
-                sender = open_sender(self._address, port, self._scope, self._buffer_bytes)
+                sender = open_sender(
+                    self._address, port, self._scope, self._buffer_bytes, self._interface
+                )
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise

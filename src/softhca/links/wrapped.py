@@ -44,6 +44,18 @@ class WrappedLink(Link):
         """As the link's."""
         return int(self._link.fileno())
 
+    def group_fileno(self) -> int:
+        """As the link's."""
+        return int(self._link.group_fileno())
+
+    def join(self, gid: bytes) -> None:
+        """As the link's."""
+        self._link.join(gid)
+
+    def leave(self, gid: bytes) -> None:
+        """As the link's."""
+        self._link.leave(gid)
+
     def next_deadline(self) -> int:
         """As the link's."""
         return int(self._link.next_deadline())

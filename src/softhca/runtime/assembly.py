@@ -104,6 +104,8 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
             port.source_port_for = link.source_port_for
             port.overhead_for = partial(_overhead_bytes, link)
             port.link_counters = link.shown_counters
+        adapter.groups.join = lambda number, gid: links[number - 1].join(gid)
+        adapter.groups.leave = lambda number, gid: links[number - 1].leave(gid)
     except BaseException:
         for link in links:
             link.close()
@@ -194,6 +196,11 @@ def _wrapped(link: Any) -> Any:
         return impaired(link, now_ns)
     except FaultsError as error:
         raise DeviceSpecificationError(f"{FAULTS}: {error}") from None
+
+
+def descriptors_of(link: Link) -> list[int]:
+    """What is readable when there may be something for a link to receive."""
+    return [fd for fd in (link.fileno(), link.group_fileno()) if fd >= 0]
 
 
 def _overhead_bytes(link: Link, destination: bytes) -> int:

@@ -9,7 +9,7 @@ import threading
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
-from softhca.runtime.assembly import assemble_ports, same_host_of
+from softhca.runtime.assembly import assemble_ports, descriptors_of, same_host_of
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
@@ -32,9 +32,9 @@ class EmbeddedAdapter:
             self.same_host = same_host_of(specification, self.adapter, self.links)
             if self.same_host is not None:
                 undo.callback(self.same_host.close)
-            descriptors = [
-                party.fileno() for party in (*self.links, self.same_host) if party is not None
-            ]
+            descriptors = [fd for link in self.links for fd in descriptors_of(link)]
+            if self.same_host is not None:
+                descriptors.append(self.same_host.fileno())
             self.progress = Progress(descriptors)
             undo.callback(self.progress.forget)
             self.loop = EngineLoop(self.adapter, self.links, self.progress.wake)

@@ -35,13 +35,10 @@ from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host_peers import VERSION, InboundPeer, OutboundPeer
 from softhca.runtime.same_host_process import PeerProcess
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
-from softhca.wire.route import NATIVE, Route
+from softhca.wire.route import NATIVE, Route, is_multicast
 
 if TYPE_CHECKING:
     from softhca.runtime.same_host import SameHost
-
-MULTICAST = 0xFF
-"""The first byte of a multicast GID."""
 
 MAX_PEERS = 1024
 
@@ -114,7 +111,7 @@ class SameHostPort:
         """The ring to a route's destination; where there is no path yet, begin the handshake.  None: there is
         no ring."""
         gid = route.destination
-        if route.framing == NATIVE or gid[0] == MULTICAST:
+        if route.framing == NATIVE or is_multicast(gid):
             return None
         sender = self.senders.get(gid)
         if sender is None:

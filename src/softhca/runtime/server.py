@@ -48,7 +48,7 @@ from softhca.runtime.application import (
     map_memory,
     probe,
 )
-from softhca.runtime.assembly import counts
+from softhca.runtime.assembly import counts, descriptors_of
 from softhca.runtime.clock import now_ns
 from softhca.runtime.listener import Listener, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
@@ -100,7 +100,8 @@ class AdapterServer:
         self._epoll = select.epoll()
         self._epoll.register(self._stop, select.EPOLLIN)
         for each in self.links:
-            self._epoll.register(each.fileno(), select.EPOLLIN)
+            for descriptor in descriptors_of(each):
+                self._epoll.register(descriptor, select.EPOLLIN)
         if same_host is not None:
             self._epoll.register(same_host.fileno(), select.EPOLLIN)
         self._listener: Listener | None = None

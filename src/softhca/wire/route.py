@@ -13,9 +13,16 @@ from softhca.wire.lrh import LENGTH_BYTES as LRH_BYTES
 from softhca.wire.lrh import LNH_GLOBAL, LNH_LOCAL, Lrh
 from softhca.wire.vcrc import LENGTH_BYTES as VCRC_BYTES
 
-__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route"]
+__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route", "is_multicast"]
 
 V4_MAPPED_PREFIX = bytes(10) + b"\xff\xff"
+
+
+
+def is_multicast(gid):
+    """Whether a GID names a group: IPv6's ff00::/8, or 224.0.0.0/4 as an IPv4-mapped GID."""
+    return gid[0] == 0xFF or (gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)
+
 
 _AF_INET = 2  # Linux's numbers; this room opens no socket
 _AF_INET6 = 10
