@@ -92,8 +92,8 @@ def words(name: str) -> list[str]:
     """The C compiler's words for a module."""
     if SANITIZE:
         return [*SANITIZED, *QUIET, *CHECKS]
-    room, _, module = name.removeprefix("softhca.").rpartition(".")
-    return [*(FAST if module in HOT.get(room, "").split() else SMALL), *QUIET]
+    package, _, module = name.removeprefix("softhca.").rpartition(".")
+    return [*(FAST if module in HOT.get(package, "").split() else SMALL), *QUIET]
 
 
 class BuildModules(build_ext):

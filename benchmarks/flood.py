@@ -6,7 +6,7 @@ sends junk to the target's RoCE port, in each round from one UDP port and from m
 Printed are the medians, and the median of each round's own ratios: rounds are paired, so that what else the
 machine does is in both.
 
-``random``: random bytes.  ``nobody``: packets for a queue pair that does not exist.  ``stranger``: for the
+``random``: random bytes.  ``nobody``: packets for a queue pair that does not exist.  ``unknown``: for the
 target's, from an address that is not its peer's.  ``peer``: for the target's, from its peer's own address,
 which any user of this host may bind; their ICRC is wrong.
 """
@@ -202,7 +202,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rate", type=int, default=25_000, help="datagrams a second")
     parser.add_argument("--sources", type=int, default=5000, help="UDP ports of the flood from many")
-    parser.add_argument("--kind", choices=("random", "nobody", "stranger", "peer"), default="random")
+    parser.add_argument("--kind", choices=("random", "nobody", "unknown", "peer"), default="random")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="each measurement")
     args = parser.parse_args()

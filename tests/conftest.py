@@ -1,4 +1,4 @@
-"""What the tests of all rooms share: addresses that nobody else has, and two open devices in both modes."""
+"""What the tests of all packages share: addresses of their own, and two open devices in both modes."""
 
 from __future__ import annotations
 

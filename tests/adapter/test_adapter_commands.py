@@ -158,14 +158,14 @@ def test_a_number_that_does_not_exist_is_refused(end):
 
 
 def test_another_hosts_numbers_mean_nothing(end):
-    stranger = end.node.open()
+    other_host = end.node.open()
     for command, fields in (
         (control.DESTROY_CQ, {"cq": end.cq.number}),
         (control.DEALLOC_PD, {"pd": end.pd}),
         (control.DEREG_MR, {"lkey": end.key.lkey}),
     ):
         with pytest.raises(DriverError) as error:
-            stranger.session.call(command, **fields)
+            other_host.session.call(command, **fields)
         assert error.value.errno == errno.EINVAL
     assert end.memory is not None
     end.device.dereg_mr(end.key.handle)
@@ -799,10 +799,10 @@ def test_data_access_is_allowed_or_not_and_nothing_else(end):
 
 
 def test_a_host_that_goes_stops_data_access_no_longer(end):
-    stranger = end.node.open()
+    other_host = end.node.open()
     tpt = end.node.adapter.regions.tpt
-    assert stranger.set_data_access(False)
+    assert other_host.set_data_access(False)
     assert run(end, control.SET_DATA_ACCESS, allowed=1) == (0, {"was_allowed": 1})
     assert tpt.stopped
-    stranger.close()
+    other_host.close()
     assert not tpt.stopped

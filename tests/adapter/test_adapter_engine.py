@@ -441,11 +441,11 @@ def test_hosts_that_were_told_something_are_named_once():
     )
     adapter = right.node.adapter
     adapter.take_notifications()
-    notices = right.node.notices
+    notifications = right.node.notifications
     world.inject(right.node, signed(write_packet(right, qp), left.node.gid, right.node.gid), left.node.gid)
     assert adapter.take_notifications() == right.node.hosts[:1]  # the connection is established: an event
     assert adapter.take_notifications() == []
-    assert right.node.notices == notices + 1
+    assert right.node.notifications == notifications + 1
     assert other.next_event(0) is None
     assert right.device.next_event(0) == (EVENT_COMM_EST, qp.number)
     world.close()

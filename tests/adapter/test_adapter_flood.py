@@ -1,4 +1,4 @@
-"""Floods: what packets of strangers cost, what is remembered of them, and what they cannot push out."""
+"""Floods: what packets of unknown senders cost, what is remembered of them, and what they cannot push out."""
 
 import gc
 
@@ -51,7 +51,7 @@ def test_packets_for_no_queue_pair_cost_no_more_than_a_look(target):
     assert drops(right) == {"unknown_qp": 2 * FLOWS}
 
 
-def test_packets_of_strangers_for_a_connected_queue_pair_cost_no_more_than_a_look(target):
+def test_packets_of_unknown_senders_for_a_connected_queue_pair_cost_no_more_than_two_lookups(target):
     world, _, right, qp = target
     before = work_of(right)
     flood(world, right, write_packet(right, qp))
@@ -101,7 +101,7 @@ def test_damage_of_the_peers_own_packets_is_counted_as_such(target):
     assert drops(right) == {"icrc": 5}
 
 
-def test_datagrams_of_strangers_are_remembered_only_when_they_are_sound():
+def test_datagrams_of_unknown_senders_are_remembered_only_when_they_are_sound():
     world = Network()
     end = End(world.add(1, max_sources=LIMIT))
     qp = end.qp(UD)
@@ -114,13 +114,13 @@ def test_datagrams_of_strangers_are_remembered_only_when_they_are_sound():
         source = gid(2 + port % 200)
         data = signed(datagram, source, end.node.gid, PORT + port)
         world.inject(end.node, data, source, source_port=PORT + port)
-    _, routes, strangers, connected, senders = work_of(end)
-    assert (routes, strangers, connected) == (kept[0], LIMIT, 0)
+    _, routes, unknown, connected, senders = work_of(end)
+    assert (routes, unknown, connected) == (kept[0], LIMIT, 0)
     assert senders <= LIMIT + 1
     world.close()
 
 
-def test_strangers_do_not_push_out_what_is_known_of_a_peer(target):
+def test_unknown_senders_do_not_push_out_what_is_known_of_a_peer(target):
     world, left, right, qp = target
     assert send_identified(world, left, right, qp, 100, 5000)
     datagrams = right.qp(UD)

@@ -127,11 +127,11 @@ def test_a_packet_that_comes_by_another_port_is_for_nobody(network, link):
     """Its addresses are port 2's, and it names a queue pair of port 1."""
     end, peer = two_ports(network)
     qp, _ = connected(end, peer, 1)
-    stranger = peer.qp()
+    third = peer.qp()
     path = network.addressing.path(end.node, 2)
-    services.connect(stranger, path, qp.number, 100, 100, ALL_RIGHTS, services.Reliability(retry_cnt=0))
+    services.connect(third, path, qp.number, 100, 100, ALL_RIGHTS, services.Reliability(retry_cnt=0))
     before = bytes(end.memory)
-    post(stranger, WRITE, [peer.sge(0, 8)], va=end.va, rkey=end.key.rkey)
+    post(third, WRITE, [peer.sge(0, 8)], va=end.va, rkey=end.key.rkey)
     network.run()
     assert end.device.query_counters(port=2)["drops_unknown_qp"] >= 1
     assert bytes(end.memory) == before

@@ -1,4 +1,4 @@
-"""What strangers do to a round: floods of junk, forged packets, a client of the adapter process gone mad."""
+"""What attackers do to a round: floods of junk, forged packets, a client of the adapter process gone mad."""
 
 from __future__ import annotations
 

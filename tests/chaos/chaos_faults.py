@@ -22,7 +22,7 @@ WITHDRAWAL_S = 10.0
 ADAPTER_ENDS_S = 15.0
 """By when an adapter process has ended whose only application is gone."""
 LIMITED, STRANGER = 200, 400
-"""Numbers of the addresses that limited devices and strangers have."""
+"""Numbers of the addresses that limited devices and attackers have."""
 
 
 class Faults:

@@ -236,9 +236,9 @@ def test_captures_are_merged_by_time(tmp_path):
 
 def test_packet_between_two_copies_is_there_once(tmp_path):
     sent = write(tmp_path / "1.sent.pcapng", [(1, packet(2, b"a"))])
-    received = write(tmp_path / "2.received.pcapng", [(2, packet(2, b"a")), (4, packet(77, b"stranger"))])
+    received = write(tmp_path / "2.received.pcapng", [(2, packet(2, b"a")), (4, packet(77, b"unrelated"))])
     merge_captures([sent, received], tmp_path / "out.pcapng")
-    assert [one.data[28:] for one in read(tmp_path / "out.pcapng")] == [b"a", b"stranger"]
+    assert [one.data[28:] for one in read(tmp_path / "out.pcapng")] == [b"a", b"unrelated"]
 
 
 def test_capture_that_ends_early_gives_what_it_has(tmp_path):

@@ -454,11 +454,11 @@ def lazy():
 
 
 def test_absent_pages_are_told_to_the_host_and_come_with_the_owner_s_service(lazy):
-    told = lazy.right.node.notices
+    before = lazy.right.node.notifications
     lazy.write()
     lazy.some_rounds(400_000)
     assert lazy.left.cq.poll(1) == []
-    assert lazy.right.node.notices > told
+    assert lazy.right.node.notifications > before
     assert lazy.right.device.next_event(0) is None, "its own memory's faults are no event for a program"
 
     def served():

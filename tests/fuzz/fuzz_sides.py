@@ -81,7 +81,7 @@ class Side:
         self.native, self.has_grh = framing != ROCE, framing == GLOBAL
         self.lid, self.peer_lid = 8 * number, 8 * (3 - number)
         name = native_gid if self.native else gid
-        self.gid, self.peer_gid, self.stranger = name(number), name(3 - number), name(77)
+        self.gid, self.peer_gid, self.unknown = name(number), name(3 - number), name(77)
         self.group = NATIVE_GROUP if self.native else GROUP
         options = {"lid": self.lid} if self.native else {}
         self.network = PlayedNetwork(link="native" if self.native else "ipv4")
@@ -171,7 +171,7 @@ class Side:
         places = (
             (self.peer_gid, self.peer_lid),
             (self.gid, self.lid),
-            (self.stranger, 77),
+            (self.unknown, 77),
             (self.group, GROUP_LID),
         )
         own = [self.device.create_ah(self.pd, self._vector(to, dlid)) for to, dlid in places]

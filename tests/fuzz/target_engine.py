@@ -294,7 +294,7 @@ def move_psn(body: bytearray, by: int) -> None:
 
 
 def send(side: Side, body: bytearray, choices: Choices, how: int) -> None:
-    """Seal a packet BTH … pad and hand it over: from the peer or a stranger, with a right ICRC or not."""
+    """Seal a packet BTH … pad and hand it over: from the peer or a unknown, with a right ICRC or not."""
     body[12:] = clean(body[12:])
     source, port, stride, identification, group = side.peer_gid, 0xC000, 0, 0, False
     wrong, change = 0, (0, 0)
@@ -302,7 +302,7 @@ def send(side: Side, body: bytearray, choices: Choices, how: int) -> None:
         extra = choices.byte()
         kind = extra & 7
         if kind == 1:
-            source = side.stranger
+            source = side.unknown
         elif kind == 2:
             port += extra >> 3
             change = choices.byte(), extra >> 3

@@ -85,7 +85,7 @@ def one_input(data: bytes) -> None:
 
 
 def ring(choices: Choices) -> None:
-    """A producer and a consumer, and a stranger's hand in between."""
+    """A producer and a consumer, and a hostile hand in between."""
     which = choices.below(len(SHAPES))
     layout, pages, (entries, _) = LAYOUTS[which], RING_PAGES[which], SHAPES[which]
     layout.clear()
@@ -127,7 +127,7 @@ def taken(consumer: RingConsumer, address: int, capacity: int) -> None:
 def scribble(
     choices: Choices, layout: RingLayout, where: int, producer: RingProducer, consumer: RingConsumer
 ) -> None:
-    """The stranger writes a tail, a head or a reference."""
+    """The hostile side writes a tail, a head or a reference."""
     if where == 0:
         store64(layout.control, word(choices, consumer.seen))
     elif where == 1:

@@ -575,9 +575,9 @@ def test_words_that_real_links_do_not_know_are_refused_with_those_that_they_do(t
 def test_adapters_are_numbered_by_their_place_among_the_peers():
     number = adapter_numbers("127.0.0.9, 127.0.0.2,nonsense,::5,127.0.0.9")
     assert [number(gid(9)), number(gid(2)), number(bytes(15) + b"\5")] == [1, 2, 4]
-    stranger, other = number(gid(77)), number(gid(78))
-    assert stranger > 250
-    assert stranger != other
+    unknown, other = number(gid(77)), number(gid(78))
+    assert unknown > 250
+    assert unknown != other
     assert number(bytes(15) + b"\1") > 250  # not adapter 1, whose number its address resembles
 
 
@@ -645,7 +645,7 @@ def test_reports_are_summed_by_rank_and_address_whether_their_makers_live_or_not
         counters.count("lost")
         kept.append(counters)
     del kept[0]
-    (tmp_path / "stranger").write_bytes(b"x")
+    (tmp_path / "unknown").write_bytes(b"x")
     (tmp_path / "1_127.0.0.1_5_1.faults").write_bytes(b"short")
     reports = read_reports(sorted(tmp_path.iterdir()))
     assert [(one.rank, one.address, one.counts["packets"], one.counts["lost"]) for one in reports] == [

@@ -366,8 +366,8 @@ def test_an_error_in_the_middle_drops_the_rest_and_forgets_the_place(
 
 def test_routes_that_the_link_cannot_serve_are_refused(open_link: Open) -> None:
     left, right = (open_link(address) for address in V4)
-    stranger = Route(ROCE_V4, left.gid, right.gid, source_port=0xC123, destination_port=right.port)
-    assert left.send(burst_of(stranger, b"x", 1)) == -errno.EADDRNOTAVAIL
+    unknown = Route(ROCE_V4, left.gid, right.gid, source_port=0xC123, destination_port=right.port)
+    assert left.send(burst_of(unknown, b"x", 1)) == -errno.EADDRNOTAVAIL
     port = left.source_port_for(1)
     own = bytes(15) + b"\x01"
     six = Route(ROCE_V6, own, own, source_port=port, destination_port=right.port)
@@ -418,10 +418,10 @@ def senders_of(link: RoceUdpLink, port: int) -> list[int]:
 
 def test_empty_datagrams_are_dropped_and_cannot_keep_the_engine(open_link: Open) -> None:
     link = open_link("127.9.1.1", gro=False)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unknown:
         for _ in range(40):
-            stranger.sendto(b"", (link.address, link.port))
-        stranger.sendto(b"real", (link.address, link.port))
+            unknown.sendto(b"", (link.address, link.port))
+        unknown.sendto(b"real", (link.address, link.port))
     arrival = Arrival()
     assert not link.receive(arrival)  # passed over a bounded number
     assert 0 < link.receive_drops < 40

@@ -1,4 +1,4 @@
-"""Mutants made by rule: tried in the tests of all rooms and in worlds, and counted per module."""
+"""Mutants made by rule: tried in the tests of all packages and in worlds, and counted per module."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from mutant_equivalents import reason
 from mutant_swap import function_at
 from mutant_trials import BROKEN, EQUIVALENT, FOUND, Result
 
-PROGRAM = Path(__file__).with_name("mutant_rooms.py")
-ROOMS = ("wire", "memory", "queues", "transport", "adapter", "driver", "replay")
+PROGRAM = Path(__file__).with_name("mutant_packages.py")
+PACKAGES = ("wire", "memory", "queues", "transport", "adapter", "driver", "replay")
 POLL_S = 0.2
 
 
 class Auto:
-    """Runs mutants made by rule; arguments as for a Laboratory; ``rooms``: folders of tests."""
+    """Runs mutants made by rule; arguments as for a Laboratory; ``folders``: folders of tests."""
 
     def __init__(
         self, source: Source, first: int, last: int, limit_s: float, jobs: int,
-        scenarios: Sequence[str] = (), rooms: Sequence[str] = ROOMS,
+        scenarios: Sequence[str] = (), folders: Sequence[str] = PACKAGES,
     ) -> None:  # fmt: skip
         self.source = source
         self.limit_s = limit_s
         self.recorded = source.folder / "recorded"
         self.fixed = {
-            "first": first, "last": last, "scenarios": list(scenarios), "rooms": list(rooms), "jobs": jobs,
+            "first": first, "last": last, "scenarios": list(scenarios), "folders": list(folders),
+            "jobs": jobs,
             "limit_s": limit_s, "recorded": str(self.recorded),
         }  # fmt: skip
         self.tests_left_out: list[str] = []

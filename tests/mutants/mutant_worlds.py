@@ -25,16 +25,16 @@ from typing import Any
 
 MEMORY_BYTES = 2 << 30
 RECORD_BYTES = 80
-ROOMS = ("wire", "memory", "queues", "transport", "adapter", "driver")
+PACKAGES = ("wire", "memory", "queues", "transport", "adapter", "driver")
 
 
 def confirm() -> None:
     """The package under test is the one meant, all of it loads, and nothing of it is compiled."""
     import softhca
 
-    for room in ROOMS:
-        package = importlib.import_module(f"softhca.{room}")
-        for found in pkgutil.iter_modules(package.__path__, f"softhca.{room}."):
+    for name in PACKAGES:
+        package = importlib.import_module(f"softhca.{name}")
+        for found in pkgutil.iter_modules(package.__path__, f"softhca.{name}."):
             importlib.import_module(found.name)
     home = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0])
     modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "softhca"}

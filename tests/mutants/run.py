@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutant_auto import ROOMS, Auto
+from mutant_auto import PACKAGES, Auto
 from mutant_catalogue import CATALOGUE, EVERYTHING
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_judged import JUDGED, WITH_TESTS
@@ -44,7 +44,7 @@ def parser_of() -> argparse.ArgumentParser:
     parser.add_argument("--sample-seed", type=int, default=1, metavar="S", help="--auto: which ones")
     parser.add_argument("--seeds", type=seeds, metavar="A..B", help="1..1000; with --auto 1..3")
     parser.add_argument("--scenario", nargs="+", default=[], metavar="NAME", help="only these (all)")
-    parser.add_argument("--tests", nargs="+", default=ROOMS, metavar="FOLDER", help="--auto: try these tests")
+    parser.add_argument("--tests", nargs="+", default=PACKAGES, metavar="FOLDER", help="--auto: try these")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument(
         "--limit", type=float, default=0, metavar="SECONDS", help="a mutant (none; --auto: 20)"
@@ -117,7 +117,7 @@ def campaign(args: argparse.Namespace, folder: Path) -> int:
 
 
 def by_rule(args: argparse.Namespace, source: Source, mutants: list[Mutant]) -> list[Result]:
-    """Mutants by rule: the rooms' own tests, then worlds."""
+    """Mutants by rule: the packages' own tests, then worlds."""
     first, last = args.seeds or (1, 3)
     auto = Auto(source, first, last, args.limit or AUTO_LIMIT_S, args.jobs, args.scenario, args.tests)
     results = auto.run(mutants, show)

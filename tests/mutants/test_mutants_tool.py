@@ -263,9 +263,9 @@ BY_RULE = {
 }
 
 
-def test_mutants_by_rule_meet_the_rooms_own_tests_first_and_then_worlds(source):
-    rooms = ["wire/test_wire_psn.py", "wire/test_wire_opcodes.py"]
-    auto = Auto(source, 1, 1, 10, 1, ["rc-mix"], rooms)
+def test_mutants_by_rule_meet_the_packages_own_tests_first_and_then_worlds(source):
+    folders = ["wire/test_wire_psn.py", "wire/test_wire_opcodes.py"]
+    auto = Auto(source, 1, 1, 10, 1, ["rc-mix"], folders)
     told = []
     mutants = [Mutant(name, (edit,), "why") for name, (edit, _) in BY_RULE.items()]
     results = auto.run(mutants, told.append)

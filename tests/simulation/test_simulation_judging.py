@@ -66,7 +66,7 @@ def test_an_event_that_is_not_told_is_missed(monkeypatch, name, kinds):
         self.events = Counter({event: n for event, n in self.events.items() if event[0] not in kinds})
 
     monkeypatch.setattr(Node, "hear", deaf)
-    assert rules(name, range(1, 7)) == {"events tell of errors"}
+    assert rules(name, range(1, 7)) == {"events report errors"}
 
 
 def test_an_event_without_an_error_is_found(monkeypatch):
@@ -77,7 +77,7 @@ def test_an_event_without_an_error_is_found(monkeypatch):
         self.events |= Counter((EVENT_QP_ACCESS_ERR, number) for number in self.engine.queue_pairs)
 
     monkeypatch.setattr(Node, "hear", imagine)
-    assert rules("rc-mix", [1]) == {"events tell of errors"}
+    assert rules("rc-mix", [1]) == {"events report errors"}
 
 
 def test_an_error_that_is_told_by_two_events_is_found(monkeypatch):
@@ -89,7 +89,7 @@ def test_an_error_that_is_told_by_two_events_is_found(monkeypatch):
         self.events += self.events - before
 
     monkeypatch.setattr(Node, "hear", twice)
-    assert rules("rc-trespass", range(1, 4)) == {"events tell of errors"}
+    assert rules("rc-trespass", range(1, 4)) == {"events report errors"}
 
 
 def test_an_error_that_a_receive_tells_and_an_event_too_is_found(monkeypatch):
@@ -102,7 +102,7 @@ def test_an_error_that_a_receive_tells_and_an_event_too_is_found(monkeypatch):
         return good
 
     monkeypatch.setattr(CompletionOrder, "receive", note)
-    assert rules("rc-trespass", range(1, 4)) == {"events tell of errors"}
+    assert rules("rc-trespass", range(1, 4)) == {"events report errors"}
 
 
 # what programs see

@@ -19,7 +19,7 @@ MICROSECOND_NS = 1_000
 BLOCK_BYTES = 32
 
 
-def lanes_of(seed, faults=""):
+def directions_of(seed, faults=""):
     """What each reader says at the end."""
     lines = []
     outcome = run_world("torn-writes", seed, faults, Trace(lines.append))
@@ -29,11 +29,11 @@ def lanes_of(seed, faults=""):
 def test_every_message_arrives_and_many_looks_meet_torn_blocks():
     modes, torn = set(), 0
     for seed in range(1, 6):
-        outcome, lanes = lanes_of(seed)
+        outcome, directions = directions_of(seed)
         assert outcome.violations == ()
-        assert [lane["received"] for lane in lanes] == [15, 15]
-        modes |= {lane["mode"] for lane in lanes}
-        torn += sum(lane["torn"] for lane in lanes)
+        assert [direction["received"] for direction in directions] == [15, 15]
+        modes |= {direction["mode"] for direction in directions}
+        torn += sum(direction["torn"] for direction in directions)
     assert modes == {"read", "write"}
     assert torn > 100
 
@@ -44,18 +44,18 @@ def test_every_message_arrives_and_many_looks_meet_torn_blocks():
 ])  # fmt: skip
 def test_worse_networks_break_no_rule(faults):
     for seed in (1, 3, 8):
-        assert lanes_of(seed, faults)[0].violations == ()
+        assert directions_of(seed, faults)[0].violations == ()
 
 
 def test_a_hash_that_proves_nothing_is_found_out(monkeypatch):
     monkeypatch.setattr(Terms, "digest", lambda *_: Digest(lambda *_: bytes(32), None))
-    rules = {found.rule for seed in range(1, 6) for found in lanes_of(seed)[0].violations}
+    rules = {found.rule for seed in range(1, 6) for found in directions_of(seed)[0].violations}
     assert "messages are whole, in order, and come once" in rules
 
 
 def test_a_reader_that_gives_no_credit_is_found_out(monkeypatch):
     monkeypatch.setattr(Reader, "_give_credit", lambda self: self.inbox.seal_credit())
-    rules = {found.rule for seed in range(1, 4) for found in lanes_of(seed)[0].violations}
+    rules = {found.rule for seed in range(1, 4) for found in directions_of(seed)[0].violations}
     assert rules == {"every message arrives"}
 
 

@@ -97,7 +97,7 @@ class Adapter(Environment):
         is to be sent now; call it until then, or give others a turn between.  A burst that was filled counts
         as sent.  Traffic to one of the port's own GIDs (native: LIDs) never appears there: it is received
         within ``transmit``, at most 64 bursts a call.  Completions and events appear in the hosts' rings;
-        ``take_notifications()`` tells which hosts got events or replies since it was last asked.
+        ``take_notifications()`` gives the hosts that got events or replies since it was last called.
     Deadlines
         ``next_deadline()``: the engine wants ``transmit`` and ``expire`` at that moment or soon after; 0 when
         it has something to send now, ``NEVER`` when it waits for nothing.  It may be early, never late.
@@ -112,7 +112,7 @@ class Adapter(Environment):
         pairs or regions exist.
 
     ``source_port_for`` and ``overhead_for`` are every port's (see `Port`).  ``notify``, when set, is called,
-    without arguments, whenever a host is told something; it must not call back.
+    without arguments, whenever a host has an event or a reply; it must not call back.
 
     A queue pair lives on the port that its attribute ``port_num`` names: it sends by that, and packets that
     come in by another one are not for it.  What goes from one port to another one leaves by its link.
@@ -176,12 +176,12 @@ class Adapter(Environment):
         return host.number
 
     def _on_notify(self) -> None:
-        """A host was told something."""
+        """A host has an event or a reply."""
         if self.notify is not None:
             self.notify()
 
     def _observed(self, kind: int, element: int) -> None:
-        """A host was told of an asynchronous event."""
+        """An asynchronous event was reported to a host."""
         if self.observer is not None:
             observe_event(self.observer, kind, element)
 
@@ -641,7 +641,7 @@ class Adapter(Environment):
         return waiting
 
     def take_notifications(self) -> list[int]:
-        """Numbers of the hosts that were told something since the last call."""
+        """Numbers of the hosts with events or replies since the last call."""
         numbers = [number for number, host in self.hosts.items() if host.notified]
         for number in numbers:
             self.hosts[number].notified = False

@@ -158,7 +158,7 @@ def release_agent(adapter: Adapter, host: Host, resource: Resource) -> None:
 
 
 def send_mad(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    """SEND_MAD: a datagram of an agent's; of a request with ``timeout_ms`` the end is told in any case."""
+    """SEND_MAD: a datagram of an agent's; the end of one with ``timeout_ms`` is reported in any case."""
     agent: HostAgent = adapter.resources.find(Kind.AGENT, fields["agent"], host.number).element
     flow, data = agent.flow, fields["mad"]
     if len(data) != MAD_BYTES:

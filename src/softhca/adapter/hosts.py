@@ -1,6 +1,6 @@
 """An attached host: its rings and doorbells, its address map, and which queue a doorbell means.
 
-What a host wrote is never believed.  One that breaks its control rings or its doorbells is told so
+What a host wrote is never believed.  One that breaks its control rings or its doorbells gets an event
 (DEVICE_FATAL) and no longer served: neither commands nor doorbells are looked at until it is detached.
 """
 
@@ -96,7 +96,7 @@ class Host:
         self.failed = False
 
     def watch(self) -> None:
-        """Look whether the host has broken what both share: then it is ``failed``, and told so once."""
+        """Look whether the host has broken what both share: then it is ``failed``, which is reported once."""
         if self.failed:
             return
         if self.commands.broken or self.replies.broken or self.events.broken or self.doorbells.malformed:
@@ -145,7 +145,7 @@ class Host:
         self.mark()
 
     def forget(self, kinds: Iterable[int], element: int) -> None:
-        """An element goes: what still waits to be told of it must not name a later one of its number."""
+        """An element goes: an event of it that still waits must not name a later one of its number."""
         for kind in kinds:
             self.events.forget(kind, element)
 

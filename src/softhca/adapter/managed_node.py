@@ -31,17 +31,17 @@ class ManagedAdapter:
 
     def node_info(self) -> NodeInfo:
         """`ManagedNode.node_info`."""
-        told = self._adapter.device_attributes
+        attributes = self._adapter.device_attributes
         return NodeInfo(
             num_ports=len(self._adapter.ports),
-            system_image_guid=told["sys_image_guid"],
-            node_guid=told["node_guid"],
+            system_image_guid=attributes["sys_image_guid"],
+            node_guid=attributes["node_guid"],
             port_guid=int.from_bytes(self._port.gid_table[0][8:], "big"),
             partition_cap=self._adapter.config.pkey_table_length,
-            device_id=told["vendor_part_id"],
-            revision=told["hw_ver"],
+            device_id=attributes["vendor_part_id"],
+            revision=attributes["hw_ver"],
             local_port_num=self._port.number,
-            vendor_id=told["vendor_id"],
+            vendor_id=attributes["vendor_id"],
         )
 
     def port_info(self, port_number: int) -> PortInfo | None:

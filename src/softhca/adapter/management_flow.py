@@ -45,7 +45,7 @@ PERIOD_NS = 2_000_000
 MOST_AT_ONCE = 128
 """So many datagrams may come without a pause after a silence."""
 FULL_RING_RETRY_NS = 10_000_000
-"""An agent whose ring is full is told of a time-out so much later."""
+"""The time-out of a request is delivered so much later to an agent whose ring is full."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
@@ -94,7 +94,7 @@ class ManagementFlow(Flow):
         self, agent: HostAgent, data: bytes, destination: Address, timeout_ns: int, retries: int, now: int
     ) -> None:
         """Send a request of a host's agent, again ``retries`` times where no response comes within
-        ``timeout_ns`` of each, and tell the agent when none has come at all.  OSError as
+        ``timeout_ns`` of each, and report to the agent when none has come at all.  OSError as
         `Dispatcher.send`."""
         key = request_key(MadHeader.decode(data))
         request = Pending(agent, key, data, destination, timeout_ns, retries, now + timeout_ns)

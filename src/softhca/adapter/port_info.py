@@ -30,8 +30,8 @@ _EVENTS = (
 
 
 def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
-    """Set fields of `Port.set_info`, renew routes, and tell every host what has changed.  ValueError: nothing
-    has changed.
+    """Set fields of `Port.set_info`, renew routes, and report what has changed to every host.  ValueError:
+    nothing has changed.
     """
     try:
         port = adapter.port_of(port_number)
@@ -43,11 +43,11 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
     after = port.info()
     if any(before[name] != after[name] for name in ("lid", "lmc", "gid_prefix")):
         _renew_routes(adapter, port)
-    told = [kind for names, kind in _EVENTS if any(before[name] != after[name] for name in names)]
+    events = [kind for names, kind in _EVENTS if any(before[name] != after[name] for name in names)]
     if (before["state"] == PORT_ACTIVE) != (after["state"] == PORT_ACTIVE):
-        told.append(EVENT_PORT_ACTIVE if after["state"] == PORT_ACTIVE else EVENT_PORT_ERR)
+        events.append(EVENT_PORT_ACTIVE if after["state"] == PORT_ACTIVE else EVENT_PORT_ERR)
     for host in adapter.hosts.values():
-        for kind in told:
+        for kind in events:
             host.report_event(kind, port_number)
 
 

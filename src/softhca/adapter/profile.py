@@ -29,7 +29,7 @@ OPTIONS: dict[str, str] = {
     READ_OPTION: "RDMA READ",
     ATOMIC_OPTION: "atomic operations",
 }
-"""What a TCA may have beyond datagrams, in the order in which it is told."""
+"""What a TCA may have beyond datagrams, in the order in which it is shown."""
 
 
 def _of_kind(kind: int) -> frozenset[int]:

@@ -102,7 +102,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     if fields["create_flags"] & ~CREATE_TELLS_LOSSES:
         raise OSError(errno.EOPNOTSUPP, "create_flags: no such flag is supported")
     if fields["create_flags"] and service != UC:
-        raise OSError(errno.EINVAL, "create_flags: only UC tells that packets are missing (o9-131)")
+        raise OSError(errno.EINVAL, "create_flags: only UC reports missing packets (o9-131)")
     _check_capabilities(adapter, fields)
     uses = _uses_of(adapter, host, row, fields)
     element = {name: resource.element for name, resource in uses.items()}

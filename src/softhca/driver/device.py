@@ -414,7 +414,7 @@ class DeviceDriver:
 
 
 def _failing(queue_pairs: Mapping[int, QpHandle]) -> Callable[[int], None]:
-    """What tells a queue pair, by its number, that a completion or an event has said it is in error."""
+    """What marks a queue pair as in error, by its number, after a completion or an event has said so."""
 
     def failed(number: int) -> None:
         qp = queue_pairs.get(number)

@@ -139,7 +139,7 @@ class EventRouter:
 
         while not ended():
             self._channel.wait(ended, None)
-        with self._lock:  # whoever waits on a descriptor is told, by the verbs, what has happened
+        with self._lock:  # the verbs report what has happened to whoever waits on a descriptor
             for each in self._descriptors.values():
                 each.queued()
 

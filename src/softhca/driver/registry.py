@@ -16,8 +16,8 @@ from softhca.driver.errors import DriverError, refusal
 Opener = Callable[[], DeviceDriver]
 
 DISCOVERY = "softhca.runtime.devices"
-"""The module whose ``load()`` registers the devices of the environment.  It stands above this room, so it is
-imported by name, when somebody first asks.
+"""The module whose ``load()`` registers the devices of the environment.  It stands above this package, so it
+is imported by name, when somebody first asks.
 """
 
 _lock = threading.RLock()

@@ -6,7 +6,7 @@ alone (its sender has thrown its dice already).
 
 Theory of operation.  A burst whose packets all pass goes to the wrapped link as it is.  Otherwise what is
 left of it is packed into bursts anew, and copies that are to leave later wait in a heap by their moment.
-The link tells its next moment by ``next_deadline`` and sends what is due in ``expire``; who drives the
+The link gives its next deadline by ``next_deadline`` and sends what is due in ``expire``; who drives the
 engine calls both.  Nothing overtakes a packet that is due, and only a bounded number of packets and bytes
 waits: beyond it packets are dropped and counted.
 

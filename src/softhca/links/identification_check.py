@@ -1,6 +1,6 @@
 """The IPv4 identification that a received datagram really bore, seen by a raw socket: an opt-in check.
 
-The ICRC covers the identification and an ordinary UDP socket does not tell it. A raw socket sees the whole
+The ICRC covers the identification and an ordinary UDP socket does not report it. A raw socket sees the whole
 header, but it needs CAP_NET_RAW, and it gets what the kernel merged as one long datagram: use it beside a
 link that was opened with ``gro=False``, for peers that send plain datagrams.  `CheckedLink` is both: a link
 that counts what its check finds.
@@ -136,7 +136,7 @@ class CheckedLink(WrappedLink):
     """The link that it wraps, which was opened with ``gro=False`` on an IPv4 address.
 
     Of every datagram received, the identification that its ICRC covers is compared with the one that its
-    IPv4 header bore.  `counters` tells the results beside the link's own: ``identifications_checked``,
+    IPv4 header bore.  `counters` has the results beside the link's own: ``identifications_checked``,
     ``identification_mismatches`` (the first is logged, too) and ``identifications_missed`` (the raw socket
     had no room).  Nothing is dropped here.  Errors as `RawIdentificationCheck`.
     """

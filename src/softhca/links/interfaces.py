@@ -89,7 +89,7 @@ def driver_of_interface(name: str) -> str:
 def takes_bursts(name: str) -> bool:
     """Whether an interface is given UDP bursts whole, to cut them itself or to hand them on.
 
-    Where it is not the kernel cuts them.  OSError when there is no such interface, or it does not tell.
+    Where it is not the kernel cuts them.  OSError when there is no such interface, or it does not say.
     """
     count = struct.unpack_from("=I", _ethtool(name, struct.pack(
         "=IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _FEATURE_STRINGS, 0)), 16)[0]

@@ -32,7 +32,7 @@ def cutting(source: bytes, destination: bytes) -> int:
 
     `UNCUT`: loopback addresses and any address of this machine, and a destination straight behind a veth
     interface that takes bursts whole.  A gateway behind a veth does not count: the way beyond it may lead
-    over a network card.  An unknown path, or a kernel that refuses to tell, is `UNKNOWN`: plain datagrams are
+    over a network card.  An unknown path, or a kernel that refuses to say, is `UNKNOWN`: plain datagrams are
     right everywhere.
     """
     if len(destination) == 4 and destination[0] == 127:

@@ -295,7 +295,7 @@ class RoceUdpLink(Link):
     def send(self, burst: Burst) -> int:
         """Send a burst to its route: ``SENT``, ``AGAIN``, or −errno (the rest is dropped, and counted).
 
-        After ``AGAIN`` (``blocked_fileno`` tells when the kernel has room) the link remembers how far it
+        After ``AGAIN`` (``blocked_fileno`` shows when the kernel has room) the link remembers how far it
         came; the next ``send`` of the same burst goes on there. Before that burst is given up or filled anew,
         ``abandon`` it.
         """

@@ -3,7 +3,7 @@
 ``SOFTHCA_CAPTURE`` names a file, for all links of this process, or an existing folder, for two files a link:
 what it sent and what it received (so that the captures of several processes can be joined without
 doubles).  Packets are written as raw IP with the headers that the kernel gives them; every segment of a burst
-is a packet of its own. What a UDP socket does not tell about a received packet is written as 64 (hop limit)
+is a packet of its own. What a UDP socket does not report about a received packet is written as 64 (hop limit)
 and 0 (identification, flow label).
 
 A capture that cannot be written is given up with one line in the log: it never disturbs the traffic.

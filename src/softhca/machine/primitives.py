@@ -1,7 +1,7 @@
-"""Memory by address, atomics, CRC-32 and the system calls of a burst: the one room with two bodies.
+"""Memory by address, atomics, CRC-32 and the system calls of a burst: the one package with two bodies.
 
 This is the interpreted body, over ctypes; ``compiled_primitives.py`` is the compiled one and gives the same
-results.  Everything above this room handles raw addresses as integers and dereferences them only here.
+results.  Everything above this package handles raw addresses as integers and dereferences them only here.
 
 All addresses are trusted: the caller has checked key, range and right, and keeps the memory alive. A call
 made here never blocks, and a system call never gives the interpreter lock away: another thread that spins
@@ -118,7 +118,7 @@ class ReceiveMeta:
 
     ``segment`` is the bytes of one datagram (the whole length when the kernel merged nothing),
     ``traffic_class`` the IPv4 ToS or IPv6 traffic class byte, ``port`` and ``family`` the sender's,
-    ``truncated`` tells that the datagram was longer than the capacity. The sender's address is a GID in two
+    ``truncated`` says that the datagram was longer than the capacity. The sender's address is a GID in two
     big-endian halves; an IPv4 address is IPv4-mapped (RFC 4291, 2.5.5.2).
     """
 

@@ -111,7 +111,7 @@ class Opener:
     Kinds are ``first_kind`` to ``last_kind``; a message has at most ``largest_bytes``, and one of kind DATA
     exactly ``fixed_bytes``, if that is not −1.
     ``room`` is the longest block in bytes.  After `open` has said TAKEN, ``kind``, ``message`` and
-    ``block_bytes`` tell what was taken.
+    ``block_bytes`` describe what was taken.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The hashes that two ends can agree on, and what they become for one ring.
 
-xxh3-128 (64-bit seed) is fast and tells accidents; BLAKE3 and BLAKE2b with a key also tell forgeries.
+xxh3-128 (64-bit seed) is fast and detects accidents; BLAKE3 and BLAKE2b with a key also detect forgeries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one end tells the other at set-up, as bytes that the application carries."""
+"""What one end sends the other at set-up, as bytes that the application carries."""
 
 from __future__ import annotations
 

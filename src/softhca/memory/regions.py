@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from softhca.memory.tpt import TranslationTable
 
     class Sharing(Protocol):
-        """Who tells peers on the same host which regions there are."""
+        """Who publishes the regions to peers on the same host."""
 
         def grant(self, region: Region) -> object: ...
         def withdraw(self, region: Region) -> object: ...
@@ -190,7 +190,7 @@ class Region:
     def compare_swap(self, va: int, compare: int, swap: int) -> int:
         """Put ``swap`` into the 8 bytes at ``va`` if they equal ``compare``; returns what was there.
 
-        Values are in host byte order.  ``fault`` tells whether it worked; memory is untouched where it did
+        Values are in host byte order.  ``fault`` says whether it worked; memory is untouched where it did
         not.
         """
         old: cython.ulonglong
@@ -298,7 +298,7 @@ class RegionTable:
 
     ``generator`` (``random.Random``) draws the keys' permutation and low bytes.  ``refusal`` says why the
     last ``find`` gave nothing.  ``sharing``, where peers on this host may reach memory themselves, is
-    told what to ``grant(region)`` and to ``withdraw(region)``.  ``half_bits`` as `KeySequence`.
+    called to ``grant(region)`` and to ``withdraw(region)``.  ``half_bits`` as `KeySequence`.
     """
 
     _places: list[Region]

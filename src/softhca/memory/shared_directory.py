@@ -59,7 +59,7 @@ def without_waiting() -> Pause:
 
 
 class Reader:
-    """The epoch and the claim of one peer, in a file that it writes.  ``fd`` goes to it.  ``is_alive`` tells
+    """The epoch and the claim of one peer, in a file that it writes.  ``fd`` goes to it.  ``is_alive`` says
     whether it still runs, ``may_be_writing`` whether its thread of that number may be within a call that
     writes to this process's own memory.  ``gid`` is the peer's.
     """
@@ -285,8 +285,8 @@ class Directory:
     def _revoke(self, readers: list[Reader]) -> None:
         """Revoke the claims of ``readers``, and of whoever claims pages that go with them.
 
-        First it is made sure that nobody claims such pages any more but who is known: then each is told that
-        its claim does not count, and only then pages are exchanged.  What was copied before that is kept, and
+        First it is made sure that nobody claims such pages any more but who is known: then the claim of
+        each is revoked, and only then pages are exchanged.  What was copied before that is kept, and
         who copies later sees that it does not count.
         """
         known: dict[tuple[Reader, int], Claim] = {}

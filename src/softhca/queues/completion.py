@@ -92,7 +92,7 @@ class CompletionQueue:
         return True
 
     def fire(self, arm: int) -> None:
-        """Take the request ``arm`` away and tell; where the host changed it meanwhile, take what stands
+        """Take the request ``arm`` away and notify; where the host changed it meanwhile, take what stands
         there."""
         while arm == abi.ARM_NEXT or arm == abi.ARM_SOLICITED:
             found: cython.ulonglong = atomic_cas64(self.producer.layout.control + abi.RING_ARM_AT, arm, 0)
@@ -175,7 +175,7 @@ class CompletionReader:
     def arm(self, solicited: bool = False) -> None:
         """Ask for one event.  A request for any completion stands above one for solicited ones only.
 
-        What arrived before is not told: poll once more afterwards.
+        What arrived before fires no event: poll once more afterwards.
         """
         place = self._control + abi.RING_ARM_AT
         if solicited:

@@ -106,7 +106,7 @@ def encode_fields(fields: Fields, values: Mapping[str, Any]) -> bytes:
                 parts.append(numbers.pack(*[values.get(name) or 0 for name, _ in run]))
                 continue
         except (struct.error, TypeError, ValueError):
-            pass  # one by one, to tell which it is
+            pass  # one by one, to find which it is
         for name, kind in run:
             try:
                 parts.append(_encode(kind, values.get(name)))
@@ -339,7 +339,7 @@ class EventRing(MessageRing):
         self.pending: dict[tuple[int, int], int] = {}
 
     def post(self, kind: int, element: int, extra: int = 0) -> None:
-        """The adapter's side: tell the host, now or when there is room."""
+        """The adapter's side: report to the host, now or when there is room."""
         if self.pending or not self._push(encode_event(Event(kind, element, extra))):
             self.pending[kind, element] = extra
             self.flush()

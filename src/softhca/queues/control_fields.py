@@ -1,4 +1,4 @@
-"""What the host can tell an adapter to do: commands, their fields and their replies' fields, as literal data.
+"""What the host can ask of an adapter: commands, their fields and their replies' fields, as literal data.
 
 A field is (name, kind); names are the verbs' (``ibv_qp_attr``, ``ibv_device_attr`` …).  Kinds: ``u8 u16 u32
 u64``; ``gid`` 16 bytes; ``bytes`` any bytes; ``runs`` a list of (first frame, count), for page lists;
@@ -89,7 +89,7 @@ EVENT_PAGE_FAULT = 258
 # softhca's own: an agent's ring has an entry more.
 EVENT_MAD = 259
 
-# What is told of one kind of element, and forgotten with it.
+# The events of one kind of element, which are forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
 AGENT_EVENTS = frozenset({EVENT_MAD})
 MR_EVENTS = frozenset({EVENT_PAGE_FAULT})

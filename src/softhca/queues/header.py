@@ -38,7 +38,7 @@ _RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BI
 
 HEAD = f"""\
 /* The host interface of softhca, version {ABI_VERSION}, for programs that speak to an adapter process
-   themselves.  Made by `softhca abi header`; do not edit.  docs/host-interface.md tells how to use it. */
+   themselves.  Made by `softhca abi header`; do not edit.  docs/host-interface.md says how to use it. */
 #ifndef SOFTHCA_H
 #define SOFTHCA_H
 

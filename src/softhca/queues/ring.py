@@ -5,7 +5,7 @@ The ring holds references of 8 bytes (body offset, body length); the entries the
 body store. Both stand on lists of pages that need not be contiguous; a body may cross page borders and the
 store's end.
 
-Each side keeps head and tail of its own.  What it tells the other is one free-running 64-bit counter in the
+Each side keeps head and tail of its own.  What it publishes is one free-running 64-bit counter in the
 control block, a cache line each: the producer's tail and the consumer's head (a completion queue has its arm
 word there too; RING of ``layout``). The producer needs the other's head only to learn that there is room
 again, the consumer needs the tail only to learn that there is more; so each looks only when its own view

@@ -46,7 +46,7 @@ class SharedReceiveQueue:
         self.failed = False
 
     def take(self, work: ReceiveWork) -> bool:
-        """Load the next work request into ``work`` (``work.status`` tells whether it is well-formed).
+        """Load the next work request into ``work`` (``work.status`` says whether it is well-formed).
 
         False: there is none.  The request's room in the ring is free at once, for ``work`` keeps a copy.
         """

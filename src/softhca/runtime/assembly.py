@@ -127,7 +127,7 @@ def same_host_of(
 
     ``packets_alone``: no memory of this adapter's hosts is given to peers, and none of theirs used.  A port
     whose link is tapped, has faults or checks identifications wants to see packets, so it has no part in it.
-    Who asked for it is told where it cannot be; who did not ask is not.
+    Where it cannot be, whoever asked for it gets an error; whoever did not ask gets none.
     """
     if specification.same_host is False:
         return None

@@ -45,7 +45,7 @@ class Device:
         fork.watch(self)
 
     def open(self) -> DeviceDriver:
-        """Open it once more.  DriverError tells why not."""
+        """Open it once more.  DriverError says why not."""
         with self._lock:
             try:
                 channel = self._attach_process() if self.mode == "process" else self._attach_engine()

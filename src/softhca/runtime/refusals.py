@@ -1,4 +1,4 @@
-"""Peers that name keys which give them no right are told of in the log, at most once a second, with their
+"""Peers that name keys which give them no right are reported in the log, at most once a second, with their
 number."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _log = logging.getLogger("softhca.runtime")
 
 
 class RefusalReport:
-    """``reported``: so many have been told of."""
+    """``reported``: so many are in the log."""
 
     def __init__(self) -> None:
         self.reported = 0
         self.next_ns = 0
 
     def report(self, count: int, now: int) -> None:
-        """There have been ``count`` refusals, more than were told of."""
+        """There have been ``count`` refusals, more than are in the log."""
         if now < self.next_ns:
             return
         _log.warning("an adapter has refused %d requests of peers for their keys", count - self.reported)

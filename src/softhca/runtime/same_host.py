@@ -39,7 +39,7 @@ SYNCHRONIZE_LIMIT_NS = 1_000_000
 
 
 def bounded_pauses() -> Pause:
-    """For one withdrawal: lets others run, and tells whether it may be waited longer."""
+    """For one withdrawal: lets others run, and says whether it may be waited longer."""
     end_ns = now_ns() + SYNCHRONIZE_LIMIT_NS
 
     def pause() -> bool:

@@ -30,7 +30,7 @@ def unsupported() -> str:
 
 
 def not_automatic() -> str:
-    """Why this process shares memory only where it is told to; empty where it may do so by itself."""
+    """Why this process shares memory only where it is asked to; empty where it may do so by itself."""
     reason = unsupported()
     if not reason and os.geteuid() != os.getuid():
         reason = "the process acts for another user"

@@ -57,7 +57,7 @@ class SameHostPort:
     lock.
 
     ``senders`` (by GID) and ``receivers`` are the rings of packets to and from peers; ``changed`` is called
-    when `link_of` may give another answer than before.  ``in_flight`` tells how much is under way to a GID by
+    when `link_of` may give another answer than before.  ``in_flight`` says how much is under way to a GID by
     other ways.  OSError when the name is taken, or where there is no descriptor for it.
     """
 

@@ -22,7 +22,7 @@ from softhca.simulation.node import Node
 
 def complain(node: Node, text: str) -> None:
     """An event was delivered that should not be, or the other way round."""
-    node.world.report.fail("events tell of errors", text)
+    node.world.report.fail("events report errors", text)
 
 
 def check_events(host: Host, programs: Sequence[Endpoint]) -> None:

@@ -1,4 +1,4 @@
-"""A setting of mailboxes: lanes in both directions between all adapters of a world."""
+"""A setting of mailboxes: connections in both directions between all adapters of a world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connect_ends(world: World, left: End, right: End, dice: random.Random) -> No
 
 
 class MailboxSetting:
-    """One generation of lanes, connected when it is made; used as `softhca.simulation.setting.Setting`."""
+    """One generation, connected when it is made; used as `softhca.simulation.setting.Setting`."""
 
     def __init__(self, world: World, scenario: Scenario, seed: int, generation: int = 1) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class MailboxSetting:
         living = [node for node in world.nodes.values() if node.engine is not None]
         self._pds = {node.number: node.device.alloc_pd() for node in living}
         self._crashes = {node.number: node.crashes for node in living}
-        self.lanes: list[tuple[Writer, Reader]] = []
+        self.directions: list[tuple[Writer, Reader]] = []
         numbers = itertools.count()
         for left, right in itertools.permutations(living, 2):
             for _ in range(scenario.pairs):
@@ -47,11 +47,11 @@ class MailboxSetting:
                 reader = Reader(right, self._pds[right.number], next(numbers), dice, plan)
                 writer.reader, reader.writer = reader, writer
                 connect_ends(world, writer, reader, self._dice)
-                self.lanes.append((writer, reader))
+                self.directions.append((writer, reader))
 
     @property
     def _ends(self) -> list[End]:
-        return [end for lane in self.lanes for end in lane]
+        return [end for direction in self.directions for end in direction]
 
     def start(self) -> None:
         """Begin."""
@@ -67,7 +67,7 @@ class MailboxSetting:
 
     def finish(self) -> None:
         """The world is at rest: ask what has arrived."""
-        for _, reader in self.lanes:
+        for _, reader in self.directions:
             reader.finish()
 
     def _alive(self, number: int) -> bool:

@@ -1,6 +1,6 @@
 """Mailboxes in a world: rings whose blocks land, and are read, in pieces and in disorder.
 
-A lane is one direction: a writer and a reader with two queue pairs between them.  What a real machine may do
+A direction has a writer and a reader, with two queue pairs between them.  What a real machine may do
 to one block is done here on purpose: each range is cut at any bytes, and the pieces go out in any order over
 both queue pairs, so that they land in any order.  In the read variant the writer changes its published memory
 piece by piece, while the reader fetches it piece by piece.  The hash is BLAKE2b, for which worlds need no
@@ -64,7 +64,7 @@ def pieces_of(length: int, dice: random.Random) -> list[tuple[int, int]]:
 
 
 class End(ABC):
-    """One end of a lane: two queue pairs, and requests that wait for room in them.
+    """One end of a direction: two queue pairs, and requests that wait for room in them.
 
     ``stopped``: its adapter dies, or a request has failed; then it does nothing more.
     """
@@ -167,7 +167,7 @@ class End(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a lane is about: terms, the nonce and key of its ring, and the messages."""
+    """What a direction is about: terms, the nonce and key of its ring, and the messages."""
 
     terms: Terms
     nonce: bytes

@@ -101,7 +101,7 @@ def operations_of(
         found.append(_operation(scenario, dice, index, kind, mtu, found, version))
     if turn >= 0:
         at = dice.randrange(scenario.operations // 2, scenario.operations)
-        found[at] = _trespass(scenario, dice, at, mtu, turn)
+        found[at] = _access_violation(scenario, dice, at, mtu, turn)
         for later in found[at + 1 :]:
             if later.earlier == at:
                 found[later.index] = replace(later, kind=_INDEPENDENT[later.kind], earlier=-1)
@@ -203,7 +203,7 @@ def _as_ipv6(data: bytes) -> bytes:
     return bytes((0x60, 0, 0, 0)) + length.to_bytes(2, "big") + bytes((NO_NEXT_HEADER, 64)) + data[8:]
 
 
-def _trespass(scenario: Scenario, dice: random.Random, index: int, mtu: int, turn: int) -> Operation:
+def _access_violation(scenario: Scenario, dice: random.Random, index: int, mtu: int, turn: int) -> Operation:
     """What may not be, every kind in its turn."""
     table = {RC: RELIABLE, UC: UNRELIABLE, UD: DATAGRAM}[scenario.service]
     violation = table[turn % len(table)]

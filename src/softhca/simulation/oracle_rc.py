@@ -11,14 +11,14 @@ from softhca.simulation.oracle import CompletionOrder, Report, check_mixture, fi
 
 class ReliableOracle:
     """One direction of a connection: ``requester`` is the sending queue pair's order of completions,
-    ``responder`` the receiving one's.  ``prompt``: the receiver looks before the requester can know.
+    ``responder`` the receiving one's.  ``polls_first``: the receiver polls before the requester can know.
     """
 
     def __init__(
-        self, report: Report, requester: CompletionOrder, responder: CompletionOrder, prompt: bool = True
+        self, report: Report, requester: CompletionOrder, responder: CompletionOrder, polls_first: bool = True
     ) -> None:
         self.report = report
-        self.prompt = prompt
+        self.polls_first = polls_first
         self.requester = requester
         self.responder = responder
         self.name = requester.name
@@ -60,7 +60,7 @@ class ReliableOracle:
 
     def succeed_message(self, index: int) -> None:
         """The requester was told that message ``index`` arrived."""
-        if self.prompt and index > self._delivered:
+        if self.polls_first and index > self._delivered:
             self.report.fail(
                 "success means delivered", f"{self.name}: request {index} succeeded, and did not arrive"
             )

@@ -22,8 +22,9 @@ HOST_MEMORY_BYTES = 256 << 20
 class Node:
     """Adapter ``number`` of ``network``; ``seed`` is its generator's (keys, numbers of queue pairs).
 
-    ``name`` is the device's, for `Context(name=…)`, which works until the network is closed.  ``notices``
-    counts how often the adapter had something to tell a host; ``hosts`` and ``devices`` belong together.
+    ``name`` is the device's, for `Context(name=…)`, which works until the network is closed.
+    ``notifications`` counts how often the adapter had an event or a reply for a host; ``hosts`` and
+    ``devices`` belong together.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class Node:
         self.name = name
         made = network.addressing.config(number, ports, **config)
         self.adapter: Any = Adapter(made, seed, overhead_for=overhead_for, now=network.now)
-        self.adapter.notify = self._noticed
-        self.notices = 0
+        self.adapter.notify = self._notified
+        self.notifications = 0
         self.hosts: list[int] = []
         self.devices: list[DeviceDriver] = []
         self._contexts: list[Context] = []
@@ -63,8 +64,8 @@ class Node:
         found: int = self.adapter.port.lid
         return found
 
-    def _noticed(self) -> None:
-        self.notices += 1
+    def _notified(self) -> None:
+        self.notifications += 1
 
     def open(self) -> DeviceDriver:
         """One more device on this adapter."""

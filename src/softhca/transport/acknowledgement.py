@@ -291,7 +291,7 @@ class Sender(RequestTransmitter):
             self.connection.drop("drops_unexpected_response", view.psn)
 
     def read_response(self, view: PacketView, arrival: Arrival) -> None:
-        """A packet of an RDMA READ's response: the next one is placed, a later one tells of a loss."""
+        """A packet of an RDMA READ's response: the next one is placed, a later one shows a loss."""
         request: Request
         index: cython.uint
         n: cython.ulonglong
@@ -422,7 +422,7 @@ class Sender(RequestTransmitter):
             return
         if self.writer.held and distance(self.una_psn, self.asked_psn) <= 0:
             # nothing in flight asks for an answer, and the packet that would was held when it was last tried:
-            # this tells of no loss
+            # this shows no loss
             self.rewind(False)
             return
         self.connection.count("timeouts")

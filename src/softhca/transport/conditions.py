@@ -7,7 +7,7 @@ means nothing to it: that is a cell of `CONDITIONS`.  Who has a place in the win
 goes on waiting for room.  Whose peer is not ready, or whose answer found no place, sends nothing in any turn.
 
 A requester that hears of a loss goes back once; what it hears of the same packets before there is progress
-tells nothing new.  How far that goes is its *recovery*, the second table (IBTA vol. 1, 9.7.5.2.6 to
+says nothing new.  How far that goes is its *recovery*, the second table (IBTA vol. 1, 9.7.5.2.6 to
 9.7.5.2.8).
 
 Unreliable senders are `IDLE`, `READY`, or wait for `WINDOW` or `MEMORY`.
@@ -34,7 +34,7 @@ class Condition:
     """One condition: ``waits_for`` in words, and what ends it.
 
     ``transmits``: in a turn packets may go.  ``doorbell``: there are new work requests; ``answer``: something
-    new is acknowledged, or credits come with it; ``credits``: the peer at rest tells of new ones;
+    new is acknowledged, or credits come with it; ``credits``: the peer at rest grants new ones;
     ``go_back``: packets are to go again; ``memory``: what was held may be there; ``delay``: that of an RNR
     NAK is over; ``persist``: so is the persist timer; ``stall``: so is the wait of a sender that is stalled;
     ``path``: the destination changes.

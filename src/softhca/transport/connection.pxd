@@ -29,7 +29,7 @@ cdef class Connection:
     cdef public unsigned int timeout
     cdef public unsigned int retry_count
     cdef public unsigned int rnr_retry
-    # draining: what SQD waits for, and whether the consumer wants to be told
+    # draining: what SQD waits for, and whether the consumer wants the event
     cdef public bint draining
     cdef public bint notify_drained
     cdef public bint established

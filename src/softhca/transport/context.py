@@ -82,7 +82,7 @@ _NUMBERS: dict[str, str] = {
     "retry_cnt": "retry_count",
     "rnr_retry": "rnr_retry",
 }
-# what `query` tells by itself
+# what `query` gives by itself
 _DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify"}
 
 
@@ -340,6 +340,6 @@ class QueuePair(Connection):
             self.responder.flush()
 
     def completion_lost(self) -> None:
-        """A completion queue has overflowed: the queue pair cannot tell what happened, so it stops
+        """A completion queue has overflowed: the queue pair cannot report what happened, so it stops
         (C10-100 ff.)."""
         self.fail(EVENT_QP_FATAL, COMPLETION_LOST)

@@ -224,7 +224,7 @@ class DatagramReceiver(ReceiveEngine):
     def fill_grh(self, arrival: Arrival, transport_bytes: int) -> None:
         """What stands for the GRH of a RoCE packet whose BTH … ICRC is ``transport_bytes`` long.
 
-        What a socket does not tell (hop limit, flow label, identification) is left at a usual value.  The
+        What a socket does not report (hop limit, flow label, identification) is left at a usual value.  The
         last header is kept, for datagrams come in rows.
         """
         key = (arrival.framing, arrival.source, arrival.destination, arrival.traffic_class, transport_bytes)

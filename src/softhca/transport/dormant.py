@@ -2,7 +2,7 @@
 
 A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
-`QueuePair.send_engine` and `receive_engine` put the real engine in place of this one and tell it the
+`QueuePair.send_engine` and `receive_engine` put the real engine in place of this one and give it the
 attributes that were set meanwhile; whoever wants more of an engine than the inputs and outputs below asks
 for it by them.
 

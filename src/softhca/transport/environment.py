@@ -54,11 +54,11 @@ class Environment:
     ``regions`` is the adapter's table of keys, ``memory_windows`` what can be withdrawn of them,
     ``counters`` its :class:`TransportCounters`.
     ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
-    in flight stay bounded (a multiple of 4096).  ``credits``: responders tell how many receives are posted
+    in flight stay bounded (a multiple of 4096).  ``credits``: responders advertise their posted receives
     (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
-    request opcode n.  ``observer``: None, or who is told what happens inside
+    request opcode n.  ``observer``: None, or who is called with what happens inside
     (`softhca.transport.observation`).  ``last_doorbell`` is the number of the queue pair whose
-    doorbell was rung last.  ``same_host``: None, or what tells peers on this host of queue pairs
+    doorbell was rung last.  ``same_host``: None, or what publishes queue pairs to peers on this host
     (`softhca.transport.same_host_sharing`).
     """
 

@@ -1,4 +1,4 @@
-"""What an observer of an adapter is told: the names of what happens inside, and their reasons.
+"""What an observer of an adapter is given: the names of what happens inside, and their reasons.
 
 ``Environment.observer`` is None or a callable ``observer(event, qp_number, psn, state, reason)``.  It is
 called at rare points only, never for a packet that is in order, and must neither raise nor call back.
@@ -95,7 +95,7 @@ EVENTS: dict[str, tuple[str, str, str]] = {
     SEND_FAILED: ("a send request completes in error", "its first, where it was begun", "the status"),
     RECEIVE_FAILED: ("a receive completes in error", "", "the status"),
     ASYNC_EVENT: (
-        "the host is told of an asynchronous event",
+        "an asynchronous event is reported to the host",
         "",
         "the event's name, for a CQ or SRQ with its number",
     ),
@@ -158,7 +158,7 @@ def addressed(packet: bytes, framing: int) -> tuple[int, int]:
 
 
 def observe_event(observer: Callable[..., object], kind: int, element: int) -> None:
-    """Tell ``observer`` that a host is told of an asynchronous event about an element."""
+    """Report to ``observer`` an asynchronous event of a host about an element."""
     name = ASYNC_EVENT_NAMES[kind]
     if kind in control_fields.QP_EVENTS:
         observer(ASYNC_EVENT, element, -1, "", name)

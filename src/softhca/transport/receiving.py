@@ -1,7 +1,7 @@
 """Where messages go: the contract between a receiver and its sink, and a queue pair's receives.
 
 A receiver knows what has come and what to answer (`responder`, `unreliable_receiver`).  Which queue's receive
-takes a message, and who is told of it, it asks a `MessageSink`.  A queue pair's own receives, or the shared
+takes a message, and who is notified, it asks a `MessageSink`.  A queue pair's own receives, or the shared
 ones that it takes part in, are a `ReceiveQueue`, which is the sink of a connection.  A sink with several of
 them can choose by the packet: by its XRCETH, or by RDETH and DETH.
 """
@@ -66,7 +66,7 @@ class ReceiveQueue(MessageSink):
     One receive is acquired from the first packet of a message that needs it to the last; it is used again
     when its message is given up.  ``acquired``: there is one now; ``resolved``: its keys are checked;
     ``broken``: the ring is, nothing more is taken from it.  ``slid``, ``service_level`` and ``path_bits`` are
-    those of the datagram that came last; 0 for connections, and where a socket does not tell them.
+    those of the datagram that came last; 0 for connections, and where a socket does not report them.
     """
 
     def __init__(self, qp: QueuePair, shared: SharedReceiveQueue | None = None) -> None:

@@ -72,7 +72,7 @@ class ResponseGenerator:
     """Writes what a responder has to answer; ``msn`` counts completed messages.
 
     ``nak_pending`` is the syndrome of a NAK to be sent for ``nak_psn``, 0 for none; ``dying``: the connection
-    is in error because of what came in, and the peer has yet to be told so.  ``held``: the memory that the
+    is in error because of what came in, and the peer has yet to get the NAK.  ``held``: the memory that the
     next answer comes from is held, and what is behind it waits too.
     ``paced``: the next answer's first burst has to wait until ``departure_ns`` (0: it has no moment yet).
     """

@@ -2,7 +2,7 @@
 
 Every request packet is one of three by its PSN: the expected one, which is checked in the order of the
 standard and executed; a duplicate (up to 2^23 before), which is answered again but, reads and atomics
-apart, not executed again; or one beyond a gap, of which the requester is told once with a sequence NAK.
+apart, not executed again; or one beyond a gap, for which the requester gets one sequence NAK.
 
 Checks of an expected packet: opcode sequence, operation allowed, length, resources (receive, READ
 resources), key and range; the first that fails decides the answer.  All but "no receive" (RNR NAK) end the
@@ -109,8 +109,8 @@ class Responder(ReceiveEngine):
     """The receive engine of a reliable connection, whose messages go to ``sink``.
 
     ``epsn`` is the PSN expected next; ``gap_psn`` the last one beyond the present gap, ``nak_sent``: the gap,
-    or that the packet expected cannot be taken now, has been told.  ``execution`` carries the messages out,
-    ``replies`` writes the answers.
+    or that the packet expected cannot be taken now, has been answered by a NAK.  ``execution`` carries the
+    messages out, ``replies`` writes the answers.
     """
 
     def __init__(self, connection: Connection, sink: MessageSink) -> None:

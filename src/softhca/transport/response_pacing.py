@@ -75,7 +75,7 @@ class ResponsePacing:
             self.answered_bytes = 0
 
     def lost(self, depth_bytes: int) -> bool:
-        """What has left is asked for again; whether that tells something new."""
+        """What has left is asked for again; whether that says something new."""
         self.answered_bytes = 0
         if self.excused_bytes:
             return False

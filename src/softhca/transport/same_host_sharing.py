@@ -27,7 +27,7 @@ class Sharing:
     """Keeps ``directory`` true.  ``path_to`` gives the path from a port, by its number, to the one
     that has a GID, alive or not yet; None where there can be none.
 
-    ``foreign``: peers may be told of memory outside of the directory's arenas, by its address in this
+    ``foreign``: peers may be given memory outside of the directory's arenas, by its address in this
     process.
     """
 
@@ -70,7 +70,7 @@ class Sharing:
     # what queue pairs ask
 
     def publish(self, queue_pair: QueuePair) -> None:
-        """A queue pair has changed: give it its executor where its peer is a peer, and tell that
+        """A queue pair has changed: give it its executor where its peer is a peer, and publish that
         one what it may do.  Peers elsewhere cost nothing."""
         if queue_pair.service != RC:
             return
@@ -95,7 +95,7 @@ class Sharing:
 
     def _operations(self, queue_pair: QueuePair) -> int:
         """Which rights a peer has without the responder: none before it has heard of the connection (the
-        first packet tells RTR's consumer so), no READ or atomic where no resources for them are kept."""
+        first packet shows that in RTR), no READ or atomic where no resources for them are kept."""
         if queue_pair.state not in (RTS, SQD) and not (queue_pair.state == RTR and queue_pair.established):
             return 0
         operations = queue_pair.access & REMOTE_RIGHTS

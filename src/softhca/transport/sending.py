@@ -1,7 +1,7 @@
 """Where requests to be sent come from: the contract, and a queue pair's send queue.
 
 A sender asks a `RequestSource` for its next request and says how each has ended; which ring a request came
-from, and who is told of its end, is the source's matter.
+from, and who gets its completion, is the source's matter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RequestSource:
         self.retire(request, status, now)
 
     def drop(self, request: Request) -> None:
-        """The oldest that `next` has given is forgotten; nobody is told."""
+        """The oldest that `next` has given is forgotten, without a completion."""
 
     def can_wait(self) -> bool:
         """Whether there is a next request that can stay where it is until there is room to send it."""

@@ -1,7 +1,7 @@
 """The send side of unreliable connections, and what datagrams share with it (IBTA vol. 1, 9.8).
 
 A message is sent once and completes when its last byte has gone (C9-180).  What was sent is charged to the
-destination's window for ``CHARGE_NS``, for nobody tells when it has been taken.
+destination's window for ``CHARGE_NS``, for nothing says when it has been taken.
 """
 
 from __future__ import annotations

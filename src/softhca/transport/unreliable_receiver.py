@@ -219,7 +219,7 @@ class UnreliableReceiver(ReceiveEngine):
         self.sink.reset()
 
     def missed(self) -> None:
-        """A packet is not the one expected (C9-183): tell the client, if it wants that, once until one is
+        """A packet is not the one expected (C9-183): report it to the client, if asked to, once until one is
         again (o9-131)."""
         self.connection.count("out_of_sequence")
         if self.connection.tells_losses and not self.reported:

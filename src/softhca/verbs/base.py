@@ -243,7 +243,7 @@ def _closing_order(resource: Resource) -> tuple[bool, int]:
 def _close_unreferenced(resource: Resource) -> None:
     try:
         resource.close()
-    except PyverbsError as error:  # nobody is left to be told
+    except PyverbsError as error:  # nobody is left to get it
         resource.logger.warning("could not be closed when it was dropped: %s", error)
 
 

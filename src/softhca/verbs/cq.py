@@ -295,7 +295,7 @@ class PollCqAttr(Structure):
 
 
 class WcTmInfo(Structure):
-    """What a tag-matching SRQ tells of a message."""
+    """What a tag-matching SRQ reports of a message."""
 
     _FIELDS: ClassVar[Fields] = {"tag": UINT64, "priv": UINT32}
     __slots__ = tuple(_FIELDS)

@@ -4,7 +4,7 @@
 queue pair then reports ``SOFTHCA_EVENT_MESSAGES_LOST`` when a packet does not have the PSN that is expected
 (IBTA vol. 1, o9-131), once until a packet has it again.  What is missing may be messages, or come later.
 
-``SOFTHCA_EVENT_PAGE_FAULT`` tells a program that its device waits for pages of a memory that another process
+``SOFTHCA_EVENT_PAGE_FAULT`` reports that its device waits for pages of a memory that another process
 owns (`pageable.PageableMemory.attach`); its element is the region's key.
 
 ``SOFTHCA_RAW_IPV6`` and ``SOFTHCA_RAW_ALL`` are raw services beside EtherTypes (`QP.attach_raw`,

@@ -36,7 +36,7 @@ class PageableMemory(PyverbsCM):
     ``access`` bounds what registrations may give (default: everything but on-demand paging).  With
     ``IBV_ACCESS_ON_DEMAND`` pages are absent until a device or `read` and `write` touch them, and are brought
     by a thread of the library, or, without ``pager``, by `service`.  Steps that wait for accesses under way
-    do so ``patience_s`` seconds (``ETIMEDOUT``).  A step that raises `PyverbsRDMAError` has changed nothing.
+    do so ``timeout_s`` seconds (``ETIMEDOUT``).  A step that raises `PyverbsRDMAError` has changed nothing.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class PageableMemory(PyverbsCM):
         *,
         swap_directory: str | None = None,
         pager: bool = True,
-        patience_s: float = paging.DEFAULT_TIMEOUT_S,
+        timeout_s: float = paging.DEFAULT_TIMEOUT_S,
     ) -> None:
         self._memory: paging.PageableMemory | paging.AttachedMemory
         with translated(f"Failed to make pageable memory of {length} bytes"):
-            self._memory = paging.PageableMemory(length, int(access), swap_directory, pager, patience_s)
+            self._memory = paging.PageableMemory(length, int(access), swap_directory, pager, timeout_s)
 
     @classmethod
     def attach(cls, fd: int) -> Self:

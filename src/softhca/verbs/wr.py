@@ -231,7 +231,7 @@ class SendWR(_WorkRequest, SendRequest):
 
     def set_wr_raw(self, ah: "AH", service: int = RAW_IPV6) -> None:
         """Address a raw datagram: a handle without a global route, and the raw service whose packet the data
-        is, an EtherType or `SOFTHCA_RAW_IPV6`.  A completion tells the receiver the service as ``src_qp``.
+        is, an EtherType or `SOFTHCA_RAW_IPV6`.  A completion gives the receiver the service as ``src_qp``.
         """
         self.set_wr_ud(ah, service, 0)
 

@@ -26,7 +26,7 @@ class ArrivingRoute(Route):
 
     def __init__(self, framing):
         if framing not in (ROCE_V4, ROCE_V6):
-            raise ValueError(f"packets of framing {framing} do not tell their route apart from themselves")
+            raise ValueError(f"packets of framing {framing} do not carry their route")
         nobody = V4_MAPPED_PREFIX + bytes(4) if framing == ROCE_V4 else bytes(16)
         super().__init__(framing, nobody, nobody, 0)
 

@@ -1,4 +1,4 @@
-"""What the tools' side of this room raises; the hot path returns drop reasons instead (``drops.py``)."""
+"""What the tools' side of this package raises; the hot path returns drop reasons instead (``drops.py``)."""
 
 
 class WireError(ValueError):

@@ -12,7 +12,7 @@ from softhca.wire.errors import CaptureError
 MAGIC_US = 0xA1B2C3D4
 MAGIC_NS = 0xA1B23C4D
 
-_LINK_TYPE_MASK = 0x03FFFFFF  # the bits above tell of frame check sequences
+_LINK_TYPE_MASK = 0x03FFFFFF  # the bits above are about frame check sequences
 _FILE_HEADER = "IHHiIII"  # magic, version 2.4, time zone, accuracy, snapshot length, link type
 _RECORD_HEADER = "IIII"  # seconds, fraction, captured and original length
 _ORDERS = ("<", ">")

@@ -188,7 +188,7 @@ class PcapngWriter:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._interfaces = 0
-        body = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)  # −1: the section's length is not told
+        body = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)  # −1: the section's length is not given
         options = _option(OPTION_USER_APPLICATION, b"softhca") + _option(OPTION_END, b"")
         self._block(BLOCK_SECTION, body + options)
 

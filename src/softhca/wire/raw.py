@@ -1,7 +1,7 @@
 """Raw datagrams: native packets without IBA transport headers (IBTA vol. 1, 5.3, 7.7.5 and 9.8.4).
 
 Either an IPv6 packet follows the LRH (LNH 1), or an RWH and a payload of its EtherType (LNH 0).  There is no
-ICRC, and nothing tells how many bytes of the payload are padding: the payload's own protocol does.
+ICRC, and nothing says how many bytes of the payload are padding: the payload's own protocol does.
 """
 
 import cython

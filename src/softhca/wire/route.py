@@ -24,7 +24,7 @@ def is_multicast(gid):
     return gid[0] == 0xFF or (gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)
 
 
-_AF_INET = 2  # Linux's numbers; this room opens no socket
+_AF_INET = 2  # Linux's numbers; this package opens no socket
 _AF_INET6 = 10
 _BTH_BYTES = 12
 
@@ -33,16 +33,16 @@ class Route:
     """Framing, addresses and header fields of one direction, and the CRC state that follows from them.
 
     ``source`` and ``destination`` are GIDs of 16 bytes, IPv4-mapped for ROCE_V4.  All that the ICRC covers is
-    fixed when the route is made, except ``identification`` (IPv4's, 0 unless told otherwise; with
+    fixed when the route is made, except ``identification`` (IPv4's, 0 unless set otherwise; with
     ``counted``, which its link sets, the place of a packet in its burst);
     ``hop_limit`` may be changed at any time, ``flow_label`` of a native route too.  Native: ``slid``,
-    ``dlid``, ``sl`` and ``has_grh``, and ``vl``, the virtual lane (the service level's number, unless told
+    ``dlid``, ``sl`` and ``has_grh``, and ``vl``, the virtual lane (the service level's number, unless set
     otherwise). ``scope`` is the interface index of an IPv6 link-local destination. ValueError when a value
     does not fit.
 
     A segment in a burst has ``prefix_bytes`` in front of its BTH and ``suffix_bytes`` behind its ICRC: LRH,
     GRH and VCRC of native framing; none of RoCE, whose IP and UDP headers are the link's to write.
-    ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH tells the GID;
+    ``peer`` names the port at the other end: its GID, or its LID (2 bytes) where no GRH has the GID;
     ``port_number`` the own one, whose link it begins with.
 
     ``link`` is kept for who sends: the link that carries it, None for the port's own, as it was found in the

@@ -1,6 +1,6 @@
-"""Try mutants in the rooms' own tests and in worlds, each in a fork of a process that has all loaded.
+"""Try mutants in the packages' own tests and in worlds, each in a fork of a process that has all loaded.
 
-A program of its own, whose ``PYTHONPATH`` names the package: ``python mutant_rooms.py REQUEST ANSWERS``.
+A program of its own, whose ``PYTHONPATH`` names the package: ``python mutant_packages.py REQUEST ANSWERS``.
 REQUEST is a JSON file (see Request), ANSWERS a file to which one JSON line is added for each mutant.
 
 First every test and every world runs once, traced: a mutant then runs what executes its line, tests first,
@@ -49,7 +49,7 @@ class Request:
     """
 
     edits: list[list[Any]]
-    rooms: list[str]
+    folders: list[str]
     first: int
     last: int
     scenarios: list[str]
@@ -143,7 +143,7 @@ def say(descriptor: int, **what: Any) -> None:
     os.pwrite(descriptor, data, 0)
 
 
-class Rooms:
+class Plugin:
     """The pytest plugin that does it all, once the tests are collected."""
 
     def __init__(self, request: Request, answers: Path) -> None:
@@ -293,9 +293,9 @@ class Rooms:
         if not self.request.applied:  # what it did at import may concern all
             tests = self.recorded.concerned(tests, edit.file, runs)
             worlds = self.recorded.concerned(worlds, edit.file, runs)
-        room = f"tests/{edit.file.split('/')[0]}/"
+        own = f"tests/{edit.file.split('/')[0]}/"
         finders = {name: place for place, name in enumerate(self.finders.get(edit.file, []))}
-        tests.sort(key=lambda name: (finders.get(name, len(finders)), not name.startswith(room)))
+        tests.sort(key=lambda name: (finders.get(name, len(finders)), not name.startswith(own)))
         done: dict[str, Any] = {"tests": 0, "worlds": 0}
         stages = [("tests", tests, self.try_test), ("worlds", worlds, self.try_world)]
         stopped = False
@@ -348,10 +348,10 @@ def main(words: list[str]) -> int:
     import softhca.simulation.runner  # noqa: F401
 
     IMPORTS.update(tracer.stop())
-    rooms = [f"tests/{room}" for room in request.rooms]
+    folders = [f"tests/{folder}" for folder in request.folders]
     os.chdir(TESTS.parent)
     options = ["-q", "--tb=no", "-c", "pyproject.toml", "--rootdir", "."]
-    return pytest.main([*options, *rooms], plugins=[Rooms(request, Path(words[1]))])
+    return pytest.main([*options, *folders], plugins=[Plugin(request, Path(words[1]))])
 
 
 if __name__ == "__main__":
