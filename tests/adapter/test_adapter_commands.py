@@ -425,6 +425,7 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.AH: 0,
         Kind.SRQ: 0,
         Kind.XRCD: 0,
+        Kind.CM: 0,
         Kind.CQ: 1,
         Kind.MW: 0,
         Kind.FAST_MR: 0,

@@ -123,6 +123,7 @@ class ResourceRules(RuleBasedStateMachine):
                 "FAST_MR": 0,
                 "AGENT": 0,
                 "XRCD": 0,
+                "CM": 0,
             }
 
     # completions

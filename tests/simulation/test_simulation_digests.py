@@ -1,4 +1,4 @@
-"""Comparing the digests of two trees: equal worlds are counted, different ones named, violations never hidden."""
+"""Comparing digests of two trees: equal worlds are counted, others named, violations never hidden."""
 
 from pathlib import Path
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import (
     attributes,
+    connection_commands,
     host_agents,
     key_commands,
     paged_commands,
@@ -421,6 +422,8 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
         adapter.regions.deregister(resource.element)
     elif resource.kind is Kind.AGENT:
         host_agents.release_agent(adapter, host, resource)
+    elif resource.kind is Kind.CM:
+        connection_commands.release_channel(adapter, host, resource)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
     elif resource.kind is Kind.SRQ:
@@ -463,6 +466,18 @@ HANDLERS: Mapping[int, Handler] = {
     control.REGISTER_AGENT: host_agents.register_agent,
     control.UNREGISTER_AGENT: host_agents.unregister_agent,
     control.SEND_MAD: host_agents.send_mad,
+    control.OPEN_CM: connection_commands.open_cm,
+    control.CLOSE_CM: connection_commands.close_cm,
+    control.CM_LISTEN: connection_commands.cm_listen,
+    control.CM_CONNECT: connection_commands.cm_connect,
+    control.CM_REPLY: connection_commands.cm_reply,
+    control.CM_READY: connection_commands.cm_ready,
+    control.CM_REJECT: connection_commands.cm_reject,
+    control.CM_DISCONNECT: connection_commands.cm_disconnect,
+    control.CM_ESTABLISH: connection_commands.cm_establish,
+    control.CM_RESOLVE: connection_commands.cm_resolve,
+    control.CM_ANSWER: connection_commands.cm_answer,
+    control.CM_DESTROY: connection_commands.cm_destroy,
     control.ATTACH_RAW: _attach_raw,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,

@@ -102,7 +102,8 @@ class AdapterConfig:
 
     ``profile`` says what of the transport there is: an HCA's everything, or what a TCA has.
 
-    ``max_agent`` bounds the management agents that hosts register, ``host_subnet_management`` lets hosts have
+    ``max_agent`` bounds the management agents that hosts register, ``max_cm`` their channels of connections;
+    ``host_subnet_management`` lets hosts have
     agents on queue pair 0, which configures ports.
 
     ``max_host_bytes`` limits what the queues and agents of one host may cost the adapter beyond the host's
@@ -151,6 +152,7 @@ class AdapterConfig:
     type_2: str = TYPE_2B
     max_fast_pages: int = 65_536
     max_agent: int = 256
+    max_cm: int = 256
     max_xrcd: int = 4096
     host_subnet_management: bool = False
     further_ports: tuple[PortConfig, ...] = ()

@@ -74,4 +74,6 @@ def port_figures(port: Port, totals: TransportCounters) -> dict[str, int]:
         if flow is not None:
             counters = flow.dispatcher.counters
             figures.update({f"management{flow.number}_{name}": count for name, count in counters.items()})
+    connections = port.management[1].connections.manager.counters
+    figures.update({f"cm_{name}": count for name, count in connections.items()})
     return figures

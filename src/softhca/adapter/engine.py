@@ -133,7 +133,7 @@ class Adapter(Environment):
         )
         self.port = self._at = self.ports[0]
         for port in self.ports:
-            port.management = management_flows(self, port)
+            port.management = management_flows(self, port, seed)
         self.strict_source_port = config.strict_source_port
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()

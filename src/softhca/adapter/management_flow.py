@@ -13,9 +13,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from softhca.adapter.config import MANAGEMENT_LANE
+from softhca.adapter.connection_manager import PortConnections
 from softhca.adapter.managed_node import ManagedAdapter
 from softhca.management.agents import ServiceAgent, SubnetManagementAgent
 from softhca.management.constants import (
+    CLASS_COMM_MGT,
     CLASS_PERF,
     GENERAL_QKEY,
     GENERAL_QPN,
@@ -44,12 +46,34 @@ MAX_WAITING = 64
 PERIOD_NS = 2_000_000
 MOST_AT_ONCE = 128
 """So many datagrams may come without a pause after a silence."""
+CONNECTION_PERIOD_NS = 100_000
+MOST_CONNECTIONS_AT_ONCE = 1024
+"""The same of messages for connections, of which each takes three."""
+CLASS_AT = 1
+"""Where a datagram has its management class."""
 FULL_RING_RETRY_NS = 10_000_000
 """The time-out of a request is delivered so much later to an agent whose ring is full."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
 HIGHEST_LEVEL = 15
+
+
+class RateLimit:
+    """So many at once after a silence, and then one each ``period_ns``."""
+
+    def __init__(self, period_ns: int, most_at_once: int) -> None:
+        self._period_ns = period_ns
+        self._most_ns = (most_at_once - 1) * period_ns
+        self._due_ns = 0
+
+    def take(self, now: int) -> bool:
+        """Whether one may pass at ``now``; by ``_due_ns`` those that did would all have come in turn."""
+        due_ns = max(self._due_ns, now)
+        if due_ns - now > self._most_ns:
+            return False
+        self._due_ns = due_ns + self._period_ns
+        return True
 
 
 class ManagementFlow(Flow):
@@ -62,9 +86,11 @@ class ManagementFlow(Flow):
         self.service_level = HIGHEST_LEVEL if qpn == SUBNET_QPN else 0
         self.dispatcher = Dispatcher(port.number, qpn, self.queue)
         self.pending = PendingRequests()
+        self.connections: PortConnections  # queue pair 1's
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._psn = 0
-        self._due_ns = 0
+        self._rate = RateLimit(PERIOD_NS, MOST_AT_ONCE)
+        self._connection_rate = RateLimit(CONNECTION_PERIOD_NS, MOST_CONNECTIONS_AT_ONCE)
 
     def receive(self, view: Any, arrival: Any, now: int) -> None:
         """Take a datagram that has come for this queue pair."""
@@ -72,7 +98,9 @@ class ManagementFlow(Flow):
         if self.number == GENERAL_QPN and view.qkey != GENERAL_QKEY:
             dispatcher.counters["drops_qkey"] += 1
             return
-        if not self._in_time(now):
+        management_class = arrival.buffer[view.payload + CLASS_AT] if view.payload_bytes > CLASS_AT else 0
+        rate = self._connection_rate if management_class == CLASS_COMM_MGT else self._rate
+        if not rate.take(now):
             dispatcher.counters["drops_rate"] += 1
             return
         native = arrival.framing == NATIVE
@@ -120,15 +148,6 @@ class ManagementFlow(Flow):
                 self.pending.add(request.later(now + FULL_RING_RETRY_NS))
         if self.pending.next_ns != NEVER_NS:
             self.environment.arm(self, self.pending.next_ns)
-
-    def _in_time(self, now: int) -> bool:
-        """Whether a datagram may be taken at ``now``; by ``_due_ns`` those that were would all have come,
-        ``PERIOD_NS`` apart."""
-        due_ns = max(self._due_ns, now)
-        if due_ns - now > (MOST_AT_ONCE - 1) * PERIOD_NS:
-            return False
-        self._due_ns = due_ns + PERIOD_NS
-        return True
 
     def queue(self, data: bytes, destination: Address) -> bool:
         """Send a datagram when it is its turn; False when too many wait, or no route leads there."""
@@ -216,8 +235,12 @@ class ManagementFlow(Flow):
         return bool(self._waiting)
 
 
-def management_flows(adapter: Adapter, port: Port) -> tuple[ManagementFlow | None, ManagementFlow]:
-    """Queue pairs 0 (None on a RoCE port) and 1 of a port, with the agents that every port has."""
+def management_flows(
+    adapter: Adapter, port: Port, seed: int
+) -> tuple[ManagementFlow | None, ManagementFlow]:
+    """Queue pairs 0 (None on a RoCE port) and 1 of a port, with the agents and the communication manager
+    that every port has; ``seed`` makes the manager's numbers.
+    """
     subnet = None
     if port.native:
         subnet = ManagementFlow(adapter, port, SUBNET_QPN)
@@ -225,4 +248,6 @@ def management_flows(adapter: Adapter, port: Port) -> tuple[ManagementFlow | Non
             subnet.dispatcher.register(SubnetManagementAgent(management_class, ManagedAdapter(adapter, port)))
     general = ManagementFlow(adapter, port, GENERAL_QPN)
     general.dispatcher.register(ServiceAgent(CLASS_PERF))
+    guid = adapter.device_attributes["node_guid"]
+    general.connections = PortConnections(adapter, general, guid, seed ^ port.number)
     return subnet, general

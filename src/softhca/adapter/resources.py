@@ -31,6 +31,7 @@ class Kind(enum.IntEnum):
     PD = 8
     AGENT = 9
     XRCD = 10
+    CM = 11
 
 
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
@@ -47,6 +48,7 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
         Kind.PD: config.max_pd,
         Kind.AGENT: config.max_agent,
         Kind.XRCD: config.max_xrcd,
+        Kind.CM: config.max_cm,
     }
 
 

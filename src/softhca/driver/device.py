@@ -12,6 +12,7 @@ from typing import Any
 
 from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
+from softhca.driver.connections import CmChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError, refusal
@@ -350,6 +351,12 @@ class DeviceDriver:
         itself; EOPNOTSUPP: the port has none.
         """
         return AgentHandle(self, _u8(port, "port"), management_class, class_version, methods, entries)
+
+    def open_connections(
+        self, port: int, entries: int = 128, on_event: Callable[[], None] | None = None
+    ) -> CmChannel:
+        """A channel for connections on a port, with room for ``entries`` events.  ENOMEM: too many."""
+        return CmChannel(self, _u8(port, "port"), entries, on_event)
 
     # events
 

@@ -13,15 +13,22 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.channels import HostChannel
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError, refusal
-from softhca.queues.control_fields import EVENT_COMPLETION, EVENT_DEVICE_FATAL, EVENT_MAD, QP_ERROR_EVENTS
+from softhca.queues.control_fields import (
+    EVENT_CM,
+    EVENT_COMPLETION,
+    EVENT_DEVICE_FATAL,
+    EVENT_MAD,
+    QP_ERROR_EVENTS,
+)
 
 if TYPE_CHECKING:
+    from softhca.driver.connections import CmChannel
     from softhca.driver.cq import CqHandle
     from softhca.driver.session import Session
 
@@ -51,6 +58,7 @@ class EventRouter:
         self._queue_pair_failed = queue_pair_failed
         self._lock = threading.RLock()  # a signal handler may close the device while this is held
         self._queues: dict[int, CqHandle] = {}
+        self._connections: dict[int, CmChannel] = {}
         self._fired: dict[Hashable, dict[CqHandle, None]] = {}
         self._events: dict[tuple[int, int], None] = {}
         self._suppressed: set[tuple[int, int]] = set()
@@ -73,10 +81,28 @@ class EventRouter:
                 if not fired:
                     self._no_more_fired(cq.channel)
 
+    def add_connections(self, channel: CmChannel) -> None:
+        """A connection channel whose events are to be told."""
+        with self._lock:
+            self._connections[channel.number] = channel
+
+    def connections_taken(self, channel: CmChannel) -> None:
+        """An event was taken from a connection channel: its descriptor is readable while there are more."""
+        with self._lock:
+            if channel.idle:
+                self._signal_empty(channel)
+
+    def remove_connections(self, channel: CmChannel) -> None:
+        """The connection channel is closed."""
+        with self._lock:
+            self._connections.pop(channel.number, None)
+        self.close_descriptor(channel)
+
     def clear(self) -> None:
         """The device is closed: drop all events."""
         with self._lock:
             self._queues.clear()
+            self._connections.clear()
             self._fired.clear()
             for token in list(self._descriptors):
                 self.close_descriptor(token)
@@ -103,11 +129,18 @@ class EventRouter:
                 except OSError as error:
                     raise refusal(error, "making a descriptor") from None
                 self._descriptors[token] = found
-                queued = self._events if token is ASYNCHRONOUS else self._fired.get(token, {})
-                for _ in queued:
+                for _ in self._queued_of(token):
                     found.queued()
                 self._watch()
         return found
+
+    def _queued_of(self, token: Hashable) -> Iterable[object]:
+        """With the lock held: what is queued."""
+        if token is ASYNCHRONOUS:
+            return self._events
+        if token in self._connections.values():
+            return range(not token.idle)  # type: ignore[attr-defined]
+        return self._fired.get(token, {})
 
     def made_descriptor(self, token: Hashable) -> EventDescriptor | None:
         """The descriptor, if there is one."""
@@ -190,10 +223,17 @@ class EventRouter:
         if ring.consumer.idle():
             return
         fired: list[CqHandle] = []
+        told: list[CmChannel] = []
         with self._lock:
             while (event := ring.take()) is not None:
                 if event.kind == EVENT_MAD:
                     continue  # the agent that waits for it polls its own ring
+                if event.kind == EVENT_CM:
+                    connections = self._connections.get(event.element)
+                    if connections is not None:
+                        self._signal(connections)
+                        told.append(connections)
+                    continue
                 if event.kind != EVENT_COMPLETION:
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
@@ -210,6 +250,9 @@ class EventRouter:
         for cq in fired:  # without the lock: the callback may close anything
             if cq.on_event is not None:
                 cq.on_event()
+        for connections in told:
+            if connections.on_event is not None:
+                connections.on_event()
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
         """The oldest asynchronous event; None when there is none within ``timeout_s``.

@@ -49,6 +49,18 @@ UNREGISTER_AGENT = 37
 SEND_MAD = 38
 OPEN_XRCD = 39
 CLOSE_XRCD = 40
+OPEN_CM = 41
+CLOSE_CM = 42
+CM_LISTEN = 43
+CM_CONNECT = 44
+CM_REPLY = 45
+CM_READY = 46
+CM_REJECT = 47
+CM_DISCONNECT = 48
+CM_ESTABLISH = 49
+CM_RESOLVE = 50
+CM_ANSWER = 51
+CM_DESTROY = 52
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -88,10 +100,24 @@ EVENT_MESSAGES_LOST = 257
 EVENT_PAGE_FAULT = 258
 # softhca's own: an agent's ring has an entry more.
 EVENT_MAD = 259
+# softhca's own: a connection channel's ring has an entry more.
+EVENT_CM = 260
+
+# What an entry of a connection channel tells (cm_header's ``kind``).
+CM_REQUEST = 1
+CM_REPLIED = 2
+CM_ESTABLISHED = 3
+CM_REJECTED = 4
+CM_UNREACHABLE = 5
+CM_DISCONNECT_REQUEST = 6
+CM_DISCONNECTED = 7
+CM_SIDR_REQUEST = 8
+CM_SIDR_REPLY = 9
 
 # The events of one kind of element, which are forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
 AGENT_EVENTS = frozenset({EVENT_MAD})
+CM_EVENTS = frozenset({EVENT_CM})
 MR_EVENTS = frozenset({EVENT_PAGE_FAULT})
 SRQ_EVENTS = frozenset({EVENT_SRQ_ERR, EVENT_SRQ_LIMIT_REACHED})
 QP_EVENTS = frozenset({
@@ -190,6 +216,18 @@ REGION: Fields = (
     ("frames", "runs"),
 )
 
+CM_QUEUE_PAIR: Fields = (
+    *_all("u32", "qp_num starting_psn"),
+    *_all("u8", "qp_type responder_resources initiator_depth retry_cnt rnr_retry srq flow_control"),
+)
+
+CM_PATH: Fields = (
+    ("dgid", "gid"), *_all("u32", "flow_label"), *_all("u16", "dlid pkey_index"),
+    *_all("u8", "sl traffic_class hop_limit path_mtu ack_timeout cm_response_timeout max_cm_retries"),
+)
+
+CM_ELEMENT: Fields = _all("u32", "cm id")
+
 COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     # number: (name, the command's fields, its reply's fields)
     QUERY_DEVICE: ("QUERY_DEVICE", (), DEVICE_ATTRIBUTES),
@@ -253,5 +291,33 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     ),
     OPEN_XRCD: ("OPEN_XRCD", (*_all("u64", "device inode"), ("flags", "u32")), _all("u32", "xrcd")),
     CLOSE_XRCD: ("CLOSE_XRCD", _all("u32", "xrcd"), ()),
+    OPEN_CM: ("OPEN_CM", (*_all("u8", "port_num"), *RING), _all("u32", "cm")),
+    CLOSE_CM: ("CLOSE_CM", _all("u32", "cm"), ()),
+    CM_LISTEN: (
+        "CM_LISTEN", (*_all("u32", "cm backlog"), *_all("u64", "service_id")), _all("u32", "id")
+    ),
+    CM_CONNECT: (
+        "CM_CONNECT",
+        (*_all("u32", "cm"), *_all("u64", "service_id"), *CM_PATH, *CM_QUEUE_PAIR, ("private_data", "bytes")),
+        _all("u32", "id"),
+    ),
+    CM_REPLY: ("CM_REPLY", (*CM_ELEMENT, *CM_QUEUE_PAIR, ("private_data", "bytes")), ()),
+    CM_READY: ("CM_READY", (*CM_ELEMENT, ("private_data", "bytes")), ()),
+    CM_REJECT: (
+        "CM_REJECT", (*CM_ELEMENT, *_all("u16", "reason"), ("ari", "bytes"), ("private_data", "bytes")), ()
+    ),
+    CM_DISCONNECT: ("CM_DISCONNECT", (*CM_ELEMENT, ("private_data", "bytes")), ()),
+    CM_ESTABLISH: ("CM_ESTABLISH", CM_ELEMENT, ()),
+    CM_RESOLVE: (
+        "CM_RESOLVE",
+        (*_all("u32", "cm"), *_all("u64", "service_id"), *CM_PATH, ("private_data", "bytes")),
+        _all("u32", "id"),
+    ),
+    CM_ANSWER: (
+        "CM_ANSWER",
+        (*CM_ELEMENT, *_all("u32", "qp_num qkey"), *_all("u8", "status"), ("private_data", "bytes")),
+        (),
+    ),
+    CM_DESTROY: ("CM_DESTROY", CM_ELEMENT, ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

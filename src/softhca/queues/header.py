@@ -28,6 +28,7 @@ TITLES = {
     "COMMAND_ENTRIES": "The control rings, in this order: commands, replies, events.",
     "DOORBELL_SLOTS": "The doorbell FIFO of a host.",
     "MAX_AGENT_ENTRIES": "The receive ring of an agent.",
+    "MAX_CM_ENTRIES": "The ring of a connection channel.",
     "ADAPTER_AWAKE": "The sleep flag.",
     "MESSAGE_MAGIC": "The control socket.",
 }

@@ -116,6 +116,10 @@ MAX_DOORBELL_SLOTS = 1 << 22
 MAX_AGENT_ENTRIES = 1024
 MAD_BYTES = 256
 
+# The ring of a connection channel: its entries are a cm_header and private data.
+MAX_CM_ENTRIES = 1024
+CM_PRIVATE_BYTES = 224
+
 # The sleep flag of an adapter process.
 ADAPTER_AWAKE = 0
 ADAPTER_ASLEEP = 1
@@ -272,6 +276,41 @@ MAD_HEADER = Record("mad_header", 56, "what precedes a datagram in an agent's ri
 
 MAD_ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
 
+CM_HEADER = Record("cm_header", 112, "what precedes the private data of an event in a connection channel", (
+    ("kind", "u32", 0),
+    ("id", "u32", 4),
+    ("listener", "u32", 8),
+    ("status", "u32", 12),
+    ("service_id", "u64", 16),
+    ("remote_ca_guid", "u64", 24),
+    ("gid_prefix", "u64", 32),
+    ("gid_interface", "u64", 40),
+    ("own_gid_prefix", "u64", 48),
+    ("own_gid_interface", "u64", 56),
+    ("qp_num", "u32", 64),
+    ("starting_psn", "u32", 68),
+    ("qkey", "u32", 72),
+    ("flow_label", "u32", 76),
+    ("pkey", "u16", 80),
+    ("private_bytes", "u16", 82),
+    ("qp_type", "u8", 84),
+    ("path_mtu", "u8", 85),
+    ("responder_resources", "u8", 86),
+    ("initiator_depth", "u8", 87),
+    ("retry_cnt", "u8", 88),
+    ("rnr_retry", "u8", 89),
+    ("srq", "u8", 90),
+    ("flow_control", "u8", 91),
+    ("ack_timeout", "u8", 92),
+    ("traffic_class", "u8", 93),
+    ("hop_limit", "u8", 94),
+    ("sl", "u8", 95),
+    ("lid", "u16", 96),
+    ("own_lid", "u16", 98),
+))  # fmt: skip
+
+CM_ENTRY_BYTES = CM_HEADER.size_bytes + CM_PRIVATE_BYTES
+
 MESSAGE_HEADER = Record("message_header", 20, "what precedes the fields of a message on the control socket", (
     ("magic", "u32", 0),
     ("version", "u32", 4),
@@ -281,7 +320,7 @@ MESSAGE_HEADER = Record("message_header", 20, "what precedes the fields of a mes
 ))  # fmt: skip
 
 RECORDS = (SEND_WQE, RECV_WQE, SGE, PAGE_RUN, CQE, RING, REFERENCE,
-           DOORBELLS, COMMAND_HEADER, REPLY_HEADER, EVENT, MAD_HEADER, MESSAGE_HEADER)  # fmt: skip
+           DOORBELLS, COMMAND_HEADER, REPLY_HEADER, EVENT, MAD_HEADER, CM_HEADER, MESSAGE_HEADER)  # fmt: skip
 
 
 def constants() -> dict[str, int]:

@@ -1,0 +1,251 @@
+"""Commands of hosts for the communication manager of a port: channels, listeners, connections, SIDR."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from softhca.adapter.connection_manager import QP_TYPES, HostConnections
+from softhca.adapter.resources import Kind, Resource
+from softhca.adapter.rings import cost_of, layout_of
+from softhca.management.cm import messages as m
+from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSIVE
+from softhca.management.mad import Address
+from softhca.queues import control_fields as control
+from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
+from softhca.wire.route import V4_MAPPED_PREFIX
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.hosts import Host
+    from softhca.adapter.port import Port
+
+_SERVICES = {qp_type: service for service, qp_type in QP_TYPES.items()}
+_MAX_EXPONENT = 31
+_MAX_CM_RETRIES = 15
+
+Fields = dict[str, Any]
+
+
+def open_cm(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """OPEN_CM: a channel, in whose ring the host finds what happens to its connections on a port."""
+    connections = adapter.port_of(fields["port_num"]).management[1].connections
+    layout = layout_of(
+        host.address_map,
+        fields,
+        least_entries=1,
+        most_entries=MAX_CM_ENTRIES,
+        least_entry_bytes=CM_ENTRY_BYTES,
+        most_entry_bytes=CM_ENTRY_BYTES,
+    )
+    cost_bytes = cost_of(layout, produces=True)
+    adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
+    number = adapter.resources.reserve(Kind.CM)
+    channel = HostConnections(adapter, host, connections, layout, number, cost_bytes)
+    connections.channels.append(channel)
+    adapter.resources.add(Kind.CM, number, host.number, channel, (), cost_bytes)
+    return {"cm": number}
+
+
+def close_cm(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CLOSE_CM: all that was begun on the channel ends; its peers are told."""
+    resource = adapter.resources.find(Kind.CM, fields["cm"], host.number)
+    release_channel(adapter, host, resource)
+    adapter.resources.remove(resource)
+    return {}
+
+
+def release_channel(adapter: Adapter, host: Host, resource: Resource) -> None:
+    """A channel goes: nothing is written into its ring afterwards."""
+    channel: HostConnections = resource.element
+    channel.connections.channels.remove(channel)
+    channel.connections.manager.destroy_all(channel, adapter.now)
+    channel.connections.arm()
+    host.forget(control.CM_EVENTS, resource.number)
+
+
+def _channel(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:
+    found: HostConnections = adapter.resources.find(Kind.CM, fields["cm"], host.number).element
+    return found
+
+
+def cm_listen(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_LISTEN: requests for a service ID go to the channel."""
+    channel = _channel(adapter, host, fields)
+    channel.require_room()
+    number = channel.connections.manager.listen(channel, fields["service_id"], fields["backlog"])
+    channel.add(number)
+    return {"id": number}
+
+
+def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_CONNECT: send REQ."""
+    channel = _channel(adapter, host, fields)
+    channel.require_room()
+    port = channel.connections.port
+    peer = _peer(port, fields)
+    service = _SERVICES.get(fields["qp_type"])
+    if service is None:
+        raise OSError(errno.EINVAL, f"qp_type: {fields['qp_type']} is no type of a connected queue pair")
+    request = m.Req(
+        service_id=fields["service_id"],
+        partition_key=peer.pkey,
+        transport_service_type=service[0],
+        extended_transport_type=service[1],
+        remote_cm_response_timeout=fields["cm_response_timeout"],
+        local_cm_response_timeout=fields["cm_response_timeout"],
+        max_cm_retries=fields["max_cm_retries"],
+        path_mtu=fields["path_mtu"],
+        retry_count=fields["retry_cnt"],
+        primary_local_lid=port.lid if port.native else LID_PERMISSIVE,
+        primary_remote_lid=peer.lid if port.native else LID_PERMISSIVE,
+        primary_local_gid=peer.own_gid or bytes(16),
+        primary_remote_gid=peer.gid or bytes(16),
+        primary_flow_label=fields["flow_label"],
+        primary_traffic_class=fields["traffic_class"],
+        primary_hop_limit=fields["hop_limit"],
+        primary_sl=fields["sl"],
+        primary_subnet_local=int(port.native),
+        primary_ack_timeout=fields["ack_timeout"],
+        private_data=_private(m.Req, fields),
+        **_queue_pair(fields),
+    )
+    number = channel.connections.manager.connect(channel, peer, request, now)
+    channel.add(number)
+    channel.connections.arm()
+    return {"id": number}
+
+
+def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_REPLY: accept a request."""
+    channel = _channel(adapter, host, fields)
+    reply = m.Rep(
+        target_ack_delay=adapter.device_attributes["local_ca_ack_delay"],
+        private_data=_private(m.Rep, fields),
+        **_queue_pair(fields),
+    )
+    channel.connections.manager.reply(channel, fields["id"], reply, now)
+    channel.connections.arm()
+    return {}
+
+
+def cm_ready(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_READY: send RTU."""
+    channel = _channel(adapter, host, fields)
+    channel.connections.manager.ready(channel, fields["id"], fields["private_data"], now)
+    return {}
+
+
+def cm_reject(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_REJECT: send REJ."""
+    channel = _channel(adapter, host, fields)
+    channel.connections.manager.reject(
+        channel, fields["id"], fields["reason"], fields["ari"], fields["private_data"], now
+    )
+    return {}
+
+
+def cm_disconnect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_DISCONNECT: send DREQ, or DREP where DREQ has come."""
+    channel = _channel(adapter, host, fields)
+    channel.connections.manager.disconnect(channel, fields["id"], fields["private_data"], now)
+    channel.connections.arm()
+    return {}
+
+
+def cm_establish(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_ESTABLISH: the peer's data have come."""
+    channel = _channel(adapter, host, fields)
+    channel.connections.manager.establish(channel, fields["id"], now)
+    return {}
+
+
+def cm_resolve(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_RESOLVE: send SIDR_REQ."""
+    channel = _channel(adapter, host, fields)
+    channel.require_room()
+    peer = _peer(channel.connections.port, fields)
+    request = m.SidrReq(
+        partition_key=peer.pkey, service_id=fields["service_id"], private_data=_private(m.SidrReq, fields)
+    )
+    number = channel.connections.manager.resolve(
+        channel, peer, request, fields["cm_response_timeout"], fields["max_cm_retries"], now
+    )
+    channel.add(number)
+    channel.connections.arm()
+    return {"id": number}
+
+
+def cm_answer(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_ANSWER: send SIDR_REP."""
+    channel = _channel(adapter, host, fields)
+    answer = m.SidrRep(
+        status=fields["status"],
+        qpn=fields["qp_num"],
+        qkey=fields["qkey"],
+        private_data=_private(m.SidrRep, fields),
+    )
+    channel.connections.manager.answer(channel, fields["id"], answer)
+    channel.remove(fields["id"])
+    return {}
+
+
+def cm_destroy(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_DESTROY: let go of a listener, connection or resolution."""
+    channel = _channel(adapter, host, fields)
+    channel.connections.manager.destroy(channel, fields["id"], now)
+    channel.remove(fields["id"])
+    channel.connections.arm()
+    return {}
+
+
+def _private(kind: type[m.Message], fields: Fields) -> bytes:
+    try:
+        return m.padded(kind, fields["private_data"])
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"private_data: {error}") from None
+
+
+def _queue_pair(fields: Fields) -> Fields:
+    """A queue pair as REQ and REP carry it."""
+    return {
+        "local_qpn": fields["qp_num"],
+        "starting_psn": fields["starting_psn"],
+        "responder_resources": fields["responder_resources"],
+        "initiator_depth": fields["initiator_depth"],
+        "rnr_retry_count": fields["rnr_retry"],
+        "srq": fields["srq"],
+        "end_to_end_flow_control": fields["flow_control"],
+    }
+
+
+def _peer(port: Port, fields: Fields) -> Address:
+    """The peer's queue pair 1; EINVAL for what cannot be."""
+    if fields["cm_response_timeout"] > _MAX_EXPONENT or fields["max_cm_retries"] > _MAX_CM_RETRIES:
+        raise OSError(errno.EINVAL, "cm_response_timeout is 0…31, max_cm_retries 0…15")
+    if fields["pkey_index"] >= len(port.pkeys):
+        raise OSError(errno.EINVAL, f"there is no P_Key {fields['pkey_index']}")
+    gid = fields["dgid"] if any(fields["dgid"]) else None
+    if not fields["dlid"] if port.native else gid is None:
+        raise OSError(errno.EINVAL, "a native port sends to a LID, a RoCE port to a GID")
+    return Address(
+        qpn=GENERAL_QPN,
+        qkey=GENERAL_QKEY,
+        pkey=port.pkey(fields["pkey_index"]),
+        lid=fields["dlid"] if port.native else 0,
+        sl=fields["sl"],
+        gid=gid,
+        own_gid=_own_gid(port, gid),
+        traffic_class=fields["traffic_class"],
+    )
+
+
+def _own_gid(port: Port, gid: bytes | None) -> bytes:
+    """The first GID of the port of the same version of IP."""
+    if gid is not None:
+        is_v4 = gid.startswith(V4_MAPPED_PREFIX)
+        like = [own for own in port.gid_table if own.startswith(V4_MAPPED_PREFIX) == is_v4]
+        if like:
+            return bytes(like[0])
+    return bytes(port.gid_table[0])

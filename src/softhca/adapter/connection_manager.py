@@ -1,0 +1,235 @@
+"""The communication manager of a port, behind its queue pair 1, and the channels of hosts that use it.
+
+`PortConnections` gives the sans-IO manager (`management.cm`) datagrams and time; `HostConnections` is a
+host's channel: a ring in which the host finds what happened to its connections.  What the ring has no room
+for waits, except requests: those are dropped, and their peers ask again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections import deque
+from typing import TYPE_CHECKING
+
+from softhca.adapter.resources import Kind
+from softhca.machine.primitives import address_of
+from softhca.management.cm import messages as m
+from softhca.management.cm.elements import NEVER_NS, REQUEST, SIDR_REPLY, SIDR_REQUEST, UNREACHABLE, Event
+from softhca.management.cm.manager import ConnectionManager
+from softhca.management.constants import CLASS_COMM_MGT, METHOD_SEND
+from softhca.management.dispatcher import Client
+from softhca.management.mad import Address
+from softhca.queues.control_fields import EVENT_CM, QPT_RC, QPT_UC, QPT_XRC_SEND
+from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, CM_PRIVATE_BYTES
+from softhca.queues.ring import RingLayout, RingProducer
+from softhca.transport.flow import Flow
+
+if TYPE_CHECKING:
+    from softhca.adapter.engine import Adapter
+    from softhca.adapter.hosts import Host
+    from softhca.adapter.management_flow import ManagementFlow
+
+FULL_RING_RETRY_NS = 10_000_000
+"""A ring that had no room is looked at again so much later."""
+CONNECTION_BYTES = 4096
+"""What a connection may cost the adapter."""
+QP_TYPES = {
+    (m.SERVICE_RC, 0): QPT_RC,
+    (m.SERVICE_UC, 0): QPT_UC,
+    (m.SERVICE_EXTENDED, m.EXTENDED_XRC): QPT_XRC_SEND,
+}
+"""Queue pair types by REQ's transport service type and extended type."""
+_HEADER = CM_HEADER.packing()
+_NO_GID = bytes(16)
+
+
+class PortConnections(Flow):
+    """The manager of the port behind ``management``, its queue pair 1.  As a flow it has a timer, and sends
+    nothing itself.
+    """
+
+    def __init__(self, adapter: Adapter, management: ManagementFlow, guid: int, seed: int) -> None:
+        Flow.__init__(self, adapter, management.number)
+        self.port = management.port
+        self.manager = ConnectionManager(self._send, guid, seed)
+        self.channels: list[HostConnections] = []
+        self._adapter = adapter
+        self._dispatcher = management.dispatcher
+        self._client = Client(CLASS_COMM_MGT, m.CLASS_VERSION, {METHOD_SEND}, self._deliver)
+        self._dispatcher.register(self._client)
+
+    def _deliver(self, data: bytes, source: Address) -> bool:
+        self.manager.receive(data, source, self._adapter.now)
+        self.arm()
+        return True
+
+    def _send(self, data: bytes, destination: Address) -> bool:
+        with contextlib.suppress(OSError):  # no room, or no way: lost, as on the way
+            self._dispatcher.send(self._client, data, destination)
+            return True
+        return False
+
+    def arm(self) -> None:
+        """See to it that the manager's time comes."""
+        deadline = self.manager.next_deadline()
+        if any(channel.waiting for channel in self.channels):
+            deadline = min(deadline, self._adapter.now + FULL_RING_RETRY_NS)
+        if deadline < NEVER_NS:
+            self.environment.arm(self, deadline)
+
+    def expire(self, now: int) -> None:
+        """The manager's time has come, or rings may have room again."""
+        for channel in self.channels:
+            channel.flush()
+        self.manager.expire(now)
+        self.arm()
+
+
+class HostConnections:
+    """A host's channel on ``connections``' port: an `Owner`.
+
+    ``numbers`` are its listeners, connections and resolutions, for each of which the host pays;
+    ``waiting`` are entries that its ring had no room for.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        host: Host,
+        connections: PortConnections,
+        layout: RingLayout,
+        number: int,
+        ring_bytes: int,
+    ) -> None:
+        self.connections = connections
+        self.numbers: set[int] = set()
+        self.waiting: deque[bytes] = deque()
+        self._adapter = adapter
+        self._host = host
+        self._number = number
+        self._ring_bytes = ring_bytes
+        self._ring = RingProducer(layout)
+        self._entry = bytearray(CM_ENTRY_BYTES)
+        self._address = address_of(self._entry)
+
+    def deliver(self, event: Event) -> bool:
+        """Tell the host; a request that it has no room for, or cannot afford, is refused."""
+        entry = entry_of(event)
+        if event.kind in (REQUEST, SIDR_REQUEST):
+            if self.waiting or not self.affords() or not self._put(entry):
+                return False
+            self.add(event.number)
+            return True
+        if self.waiting or not self._put(entry):
+            self.waiting.append(entry)
+            self.connections.arm()
+        if event.kind in (SIDR_REPLY, UNREACHABLE) and not self.connections.manager.has(event.number):
+            self.remove(event.number)
+        return True
+
+    def flush(self) -> None:
+        """Put what waits into the ring."""
+        while self.waiting and (self._put(self.waiting[0]) or self._ring.broken):
+            self.waiting.popleft()
+
+    def _put(self, entry: bytes) -> bool:
+        self._entry[:] = entry
+        if not self._ring.push(self._address, CM_ENTRY_BYTES):
+            return False
+        self._host.report_event(EVENT_CM, self._number)
+        return True
+
+    def affords(self) -> bool:
+        """Whether the host may have another connection."""
+        cost_bytes = self._adapter.resources.cost(self._host.number) + CONNECTION_BYTES
+        return cost_bytes <= self._adapter.config.max_host_bytes
+
+    def require_room(self) -> None:
+        """OSError ENOMEM where it may not."""
+        if not self.affords():
+            raise OSError(errno.ENOMEM, "the connections of this host cost the adapter too much")
+
+    def add(self, number: int) -> None:
+        """The host has another one."""
+        self.numbers.add(number)
+        self._charge()
+
+    def remove(self, number: int) -> None:
+        """The host has let go of it; once more is no error."""
+        self.numbers.discard(number)
+        self._charge()
+
+    def _charge(self) -> None:
+        resource = self._adapter.resources.find(Kind.CM, self._number, self._host.number)
+        cost_bytes = self._ring_bytes + len(self.numbers) * CONNECTION_BYTES
+        self._adapter.resources.charge(resource, cost_bytes)
+
+
+def entry_of(event: Event) -> bytes:
+    """An event as the host finds it: the fields of ``CM_HEADER``, and the message's private data."""
+    message, source = event.message, event.source
+    values = dict.fromkeys(CM_HEADER.names, 0)
+    values.update(
+        kind=event.kind,
+        id=event.number,
+        listener=event.listener,
+        status=event.status,
+        service_id=event.service_id,
+        pkey=source.pkey,
+        sl=source.sl,
+        lid=source.lid,
+        traffic_class=source.traffic_class,
+    )
+    for name, gid in (("gid", source.gid or _NO_GID), ("own_gid", source.own_gid or _NO_GID)):
+        values[f"{name}_prefix"] = int.from_bytes(gid[:8], "big")
+        values[f"{name}_interface"] = int.from_bytes(gid[8:], "big")
+    if isinstance(message, m.Req):
+        values.update(_of_request(message))
+    elif isinstance(message, m.Rep):
+        values.update(_of_reply(message))
+    elif isinstance(message, m.SidrReq):
+        values.update(pkey=message.partition_key)
+    elif isinstance(message, m.SidrRep):
+        values.update(qp_num=message.qpn, qkey=message.qkey)
+    private_data = b"" if message is None else message.private_data
+    values["private_bytes"] = len(private_data)
+    return bytes(_HEADER.pack(*values.values())) + private_data.ljust(CM_PRIVATE_BYTES, b"\0")
+
+
+def _of_request(request: m.Req) -> dict[str, int]:
+    kind = request.transport_service_type, request.extended_transport_type
+    return {
+        "remote_ca_guid": request.local_ca_guid,
+        "qp_num": request.local_qpn,
+        "starting_psn": request.starting_psn,
+        "qkey": request.local_qkey,
+        "flow_label": request.primary_flow_label,
+        "pkey": request.partition_key,
+        "qp_type": QP_TYPES[kind],
+        "path_mtu": request.path_mtu,
+        "responder_resources": request.responder_resources,
+        "initiator_depth": request.initiator_depth,
+        "retry_cnt": request.retry_count,
+        "rnr_retry": request.rnr_retry_count,
+        "srq": request.srq,
+        "flow_control": request.end_to_end_flow_control,
+        "ack_timeout": request.primary_ack_timeout,
+        "traffic_class": request.primary_traffic_class,
+        "hop_limit": request.primary_hop_limit,
+        "sl": request.primary_sl,
+    }
+
+
+def _of_reply(reply: m.Rep) -> dict[str, int]:
+    return {
+        "remote_ca_guid": reply.local_ca_guid,
+        "qp_num": reply.local_qpn,
+        "starting_psn": reply.starting_psn,
+        "qkey": reply.local_qkey,
+        "responder_resources": reply.responder_resources,
+        "initiator_depth": reply.initiator_depth,
+        "rnr_retry": reply.rnr_retry_count,
+        "srq": reply.srq,
+        "flow_control": reply.end_to_end_flow_control,
+    }

@@ -1,0 +1,397 @@
+"""The host's half of the communication manager: channels on which events of connections arrive, and the
+commands that listen, connect, accept, reject, resolve and disconnect.
+
+The adapter speaks the protocol (`adapter.connection_manager`); the host owns its queue pairs and changes
+their states with what events say.  ``docs/connections.md`` has the order of both sides.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softhca.driver.errors import DriverError
+from softhca.machine.primitives import address_of
+from softhca.queues import control_fields as control
+from softhca.queues.control_fields import (
+    CM_DISCONNECT_REQUEST,
+    CM_DISCONNECTED,
+    CM_ESTABLISHED,
+    CM_REJECTED,
+    CM_REPLIED,
+    CM_REQUEST,
+    CM_SIDR_REPLY,
+    CM_SIDR_REQUEST,
+    CM_UNREACHABLE,
+)
+from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, MAX_CM_ENTRIES
+from softhca.queues.ring import RingConsumer
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+__all__ = [
+    "CM_DISCONNECTED",
+    "CM_DISCONNECT_REQUEST",
+    "CM_ESTABLISHED",
+    "CM_REJECTED",
+    "CM_REPLIED",
+    "CM_REQUEST",
+    "CM_SIDR_REPLY",
+    "CM_SIDR_REQUEST",
+    "CM_UNREACHABLE",
+    "CmChannel",
+    "CmEvent",
+    "CmPath",
+    "CmQueuePair",
+]
+
+_HEADER = CM_HEADER.packing()
+
+
+@dataclass(frozen=True)
+class CmPath:
+    """The way to a peer: its GID (on native links its LID too), and how long the CM and the transport wait.
+
+    ``cm_response_timeout`` and ``ack_timeout`` are exponents: 4.096 µs × 2^n.  A message is sent again
+    ``max_cm_retries`` times (0 … 15).
+    """
+
+    gid: bytes
+    lid: int = 0
+    sl: int = 0
+    traffic_class: int = 0
+    flow_label: int = 0
+    hop_limit: int = 64
+    pkey_index: int = 0
+    path_mtu: int = 3
+    ack_timeout: int = 19
+    cm_response_timeout: int = 20
+    max_cm_retries: int = 15
+
+
+@dataclass(frozen=True)
+class CmQueuePair:
+    """One end of a connection as REQ and REP carry it.
+
+    ``qp_type`` is ``ibv_qp_type`` (RC 2, UC 3, XRC_SEND 9), ``starting_psn`` the first PSN that this end
+    sends; ``responder_resources`` are the READs and atomics that it can answer at once, ``initiator_depth``
+    those that it wants to have outstanding.
+    """
+
+    qp_num: int
+    starting_psn: int
+    qp_type: int = control.QPT_RC
+    responder_resources: int = 1
+    initiator_depth: int = 1
+    retry_cnt: int = 7
+    rnr_retry: int = 7
+    srq: bool = False
+    flow_control: bool = False
+
+
+@dataclass(frozen=True)
+class CmEvent:
+    """What happened to the connection ``id`` of a channel.
+
+    ==========================  ==========================================================================
+    ``kind``                    meaning
+    ==========================  ==========================================================================
+    ``CM_REQUEST``              a request has come for ``listener``; ``id`` is the new connection, to be
+                                answered by `CmChannel.reply` or `CmChannel.reject`; ``queue_pair``,
+                                ``path`` and ``own_gid`` are the peer's and the way back
+    ``CM_REPLIED``              the peer accepts: ``queue_pair`` is its end; bring the own queue pair to RTS,
+                                then `CmChannel.ready` or `CmChannel.reject`
+    ``CM_ESTABLISHED``          the accepted connection is ready at the peer
+    ``CM_REJECTED``             the peer rejects, or ends what was begun: ``status`` is REJ's reason
+    ``CM_UNREACHABLE``          no answer came: ``status`` is ETIMEDOUT
+    ``CM_DISCONNECT_REQUEST``   the peer disconnects; `CmChannel.disconnect` answers it
+    ``CM_DISCONNECTED``         the connection is over: the peer has answered `CmChannel.disconnect`, or
+                                has not within all retries, or was found to have forgotten it
+    ``CM_SIDR_REQUEST``         a datagram service is asked for at ``listener``; answered by
+                                `CmChannel.answer`
+    ``CM_SIDR_REPLY``           the answer to `CmChannel.resolve`: ``status`` is its SIDR status;
+                                ``queue_pair.qp_num`` and ``qkey`` are the service's
+    ==========================  ==========================================================================
+
+    ``private_data`` are all bytes that the message has for them (92 of REQ, 196 of REP …), and none where
+    there was no message.
+    """
+
+    kind: int
+    id: int
+    listener: int
+    status: int
+    service_id: int
+    remote_ca_guid: int
+    own_gid: bytes
+    path: CmPath
+    queue_pair: CmQueuePair
+    pkey: int
+    qkey: int
+    private_data: bytes
+
+
+class CmChannel:
+    """A channel of connections on one port; ``number``, ``entries``.  Any thread may call any method.
+
+    Connections are numbers of the adapter; they end with `destroy`, with the channel, or with the program.
+    Every command raises DriverError: EINVAL for an ``id`` that is not this program's, a moment in which the
+    connection takes no such command, or private data that are too long.
+    """
+
+    def __init__(
+        self, driver: DeviceDriver, port: int, entries: int, on_event: Callable[[], None] | None = None
+    ) -> None:
+        """``on_event`` is called, by whichever thread drives the device, after events have come."""
+        if not 0 < entries <= MAX_CM_ENTRIES:
+            raise DriverError(errno.EINVAL, f"a connection channel has room for 1…{MAX_CM_ENTRIES} events")
+        self._driver = driver
+        self._session = driver.session
+        self._lock = threading.RLock()
+        self._entry = bytearray(CM_ENTRY_BYTES)
+        self._broken = False
+        self._kept: list[CmEvent] = []
+        self.on_event = on_event
+        self.port = port
+        self.entries = entries
+        self._frames: Sequence[int]
+        self._frames, layout, ring = self._session.make_ring(entries, entries * CM_ENTRY_BYTES)
+        self._ring = RingConsumer(layout)
+        try:
+            self.number: int = self._session.call(control.OPEN_CM, port_num=port, **ring)["cm"]
+        except DriverError:
+            self._session.free(self._frames)
+            raise
+        driver.events.add_connections(self)
+
+    # commands
+
+    def listen(self, service_id: int, backlog: int = 128) -> int:
+        """Take requests for ``service_id``, both of connections and of SIDR; the listener's id.  At most
+        ``backlog`` (1 … 1024) wait for an answer: then the oldest is forgotten, and told as `CM_REJECTED`.
+        EADDRINUSE: another listener of the adapter's port has it.
+        """
+        return self._new(control.CM_LISTEN, service_id=service_id, backlog=backlog)
+
+    def connect(
+        self, service_id: int, path: CmPath, queue_pair: CmQueuePair, private_data: bytes = b""
+    ) -> int:
+        """Send REQ (at most 92 bytes of private data); the id.  CM_REPLIED, CM_REJECTED or CM_UNREACHABLE
+        follows.
+        """
+        return self._new(
+            control.CM_CONNECT,
+            service_id=service_id,
+            private_data=private_data,
+            **_path_fields(path),
+            **_queue_pair_fields(queue_pair),
+        )
+
+    def reply(self, id: int, queue_pair: CmQueuePair, private_data: bytes = b"") -> None:
+        """Accept a request: send REP (196 bytes).  CM_ESTABLISHED, CM_REJECTED or CM_UNREACHABLE follows."""
+        self._call(control.CM_REPLY, id=id, private_data=private_data, **_queue_pair_fields(queue_pair))
+
+    def ready(self, id: int, private_data: bytes = b"") -> None:
+        """The reply is accepted: send RTU (224 bytes)."""
+        self._call(control.CM_READY, id=id, private_data=private_data)
+
+    def establish(self, id: int) -> None:
+        """The peer's data have come before its RTU: the connection is established (12.9.7.2)."""
+        self._call(control.CM_ESTABLISH, id=id)
+
+    def reject(self, id: int, reason: int, ari: bytes = b"", private_data: bytes = b"") -> None:
+        """Reject a request or a reply: send REJ (72 bytes of ``ari``, 148 of private data)."""
+        self._call(control.CM_REJECT, id=id, reason=reason, ari=ari, private_data=private_data)
+
+    def disconnect(self, id: int, private_data: bytes = b"") -> None:
+        """Send DREQ (220 bytes), whereupon CM_DISCONNECTED follows; after CM_DISCONNECT_REQUEST send DREP
+        (224 bytes).
+        """
+        self._call(control.CM_DISCONNECT, id=id, private_data=private_data)
+
+    def resolve(self, service_id: int, path: CmPath, private_data: bytes = b"") -> int:
+        """Ask for the queue pair of a datagram service: send SIDR_REQ (216 bytes); the id.  CM_SIDR_REPLY or
+        CM_UNREACHABLE follows.
+        """
+        return self._new(
+            control.CM_RESOLVE, service_id=service_id, private_data=private_data, **_path_fields(path)
+        )
+
+    def answer(
+        self, id: int, status: int = 0, qp_num: int = 0, qkey: int = 0, private_data: bytes = b""
+    ) -> None:
+        """Answer a request for a datagram service: send SIDR_REP (136 bytes)."""
+        self._call(
+            control.CM_ANSWER, id=id, status=status, qp_num=qp_num, qkey=qkey, private_data=private_data
+        )
+
+    def destroy(self, id: int) -> None:
+        """Let go of a listener or connection.  A peer that is in the middle of it gets REJ, DREQ or DREP; no
+        event of it comes any more, but one that is in the ring already may.
+        """
+        self._call(control.CM_DESTROY, id=id)
+
+    # events
+
+    def receive(self, timeout_s: float | None = None) -> CmEvent | None:
+        """The next event; None: none has come within ``timeout_s`` (0: poll once; None: no limit).  EIO when
+        the ring holds a malformed entry, or the adapter is gone.
+        """
+        found: list[CmEvent] = []
+
+        def ready() -> bool:
+            if not found:
+                event = self._take()
+                if event is not None:
+                    found.append(event)
+            return bool(found) or bool(self._session.dead) or not self._frames or self._broken
+
+        self._session.check()
+        if not ready():
+            if timeout_s == 0:
+                self._session.channel.progress()
+                ready()
+            else:
+                self._wait(ready, found, timeout_s)
+        if found:
+            return found[0]
+        self._session.check()
+        if not self._frames:
+            raise DriverError(errno.EINVAL, "the connection channel is closed")
+        if self._broken:
+            raise DriverError(errno.EIO, "the ring of a connection channel holds a malformed entry")
+        return None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are events; made by the first call.  Errors as
+        `EventRouter.descriptor`.
+        """
+        return self._driver.events.descriptor(self._token).fileno()
+
+    @property
+    def _token(self) -> Hashable:
+        return self
+
+    @property
+    def idle(self) -> bool:
+        """Whether no event waits."""
+        with self._lock:
+            return not self._kept and (not self._frames or self._broken or bool(self._ring.idle()))
+
+    def _wait(self, ready: Callable[[], bool], found: list[CmEvent], timeout_s: float | None) -> None:
+        """Wait until ``ready()``.  If this is interrupted, what was ``found`` is put back."""
+        try:
+            self._session.channel.wait(ready, timeout_s)
+        except BaseException:
+            with self._lock:
+                self._kept[:0] = found
+            raise
+
+    def _take(self) -> CmEvent | None:
+        with self._lock:
+            if self._kept:
+                return self._kept.pop(0)
+            if not self._frames or self._broken or self._session.dead:
+                return None
+            n = self._ring.take(address_of(self._entry), CM_ENTRY_BYTES)
+            if n not in (0, CM_ENTRY_BYTES):
+                self._broken = True
+            if n != CM_ENTRY_BYTES:
+                return None
+            self._ring.release(1)
+            entry = bytes(self._entry)
+        self._driver.events.connections_taken(self)
+        return _event(entry)
+
+    def close(self) -> None:
+        """Destroy all that was begun on this channel; events that were not received are lost."""
+        with self._session.lock:
+            self._session.call(control.CLOSE_CM, cm=self.number)
+            with self._lock:
+                frames, self._frames = self._frames, ()
+        self._driver.events.remove_connections(self)
+        self._session.free(frames)
+        self._session.channel.wake_waiters()
+
+    def _new(self, command: int, **fields: object) -> int:
+        number: int = self._session.call(command, cm=self.number, **fields)["id"]
+        return number
+
+    def _call(self, command: int, **fields: object) -> None:
+        self._session.call(command, cm=self.number, **fields)
+
+
+def _path_fields(path: CmPath) -> dict[str, object]:
+    return {
+        "dgid": path.gid,
+        "dlid": path.lid,
+        "sl": path.sl,
+        "traffic_class": path.traffic_class,
+        "flow_label": path.flow_label,
+        "hop_limit": path.hop_limit,
+        "pkey_index": path.pkey_index,
+        "path_mtu": path.path_mtu,
+        "ack_timeout": path.ack_timeout,
+        "cm_response_timeout": path.cm_response_timeout,
+        "max_cm_retries": path.max_cm_retries,
+    }
+
+
+def _queue_pair_fields(queue_pair: CmQueuePair) -> dict[str, object]:
+    return {
+        "qp_num": queue_pair.qp_num,
+        "starting_psn": queue_pair.starting_psn,
+        "qp_type": queue_pair.qp_type,
+        "responder_resources": queue_pair.responder_resources,
+        "initiator_depth": queue_pair.initiator_depth,
+        "retry_cnt": queue_pair.retry_cnt,
+        "rnr_retry": queue_pair.rnr_retry,
+        "srq": int(queue_pair.srq),
+        "flow_control": int(queue_pair.flow_control),
+    }
+
+
+def _event(entry: bytes) -> CmEvent:
+    values = dict(zip(CM_HEADER.names, _HEADER.unpack_from(entry), strict=True))
+    start = _HEADER.size
+    return CmEvent(
+        kind=values["kind"],
+        id=values["id"],
+        listener=values["listener"],
+        status=values["status"],
+        service_id=values["service_id"],
+        remote_ca_guid=values["remote_ca_guid"],
+        own_gid=_gid(values, "own_gid"),
+        path=CmPath(
+            gid=_gid(values, "gid"),
+            lid=values["lid"],
+            sl=values["sl"],
+            traffic_class=values["traffic_class"],
+            flow_label=values["flow_label"],
+            hop_limit=values["hop_limit"],
+            path_mtu=values["path_mtu"],
+            ack_timeout=values["ack_timeout"],
+        ),
+        queue_pair=CmQueuePair(
+            qp_num=values["qp_num"],
+            starting_psn=values["starting_psn"],
+            qp_type=values["qp_type"],
+            responder_resources=values["responder_resources"],
+            initiator_depth=values["initiator_depth"],
+            retry_cnt=values["retry_cnt"],
+            rnr_retry=values["rnr_retry"],
+            srq=bool(values["srq"]),
+            flow_control=bool(values["flow_control"]),
+        ),
+        pkey=values["pkey"],
+        qkey=values["qkey"],
+        private_data=entry[start : start + values["private_bytes"]],
+    )
+
+
+def _gid(values: dict[str, int], name: str) -> bytes:
+    return values[f"{name}_prefix"].to_bytes(8, "big") + values[f"{name}_interface"].to_bytes(8, "big")

@@ -1,0 +1,145 @@
+"""What a communication manager keeps: listeners, connections, resolutions, and what their owners are told."""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from softhca.management.cm import messages as m
+from softhca.management.mad import Address
+from softhca.wire.errors import WireError
+
+NEVER_NS = 1 << 62
+UNIT_NS = 4096
+"""Time-outs are 4.096 µs × 2^n."""
+PACKET_LIFE_EXPONENT = 16
+"""A datagram is on its way for at most 4.096 µs × 2^16."""
+MAX_EXPONENT = 31
+
+# kinds of events
+REQUEST, REPLIED, ESTABLISHED, REJECTED, UNREACHABLE = range(1, 6)
+DISCONNECT_REQUEST, DISCONNECTED, SIDR_REQUEST, SIDR_REPLY = range(6, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What an owner is told: ``message`` is the peer's, where there was one, ``source`` where it came from.
+    ``status``: REJ's reason, SIDR's status, or ETIMEDOUT.
+    """
+
+    kind: int
+    number: int
+    source: Address
+    listener: int = 0
+    status: int = 0
+    service_id: int = 0
+    message: m.Message | None = None
+
+
+class Owner(Protocol):
+    """Who holds listeners and connections."""
+
+    def deliver(self, event: Event) -> bool:
+        """Take an event; False, for a request only: there is no room."""
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """Requests for ``service_id`` go to ``owner``; ``waiting`` are those that it has not answered."""
+
+    number: int
+    owner: Owner
+    service_id: int
+    backlog: int
+    waiting: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+
+@dataclass(slots=True, eq=False)
+class Resolution:
+    """A SIDR request: the owner's own, which waits for the peer, or a peer's, which waits for the owner of
+    its ``listener``.
+    """
+
+    number: int
+    owner: Owner
+    peer: Address
+    service_id: int
+    request_id: int
+    listener: int = 0
+    response_ns: int = 0
+    retries: int = 0
+    max_retries: int = 0
+    transaction_id: int = 0
+    sent: bytes = b""
+    deadline_ns: int = NEVER_NS
+    queued_ns: int = NEVER_NS
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """``number`` is the local communication ID and, for its owner, the connection's name.
+
+    ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
+    its messages go and must come from.  ``sent`` is the last message, as it is sent again.
+    """
+
+    number: int
+    owner: Owner | None
+    peer: Address
+    state: str
+    service_id: int = 0
+    listener: int = 0
+    active: bool = True
+    remote_comm_id: int = 0
+    remote_ca_guid: int = 0
+    remote_qpn: int = 0
+    local_qpn: int = 0
+    response_ns: int = 0
+    timewait_ns: int = 0
+    max_retries: int = 0
+    retries: int = 0
+    transaction_id: int = 0
+    sent: bytes = b""
+    deadline_ns: int = NEVER_NS
+    queued_ns: int = NEVER_NS
+
+    def began(self, state: str) -> None:
+        """It has come to ``state``: its retries begin anew."""
+        if state != self.state:
+            self.retries = 0
+        self.state = state
+
+
+def duration_ns(exponent: int) -> int:
+    """The time that a 5-bit time-out stands for."""
+    return UNIT_NS << min(exponent, MAX_EXPONENT)
+
+
+def response_ns(exponent: int) -> int:
+    """How long to wait for an answer whose sender may take 4.096 µs × 2^``exponent``."""
+    return duration_ns(exponent) + 2 * duration_ns(PACKET_LIFE_EXPONENT)
+
+
+def same_port(peer: Address, source: Address) -> bool:
+    """Whether a datagram comes from a peer: by GID where both have one, else by LID."""
+    if peer.gid is not None and source.gid is not None:
+        return peer.gid == source.gid
+    return peer.lid == source.lid
+
+
+def encoded(message: m.Message, transaction_id: int) -> bytes:
+    """The datagram of a message; OSError EINVAL when a value does not fit its field."""
+    try:
+        return m.encode(message, transaction_id)
+    except WireError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+
+
+def padded(kind: type[m.Message], private_data: bytes) -> bytes:
+    """Private data as long as the message's; OSError EINVAL: they are too long."""
+    try:
+        return m.padded(kind, private_data)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None

@@ -1,0 +1,597 @@
+"""The communication manager of one port (IBTA vol. 1, chapter 12), without a queue pair, clock or thread.
+
+*Inputs*: `receive` takes datagrams of class `CLASS_CM`, `expire` the time; `listen`, `connect`, `reply` … are
+commands of owners.  *Outputs*: ``send(data, address)``, and events at `Owner.deliver`.  *Deadline*:
+`next_deadline`.
+
+Everything is bounded: connections, listeners, and requests that wait at a listener (the oldest gives way).
+What names no connection, or does not come from where its peer is, is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from softhca.management.cm import messages as m
+from softhca.management.cm import states
+from softhca.management.cm.elements import (
+    DISCONNECT_REQUEST,
+    DISCONNECTED,
+    ESTABLISHED,
+    REJECTED,
+    REPLIED,
+    REQUEST,
+    UNREACHABLE,
+    Connection,
+    Event,
+    Listener,
+    Owner,
+    Resolution,
+    duration_ns,
+    encoded,
+    padded,
+    response_ns,
+    same_port,
+)
+from softhca.management.cm.resolutions import Resolutions
+from softhca.management.cm.tables import Tables
+from softhca.management.cm.timers import Timers
+from softhca.management.mad import Address
+from softhca.wire.errors import WireError
+
+SERVICE_TIMEOUT = 20
+"""What an MRA asks for: 4.3 s."""
+COUNTERS = (
+    "received",
+    "sent",
+    "resent",
+    "requests",
+    "established",
+    "rejected",
+    "drops_malformed",
+    "drops_unmatched",
+    "drops_state",
+    "drops_full",
+)
+"""What a manager counts: messages in and out, messages sent again, requests for listeners, connections
+that became established, REJs sent; and what was dropped: malformed, of no connection or another address, not
+of the connection's state, for want of room."""
+
+TOLD = {
+    # what an input in a state is told as
+    states.REP: REPLIED,
+    states.RTU: ESTABLISHED,
+    states.ESTABLISH: ESTABLISHED,
+    states.REJ: REJECTED,
+    states.GIVE_UP: UNREACHABLE,
+    states.DREQ: DISCONNECT_REQUEST,
+    states.DREP: DISCONNECTED,
+}
+MESSAGE_NAMES: dict[type[m.Message], str] = {
+    m.Mra: states.MRA,
+    m.Rej: states.REJ,
+    m.Rep: states.REP,
+    m.Rtu: states.RTU,
+    m.Dreq: states.DREQ,
+    m.Drep: states.DREP,
+}
+
+
+class ConnectionManager:
+    """``send(data, address) -> bool`` sends a datagram of 256 bytes (False: no room, or no way); ``ca_guid``
+    is the adapter's; ``seed`` makes communication IDs that strangers do not guess.
+    """
+
+    def __init__(self, send: Callable[[bytes, Address], bool], ca_guid: int, seed: int) -> None:
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self._send = send
+        self._ca_guid = ca_guid
+        generator = random.Random(seed)
+        self._transaction_id = generator.getrandbits(31) << 1
+        self._tables = Tables(generator)
+        self._timers = Timers()
+        self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
+        self._by_remote: dict[tuple[int, int], Connection] = {}
+        self._by_queue_pair: dict[tuple[int, int], Connection] = {}
+
+    # commands of owners
+
+    def listen(self, owner: Owner, service_id: int, backlog: int) -> int:
+        """Requests for ``service_id`` go to ``owner``; the listener's number.
+
+        OSError EADDRINUSE: another listener has it; EINVAL: no such backlog; ENOMEM: too many listeners.
+        """
+        return self._tables.listen(owner, service_id, backlog).number
+
+    def connect(self, owner: Owner, peer: Address, request: m.Req, now: int) -> int:
+        """Send ``request``, with this manager's communication ID and GUID in it; the connection's number.
+
+        OSError ENOMEM: too many connections; EINVAL: a value does not fit its field.
+        """
+        self._tables.require_room()
+        number = self._tables.new_number()
+        request = replace(request, local_comm_id=number, local_ca_guid=self._ca_guid)
+        connection = Connection(
+            number,
+            owner,
+            peer,
+            states.REQ_SENT,
+            service_id=request.service_id,
+            local_qpn=request.local_qpn,
+            response_ns=response_ns(request.remote_cm_response_timeout),
+            timewait_ns=duration_ns(request.primary_ack_timeout),
+            max_retries=request.max_cm_retries,
+            transaction_id=self._next_transaction_id(),
+        )
+        connection.sent = encoded(request, connection.transaction_id)
+        self._tables.add(connection)
+        self._transmit(connection.sent, peer)
+        self._wait(connection, now)
+        return number
+
+    def reply(self, owner: Owner, number: int, reply: m.Rep, now: int) -> None:
+        """Accept a request.  OSError EINVAL as all that follow: no such connection, or not now."""
+        connection = self._tables.own(owner, number, Connection)
+        connection.local_qpn = reply.local_qpn
+        reply = replace(
+            reply,
+            local_comm_id=number,
+            remote_comm_id=connection.remote_comm_id,
+            local_ca_guid=self._ca_guid,
+        )
+        self._command(connection, states.REPLY, now, reply)
+
+    def ready(self, owner: Owner, number: int, private_data: bytes, now: int) -> None:
+        """The program has taken the reply."""
+        connection = self._tables.own(owner, number, Connection)
+        rtu = m.Rtu(number, connection.remote_comm_id, padded(m.Rtu, private_data))
+        self._command(connection, states.READY, now, rtu)
+
+    def establish(self, owner: Owner, number: int, now: int) -> None:
+        """The peer's first packet has come before its RTU."""
+        self._command(self._tables.own(owner, number, Connection), states.ESTABLISH, now, None)
+
+    def reject(
+        self, owner: Owner, number: int, reason: int, ari: bytes, private_data: bytes, now: int
+    ) -> None:
+        """Reject the peer's request or reply, or give up the own one."""
+        connection = self._tables.own(owner, number, Connection)
+        if len(ari) > len(m.Rej().ari):
+            raise OSError(errno.EINVAL, f"REJ has 72 bytes of additional information, not {len(ari)}")
+        rej = self._rejection(connection, reason, ari, padded(m.Rej, private_data))
+        self._command(connection, states.REJECT, now, rej)
+
+    def disconnect(self, owner: Owner, number: int, private_data: bytes, now: int) -> None:
+        """Ask the peer to disconnect, or answer its asking."""
+        connection = self._tables.own(owner, number, Connection)
+        kind = m.Drep if connection.state == states.DREQ_RCVD else m.Dreq
+        message = self._farewell(connection, kind, padded(kind, private_data))
+        self._command(connection, states.DISCONNECT, now, message)
+
+    def resolve(
+        self, owner: Owner, peer: Address, request: m.SidrReq, timeout: int, max_retries: int, now: int
+    ) -> int:
+        """Send ``request`` for the queue pair of a datagram service; the resolution's number.  The peer may
+        take 4.096 µs × 2^``timeout``.  OSError as `connect`.
+        """
+        transaction_id = self._next_transaction_id()
+        return self._resolutions.resolve(owner, peer, request, transaction_id, timeout, max_retries, now)
+
+    def answer(self, owner: Owner, number: int, answer: m.SidrRep) -> None:
+        """Answer a request for a datagram service; its number is forgotten."""
+        self._resolutions.answer(owner, number, answer)
+
+    def destroy(self, owner: Owner, number: int, now: int) -> None:
+        """The owner lets go of a listener, connection or resolution: no event of it is delivered any more.
+        A peer that is in the middle of it is told.
+        """
+        element = self._tables.find(number)
+        if element is None or element.owner is not owner:
+            raise OSError(errno.EINVAL, f"there is no connection {number}")
+        if isinstance(element, Listener):
+            self._tables.close_listener(element)
+        elif isinstance(element, Resolution):
+            self._resolutions.forget(element)
+        else:
+            self._abandon(element, now)
+
+    def destroy_all(self, owner: Owner, now: int) -> None:
+        """The owner is gone."""
+        for element in self._tables:
+            if element.owner is owner:
+                self.destroy(owner, element.number, now)
+
+    def _abandon(self, connection: Connection, now: int) -> None:
+        """A connection that nobody holds any more."""
+        message: m.Message | None = None
+        if connection.state in (states.REQ_RCVD, states.REP_RCVD, states.REP_SENT):
+            message = self._rejection(connection, m.REJ_CONSUMER_DEFINED)
+        elif connection.state == states.ESTABLISHED:
+            message = self._farewell(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
+        self._command(connection, states.DESTROY, now, message)
+        connection.owner = None
+        if connection.state == states.CLOSED:
+            self._forget(connection)
+
+    def has(self, number: int) -> bool:
+        """Whether there is a listener, connection or resolution of that number."""
+        return self._tables.find(number) is not None
+
+    # datagrams of peers
+
+    def receive(self, data: bytes, source: Address, now: int) -> None:
+        """Take a datagram of the class that has come to the port."""
+        self.counters["received"] += 1
+        try:
+            transaction_id, message = m.decode(data)
+        except WireError:
+            self.counters["drops_malformed"] += 1
+            return
+        if isinstance(message, m.Req):
+            self._receive_request(message, transaction_id, source, now)
+        elif isinstance(message, m.SidrReq):
+            self._receive_resolution(message, transaction_id, source, now)
+        elif isinstance(message, m.SidrRep):
+            self._resolutions.answered(message, source)
+        else:
+            self._receive_of_connection(message, transaction_id, source, now)
+
+    def _receive_request(self, request: m.Req, transaction_id: int, source: Address, now: int) -> None:
+        known = self._by_remote.get((request.local_ca_guid, request.local_comm_id))
+        if known is not None:
+            if same_port(known.peer, source):
+                self._step(known, states.REQ, now)
+            else:
+                self.counters["drops_unmatched"] += 1
+            return
+        reason = 0
+        listener = self._tables.listener_of(request.service_id)
+        stale = self._by_queue_pair.get((request.local_ca_guid, request.local_qpn))
+        if stale is not None and same_port(stale.peer, source):
+            self._end_stale(stale, now)
+            reason = m.REJ_STALE_CONNECTION
+        elif listener is None:
+            reason = m.REJ_INVALID_SERVICE_ID
+        elif not _supported(request):
+            reason = m.REJ_INVALID_TRANSPORT
+        if reason or listener is None:
+            self._reject_message(m.OF_REQ, request.local_comm_id, reason, transaction_id, source)
+            return
+        self._new_request(listener, request, transaction_id, source, now)
+
+    def _new_request(
+        self, listener: Listener, request: m.Req, transaction_id: int, source: Address, now: int
+    ) -> None:
+        if self._tables.full:
+            self.counters["drops_full"] += 1
+            return
+        number = self._tables.new_number()
+        told = Event(REQUEST, number, source, listener.number, service_id=request.service_id, message=request)
+        if not listener.owner.deliver(told):
+            self.counters["drops_full"] += 1  # the peer asks again
+            return
+        connection = Connection(
+            number,
+            listener.owner,
+            source,
+            states.REQ_RCVD,
+            service_id=request.service_id,
+            listener=listener.number,
+            remote_comm_id=request.local_comm_id,
+            remote_ca_guid=request.local_ca_guid,
+            remote_qpn=request.local_qpn,
+            response_ns=response_ns(request.local_cm_response_timeout),
+            timewait_ns=duration_ns(request.primary_ack_timeout),
+            max_retries=request.max_cm_retries,
+            transaction_id=transaction_id,
+        )
+        self.counters["requests"] += 1
+        self._tables.add(connection)
+        listener.waiting[number] = None
+        self._make_room(listener)
+        self._remember_peer(connection)
+
+    def _receive_resolution(self, request: m.SidrReq, transaction_id: int, source: Address, now: int) -> None:
+        if self._resolutions.known(request, source):
+            return  # its owner thinks
+        listener = self._tables.listener_of(request.service_id)
+        if listener is None:
+            self._resolutions.refuse(request, transaction_id, source)
+        elif self._tables.full or not self._resolutions.request(listener, request, transaction_id, source):
+            self.counters["drops_full"] += 1
+        else:
+            self.counters["requests"] += 1
+            self._make_room(listener)
+
+    def _make_room(self, listener: Listener) -> None:
+        """Where too many requests wait, the one that has waited longest gives way: its owner is told, and
+        the peer asks again.
+        """
+        while len(listener.waiting) > listener.backlog:
+            number = next(iter(listener.waiting))
+            oldest = self._tables.find(number)
+            self.counters["drops_full"] += 1
+            if isinstance(oldest, Resolution):
+                self._resolutions.forget(oldest)
+            elif isinstance(oldest, Connection):
+                self._tables.answered(oldest)
+                self._forget_peer(oldest)
+                oldest.state = states.CLOSED
+                self._tell(oldest, REJECTED, m.REJ_NO_RESOURCES, None)
+
+    def _end_stale(self, connection: Connection, now: int) -> None:
+        """The peer uses the queue pair for another connection: it has forgotten this one (12.9.8.3.1)."""
+        if connection.state == states.ESTABLISHED:
+            message = self._farewell(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
+            self._command(connection, states.DISCONNECT, now, message)
+
+    def _receive_of_connection(
+        self, message: m.Message, transaction_id: int, source: Address, now: int
+    ) -> None:
+        assert not isinstance(message, (m.Req, m.SidrReq, m.SidrRep))
+        connection = self._addressed(message, source)
+        if connection is None:
+            self.counters["drops_unmatched"] += 1
+            self._answer_unknown(message, transaction_id, source)
+            return
+        if isinstance(message, m.Lap):
+            self._refuse_path(connection, transaction_id)
+            return
+        if isinstance(message, m.Apr):
+            self.counters["drops_state"] += 1  # nothing has been asked
+            return
+        if isinstance(message, m.Rep) and not connection.remote_comm_id:
+            connection.remote_comm_id = message.local_comm_id
+            connection.remote_ca_guid = message.local_ca_guid
+            connection.remote_qpn = message.local_qpn
+            self._remember_peer(connection)
+        if isinstance(message, m.Dreq):
+            if message.remote_qpn_eecn != connection.local_qpn:
+                self.counters["drops_unmatched"] += 1
+                return
+            connection.transaction_id = transaction_id
+        self._step(connection, MESSAGE_NAMES[type(message)], now, message)
+
+    def _addressed(self, message: m.Message, source: Address) -> Connection | None:
+        """The connection that a message names, if it comes from its peer."""
+        assert not isinstance(message, (m.Req, m.SidrReq, m.SidrRep))
+        number = message.remote_comm_id
+        found = self._tables.find(number)
+        if isinstance(message, m.Rej) and not number and message.reason == m.REJ_TIMEOUT:
+            guid = int.from_bytes(message.ari[:8], "big")  # its sender has never heard of our number
+            found = self._by_remote.get((guid, message.local_comm_id))
+        if not isinstance(found, Connection) or not same_port(found.peer, source):
+            return None
+        if found.state == states.CLOSED:
+            return None
+        if found.remote_comm_id and message.local_comm_id != found.remote_comm_id:
+            # REJ of a peer that has made no connection of its own has 0
+            return found if isinstance(message, m.Rej) and not message.local_comm_id else None
+        return found
+
+    def _answer_unknown(self, message: m.Message, transaction_id: int, source: Address) -> None:
+        """A message of a connection that is not here: its sender is told, so that it ends its own."""
+        if isinstance(message, m.Dreq):
+            drep = m.Drep(message.remote_comm_id, message.local_comm_id)
+            self._send_message(drep, transaction_id, source)
+        elif isinstance(message, (m.Rep, m.Rtu)):
+            known = self._tables.find(message.remote_comm_id)
+            if isinstance(known, Connection) and known.state != states.CLOSED:
+                return  # it is here, and this is somebody else's
+            rejected = m.OF_REP if isinstance(message, m.Rep) else m.OF_NONE
+            self._reject_message(
+                rejected, message.local_comm_id, m.REJ_INVALID_COMM_ID, transaction_id, source,
+                message.remote_comm_id,
+            )  # fmt: skip
+
+    def _refuse_path(self, connection: Connection, transaction_id: int) -> None:
+        """No other path is loaded into an established connection."""
+        if connection.state != states.ESTABLISHED:
+            self.counters["drops_state"] += 1
+            return
+        apr = m.Apr(connection.number, connection.remote_comm_id, ap_status=m.APR_UNSUPPORTED)
+        self._send_message(apr, transaction_id, connection.peer)
+
+    # time
+
+    def next_deadline(self) -> int:
+        """When `expire` is to be called next, or a little earlier; `NEVER_NS`: not by itself."""
+        return self._timers.next_deadline()
+
+    def expire(self, now: int) -> None:
+        """Send again what has had no answer in time, give up, or end a time-wait."""
+        for element in self._timers.due(now):
+            if isinstance(element, Resolution):
+                self._resolutions.expire(element, now)
+            else:
+                self._expire_connection(element, now)
+
+    def _expire_connection(self, connection: Connection, now: int) -> None:
+        if connection.state == states.TIMEWAIT:
+            self._step(connection, states.OVER, now)
+        elif connection.retries < connection.max_retries:
+            connection.retries += 1
+            self._step(connection, states.RETRY, now)
+        else:
+            self._step(connection, states.GIVE_UP, now)
+
+    def _wait(self, connection: Connection, now: int) -> None:
+        timewait = connection.state == states.TIMEWAIT
+        self._timers.set(connection, now + (connection.timewait_ns if timewait else connection.response_ns))
+
+    # the table
+
+    def _command(self, connection: Connection, command: str, now: int, message: m.Message | None) -> None:
+        if (connection.state, command) not in states.TABLE:
+            raise OSError(errno.EINVAL, f"connection {connection.number} is {connection.state}: no {command}")
+        self._step(connection, command, now, message)
+
+    def _step(self, connection: Connection, event: str, now: int, message: m.Message | None = None) -> None:
+        """Do what `states.TABLE` says of ``event``; ``message`` is the peer's, or what a command sends."""
+        row = states.TABLE.get((connection.state, event))
+        if row is None:
+            self.counters["drops_state"] += 1
+            return
+        before = connection.state
+        connection.began(row[0])
+        if before == states.REQ_RCVD != connection.state:
+            self._tables.answered(connection)
+        for action in row[1]:
+            self._act(connection, before, event, action, now, message)
+        if connection.state == states.ESTABLISHED != before:
+            self.counters["established"] += 1
+        if connection.state == states.CLOSED:
+            self._forget_peer(connection)
+            if connection.owner is None:
+                self._forget(connection)
+
+    def _act(
+        self,
+        connection: Connection,
+        before: str,
+        event: str,
+        action: str,
+        now: int,
+        message: m.Message | None,
+    ) -> None:
+        if action == states.SEND:
+            assert message is not None
+            if isinstance(message, m.Dreq):
+                connection.transaction_id = self._next_transaction_id()
+            if isinstance(message, m.Rej):
+                self.counters["rejected"] += 1
+            connection.sent = encoded(message, connection.transaction_id)
+            self._transmit(connection.sent, connection.peer)
+        elif action == states.RESEND:
+            self.counters["resent"] += 1
+            self._transmit(connection.sent, connection.peer)
+        elif action == states.ACKNOWLEDGE:
+            mraed = m.OF_REP if before == states.REP_RCVD else m.OF_REQ
+            mra = m.Mra(connection.number, connection.remote_comm_id, mraed, service_timeout=SERVICE_TIMEOUT)
+            self._send_message(mra, connection.transaction_id, connection.peer)
+        elif action == states.SEND_DREP:
+            if not isinstance(message, m.Drep):
+                message = self._farewell(connection, m.Drep, bytes(m.Drep.PRIVATE_BYTES))
+            self._send_message(message, connection.transaction_id, connection.peer)
+        elif action == states.REJECT_TIMEOUT:
+            self._send_rejection(connection, m.REJ_TIMEOUT)
+        elif action == states.REJECT_STALE:
+            self._send_rejection(connection, m.REJ_STALE_CONNECTION)
+        elif action == states.START:
+            self._wait(connection, now)
+        elif action == states.STOP:
+            self._timers.stop(connection)
+        elif action == states.EXTEND:
+            assert isinstance(message, m.Mra)
+            self._timers.set(connection, now + response_ns(message.service_timeout))
+        elif action == states.TELL:
+            self._tell_of(connection, before, event, message)
+
+    def _tell_of(self, connection: Connection, before: str, event: str, message: m.Message | None) -> None:
+        kind, status = TOLD[event], 0
+        if before == states.DREQ_SENT:
+            kind = DISCONNECTED
+        elif event == states.GIVE_UP:
+            status = errno.ETIMEDOUT
+        elif isinstance(message, m.Rej):
+            status = message.reason
+            if before == states.ESTABLISHED:
+                kind = DISCONNECTED
+        self._tell(connection, kind, status, message)
+
+    def _tell(self, connection: Connection, kind: int, status: int, message: m.Message | None) -> None:
+        if connection.owner is not None:
+            connection.owner.deliver(
+                Event(
+                    kind,
+                    connection.number,
+                    connection.peer,
+                    connection.listener,
+                    status,
+                    connection.service_id,
+                    message,
+                )
+            )
+
+    # messages that are made here
+
+    def _rejection(
+        self, connection: Connection, reason: int, ari: bytes = b"", private_data: bytes = b""
+    ) -> m.Rej:
+        rejected = {states.REQ_RCVD: m.OF_REQ, states.REP_RCVD: m.OF_REP}.get(connection.state, m.OF_NONE)
+        return m.Rej(
+            connection.number,
+            connection.remote_comm_id,
+            rejected,
+            reject_info_length=len(ari),
+            reason=reason,
+            ari=ari.ljust(72, b"\0"),
+            private_data=padded(m.Rej, private_data),
+        )
+
+    def _send_rejection(self, connection: Connection, reason: int) -> None:
+        ari = self._ca_guid.to_bytes(8, "big") if reason == m.REJ_TIMEOUT else b""
+        rej = self._rejection(connection, reason, ari)
+        self.counters["rejected"] += 1
+        self._send_message(
+            replace(rej, message_rejected=m.OF_NONE), connection.transaction_id, connection.peer
+        )
+
+    def _reject_message(
+        self, rejected: int, remote: int, reason: int, transaction_id: int, to: Address, local: int = 0
+    ) -> None:
+        self.counters["rejected"] += 1
+        self._send_message(m.Rej(local, remote, rejected, reason=reason), transaction_id, to)
+
+    @staticmethod
+    def _farewell(
+        connection: Connection, kind: type[m.Dreq] | type[m.Drep], private_data: bytes
+    ) -> m.Message:
+        if kind is m.Dreq:
+            return m.Dreq(
+                connection.number,
+                connection.remote_comm_id,
+                connection.remote_qpn,
+                private_data=private_data,
+            )
+        return m.Drep(connection.number, connection.remote_comm_id, private_data)
+
+    def _send_message(self, message: m.Message, transaction_id: int, to: Address) -> None:
+        self._transmit(encoded(message, transaction_id), to)
+
+    def _transmit(self, data: bytes, to: Address) -> None:
+        self.counters["sent"] += 1
+        self._send(data, to)  # what has no room is lost, as on the way
+
+    def _next_transaction_id(self) -> int:
+        self._transaction_id = self._transaction_id + 1 & (1 << 64) - 1
+        return self._transaction_id
+
+    # tables
+
+    def _remember_peer(self, connection: Connection) -> None:
+        guid = connection.remote_ca_guid
+        self._by_remote[guid, connection.remote_comm_id] = connection
+        self._by_queue_pair[guid, connection.remote_qpn] = connection
+
+    def _forget_peer(self, connection: Connection) -> None:
+        guid = connection.remote_ca_guid
+        for table, key in (
+            (self._by_remote, (guid, connection.remote_comm_id)),
+            (self._by_queue_pair, (guid, connection.remote_qpn)),
+        ):
+            if table.get(key) is connection:
+                del table[key]
+
+    def _forget(self, connection: Connection) -> None:
+        self._tables.remove(connection)
+        self._timers.stop(connection)
+
+
+def _supported(request: m.Req) -> bool:
+    if request.transport_service_type == m.SERVICE_EXTENDED:
+        return request.extended_transport_type == m.EXTENDED_XRC
+    return request.transport_service_type in (m.SERVICE_RC, m.SERVICE_UC)
