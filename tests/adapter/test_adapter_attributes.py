@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from softhca.adapter.attributes import device_attributes, guid_of, port_attributes
+from softhca.adapter.attributes import device_attributes, guid_of, odp_attributes, port_attributes
 from softhca.adapter.config import (
     MAXIMUM_WINDOW_BYTES,
     MINIMUM_WINDOW_BYTES,
@@ -20,6 +20,7 @@ from softhca.adapter.config import (
 from softhca.adapter.counters import port_figures
 from softhca.adapter.managed_node import ManagedAdapter
 from softhca.adapter.port import Port
+from softhca.adapter.profile import Profile
 from softhca.testing.addressing import gid
 from softhca.testing.network import Network
 
@@ -70,6 +71,16 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "local_ca_ack_delay": 15,
         "phys_port_cnt": 1,
     }
+
+
+@pytest.mark.parametrize(("profile", "rc", "uc", "ud", "xrc"), [
+    # SEND 1, RECV 2, WRITE 4, READ 8, ATOMIC 16, SRQ_RECV 32
+    ("hca", 63, 39, 35, 61), ("tca", 0, 0, 35, 0), ("tca+uc", 0, 35, 35, 0), ("tca+rc+read", 43, 0, 35, 0),
+])  # fmt: skip
+def test_on_demand_paging_is_told_for_what_the_profile_has(profile, rc, uc, ud, xrc):
+    caps = {"rc_odp_caps": rc, "uc_odp_caps": uc, "ud_odp_caps": ud, "xrc_odp_caps": xrc}
+    assert odp_attributes(Profile.of(profile), True) == {**caps, "odp_general_caps": 3}
+    assert set(odp_attributes(Profile.of(profile), False).values()) == {0}
 
 
 def test_windows_of_type_2a_have_the_other_flag():

@@ -1,6 +1,7 @@
 """Control commands: what they refuse, and that a refusal changes nothing; what a dead host leaves behind."""
 
 import errno
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -697,6 +698,32 @@ def run(end, command, **fields):
     """The errno and the reply of a command that host 1 gives in no ring."""
     adapter = end.node.adapter
     return execute(adapter, adapter.hosts[1], command, fields, 0)[:2]
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_a_host_whose_memory_cannot_be_reached_has_no_regions_on_demand(may):
+    adapter = Network().add(1).adapter
+    side = Side(pid=os.getpid(), foreign=may)
+    host = adapter.hosts[adapter.attach_host(side)]
+
+    def do(command, **fields):
+        return execute(adapter, host, command, fields, 0)[:2]
+
+    memory = bytearray(b"memory of the host's process")
+    pd = do(control.ALLOC_PD)[1]["pd"]
+    region = {"pd": pd, "access": 64, "va": 7, "address": address_of(memory), "length": len(memory)}
+    assert do(control.QUERY_DEVICE)[1]["odp_general_caps"] == (3 if may else 0)
+    code, keys = do(control.REG_MR, frames=[], **region)
+    assert code == (0 if may else errno.EOPNOTSUPP)
+    if may:
+        room = bytearray(6)
+        assert adapter.regions.live_key(keys["lkey"]).read(7, address_of(room), 6) == 0
+        assert room == b"memory"
+        assert do(control.DEREG_MR, lkey=keys["lkey"])[0] == 0
+    assert do(control.DEALLOC_PD, pd=pd)[0] == 0
+    adapter.detach_host(host.number)
+    side.shared.close()
+    side.memory.close()
 
 
 def test_a_region_holds_the_buffers_that_it_lies_in_and_no_others():

@@ -118,6 +118,9 @@ COMMANDS = [
     (control.ALLOC_FAST_MR, {"pd": 1, "max_pages": 0}, errno.EINVAL, "max_pages: "),
     (control.SET_DATA_ACCESS, {"allowed": 2}, errno.EINVAL, "allowed = 2"),
     (control.REG_MR, {"pd": 1, "length": 1 << 62}, errno.EINVAL, "length: "),
+    (control.REG_MR, {"pd": 1, "access": 64, "length": 1 << 62}, errno.EINVAL, "length: "),
+    (control.REG_MR, {"pd": 1, "access": 64, "length": 0}, errno.EINVAL, "no region of 0 bytes"),
+    (control.REG_MR, {"pd": 1, "access": 64, "length": 2**64 - 1, "va": 1}, errno.EINVAL, "length: "),
     (control.REGISTER_AGENT, {"port_num": 1}, errno.EINVAL, "management class 0"),
 ]  # fmt: skip
 

@@ -410,6 +410,24 @@ def test_what_cannot_be_mapped_gives_its_errno_and_changes_nothing(body: Any) ->
 
 
 @every_body
+@pytest.mark.parametrize("writing", [False, True])
+def test_pages_are_brought_and_what_is_not_mapped_gives_its_errno(body: Any, writing: bool) -> None:
+    if body.populate_pages(0, 0, writing):
+        pytest.skip("this kernel has no MADV_POPULATE_READ (Linux 5.14)")
+    ground = mmap.mmap(-1, 3 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    a = body.address_of(ground)
+    assert body.populate_pages(a + mmap.PAGESIZE, mmap.PAGESIZE, writing) == 0
+    with open("/proc/self/pagemap", "rb") as table:
+        table.seek(a // mmap.PAGESIZE * 8)
+        words = struct.unpack("=3Q", table.read(24))
+    assert [word >> 63 for word in words] == [0, 1, 0]
+    assert body.populate_pages(a + 1, mmap.PAGESIZE, writing) == -errno.EINVAL
+    assert body.populate_pages(1 << 47, mmap.PAGESIZE, writing) == -errno.ENOMEM
+    assert body.hide_pages(a, mmap.PAGESIZE) == 0
+    assert body.populate_pages(a, mmap.PAGESIZE, writing) < 0
+
+
+@every_body
 def test_who_waits_at_a_word_is_woken_and_the_interpreter_goes_on_meanwhile(body: Any) -> None:
     shared = mmap.mmap(-1, mmap.PAGESIZE)
     a = body.address_of(shared)

@@ -28,6 +28,7 @@ HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
 REGIONS = "memory/regions.py"
+ON_DEMAND = "memory/on_demand.py"
 XRC = "transport/xrc.py"
 XRC_DOMAINS = "adapter/xrc_domains.py"
 
@@ -166,6 +167,20 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "with one queue pair that leaves a group all others leave it"), "adapter/test_adapter_multicast.py"),
     (m("ipv4-address-in-front", "management/ip_service.py", "bytes(12) + gid[12:] if version == 4", "gid[12:] + bytes(12) if version == 4",
        "requests tell their listener IPv4 addresses that nobody reads"), "management/test_management_ip_service.py"),
+    (m("on-demand-past-its-range", ON_DEMAND, "        if offset > self.length or n > self.length - offset:\n", "        if offset > self.length:\n",
+       "a region on demand gives bytes behind its end"), "memory/test_memory_on_demand.py"),
+    (m("on-demand-written-without-right", ON_DEMAND, "        if not self.valid or (writing and not self.access & _LOCAL_WRITE):\n", "        if not self.valid:\n",
+       "a region on demand without LOCAL_WRITE is written"), "memory/test_memory_on_demand.py"),
+    (m("on-demand-half-moved", ON_DEMAND, "            if moved <= 0:\n                return -_EACCES\n", "            if moved <= 0:\n                return 0\n",
+       "what is not mapped counts as moved"), "memory/test_memory_on_demand.py"),
+    (m("on-demand-while-stopped", ON_DEMAND, "        if self.tpt.stopped:\n            return -_EAGAIN\n", "",
+       "the adapter touches memory on demand while its data access is stopped"), "memory/test_memory_on_demand.py"),
+    (m("on-demand-moves-under-its-key", ON_DEMAND, "        table.give_new_key(region)\n", "        table.must_be_free(region)\n",
+       "a peer that has the key of the former place reaches the new one"), "memory/test_memory_on_demand.py"),
+    (m("on-demand-anywhere", "adapter/on_demand_commands.py", "    if not reachable(host):\n", "    if False:\n",
+       "a process that only claims to be the host's is reached"), "adapter/test_adapter_commands.py"),
+    (m("advice-across-domains", "driver/memory.py", "        if found is None or found.pd != pd:\n", "        if found is None:\n",
+       "advice is taken on another domain's region"), "verbs/suite/test_suite_on_demand.py"),
     (m("pages-no-whole-number", "memory/host.py", "        pages = operator.index(pages)  # a float would stay in the free list\n", "",
        "a length that is a float spoils the device's memory"), "memory/test_memory_host.py"),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.wr import SGE
 
 LOCAL_WRITE = 1
 
@@ -129,10 +130,25 @@ def test_no_length_is_einval(pd: PD, arguments) -> None:
     assert caught.value.error_code == errno.EINVAL
 
 
-def test_implicit_regions_are_not_supported_and_say_so(pd: PD) -> None:
-    with pytest.raises(PyverbsRDMAError) as caught:
-        MR(pd, 0, e.IBV_ACCESS_ON_DEMAND, implicit=True)
-    assert caught.value.error_code == errno.EOPNOTSUPP
+def test_an_implicit_region_is_all_memory_and_has_some_of_its_own(pd: PD, driver: FakeDriver) -> None:
+    mr = MR(pd, 10, e.IBV_ACCESS_ON_DEMAND, implicit=True)
+    made = registration(driver, mr)
+    assert (made["address"], made["length"], made["access"]) == (0, (1 << 64) - 1, 64)
+    assert (mr.length, mr.read(10, 0)) == ((1 << 64) - 1, bytes(10))
+
+
+def test_advice_goes_to_the_device_by_keys_and_ranges(pd: PD, driver: FakeDriver) -> None:
+    sges = [SGE(0x1000, 8, 5), SGE(0x2000, 9, 6)]
+    pd.advise_mr(1, 1, sges)
+    pd.advise_mr(0, 0, sges, 1)
+    both = [(0x1000, 8, 5), (0x2000, 9, 6)]
+    assert driver.calls[-2:] == [
+        ("advise_mr", pd.number, 1, 1, both),
+        ("advise_mr", pd.number, 0, 0, both[:1]),
+    ]
+    for wrong in ((-1, 0), (0, 1 << 32)):
+        with pytest.raises(OverflowError):
+            pd.advise_mr(*wrong, sges)
 
 
 def test_hints_do_not_reach_the_device_and_rights_do(pd: PD, driver: FakeDriver) -> None:

@@ -348,6 +348,12 @@ class FakeDriver:
         }
         return FakeKey(handle, handle << 8, handle << 8)
 
+    def reg_implicit_mr(self, pd: int, access: int) -> FakeKey:
+        return self.reg_mr(pd, 0, (1 << 64) - 1, access)
+
+    def advise_mr(self, pd: int, advice: int, flags: int, elements: Any) -> None:
+        self.log("advise_mr", pd, advice, flags, elements)
+
     def rereg_mr(self, handle: int, flags: int, pd: int, address: int, length: int, access: int) -> FakeKey:
         self.refuse_if_asked("rereg_mr")
         self.log("rereg_mr", handle, flags, pd, address, length, access)

@@ -6,9 +6,9 @@ from typing import Any
 
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
-from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION
+from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
 from softhca.transport.replay import resources_for
-from softhca.transport.states import XRC
+from softhca.transport.states import RC, UC, UD, XRC
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
@@ -45,6 +45,18 @@ DEVICE_CAPS = (
     | CAP_MEM_WINDOW
     | CAP_MEM_MGT_EXTENSIONS
 )
+
+# ibv_odp_general_caps, ibv_odp_transport_cap_bits
+ODP_SUPPORT = 1 << 0
+ODP_SUPPORT_IMPLICIT = 1 << 1
+ODP_SEND = 1 << 0
+ODP_RECV = 1 << 1
+ODP_WRITE = 1 << 2
+ODP_READ = 1 << 3
+ODP_ATOMIC = 1 << 4
+ODP_SRQ_RECV = 1 << 5
+_ODP_MESSAGES = ODP_SEND | ODP_RECV | ODP_SRQ_RECV
+_ODP_OPTIONS = {WRITE_OPTION: ODP_WRITE, READ_OPTION: ODP_READ, ATOMIC_OPTION: ODP_ATOMIC}
 
 # ibv_port_cap_flags
 PORT_CAP_CM = 1 << 16
@@ -118,6 +130,21 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "local_ca_ack_delay": 15,
         "phys_port_cnt": len(config.ports),
     }
+
+
+def odp_attributes(profile: Profile, reachable: bool) -> dict[str, int]:
+    """``ibv_odp_caps``, by names of `control_fields`: what regions of a host's own memory may be used for,
+    for each service.  Nothing where that memory is not ``reachable``."""
+    options = sum(bit for option, bit in _ODP_OPTIONS.items() if profile.has(option))
+    caps = {
+        "rc_odp_caps": (RC, _ODP_MESSAGES | options),
+        "uc_odp_caps": (UC, _ODP_MESSAGES | options & ODP_WRITE),
+        "ud_odp_caps": (UD, _ODP_MESSAGES),
+        "xrc_odp_caps": (XRC, (_ODP_MESSAGES | options) & ~ODP_RECV),
+    }
+    told = {name: bits if service in profile.services else 0 for name, (service, bits) in caps.items()}
+    told["odp_general_caps"] = ODP_SUPPORT | ODP_SUPPORT_IMPLICIT
+    return told if reachable else dict.fromkeys(told, 0)
 
 
 def port_attributes(port: Port, bad_pkeys: int, bad_qkeys: int) -> dict[str, int]:

@@ -17,6 +17,7 @@ from softhca.adapter import (
     connection_commands,
     host_agents,
     key_commands,
+    on_demand_commands,
     paged_commands,
     queue_pair_commands,
     xrc_domains,
@@ -67,7 +68,8 @@ def execute(
 
 
 def _query_device(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    return adapter.device_attributes
+    reachable = on_demand_commands.reachable(host)
+    return {**adapter.device_attributes, **attributes.odp_attributes(adapter.config.profile, reachable)}
 
 
 def _query_port(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -179,6 +181,8 @@ def _arenas_of(host: Host, frames: Sequence[tuple[int, int]]) -> tuple[Resource,
 
 
 def _reg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    if on_demand_commands.wanted(fields):
+        return on_demand_commands.register(adapter, host, fields)
     pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
     if fields["length"] > adapter.config.max_mr_size_bytes:
         raise OSError(errno.EINVAL, f"length: a region has at most {adapter.config.max_mr_size_bytes} bytes")
@@ -206,6 +210,11 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     arenas = resource.uses[1:]
     if flags & control.REREG_PD:
         pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    if on_demand_commands.is_on_demand(region):
+        on_demand_commands.reregister(adapter, region, pd.number, fields)
+        adapter.resources.move(resource, (pd,))
+        adapter.resources.renumber(resource, region.key)
+        return {"lkey": region.key, "rkey": region.key}
     translation = None
     if flags & control.REREG_TRANSLATION:
         if fields["length"] > adapter.config.max_mr_size_bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from softhca.driver.agents import AgentHandle
@@ -22,7 +22,7 @@ from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
 from softhca.driver.session import Session
 from softhca.driver.srq import SrqHandle
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.memory.regions import ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import control_fields as control
 
 __all__ = [
@@ -163,8 +163,34 @@ class DeviceDriver:
 
         ``iova`` names the first byte in requests; by default it is ``address``.  EINVAL, ENOMEM, EACCES
         (read-only buffer), EPERM or what else keeps an adapter process from this process's memory.
+
+        With ON_DEMAND in ``access`` memory that is not the device's is looked up at each access: it may be
+        mapped and unmapped at any time.  EOPNOTSUPP where the adapter may not reach it so.
         """
         return self._registrar.register(pd, address, length, access, iova, buffer)
+
+    def reg_implicit_mr(self, pd: int, access: int) -> MemoryKey:
+        """Register all of this process's memory, on demand: requests name its bytes by their addresses.
+
+        EINVAL where ``access`` has no ON_DEMAND, EOPNOTSUPP where the adapter may not reach this process's
+        memory, ENOMEM.
+        """
+        if not access & ON_DEMAND:
+            raise DriverError(errno.EINVAL, "a region without a range must be on demand")
+        return self._registrar.register_implicit(pd, access)
+
+    def advise_mr(
+        self, pd: int, advice: int, flags: int, elements: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Bring pages of regions on demand; ``elements`` are ``(address, length, lkey)`` as requests name
+        them.
+
+        ``advice`` (``ibv_advise_mr_advice``): PREFETCH brings them to be read, PREFETCH_WRITE to be written,
+        PREFETCH_NO_FAULT nothing.  EOPNOTSUPP for another one, EINVAL for ``flags`` that there are not, no
+        element, or a region that is not on demand; EFAULT for a key that names none of ``pd``, a range
+        outside, or one that may not be written; with ADVISE_FLUSH also where the range is not mapped.
+        """
+        self._registrar.advise(pd, advice, flags, elements)
 
     def reg_paged(
         self, pd: int, memory: PageableMemory | AttachedMemory, access: int, iova: int | None = None

@@ -6,15 +6,24 @@ import contextlib
 import errno
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
-from softhca.machine.primitives import address_of
+from softhca.machine.primitives import address_of, populate_pages
 from softhca.memory.bits import PAGE_BYTES
-from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED
+from softhca.memory.on_demand import IMPLICIT_BYTES
+from softhca.memory.regions import LOCAL_WRITE, ON_DEMAND, ZERO_BASED
 from softhca.queues import control_fields as control
+
+# ibv_advise_mr_advice, ibv_advise_mr_flag
+PREFETCH = 0
+PREFETCH_WRITE = 1
+PREFETCH_NO_FAULT = 2
+ADVISE_FLUSH = 1
+
+_MASK64 = (1 << 64) - 1
 
 
 class MemoryKey(NamedTuple):
@@ -42,6 +51,7 @@ class HostBuffer:
 class _Placed(NamedTuple):
     """The place of a range of memory: its frames as one run, the offset in the first, its ``address`` in this
     process, the arena to detach at the end (its first frame; 0: none), and whether it may be written.
+    ``on_demand``: addresses of this process, of which the adapter has no frames.
     """
 
     first_frame: int
@@ -50,6 +60,18 @@ class _Placed(NamedTuple):
     address: int
     arena: int = 0
     writable: bool = True
+    on_demand: bool = False
+
+
+class _Registration(NamedTuple):
+    """A region: its key, its place and rights, its domain, and by which addresses requests name its bytes."""
+
+    lkey: int
+    placed: _Placed
+    access: int
+    pd: int
+    va: int
+    length: int
 
 
 class Registrar:
@@ -60,7 +82,8 @@ class Registrar:
         self._memory = session.memory
         self._changing = threading.RLock()  # one region at a time moves or ends
         self._handles = itertools.count(1)
-        self._regions: dict[int, tuple[int, _Placed, int]] = {}
+        self._regions: dict[int, _Registration] = {}
+        self._handles_by_key: dict[int, int] = {}
 
     def allocate(self, length: int, shared: bool = False) -> HostBuffer:
         """Memory on the memfd, ``shared``: where peers on this host can reach it if they may;
@@ -83,7 +106,17 @@ class Registrar:
     ) -> MemoryKey:
         """Register; see `DeviceDriver.reg_mr`."""
         self._session.check()
-        placed = self._place(address, length, access, buffer)
+        return self._register(pd, self._place(address, length, access, buffer), length, access, iova)
+
+    def register_implicit(self, pd: int, access: int) -> MemoryKey:
+        """Register all of this process's memory; see `DeviceDriver.reg_implicit_mr`."""
+        self._session.check()
+        return self._register(pd, _Placed(0, 0, 0, 0, on_demand=True), IMPLICIT_BYTES, access, 0)
+
+    def _register(
+        self, pd: int, placed: _Placed, length: int, access: int, iova: int | None
+    ) -> MemoryKey:
+        """Make the region of a place, which is released where that fails."""
         va = placed.address if iova is None else iova
         try:
             reply = self._session.call(
@@ -92,7 +125,10 @@ class Registrar:
         except DriverError:
             self._release(placed)
             raise
-        return self._enter(next(self._handles), reply, placed, access)
+        va = 0 if access & ZERO_BASED else va
+        return self._enter(
+            next(self._handles), _Registration(reply["lkey"], placed, access, pd, va, length), reply["rkey"]
+        )
 
     def register_paged(self, pd: int, descriptor: int, va: int, access: int) -> MemoryKey:
         """Register a pageable memory; see `DeviceDriver.reg_paged`."""
@@ -102,7 +138,8 @@ class Registrar:
         except OSError as error:
             raise refusal(error, "passing the memory to the adapter") from None
         reply = self._session.call(control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va)
-        return self._enter(next(self._handles), reply, _Placed(0, 0, 0, 0), access)
+        registration = _Registration(reply["lkey"], _Placed(0, 0, 0, 0), access & ~ON_DEMAND, pd, va, 0)
+        return self._enter(next(self._handles), registration, reply["rkey"])
 
     def reregister(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
@@ -114,55 +151,106 @@ class Registrar:
     def _reregister(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any
     ) -> MemoryKey:
-        lkey, placed, rights = self._find(handle)
+        former = self._find(handle)
+        placed, rights = former.placed, former.access
         rights = access if flags & control.REREG_ACCESS else rights
         fields: dict[str, Any] = {}
         new = placed
         if flags & control.REREG_TRANSLATION:
             new = self._place(address, length, rights, buffer)
+            if new.on_demand != placed.on_demand:
+                self._release(new)
+                raise DriverError(errno.EOPNOTSUPP, "a region on demand cannot become another kind, nor back")
             fields = self._translation(new, new.address, length, rights)
         elif rights & LOCAL_WRITE and not placed.writable:
             raise DriverError(errno.EACCES, "the buffer is read-only")
+        elif (rights ^ former.access) & ON_DEMAND and (placed.on_demand or placed.arena):
+            raise DriverError(errno.EOPNOTSUPP, "a region on demand cannot become another kind, nor back")
         try:
             reply = self._session.call(
-                control.REREG_MR, lkey=lkey, flags=flags, pd=pd, access=rights, **fields
+                control.REREG_MR, lkey=former.lkey, flags=flags, pd=pd, access=rights, **fields
             )
         except DriverError:
             if new is not placed:
                 self._release(new)
             raise
-        key = self._enter(handle, reply, new, rights)
+        va = former.va
+        if new is not placed:
+            va = 0 if rights & ZERO_BASED else new.address
+        now = _Registration(
+            reply["lkey"],
+            new,
+            rights,
+            pd if flags & control.REREG_PD else former.pd,
+            va,
+            length if new is not placed else former.length,
+        )
+        del self._handles_by_key[former.lkey]
+        key = self._enter(handle, now, reply["rkey"])
         if new is not placed:
             self._release(placed)
         return key
 
-    def _enter(self, handle: int, reply: dict[str, Any], placed: _Placed, access: int) -> MemoryKey:
+    def _enter(self, handle: int, registration: _Registration, rkey: int) -> MemoryKey:
         """Remember the region behind a key."""
-        self._regions[handle] = reply["lkey"], placed, access
-        return MemoryKey(handle, reply["lkey"], reply["rkey"])
+        self._regions[handle] = registration
+        self._handles_by_key[registration.lkey] = handle
+        return MemoryKey(handle, registration.lkey, rkey)
 
     def deregister(self, handle: int) -> None:
         """End a registration; the buffer is released once the adapter has confirmed."""
         with self._changing:
-            lkey, placed, _ = self._find(handle)
-            self._session.call(control.DEREG_MR, lkey=lkey)
+            former = self._find(handle)
+            self._session.call(control.DEREG_MR, lkey=former.lkey)
+            del self._handles_by_key[former.lkey]
             del self._regions[handle]
-            self._release(placed)
+            self._release(former.placed)
 
     def key_of(self, handle: int) -> int:
         """The local key of a registration; DriverError EINVAL where there is none."""
-        return self._find(handle)[0]
+        return self._find(handle).lkey
+
+    def advise(self, pd: int, advice: int, flags: int, elements: Sequence[tuple[int, int, int]]) -> None:
+        """See `DeviceDriver.advise_mr`."""
+        self._session.check()
+        if advice not in (PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT):
+            raise DriverError(errno.EOPNOTSUPP, f"there is no advice {advice}")
+        if flags & ~ADVISE_FLUSH or not elements:
+            raise DriverError(errno.EINVAL, f"flags {flags:#x} of {len(elements)} elements cannot be")
+        ranges = [self._advised(pd, advice, *element) for element in elements]
+        if advice == PREFETCH_NO_FAULT:
+            return
+        for address, length in ranges:
+            result = _bring(address, length, advice == PREFETCH_WRITE)
+            if result and flags & ADVISE_FLUSH:
+                raise DriverError(
+                    errno.EFAULT, f"{length} bytes at {address:#x} are not all mapped for that"
+                )
+
+    def _advised(self, pd: int, advice: int, va: int, length: int, lkey: int) -> tuple[int, int]:
+        """Where the bytes of an element are in this process."""
+        found = self._regions.get(self._handles_by_key.get(lkey, 0))
+        if found is None or found.pd != pd:
+            raise DriverError(errno.EFAULT, f"lkey {lkey:#x} names no region of protection domain {pd}")
+        if not found.access & ON_DEMAND:
+            raise DriverError(errno.EINVAL, f"the region of lkey {lkey:#x} is not on demand")
+        offset = (va - found.va) & _MASK64
+        if offset + length > found.length:
+            raise DriverError(errno.EFAULT, f"{length} bytes at {va:#x} are not in the region")
+        if advice == PREFETCH_WRITE and not found.access & LOCAL_WRITE:
+            raise DriverError(errno.EFAULT, f"the region of lkey {lkey:#x} may not be written")
+        return found.placed.address + offset, length
 
     def pages_of(self, handle: int, offset: int, length: int) -> tuple[int, int, int]:
         """First frame, pages and offset in the first page of a part of a region; EINVAL outside it."""
-        _, placed, _ = self._find(handle)
+        placed = self._find(handle).placed
         first, within = divmod(placed.page_offset + offset, PAGE_BYTES)
         pages = _pages(within, length)
         if offset < 0 or length <= 0 or first + pages > placed.pages:
             raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are not in the region's pages")
         return placed.first_frame + first, pages, within
 
-    def _find(self, handle: int) -> tuple[int, _Placed, int]:
+    def _find(self, handle: int) -> _Registration:
         try:
             return self._regions[handle]
         except KeyError:
@@ -170,6 +258,8 @@ class Registrar:
 
     @staticmethod
     def _translation(placed: _Placed, va: int, length: int, access: int) -> dict[str, Any]:
+        if placed.on_demand:
+            return {"va": va, "length": length, "address": placed.address}
         return {
             "va": va,
             "length": length,
@@ -186,6 +276,8 @@ class Registrar:
         if first:
             page_offset = address % PAGE_BYTES
             return _Placed(first, _pages(page_offset, length), page_offset, address)
+        if access & ON_DEMAND:
+            return self._name(address, length, access, buffer)
         if self._session.channel.foreign_errno:
             raise DriverError(
                 self._session.channel.foreign_errno,
@@ -193,6 +285,22 @@ class Registrar:
                 "device's host memory instead",
             )
         return self._attach(address, length, access, buffer)
+
+    @staticmethod
+    def _name(address: int, length: int, access: int, buffer: Any) -> _Placed:
+        """A range of this process's memory as such; the adapter decides whether it can reach it."""
+        writable = True
+        if buffer is not None:
+            view = memoryview(buffer)
+            writable = not view.readonly
+            if not writable and access & LOCAL_WRITE:
+                raise DriverError(errno.EACCES, "the buffer is read-only")
+            try:
+                start = _offset_in(buffer, address, length)
+                address = address_of(view, writable=False) + start
+            except (OSError, BufferError) as error:
+                raise DriverError(errno.EINVAL, str(error)) from None
+        return _Placed(0, 0, 0, address, 0, writable, on_demand=True)
 
     def _attach(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
         start, writable = 0, True
@@ -229,6 +337,15 @@ class Registrar:
             self._memory.detach(placed.arena)
         except OSError as error:  # the device was closed meanwhile, which has released everything
             raise refusal(error, "releasing the buffer") from None
+
+
+def _bring(address: int, length: int, writing: bool) -> int:
+    """Have the operating system bring a range's pages; 0, also where it does not know how, or −errno."""
+    if not length or populate_pages(0, 0, writing):
+        return 0
+    first = address - address % PAGE_BYTES
+    end = address + length
+    return populate_pages(first, end + -end % PAGE_BYTES - first, writing)
 
 
 def _pages(page_offset: int, length: int) -> int:

@@ -40,6 +40,8 @@ _AF_INET6 = cython.declare(cython.uint, socket.AF_INET6)
 _MSG_TRUNC = cython.declare(cython.int, socket.MSG_TRUNC)
 _SEND_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVE_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT)
+_POPULATE_READ = cython.declare(cython.int, 22)
+_POPULATE_WRITE = cython.declare(cython.int, 23)
 _V4_MAPPED_PREFIX = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
 
 
@@ -111,6 +113,13 @@ def unmap_pages(a: int, n: int) -> int:
 
 def remove_pages(a: int, n: int) -> int:
     return -errno if madvise(cython.cast(cython.p_void, a), n, MADV_REMOVE) else 0
+
+
+def populate_pages(a: int, n: int, writing: bool) -> int:
+    result: cython.int
+    with cython.nogil:
+        result = madvise(cython.cast(cython.p_void, a), n, _POPULATE_WRITE if writing else _POPULATE_READ)
+    return -errno if result else 0
 
 
 def map_pages(a: int, n: int, fd: int, offset: int) -> int:

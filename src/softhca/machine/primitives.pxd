@@ -106,6 +106,7 @@ cpdef bytes bytes_at(unsigned long long a, Py_ssize_t n)
 cpdef long long map_file(int fd, unsigned long long n) noexcept
 cpdef int unmap_pages(unsigned long long a, unsigned long long n) noexcept
 cpdef int remove_pages(unsigned long long a, unsigned long long n) noexcept
+cpdef int populate_pages(unsigned long long a, unsigned long long n, bint writing) noexcept
 cpdef int map_pages(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int map_private(unsigned long long a, unsigned long long n, int fd, long long offset) noexcept
 cpdef int hide_pages(unsigned long long a, unsigned long long n) noexcept

@@ -5,7 +5,7 @@ results.  Everything above this package handles raw addresses as integers and de
 
 All addresses are trusted: the caller has checked key, range and right, and keeps the memory alive. A call
 made here never blocks, and a system call never gives the interpreter lock away: another thread that spins
-in Python would keep it for a whole switch interval.  ``wait_word`` alone does both.
+in Python would keep it for a whole switch interval.  ``wait_word`` and ``populate_pages`` alone do both.
 
 Atomics between processes need the processor's instructions, which come from ``libatomic`` (part of every GCC
 run time).  Where that library is missing, a lock makes them atomic between the threads of this process only.
@@ -107,6 +107,8 @@ _libc.mmap.argtypes = (
 _libc.mmap.restype = ctypes.c_uint64
 _libc.munmap.argtypes = (ctypes.c_uint64, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
+_waiting_libc.madvise.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise, Linux 5.14
 _move = _libc.memmove
 _move.argtypes, _move.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64), None
 _set = _libc.memset
@@ -197,6 +199,15 @@ def remove_pages(a: int, n: int) -> int:
     afterwards.  0 or −errno.
     """
     return -ctypes.get_errno() if _libc.madvise(a, n, mmap.MADV_REMOVE) else 0
+
+
+def populate_pages(a: int, n: int, writing: bool) -> int:
+    """Have the system bring the pages of ``n`` bytes from ``a`` on, whole pages, as a read or (``writing``) a
+    write of each would; 0 or −errno (−ENOMEM: one is not mapped; −EINVAL: not in that way, or the system
+    knows no such request, which ``n`` = 0 tells).  Other threads run meanwhile.
+    """
+    advice = _POPULATE_WRITE if writing else _POPULATE_READ
+    return -ctypes.get_errno() if _waiting_libc.madvise(a, n, advice) else 0
 
 
 def map_pages(a: int, n: int, fd: int, offset: int) -> int:

@@ -441,7 +441,7 @@ class RegionTable:
     def deregister(self, region: Region) -> None:
         """End a registration: its key is dead at once.  OSError EINVAL where it is dead already, EBUSY
         while memory windows are bound to it (nothing changes then)."""
-        self._must_be_free(region)
+        self.must_be_free(region)
         if self.sharing is not None:
             self.sharing.withdraw(region)
         self.leave(region)
@@ -459,7 +459,7 @@ class RegionTable:
         requests that were resolved before lose their rights (``generation``).  Errors as ``register`` and
         ``deregister``; nothing changes then, and the old registration stays in force.
         """
-        self._must_be_free(region)
+        self.must_be_free(region)
         if region.paged:
             raise OSError(errno.EINVAL, "what a pageable memory's region grants is its owner's to change")
         if self.sharing is None:
@@ -490,11 +490,16 @@ class RegionTable:
         first = self._translate(runs, access, pd)
         self.tpt.release(region.first_entry, region.entry_count)
         region.generation += 1
+        self.give_new_key(region)
+        self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
+        return region
+
+    def give_new_key(self, region: Region) -> None:
+        """The region has another slot and key; the old one is dead.  OSError as `must_be_free`."""
+        self.must_be_free(region)
         self._vacate(region)
         region.slot, region.key = self.take_slot()
         self._places[region.slot & self._place_mask] = region
-        self._install(region, address_map, pd, va, length, access, runs, first, page_offset, zero_based)
-        return region
 
     def _install(
         self, region: Region, address_map: AddressMap, pd: int, va: int, length: int, access: int,
@@ -521,7 +526,7 @@ class RegionTable:
             place += count
         return first
 
-    def _must_be_free(self, region: Region) -> None:
+    def must_be_free(self, region: Region) -> None:
         """Refuse a dead or foreign region with EINVAL, one with bound windows with EBUSY."""
         if self._places[region.slot & self._place_mask] is not region:
             raise OSError(errno.EINVAL, "the region is not registered here")

@@ -193,7 +193,8 @@ DEVICE_ATTRIBUTES: Fields = (
                  "max_qp_init_rd_atom max_ee_init_rd_atom atomic_cap max_ee max_rdd max_mw "
                  "max_raw_ipv6_qp max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
                  "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr "
-                 "max_srq_sge max_inline_data"),
+                 "max_srq_sge max_inline_data odp_general_caps rc_odp_caps uc_odp_caps ud_odp_caps "
+                 "xrc_odp_caps"),
     *_all("u16", "max_pkeys"),
     *_all("u8", "local_ca_ack_delay phys_port_cnt"),
     ("profile", "bytes"),
@@ -211,8 +212,9 @@ MAD_ADDRESS: Fields = (
     *_all("u8", "sl path_bits is_global traffic_class"),
 )
 
+# Without frames, and with ON_DEMAND in ``access``: the bytes from ``address`` of the host's own memory on.
 REGION: Fields = (
-    *_all("u32", "pd access page_offset"), *_all("u64", "va length"), ("zero_based", "u8"),
+    *_all("u32", "pd access page_offset"), *_all("u64", "va length address"), ("zero_based", "u8"),
     ("frames", "runs"),
 )
 

@@ -103,7 +103,9 @@ class DeviceAttr(Record):
 
 
 class ODPCaps(Record):
-    """On-demand paging: all 0, memory is never paged by the device."""
+    """On-demand paging (``ibv_odp_general_caps``, ``ibv_odp_transport_cap_bits``): all 0 where the device
+    cannot reach the program's own memory by address.
+    """
 
     general_caps: int
     rc_odp_caps: int
@@ -191,7 +193,7 @@ class DeviceAttrEx(Record):
                 "orig_attr": plain,
                 "device_cap_flags_ex": self.device_cap_flags_ex or plain.device_cap_flags,
                 "phys_port_cnt_ex": self.phys_port_cnt_ex or plain.phys_port_cnt,
-                "odp_caps": ODPCaps(given.get("odp_caps")),
+                "odp_caps": ODPCaps({**given, "general_caps": given.get("odp_general_caps", 0)}),
                 "tso_caps": TSOCaps(given.get("tso_caps")),
                 "pci_atomic_caps": PCIAtomicCaps(given.get("pci_atomic_caps")),
                 "rss_caps": RSSCaps(given.get("rss_caps")),

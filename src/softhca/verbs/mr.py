@@ -5,6 +5,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from softhca.machine import primitives
+from softhca.memory.on_demand import IMPLICIT_BYTES
 from softhca.verbs.base import PyverbsCM, Resource, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
@@ -32,6 +33,7 @@ _WRITES = int(
     | ibv_access_flags.IBV_ACCESS_REMOTE_WRITE
     | ibv_access_flags.IBV_ACCESS_REMOTE_ATOMIC
 )
+_ON_DEMAND = int(ibv_access_flags.IBV_ACCESS_ON_DEMAND)
 _TRANSLATION = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_TRANSLATION)
 _PD = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_PD)
 _ACCESS = int(ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_ACCESS)
@@ -50,12 +52,19 @@ class MR(Resource):
     others with ``EINVAL``.  Hints (``RELAXED_ORDERING``, ``HUGETLB``) and the rights of an operation that the
     device has not (``FLUSH_GLOBAL``, ``FLUSH_PERSISTENT``) are accepted and change nothing.
 
+    With ``IBV_ACCESS_ON_DEMAND`` memory at ``address`` or in ``buffer`` is looked up at each access: it may
+    be unmapped and mapped again at any time.  What accesses a byte that is not mapped ends with a protection
+    error; `read` and `write` raise ``EFAULT``.  ``implicit`` (needs that right) makes the region all of the
+    program's memory, under its addresses; ``length`` bytes of it are allocated, at `buf`.
+
     ``handle`` makes an import of the region of the creator's domain that has it (`sharing`); its ``length``
     and keys are the region's, `read` and `write` need the ``address`` of its bytes.
     """
 
     _original: "MR | None" = None
     _FAILED = "Failed to register a MR"
+    _implicit = False
+    _access = 0
 
     def __init__(
         self,
@@ -74,8 +83,6 @@ class MR(Resource):
         if handle is not None:
             self._import(creator, handle, address)
             return
-        if implicit:
-            raise PyverbsRDMAError("Failed to register a MR: there is no on-demand paging", errno.EOPNOTSUPP)
         if buffer is not None and address:
             raise PyverbsUserError("A region has an address or a buffer, not both")
         length, access = UINT64(length), INT32(access)
@@ -88,13 +95,19 @@ class MR(Resource):
         try:
             base, length = self._locate(length, access, address, buffer)
             with translated(f"{self._FAILED}. length: {length}, access flags: {access}"):
-                self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
+                if implicit:
+                    self._key = self._driver.reg_implicit_mr(creator.number, access)
+                else:
+                    self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
         except BaseException:
             _let_go(self._host, self._view)
             raise
         host, view = self._host, self._view
-        self._stretch = Stretch(base, length, lambda: _let_go(host, view))
+        self._implicit = bool(implicit)
+        mapped = host is not None or not access & _ON_DEMAND
+        self._stretch = Stretch(base, length, lambda: _let_go(host, view), mapped)
         self._host = None
+        self._access = access
         self._changing = threading.RLock()
         self.pd = creator
         self._opened(creator)
@@ -206,9 +219,12 @@ class MR(Resource):
                     self._key.handle, int(flags), target.number, addr, length, int(access) & ~HINTS
                 )
             if flags & _TRANSLATION:
-                former, self._stretch = self._stretch, Stretch(addr, length, _nothing)
+                mapped = not (access if flags & _ACCESS else self._access) & _ON_DEMAND
+                former, self._stretch = self._stretch, Stretch(addr, length, _nothing, mapped)
                 self._view = None
                 former.end()
+            if flags & _ACCESS:
+                self._access = access & ~HINTS
             if target is not self.pd:
                 self.pd._let_go(self)
                 target._adopt(self)
@@ -242,6 +258,8 @@ class MR(Resource):
     def length(self) -> int:
         """Bytes of the region."""
         self._require_open()
+        if self._implicit:
+            return IMPLICIT_BYTES
         return self._stretch.length if self._original is None else self._original.length
 
     @property

@@ -9,6 +9,7 @@ from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
+from softhca.verbs.structures import INT32, UINT32
 
 
 class PD(Resource):
@@ -65,8 +66,21 @@ class PD(Resource):
     def advise_mr(
         self, advise: int, flags: int, sg_list: Sequence[Any], num_sge: int | None = None
     ) -> None:
-        """Advice on pages of regions for on-demand paging, which the device has not: ``EOPNOTSUPP``."""
-        refuse("Failed to advise MR")
+        """Bring pages of regions on demand; ``sg_list`` (the first ``num_sge``) says of which keys and bytes.
+
+        ``advise`` (``ibv_advise_mr_advice``): to be read, to be written, or only those that are there, for
+        which nothing is done.  ``flags``: with ``IBV_ADVISE_MR_FLAG_FLUSH`` a range that is not mapped is an
+        error.  `PyverbsRDMAError`: ``EOPNOTSUPP`` for another advice, ``EINVAL`` for other flags, no element
+        or a region that is not on demand, ``EFAULT`` for a key that names no region of this domain or a range
+        outside of it.
+        """
+        self._require_open()
+        count = len(sg_list) if num_sge is None else INT32(num_sge)
+        if count > len(sg_list):
+            raise IndexError(f"num_sge is {count}, the scatter/gather list has {len(sg_list)}")
+        elements = [(sge.addr, sge.length, sge.lkey) for sge in sg_list[: max(count, 0)]]
+        with translated("Failed to advise MR"):
+            self._driver.advise_mr(self.number, UINT32(advise), UINT32(flags), elements)
 
     def _destroy(self) -> None:
         if self._original is None:

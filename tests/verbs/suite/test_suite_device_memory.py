@@ -162,7 +162,7 @@ def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
             lambda: Mlx5QP(ctx),
             lambda: Mlx5Context.device_timestamp_to_ns(ctx, 1),
             lambda: Context(attr=Mlx5DVContextAttr()),
-            lambda: pd.advise_mr(0, 0, []),
+            lambda: pd.advise_mr(3, 0, []),
         ):
             refused(call, errno.EOPNOTSUPP)
     for other in (lambda: Mlx5Context(Mlx5DVContextAttr(), name="x"), lambda: EfaContext(name="x")):
