@@ -433,6 +433,10 @@ class DeviceDriver:
         self.events.close_descriptor(channel)
         self.wake_waiters()
 
+    def wait_for(self, ended: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """As `EventRouter.wait_until`."""
+        self.events.wait_until(ended, timeout_s)
+
     def wait_completion(
         self,
         channel: Hashable,

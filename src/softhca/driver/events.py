@@ -153,6 +153,29 @@ class EventRouter:
         if found is not None:
             found.close()
 
+    def watch(self) -> None:
+        """Have a thread that waits and dispatches in the program's stead.  DriverError EAGAIN, EOPNOTSUPP as
+        `descriptor`.
+        """
+        if not self._channel.wakes:
+            raise DriverError(errno.EOPNOTSUPP, "no thread waits in virtual time")
+        with self._lock:
+            self._watch()
+
+    def wait_until(self, ended: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait, and dispatch what comes, until ``ended()``, which is asked when `wake_waiters` is called too,
+        or ``timeout_s`` is over.  DriverError EIO when the attachment is dead.
+        """
+
+        def ready() -> bool:
+            self.dispatch()
+            return ended() or bool(self._session.dead) or not self._channel.alive
+
+        if not ready():
+            self._channel.wait(ready, timeout_s)
+        if not ended():
+            self._session.check()
+
     def _watch(self) -> None:
         """Have a thread that dispatches while a program polls descriptors."""
         if self._watcher is None:

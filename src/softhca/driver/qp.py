@@ -131,6 +131,11 @@ class QpHandle(QueuePairPoster):
         """The capabilities by their ``ibv_qp_cap`` names: what was asked for, which the adapter grants."""
         return dict(zip(CAPABILITIES, self._capabilities, strict=True))
 
+    @property
+    def device(self) -> DeviceDriver:
+        """The open device that it is of."""
+        return self._driver
+
     def _send_size(self) -> tuple[int, int]:
         """Entries of the send ring, and bytes of their bodies."""
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities

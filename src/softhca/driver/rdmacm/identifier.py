@@ -1,0 +1,223 @@
+"""Identifiers: one end of a connection, a listener, or a user of multicast groups (``rdma_cm_id``).
+
+`Identifier` has the address, the port number, the device and the state; `connecting.Connection` what passes
+between it and a peer; `groups.Groups` the groups that it has joined.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import events, states
+from softhca.driver.rdmacm.addresses import SocketAddress, any_address
+from softhca.driver.rdmacm.connecting import Connection
+from softhca.driver.rdmacm.events import EventChannel, IdentifierEvent
+from softhca.driver.rdmacm.groups import Groups
+from softhca.driver.rdmacm.local_devices import LocalDevices, LocalPort
+from softhca.driver.rdmacm.port_numbers import Binding, PortNumbers
+from softhca.management.ip_service import PORT_SPACES, TCP
+
+if TYPE_CHECKING:
+    from softhca.driver.qp import QpHandle
+
+OPTION_ID = 0
+OPTION_TOS, OPTION_REUSEADDR, OPTION_AFONLY, OPTION_ACK_TIMEOUT = range(4)
+_MOST_ACK_TIMEOUT = 31
+
+DEVICES = LocalDevices()
+PORT_NUMBERS = PortNumbers()
+
+
+class Identifier:
+    """``channel`` gets its events; ``space`` is a port space (TCP: connected, UDP: datagrams).
+
+    ``state`` is one of `states`; ``source`` and ``destination`` its addresses, ``local`` the device's port
+    that it is bound to (each None until it is known); ``queue_pair`` the program's, where the identifier is
+    to take it through its states (None: the program does).  ``psn`` is the first that its queue pair sends.
+
+    Any thread may call any method; every error is a DriverError, EINVAL where the state does not allow it.
+    """
+
+    def __init__(
+        self,
+        channel: EventChannel,
+        space: int = TCP,
+        devices: LocalDevices = DEVICES,
+        port_numbers: PortNumbers = PORT_NUMBERS,
+    ) -> None:
+        if space not in PORT_SPACES:
+            raise DriverError(errno.EPROTONOSUPPORT, f"there is no port space {space:#x}")
+        self.lock = threading.RLock()
+        self.channel = channel
+        self.space = space
+        self.state = states.IDLE
+        self.source: SocketAddress | None = None
+        self.destination: SocketAddress | None = None
+        self.local: LocalPort | None = None
+        self.queue_pair: QpHandle | None = None
+        self.psn = random.getrandbits(24)
+        self.traffic_class = 0
+        self.ack_timeout: int | None = None
+        self.reuse = False
+        self.family_only: bool | None = None
+        self.devices = devices
+        self.connection = Connection(self)
+        self.groups = Groups(self)
+        self._port_numbers = port_numbers
+        self._binding: Binding | None = None
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether its port space is of connections, not of datagrams."""
+        return self.space == TCP
+
+    @property
+    def place(self) -> LocalPort:
+        """`local`; EINVAL where it is not known yet."""
+        if self.local is None:
+            raise DriverError(errno.EINVAL, "the identifier is bound to no device yet")
+        return self.local
+
+    # addresses
+
+    def bind(self, address: SocketAddress) -> None:
+        """Take an address and a port (0: any); the wildcard is bound to no device.
+
+        EADDRINUSE, EADDRNOTAVAIL (no device has it), ENODEV.
+        """
+        with self.lock:
+            after = states.after(self.state, states.BIND)
+            self._bind(address)
+            self.state = after
+
+    def resolve_address(self, destination: SocketAddress, source: SocketAddress | None = None) -> None:
+        """Find the device that leads to ``destination``; `events.ADDR_RESOLVED` follows.  ``source`` is bound
+        first where the identifier is not bound.  As `bind`; ENETUNREACH.
+        """
+        with self.lock:
+            after = states.after(self.state, states.RESOLVE_ADDRESS)
+            if self.state == states.IDLE:
+                self._bind(source or any_address(destination))
+            assert self.source is not None
+            if self.source.is_ipv6 != destination.is_ipv6:
+                raise DriverError(errno.EINVAL, "source and destination are of different IP versions")
+            if self.local is None:
+                self._use(self.devices.towards(destination))
+            if destination.is_localhost and self.local is not None:  # no device's: this one's
+                destination = self.local.address.with_port(destination.port)
+            self.destination = destination
+            self.state = after
+        self.tell(events.ADDR_RESOLVED)
+
+    def resolve_route(self) -> None:
+        """The route is known as soon as the addresses are; `events.ROUTE_RESOLVED` follows."""
+        with self.lock:
+            self.state = states.after(self.state, states.RESOLVE_ROUTE)
+        self.tell(events.ROUTE_RESOLVED)
+
+    def listen(self, backlog: int = 0) -> None:
+        """Take requests at the bound address, or at all.  ``backlog`` of them wait at most (0: many).
+        EADDRINUSE.
+        """
+        with self.lock:
+            after = states.after(self.state, states.LISTEN)
+            if self.state == states.IDLE:
+                self._bind(SocketAddress(bytes(4)))
+            assert self._binding is not None
+            self._port_numbers.listen(self._binding)
+            self.connection.listen(backlog)
+            self.state = after
+
+    def _bind(self, address: SocketAddress) -> None:
+        if address.is_multicast:
+            raise DriverError(errno.EADDRNOTAVAIL, f"{address.host} is a group's address")
+        binding = self._port_numbers.bind(self.space, address, self.reuse)
+        try:
+            if not address.is_any:
+                self._use(self.devices.at(address))
+        except DriverError:
+            self._port_numbers.release(binding)
+            raise
+        self._binding = binding
+        if self.local is None:
+            self.source = binding.address
+        else:
+            self.source = self.local.address.with_port(binding.port)
+
+    def _use(self, found: LocalPort) -> None:
+        """Be on this device, which is the identifier's until it is closed."""
+        self.local = found
+        assert self.local is not None
+        if self.source is None or self.source.packed != found.address.packed:  # any, or localhost
+            port = 0 if self.source is None else self.source.port
+            self.source = found.address.with_port(port)
+        self.channel.attach(found.device)
+
+    # options
+
+    def set_option(self, name: int, value: int) -> None:
+        """An option of `OPTION_ID`: ToS, address reuse, one IP version only (both before it is bound), or
+        the time-out of acknowledgements (0 … 31, exponent of 4.096 µs).  ENOSYS for others.
+        """
+        with self.lock:
+            if name == OPTION_TOS:
+                if not 0 <= value <= 0xFF:
+                    raise DriverError(errno.EINVAL, f"a type of service has 8 bits, not {value}")
+                self.traffic_class = value
+            elif name == OPTION_ACK_TIMEOUT:
+                if not 0 <= value <= _MOST_ACK_TIMEOUT:
+                    raise DriverError(errno.EINVAL, f"an ACK timeout is 0 … {_MOST_ACK_TIMEOUT}, not {value}")
+                self.ack_timeout = value
+            elif name not in (OPTION_REUSEADDR, OPTION_AFONLY):
+                raise DriverError(errno.ENOSYS, f"there is no option {name}")
+            elif self.state != states.IDLE:
+                raise DriverError(errno.EINVAL, "the identifier is bound")
+            elif name == OPTION_REUSEADDR:
+                self.reuse = bool(value)
+            else:
+                self.family_only = bool(value)
+
+    # events
+
+    def tell(self, kind: int) -> None:
+        """An event of this identifier that is known here."""
+        self.channel.post(self, lambda: IdentifierEvent(kind, self))
+
+    def migrate(self, channel: EventChannel) -> None:
+        """Give further events, and those that wait, to another channel."""
+        with self.lock:
+            before, self.channel = self.channel, channel
+            if self.local is not None:
+                channel.attach(self.local.device)
+            for notice in before.withdraw(self):
+                channel.post(self, notice)
+            if self.local is not None:
+                before.detach(self.local.device)
+
+    def adopt(self, local: LocalPort, source: SocketAddress, destination: SocketAddress) -> None:
+        """For one that a request makes: where it is, and between whom."""
+        self.local, self.source, self.destination = local, source, destination
+        self.state = states.REQUESTED
+        self.channel.attach(local.device)
+
+    def close(self) -> None:
+        """Leave groups, connection, port and device; may be called again."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.groups.close()
+            self.connection.close()
+            if self._binding is not None:
+                self._port_numbers.release(self._binding)
+            self.channel.withdraw(self)
+            self.state = states.CLOSED
+            local = self.local
+        if local is not None:
+            self.channel.detach(local.device)
+            self.devices.release(local.device)

@@ -1,0 +1,90 @@
+"""The connections of this process on one port of a device: which identifier an event is of.
+
+All identifiers of a port share one channel of the adapter's connection manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from softhca.driver.connections import CM_REQUEST, CM_SIDR_REQUEST, CmChannel, CmEvent
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
+
+ENTRIES = 1024
+_MOST_UNCLAIMED = 1024
+
+Receiver = Callable[[CmEvent], None]
+
+
+class CmPort:
+    """``channel`` is the adapter's; ids are its numbers."""
+
+    def __init__(self, device: DeviceDriver, port: int) -> None:
+        self._lock = threading.RLock()
+        self._receivers: dict[int, Receiver] = {}
+        self._unclaimed: dict[int, list[CmEvent]] = {}
+        self.channel = CmChannel(device, port, ENTRIES, self._dispatch)
+
+    def register(self, number: int, receiver: Receiver) -> None:
+        """Give ``receiver`` the events of a connection, or the requests of a listener; also those that have
+        come since the command that made it.
+        """
+        with self._lock:
+            self._receivers[number] = receiver
+            for event in self._unclaimed.pop(number, ()):
+                receiver(event)
+
+    def forget(self, number: int) -> None:
+        """It has ended."""
+        with self._lock:
+            self._receivers.pop(number, None)
+            self._unclaimed.pop(number, None)
+
+    def end(self, number: int) -> None:
+        """Let go of a connection or listener, which may have ended by itself."""
+        self.forget(number)
+        with contextlib.suppress(DriverError):
+            self.channel.destroy(number)
+
+    def _dispatch(self) -> None:
+        """Events have come: give each to whom it is of, in their order."""
+        with self._lock:  # two threads that dispatch must not change the order
+            while (event := self._next()) is not None:
+                number = event.listener if event.kind in (CM_REQUEST, CM_SIDR_REQUEST) else event.id
+                receiver = self._receivers.get(number)
+                if receiver is not None:
+                    receiver(event)
+                elif len(self._unclaimed) < _MOST_UNCLAIMED:
+                    self._unclaimed.setdefault(number, []).append(event)
+
+    def _next(self) -> CmEvent | None:
+        """The next event, if one is there; none of a device that is being closed."""
+        if self.channel.idle:
+            return None
+        try:
+            return self.channel.receive(timeout_s=0)
+        except DriverError:
+            return None
+
+
+_ports: dict[tuple[DeviceDriver, int], CmPort] = {}
+_ports_lock = threading.Lock()
+
+
+def port_of(device: DeviceDriver, port: int) -> CmPort:
+    """The one of a device's port, made by the first call.  DriverError as `CmChannel`."""
+    with _ports_lock:
+        found = _ports.get((device, port))
+        if found is None:
+            found = _ports[device, port] = CmPort(device, port)
+        return found
+
+
+def forget_ports(device: DeviceDriver) -> None:
+    """The device is closed."""
+    with _ports_lock:
+        for key in [key for key in _ports if key[0] is device]:
+            del _ports[key]

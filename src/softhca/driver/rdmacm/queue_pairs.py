@@ -1,0 +1,100 @@
+"""Attributes that take an identifier's queue pair through its states (IBTA vol. 1, 12.9.8)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import TYPE_CHECKING, Any
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm.groups import UDP_QKEY
+from softhca.driver.services import Path
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.queues.states import ERR, INIT, RTR, RTS
+
+if TYPE_CHECKING:
+    from softhca.driver.rdmacm.identifier import Identifier
+
+RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+MIN_RNR_TIMER = 12
+"""0.64 ms."""
+
+
+def attributes(owner: Identifier, state: int) -> dict[str, Any]:
+    """What takes the queue pair of ``owner`` to a state.  EINVAL: not INIT, RTR or RTS, or not known yet."""
+    if state == INIT:
+        found: dict[str, Any] = {"pkey_index": 0, "port_num": owner.place.port}
+        if owner.connected:
+            found["qp_access_flags"] = RIGHTS
+        else:
+            found["qkey"] = UDP_QKEY
+    elif state == RTR:
+        found = _receiving(owner) if owner.connected else {}
+    elif state == RTS:
+        found = {"sq_psn": owner.psn, **(_sending(owner) if owner.connected else {})}
+    else:
+        raise DriverError(errno.EINVAL, f"nothing is known of the way to state {state}")
+    return {"qp_state": state, **found}
+
+
+def _receiving(owner: Identifier) -> dict[str, Any]:
+    connection, place = owner.connection, owner.place
+    if connection.peer is None or connection.path is None:
+        raise DriverError(errno.EINVAL, "the peer's queue pair is not known yet")
+    path = connection.path
+    resources = connection.own.responder_resources if connection.own else connection.peer.initiator_depth
+    mtu = min(path.path_mtu, place.device.query_port(place.port)["active_mtu"])
+    return {
+        "ah_attr": Path(
+            path.gid,
+            place.gid_index,
+            path.sl,
+            owner.traffic_class or path.traffic_class,
+            path.flow_label,
+            port_num=place.port,
+        ).vector(),
+        "path_mtu": mtu,
+        "dest_qp_num": connection.peer.qp_num,
+        "rq_psn": connection.peer.starting_psn,
+        "max_dest_rd_atomic": resources,
+        "min_rnr_timer": MIN_RNR_TIMER,
+    }
+
+
+def _sending(owner: Identifier) -> dict[str, Any]:
+    connection = owner.connection
+    if connection.peer is None or connection.path is None:
+        raise DriverError(errno.EINVAL, "the peer's queue pair is not known yet")
+    # Who was asked obeys the request, who asks what it asked for, as the reply has bounded it.
+    end = connection.own if connection.active and connection.own is not None else connection.peer
+    depth = connection.own.initiator_depth if connection.own else connection.peer.responder_resources
+    return {
+        "timeout": connection.path.ack_timeout if owner.ack_timeout is None else owner.ack_timeout,
+        "retry_cnt": end.retry_cnt,
+        "rnr_retry": end.rnr_retry,
+        "max_rd_atomic": depth,
+    }
+
+
+def begin(owner: Identifier) -> None:
+    """A new queue pair of ``owner``: to INIT, one for datagrams to RTS."""
+    queue_pair = owner.queue_pair
+    assert queue_pair is not None
+    queue_pair.modify(attributes(owner, INIT))
+    if not owner.connected:
+        queue_pair.modify(attributes(owner, RTR))
+        queue_pair.modify(attributes(owner, RTS))
+
+
+def to_ready(owner: Identifier) -> None:
+    """The queue pair, which is in INIT, to RTR and RTS."""
+    assert owner.queue_pair is not None
+    owner.queue_pair.modify(attributes(owner, RTR))
+    owner.queue_pair.modify(attributes(owner, RTS))
+
+
+def to_error(owner: Identifier) -> None:
+    """The queue pair to ERR, if there is one: what is posted completes flushed."""
+    if owner.queue_pair is not None and owner.connected:
+        with contextlib.suppress(DriverError):  # it may be destroyed
+            owner.queue_pair.modify({"qp_state": ERR})

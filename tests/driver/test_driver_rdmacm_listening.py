@@ -1,0 +1,282 @@
+"""Identifiers over a connection manager that a test plays: what requests must say, what answers promise."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from softhca.driver import connections as cm
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import connecting, events, listening, ports, states
+from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
+from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel
+from softhca.driver.rdmacm.identifier import Identifier
+from softhca.driver.rdmacm.local_devices import LocalDevices
+from softhca.driver.rdmacm.port_numbers import PortNumbers
+from softhca.management.ip_service import TCP, UDP, IpHeader, service_id
+
+HERE, THERE, ELSEWHERE = (bytes(10) + b"\xff\xff" + bytes((10, 0, 0, n)) for n in (1, 2, 3))
+PORT = 7471
+LIMITS = {"phys_port_cnt": 1, "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 16}
+
+
+class Channel:
+    """Takes down commands; `idle` and `receive` give what the test has put into ``come``."""
+
+    def __init__(self, device, port, entries, on_event):
+        self.device, self.on_event = device, on_event
+        self.come, self.sent = [], []
+        self.refusal = 0
+        device.channel = self
+
+    @property
+    def idle(self):
+        return not self.come
+
+    def receive(self, timeout_s):
+        return self.come.pop(0)
+
+    def tell(self, *found):
+        self.come += found
+        self.on_event()
+
+    def __getattr__(self, name):
+        def command(*arguments, **options):
+            self.sent.append((name, arguments, options))
+            if self.refusal:
+                raise DriverError(self.refusal, "refused")
+            return len(self.sent) + 100
+
+        return command
+
+
+class Device:
+    """One port with the address 10.0.0.1."""
+
+    alive = True
+    name = "told0"
+
+    def query_device(self):
+        return LIMITS
+
+    def query_port(self, port):
+        return {"link_layer": 2, "gid_tbl_len": 2, "active_mtu": 3}
+
+    def query_gid(self, port, index):
+        return (HERE, bytes(16))[index]
+
+    def wait_for(self, ended, timeout_s=None):
+        pass
+
+    def wake_waiters(self):
+        pass
+
+    def close(self):
+        self.alive = False
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(ports, "CmChannel", Channel)
+    return Device()
+
+
+@pytest.fixture
+def make(device):
+    """Makes identifiers of one process."""
+    local = LocalDevices(lambda: ["told0"], lambda name: device)
+    numbers, channel = PortNumbers(seed=1), EventChannel()
+    return lambda space=TCP: Identifier(channel, space, local, numbers)
+
+
+def listener(make, space=TCP, address=HERE):
+    found = make(space)
+    found.bind(of_gid(address, PORT) if address else SocketAddress(bytes(4), PORT))
+    found.listen()
+    return found
+
+
+def request(number=7, header=None, kind=cm.CM_REQUEST, **peer):
+    header = IpHeader.between(THERE, 40000, HERE) if header is None else header
+    return cm.CmEvent(
+        kind, number, 101, 0, service_id(TCP, PORT), 1, HERE, cm.CmPath(THERE, ack_timeout=18),
+        cm.CmQueuePair(33, 500, **{"responder_resources": 2, "initiator_depth": 3, **peer}), 0xFFFF, 0,
+        (header.encode() if isinstance(header, IpHeader) else header).ljust(92, b"\0"),
+    )  # fmt: skip
+
+
+def answer(kind, number, **changes):
+    return replace(request(number), kind=kind, listener=0, **changes)
+
+
+def test_a_request_makes_an_identifier(make, device):
+    owner = listener(make)
+    assert device.channel.sent == [("listen", (service_id(TCP, PORT), listening.BACKLOG), {})]
+    device.channel.tell(request())
+    event = owner.channel.next_event(0)
+    child = event.identifier
+    assert (event.kind, event.listener) == (events.CONNECT_REQUEST, owner)
+    assert event.private_data == bytes(56)
+    assert (child.state, child.source, child.destination) == (
+        states.REQUESTED, of_gid(HERE, PORT), of_gid(THERE, 40000)
+    )  # fmt: skip
+    assert (event.connection.responder_resources, event.connection.initiator_depth) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        IpHeader.between(THERE, 40000, ELSEWHERE),
+        replace(IpHeader.between(THERE, 40000, HERE), major_version=1),
+        replace(IpHeader.between(THERE, 40000, HERE), ip_version=5),
+        b"",
+    ],
+)
+@pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
+def test_a_request_that_is_not_for_the_listener_is_refused(make, device, header, kind):
+    owner = listener(make)
+    device.channel.tell(request(header=header, kind=kind))
+    assert owner.channel.next_event(0) is None
+    last = device.channel.sent[-1]
+    if kind == cm.CM_REQUEST:
+        assert last == ("reject", (7, listening.NOBODY_LISTENS), {})
+    else:
+        assert last == ("answer", (7, listening.SIDR_NOT_SUPPORTED), {})
+
+
+def test_a_listener_at_all_addresses_of_ipv4_takes_no_ipv6(make, device):
+    owner = listener(make, address=None)
+    six = bytes.fromhex("20010db8000000000000000000000001")
+    device.channel.tell(request(header=IpHeader.between(six, 40000, six)), request(8))
+    assert owner.channel.next_event(0).identifier.destination == of_gid(THERE, 40000)
+    assert device.channel.sent[-1][:2] == ("reject", (7, listening.NOBODY_LISTENS))
+
+
+def test_who_accepts_does_no_more_at_a_time_than_the_peer(make, device):
+    owner = listener(make)
+    device.channel.tell(request())
+    child = owner.channel.next_event(0).identifier
+    child.connection.accept(ConnectionParameters(responder_resources=9, initiator_depth=9, qp_num=44))
+    name, (number, end, private), _ = device.channel.sent[-1]
+    assert (name, number, private) == ("reply", 7, b"")
+    assert (end.qp_num, end.responder_resources, end.initiator_depth) == (44, 3, 2)
+    assert end.starting_psn == child.psn
+    device.channel.tell(answer(cm.CM_ESTABLISHED, 7))
+    assert owner.channel.next_event(0).kind == events.ESTABLISHED
+    assert child.state == states.CONNECTED
+
+
+def routed(make, space=TCP):
+    owner = make(space)
+    owner.resolve_address(of_gid(THERE, PORT), of_gid(HERE))
+    owner.resolve_route()
+    for kind in (events.ADDR_RESOLVED, events.ROUTE_RESOLVED):
+        assert owner.channel.next_event(0).kind == kind
+    return owner
+
+
+def test_a_request_carries_both_addresses(make, device):
+    owner = routed(make)
+    owner.connection.connect(ConnectionParameters(b"private", qp_num=44))
+    name, (service, path, end, private), _ = device.channel.sent[-1]
+    assert (name, service) == ("connect", service_id(TCP, PORT))
+    assert (path.gid, path.ack_timeout, end.qp_num) == (THERE, connecting.ACK_TIMEOUT, 44)
+    assert private == IpHeader.between(HERE, owner.source.port, THERE).encode() + b"private"
+
+
+def test_an_answer_may_come_before_the_call_has_returned(make, device):
+    owner = routed(make)
+    port = ports.port_of(device, 1)
+    port.channel.tell(answer(cm.CM_REJECTED, 101, status=8))
+    owner.connection.connect()
+    event = owner.channel.next_event(0)
+    assert (event.kind, event.status) == (events.REJECTED, 8)
+
+
+@pytest.mark.parametrize("said", [{"responder_resources": 17}, {"initiator_depth": 17}])
+def test_more_than_the_device_can_do_is_refused(make, said):
+    with pytest.raises(DriverError) as refused:
+        routed(make).connection.connect(ConnectionParameters(**said))
+    assert refused.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize(("space", "room"), [(TCP, 56), (UDP, 180)])
+def test_private_data_have_room(make, space, room):
+    with pytest.raises(DriverError) as refused:
+        routed(make, space).connection.connect(ConnectionParameters(bytes(room + 1)))
+    assert refused.value.errno == errno.EINVAL
+    routed(make, space).connection.connect(ConnectionParameters(bytes(room)))
+
+
+def test_a_reply_has_the_last_word_on_reads(make, device):
+    owner = routed(make)
+    owner.connection.connect(ConnectionParameters(qp_num=44))
+    device.channel.tell(answer(cm.CM_REPLIED, 101))
+    event = owner.channel.next_event(0)
+    assert event.kind == events.CONNECT_RESPONSE
+    assert (owner.connection.own.responder_resources, owner.connection.own.initiator_depth) == (3, 2)
+    owner.connection.establish()
+    assert device.channel.sent[-1] == ("ready", (101,), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "status"),
+    [
+        (cm.CM_REJECTED, events.REJECTED, 28),
+        (cm.CM_UNREACHABLE, events.UNREACHABLE, -errno.ETIMEDOUT),
+    ],
+)
+def test_a_request_that_fails_says_why(make, device, kind, expected, status):
+    owner = routed(make)
+    owner.connection.connect()
+    device.channel.tell(answer(kind, 101, status=28))
+    event = owner.channel.next_event(0)
+    assert (event.kind, event.status, owner.state) == (expected, status, states.CLOSED)
+
+
+def connected(make, device):
+    owner = routed(make)
+    owner.connection.connect()
+    device.channel.tell(answer(cm.CM_REPLIED, 101))
+    owner.channel.next_event(0)
+    owner.connection.establish()
+    return owner
+
+
+def test_a_goodbye_is_answered_once(make, device):
+    owner = connected(make, device)
+    device.channel.tell(answer(cm.CM_DISCONNECT_REQUEST, 101))
+    assert owner.channel.next_event(0).kind == events.DISCONNECTED
+    before = len(device.channel.sent)
+    owner.connection.disconnect()
+    owner.connection.disconnect()
+    assert device.channel.sent[before:] == [("disconnect", (101,), {})]
+
+
+def test_goodbyes_that_cross_are_one_end(make, device):
+    owner = connected(make, device)
+    owner.connection.disconnect()
+    before = len(device.channel.sent)
+    device.channel.tell(answer(cm.CM_DISCONNECT_REQUEST, 101))
+    assert owner.channel.next_event(0).kind == events.DISCONNECTED
+    owner.connection.disconnect()
+    assert device.channel.sent[before:] == []
+    device.channel.tell(answer(cm.CM_DISCONNECTED, 101))
+    assert owner.channel.next_event(0) is None
+
+
+def test_who_closes_lets_go_of_port_connection_and_device(make, device):
+    owner = connected(make, device)
+    owner.close()
+    owner.close()
+    assert device.channel.sent[-1] == ("destroy", (101,), {})
+    assert not device.alive
+    device.channel.tell(answer(cm.CM_DISCONNECTED, 101))
+
+
+def test_a_command_that_is_refused_changes_nothing(make, device):
+    owner = routed(make)
+    ports.port_of(device, 1).channel.refusal = errno.ENOMEM
+    with pytest.raises(DriverError):
+        owner.connection.connect()
+    assert owner.state == states.ROUTED
