@@ -72,3 +72,40 @@ def test_memory_windows_give_and_take_rights(mode):
     assert told[8][1] == " b'done' and the key is dead: True"
     assert told[9][1] == " Remote access error"
     assert all(" Success" in what for _, what in told[:4] + told[5:8])
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+@pytest.mark.parametrize(
+    ("name", "server", "client", "said"),
+    [
+        ("rping", ["-s", "-a"], ["-c", "-C", "3", "-a"], "ping data: rdma-ping-2: ABCDEFGHIJKLMNOP"),
+        ("ucmatose", ["-c", "3", "-b"], ["-c", "3", "-s"], "3 connections, 10 messages each way"),
+    ],
+)
+def test_programs_of_rdma_cm_meet_by_address(mode, name, server, client, said, loopback_address):
+    addresses = loopback_address(), loopback_address()
+    command = [sys.executable, "-m", "softhca.pyverbs_alias", str(EXAMPLES / f"{name}.py")]
+    environments = [
+        {
+            **os.environ,
+            "SOFTHCA_ADAPTER": mode,
+            "SOFTHCA_DEVICES": f"softhca0=udp:{address}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        for address in addresses
+    ]
+    serving = subprocess.Popen(
+        [*command, *server, addresses[0]], env=environments[0], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert serving.stdout.readline().startswith("listening")
+        done = subprocess.run(
+            [*command, *client, addresses[0]], env=environments[1], capture_output=True, text=True,
+            timeout=limit_s(100),
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == said
+        assert serving.wait(limit_s(100)) == 0
+    finally:
+        serving.kill()
+        serving.communicate()

@@ -8,7 +8,6 @@ import pytest
 from softhca.testing.verbs import ALL_ACCESS
 from softhca.verbs import enums as e
 from softhca.verbs.absent import refuse
-from softhca.verbs.cmid import CMID, CMEventChannel
 from softhca.verbs.comp_cntr import CompCntr
 from softhca.verbs.cq import CQEX, CqInitAttrEx
 from softhca.verbs.device import DM, AllocDmAttr, Context
@@ -157,8 +156,6 @@ def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
             lambda: DmaBufMR(pd, 1, 0),
             lambda: MREx(pd, 64, fd=3),
             lambda: CompCntr(ctx),
-            lambda: CMID(),
-            lambda: CMEventChannel(),
             lambda: Mlx5QP(ctx),
             lambda: Mlx5Context.device_timestamp_to_ns(ctx, 1),
             lambda: Context(attr=Mlx5DVContextAttr()),

@@ -1,0 +1,69 @@
+"""Contexts and protection domains of identifiers: those of one device share one of each."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from softhca.verbs.device import Context
+from softhca.verbs.pd import PD
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+
+class CMContext(Context):
+    """The context of a device that is open for identifiers; the device is closed with the last of them."""
+
+    def __init__(self, driver: "DeviceDriver") -> None:
+        self._cmd_fd = None
+        self._original = None
+        self._driver = driver
+        self.name = driver.name
+        self._opened()
+
+    def _released(self) -> None:
+        """The device is the identifiers'."""
+
+    def close(self) -> None:
+        """Close what was made on it."""
+        super(Context, self).close()
+
+
+class _Shared:
+    def __init__(self, driver: "DeviceDriver") -> None:
+        self.context = CMContext(driver)
+        self.pd: PD | None = None
+        self.users = 0
+
+
+_lock = threading.RLock()
+_shared: "dict[DeviceDriver, _Shared]" = {}
+
+
+def join(driver: "DeviceDriver") -> Context:
+    """The context of a device, for one more identifier."""
+    with _lock:
+        found = _shared.get(driver)
+        if found is None:
+            found = _shared[driver] = _Shared(driver)
+        found.users += 1
+        return found.context
+
+
+def domain_of(driver: "DeviceDriver") -> PD:
+    """The protection domain of a device, for who has joined."""
+    with _lock:
+        found = _shared[driver]
+        if found.pd is None:
+            found.pd = PD(found.context)
+        return found.pd
+
+
+def leave(driver: "DeviceDriver") -> None:
+    """One identifier less; with the last, all that was made on the context is closed."""
+    with _lock:
+        found = _shared[driver]
+        found.users -= 1
+        if found.users:
+            return
+        del _shared[driver]
+    found.context.close()

@@ -1,0 +1,105 @@
+"""Events of connections: `CMEventChannel`, `CMEvent`, and what an event says of datagrams (`UDParam`)."""
+
+import errno
+
+from softhca.driver.rdmacm.events import DatagramParameters, EventChannel, IdentifierEvent
+from softhca.verbs.addr import AHAttr
+from softhca.verbs.base import PyverbsObject, require, translated
+from softhca.verbs.librdmacm_enums import rdma_cm_event_type
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+
+
+class CMEventChannel(PyverbsObject):
+    """Where events of identifiers are waited for, with `CMEvent`."""
+
+    def __init__(self) -> None:
+        self._channel = EventChannel()
+
+    @property
+    def channel(self) -> EventChannel:
+        """The driver's half."""
+        return self._channel
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable while events wait, for select, epoll or asyncio; the channel's, and
+        closed with it.  While it is non-blocking (``os.set_blocking``) `CMEvent` ends with ``EAGAIN`` where
+        it would wait.
+        """
+        with translated("Failed to make a descriptor"):
+            return self._channel.fileno()
+
+    def close(self) -> None:
+        """End all waits (``EBADF``)."""
+        self._channel.close()
+
+
+class CMEvent(PyverbsObject):
+    """The next event of ``channel``, which is waited for.  It is acknowledged once: by `ack_cm_event`, by
+    `close` or when it is dropped.
+    """
+
+    def __init__(self, channel: CMEventChannel) -> None:
+        require(channel, CMEventChannel, "channel")
+        with translated("Failed to create CMEvent"):
+            event = channel.channel.next_event()
+        if event is None:
+            raise PyverbsRDMAError("Failed to create CMEvent: there is none", errno.EAGAIN)
+        self._event: IdentifierEvent | None = event
+
+    @property
+    def event(self) -> IdentifierEvent:
+        """The driver's event; `PyverbsUserError` when it has been acknowledged."""
+        if self._event is None:
+            raise PyverbsUserError("The event was acknowledged before")
+        return self._event
+
+    @property
+    def event_type(self) -> int:
+        """What has happened: an ``rdma_cm_event_type``."""
+        return self.event.kind
+
+    @property
+    def status(self) -> int:
+        """0, a negative errno, or the reason that the peer gave."""
+        return self.event.status
+
+    @property
+    def private_data(self) -> bytes:
+        """The peer's, with the zeros behind it."""
+        return self.event.private_data
+
+    def event_str(self) -> str:
+        """The name of its type; empty when it has been acknowledged."""
+        return rdma_cm_event_type(self._event.kind).name if self._event is not None else ""
+
+    def ack_cm_event(self) -> None:
+        """The event is not needed any more."""
+        self._event = None
+
+    def close(self) -> None:
+        """As `ack_cm_event`."""
+        self._event = None
+
+
+class UDParam(PyverbsObject):
+    """How a peer or a group is reached by datagrams, as an event says it."""
+
+    def __init__(self, cm_event: CMEvent) -> None:
+        require(cm_event, CMEvent, "cm_event")
+        self._datagram = cm_event.event.datagram or DatagramParameters({}, 0, 0)
+
+    @property
+    def qp_num(self) -> int:
+        """The peer's queue pair."""
+        return self._datagram.qp_num
+
+    @property
+    def qkey(self) -> int:
+        """The Q_Key that it takes."""
+        return self._datagram.qkey
+
+    @property
+    def ah_attr(self) -> AHAttr:
+        """The way there."""
+        return AHAttr.from_dict(self._datagram.vector)
