@@ -68,7 +68,10 @@ def _write_device(own: Path, places: tuple[str, ...]) -> None:
         "node_desc": own.name,
     })
     for number, (address, gid) in enumerate(zip(addresses, gids, strict=True), 1):
-        _write(own, _port_files(f"ports/{number}", config, gid, _netdev(address)))
+        netdev = _netdev(address)
+        _write(own, _port_files(f"ports/{number}", config, gid, netdev))
+        if netdev:
+            (own / "device" / "net" / netdev).mkdir(parents=True, exist_ok=True)
 
 
 def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:
