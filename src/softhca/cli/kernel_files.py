@@ -68,10 +68,7 @@ def _write_device(own: Path, places: tuple[str, ...]) -> None:
         "node_desc": own.name,
     })
     for number, (address, gid) in enumerate(zip(addresses, gids, strict=True), 1):
-        netdev = _netdev(address)
-        _write(own, _port_files(f"ports/{number}", config, gid, netdev))
-        if netdev:
-            (own / "device" / "net" / netdev).mkdir(parents=True, exist_ok=True)
+        _write(own, _port_files(f"ports/{number}", config, gid, _netdev(address)))
 
 
 def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:
