@@ -280,6 +280,7 @@ class ConnectionManager:
             states.REQ_RCVD,
             service_id=request.service_id,
             listener=listener.number,
+            active=False,
             remote_comm_id=request.local_comm_id,
             remote_ca_guid=request.local_ca_guid,
             remote_qpn=request.local_qpn,
@@ -343,11 +344,15 @@ class ConnectionManager:
         if isinstance(message, m.Apr):
             self.counters["drops_state"] += 1  # nothing has been asked
             return
-        if isinstance(message, m.Rep) and not connection.remote_comm_id:
-            connection.remote_comm_id = message.local_comm_id
-            connection.remote_ca_guid = message.local_ca_guid
-            connection.remote_qpn = message.local_qpn
-            self._remember_peer(connection)
+        if isinstance(message, m.Rep):
+            if not connection.active:
+                self.counters["drops_state"] += 1  # who replies gets no reply
+                return
+            if connection.state == states.REQ_SENT:
+                connection.remote_comm_id = message.local_comm_id
+                connection.remote_ca_guid = message.local_ca_guid
+                connection.remote_qpn = message.local_qpn
+                self._remember_peer(connection)
         if isinstance(message, m.Dreq):
             if message.remote_qpn_eecn != connection.local_qpn:
                 self.counters["drops_unmatched"] += 1
