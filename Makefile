@@ -76,12 +76,14 @@ bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python benchmarks/performance.py --interpreted $(PLAIN)/bin/python $(BENCH)
 
 # Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
-# First the walk over pageable memory, so many steps.
+# First the walk over pageable memory, so many steps, and connections over a bad network, so many seeds.
 CAMPAIGN_SEEDS ?= 10000
 WALK_STEPS ?= 1000000
+CONNECTION_SEEDS ?= 2000
 campaign: $(VENV)/.installed
 	@mkdir -p build
 	$(VENV)/bin/python tests/driver/paging_walk.py --steps $(WALK_STEPS)
+	$(VENV)/bin/python tests/management/connection_walk.py --seeds 1..$(CONNECTION_SEEDS)
 	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
 
 # 64 threads, all verbs, objects that any of them may close.  STRESS="--seeds 1..1000", "--seconds 3600" …

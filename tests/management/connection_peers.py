@@ -78,9 +78,7 @@ class Network:
             return False
         self.now = max(self.now, due)
         if self._arrivals and self._arrivals[0][0] <= self.now:
-            _, _, to, data = heapq.heappop(self._arrivals)
-            if to not in self.cut:
-                self.managers[to].receive(data, self.address(1 - to), self.now)
+            self.arrive_one()
         for number, manager in enumerate(self.managers):
             if number not in self.cut:
                 manager.expire(self.now)
@@ -89,11 +87,14 @@ class Network:
     def arrive(self) -> None:
         """Let everything that is on its way arrive."""
         while self._arrivals:
-            due = self._arrivals[0][0]
-            self.now = max(self.now, due)
-            _, _, to, data = heapq.heappop(self._arrivals)
-            if to not in self.cut:
-                self.managers[to].receive(data, self.address(1 - to), self.now)
+            self.now = max(self.now, self._arrivals[0][0])
+            self.arrive_one()
+
+    def arrive_one(self) -> None:
+        """The next of what is on its way arrives."""
+        _, _, to, data = heapq.heappop(self._arrivals)
+        if to not in self.cut:
+            self.managers[to].receive(data, self.address(1 - to), self.now)
 
     def pass_time(self, duration_ns: int) -> None:
         """Let so much time pass."""

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from connection_peers import GUIDS, REPLY, REQUEST, SERVICE, Network, from_other, lossy
+from connection_peers import GUIDS, REPLY, REQUEST, SERVICE, Network, from_other
+from connection_walk import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -523,35 +524,10 @@ def test_an_answer_from_another_address_is_dropped(network):
 # loss
 
 
-def outcome(seed):
-    """Both ends after a connection over a bad network, in which programs do what they should."""
-    network = Network(seed)
-    network.fate = lossy(seed, 0.2)
-    network.listen()
-    network.connect(replace(REQUEST, remote_cm_response_timeout=8, local_cm_response_timeout=8))
-    while network.step():
-        for own, program in enumerate(network.programs):
-            manager = network.managers[own]
-            for event in program.events:
-                if event.kind == e.REQUEST:
-                    manager.reply(program, event.number, REPLY, network.now)
-                elif event.kind == e.REPLIED:
-                    manager.ready(program, event.number, b"", network.now)
-            program.events.clear()
-    return [
-        [element.state for element in manager._tables if isinstance(element, e.Connection)]
-        for manager in network.managers
-    ]
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_both_ends_agree_whatever_is_lost(seed):
-    active, passive = outcome(seed)
-    assert (active, passive) in (
-        ([s.ESTABLISHED], [s.ESTABLISHED]),
-        ([s.CLOSED], [s.CLOSED]),
-        ([s.CLOSED], []),
-    )
+@pytest.mark.parametrize("first", range(1, 501, 100))
+def test_both_ends_agree_whatever_is_lost_and_whoever_goes(first):
+    outcomes = {Walk(seed).run() for seed in range(first, first + 100)}
+    assert {"established", "over", "its peer has gone", "over without its peer"} <= outcomes
 
 
 def test_formats_refuse_what_does_not_fit():
