@@ -12,6 +12,7 @@ from fuzz_choices import Choices
 GENERATED = {
     "captures": 8_000,
     "commands": 1_000,
+    "connections": 6_000,
     "control": 30_000,
     "engine": 4_000,
     "exchange": 50_000,
