@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from connection_peers import GUIDS, REPLY, REQUEST, SERVICE, Network, from_other
+from connection_peers import DELAY_NS, GUIDS, REPLY, REQUEST, SERVICE, Network, from_other
 from connection_walk import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm.elements import NEVER_NS, duration_ns
-from softhca.management.cm.tables import MAX_BACKLOG
+from softhca.management.cm.tables import MAX_BACKLOG, Tables
 from softhca.wire.errors import WireError
 
 SECOND_NS = 1_000_000_000
@@ -256,6 +256,22 @@ def test_a_peer_that_has_gone_is_found_by_disconnecting(network):
     assert network.state(0, active) == s.CLOSED
 
 
+def test_a_dreq_whose_answer_was_lost_is_answered_again(network):
+    network.listen()
+    active, passive = network.establish()
+    network.managers[0].disconnect(network.programs[0], active, b"", network.now)
+    network.arrive()
+    network.fate = lambda own, data: []
+    network.managers[1].disconnect(network.programs[1], passive, b"", network.now)
+    assert network.names()[-1] == "Drep"
+    network.fate = lambda own, data: [DELAY_NS]
+    again = next(data for _, data in network.sent if type(m.decode(data)[1]) is m.Dreq)
+    network.managers[1].receive(again, network.address(0), network.now)
+    network.arrive()
+    assert network.programs[0].kinds == [e.DISCONNECTED]
+    assert (network.state(0, active), network.state(1, passive)) == (s.TIMEWAIT, s.TIMEWAIT)
+
+
 def test_disconnecting_at_once_needs_one_answer_each(network):
     network.listen()
     active, passive = network.establish()
@@ -343,6 +359,42 @@ def test_a_queue_pair_that_connects_anew_ends_its_old_connection(network):
     network.arrive()
     assert network.programs[0].events[-1].status == m.REJ_STALE_CONNECTION
     assert network.state(1, passive) == s.DREQ_SENT
+
+
+def test_a_request_from_another_address_ends_no_connection_and_repeats_no_answer(network):
+    network.listen()
+    active, passive = network.establish()
+    names = len(network.sent)
+    for number in (active, active + 1):  # the connection's own, and another of its queue pair
+        forged = replace(REQUEST, local_comm_id=number, local_ca_guid=GUIDS[0])
+        network.managers[1].receive(m.encode(forged, 1), from_other(network.address(0)), network.now)
+    assert network.managers[1].counters["drops_unmatched"] == 1
+    assert network.state(1, passive) == s.ESTABLISHED
+    assert network.names()[names:] == []
+    assert network.programs[1].kinds == [e.REQUEST]  # the second is as anybody's
+
+
+def test_a_second_request_from_another_address_is_not_acknowledged(network):
+    network.listen()
+    network.connect()
+    network.arrive()
+    network.managers[1].receive(network.sent[0][1], from_other(network.address(0)), network.now)
+    assert network.names() == ["Req"]
+    assert network.managers[1].counters["drops_unmatched"] == 1
+
+
+def test_numbers_are_nobodys_yet():
+    class Dice:
+        def __init__(self):
+            self.numbers = [0, 5, 5, 0, 5, 6]
+
+        def getrandbits(self, bits):
+            assert bits == 32
+            return self.numbers.pop(0)
+
+    tables = Tables(Dice())
+    listeners = [tables.listen(None, service, 1) for service in (1, 2)]
+    assert [listener.number for listener in listeners] == [5, 6]
 
 
 @given(data=st.binary(max_size=300))

@@ -31,6 +31,11 @@ REGIONS = "memory/regions.py"
 ON_DEMAND = "memory/on_demand.py"
 XRC = "transport/xrc.py"
 XRC_DOMAINS = "adapter/xrc_domains.py"
+CM = "management/cm/manager.py"
+CM_STATES = "management/cm/states.py"
+CM_TABLES = "management/cm/tables.py"
+CM_TIMERS = "management/cm/timers.py"
+SIDR = "management/cm/resolutions.py"
 
 PUSH = """        if not self.producer.push(self.entry.address, abi.CQE_BYTES):
             self.overflowed = True
@@ -193,6 +198,34 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "advice is taken on another domain's region"), "verbs/suite/test_suite_on_demand.py"),
     (m("pages-no-whole-number", "memory/host.py", "        pages = operator.index(pages)  # a float would stay in the free list\n", "",
        "a length that is a float spoils the device's memory"), "memory/test_memory_host.py"),
+    (m("cm-believes-any-address", CM, "not isinstance(found, Connection) or not same_port(found.peer, source)", "not isinstance(found, Connection)",
+       "whoever guesses its number ends a connection from anywhere"), "management/test_management_cm.py"),
+    (m("cm-ends-another-queue-pair", CM, "            if message.remote_qpn_eecn != connection.local_qpn:", "            if False:",
+       "DREQ ends a connection of another queue pair than it names"), "management/test_management_cm.py"),
+    (m("cm-reply-names-its-peer-again", CM, "            if connection.state == states.REQ_SENT:\n                connection.remote_comm_id", "            if not connection.remote_comm_id:\n                connection.remote_comm_id",
+       "replies without a number fill the tables of peers"), "management/test_management_cm_table.py"),
+    (m("cm-replier-takes-a-reply", CM, "            if not connection.active:", "            if False:",
+       "a reply to who has replied is answered by another"), "management/test_management_cm_table.py"),
+    (m("cm-request-again-from-any-address", CM, "            if same_port(known.peer, source):", "            if True:",
+       "a second request from another address is answered at the first one's"), "management/test_management_cm.py"),
+    (m("cm-stale-for-any-address", CM, "        if stale is not None and same_port(stale.peer, source):", "        if stale is not None:",
+       "who names another adapter's queue pair ends its connection"), "management/test_management_cm.py"),
+    (m("cm-backlog-without-end", CM, "        while len(listener.waiting) > listener.backlog:", "        while False:",
+       "a flood of requests waits at a listener without bound"), "management/test_management_cm.py"),
+    (m("cm-request-never-sent-again", CM_STATES, "    (REQ_SENT, RETRY): (REQ_SENT, (RESEND, START)),", "    (REQ_SENT, RETRY): (REQ_SENT, (START,)),",
+       "a request that was lost is not sent again"), "management/test_management_cm.py"),
+    (m("cm-second-dreq-not-answered", CM_STATES, "    (TIMEWAIT, DREQ): (TIMEWAIT, (SEND_DREP,)),\n", "",
+       "a peer whose DREP was lost asks until it gives up"), "management/test_management_cm.py"),
+    (m("cm-established-still-waits", CM_STATES, "    (REP_SENT, RTU): (ESTABLISHED, (STOP, TELL)),", "    (REP_SENT, RTU): (ESTABLISHED, (TELL,)),",
+       "a reply is sent again although RTU has come"), "management/test_management_cm_table.py"),
+    (m("cm-numbers-come-again", CM_TABLES, "            if number and number not in self._elements:", "            if number:",
+       "two connections get one number"), "management/test_management_cm.py"),
+    (m("cm-deadline-put-off-is-due", CM_TIMERS, "            if element.deadline_ns > now:\n", "            if False:\n",
+       "who has asked for more time is not given it"), "management/test_management_cm.py"),
+    (m("sidr-answer-from-any-address", SIDR, "            and same_port(resolution.peer, source)\n", "",
+       "anybody may say which queue pair a datagram service has"), "management/test_management_cm.py"),
+    (m("sidr-request-asked-twice", SIDR, "        return (request.request_id, source.gid, source.lid) in self._asked\n", "        return False\n",
+       "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
 
