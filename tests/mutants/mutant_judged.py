@@ -136,7 +136,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a queue pair that was reset while an answer waited answers no more"), "transport/test_transport_response_pacing.py"),
     (m("gap-told-instead-of-acknowledgement", REPLIES, "            if self.nak_pending == _SEQUENCE and self.ack_pending and not self.acknowledge_executed():\n                return\n", "",
        "requests executed behind a forged gap are not acknowledged"), "transport/test_transport_rc_responder.py"),
-    (m("management-flood-answered", "adapter/management_flow.py", "        if not self._in_time(now):\n", "        if False:\n",
+    (m("management-flood-answered", "adapter/management_flow.py", "        if not rate.take(now):\n", "        if False:\n",
        "every management datagram of a flood is answered"), "adapter/test_adapter_management.py"),
     (m("time-out-of-a-request-not-told", "adapter/management_flow.py", "            elif agent.timed_out(request.data, request.destination):", "            elif True:",
        "a program waits for ever for the end of a request"), "adapter/test_adapter_host_agents.py"),
