@@ -63,16 +63,20 @@ def test_what_is_no_profile_is_refused(text, reason):
         Profile.of(text)
 
 
+ATOMIC_WRITE = 15
+
+
 @pytest.mark.parametrize(
     ("text", "has", "rights", "lacks"),
     [
         ("hca", {states.RC, states.UC, states.UD, states.XRC}, 14, ()),
-        ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD)),
+        ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE)),
         ("tca+uc+write", {states.UC, states.UD}, REMOTE_WRITE, (READ, COMPARE_SWAP, FETCH_ADD)),
-        ("tca+rc+read", {states.RC, states.UD}, REMOTE_READ, (WRITE, WRITE_IMM, COMPARE_SWAP, FETCH_ADD)),
-        ("tca+rc+atomic", {states.RC, states.UD}, REMOTE_ATOMIC, (WRITE, WRITE_IMM, READ)),
+        ("tca+rc+read", {states.RC, states.UD}, REMOTE_READ,
+         (WRITE, WRITE_IMM, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE)),
+        ("tca+rc+atomic", {states.RC, states.UD}, REMOTE_ATOMIC, (WRITE, WRITE_IMM, READ, ATOMIC_WRITE)),
     ],
-)
+)  # fmt: skip
 def test_what_profiles_mean(text, has, rights, lacks):
     profile = Profile.of(text)
     assert profile.services == has | {states.RAW}

@@ -939,3 +939,19 @@ def test_a_second_attachment_adds_no_table(world):
     assert world.other.tpt.free_entries == 1024
     assert isinstance(region, PagedRegion)
     assert mmap.PAGESIZE == PAGE_BYTES
+
+
+def test_a_word_is_put_into_pages_that_are_there(world):
+    region = world.region()
+    word = b"eight by"
+    source = primitives.address_of(word, writable=False)
+    for offset in (16, 4090):
+        assert region.put_word(VA + offset, source) == 0
+        assert world.view(offset, 8) == word
+    assert region.put_word(VA + world.length - 4, source) == -EFAULT
+    world.memory.quiesce()
+    assert region.put_word(VA, source) == -EAGAIN
+    world.memory.resume()
+    reader = world.region(access=REMOTE_READ)
+    assert reader.put_word(VA, source) == -EACCES
+    assert world.view(0, 8) == bytes(8)

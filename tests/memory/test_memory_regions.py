@@ -682,3 +682,26 @@ def test_a_hole_in_the_other_process_is_an_error_not_a_crash():
     assert region.write(0, address(out), 8) == -errno.EFAULT
     child.finish(4096)
     world.host.close()
+
+
+def test_a_word_is_put_where_it_may_and_at_once_where_the_machine_can():
+    world = World()
+    memory, word = bytearray(64), b"eight by"
+    region = world.over(memory)
+    start = -address(memory) % 8
+    for offset in (start + 8, start + 19):  # aligned, and not
+        assert region.put_word(region.va + offset, address(word)) == 0
+        assert memory[offset : offset + 8] == word
+        assert memory.count(word) == 1
+        memory[offset : offset + 8] = bytes(8)
+    assert region.put_word(region.va + 57, address(word)) == -errno.EFAULT
+    world.tpt.stopped = True
+    assert region.put_word(region.va, address(word)) == -errno.EAGAIN
+    world.tpt.stopped = False
+    scattered, frames = world.scattered(2)
+    assert scattered.put_word(scattered.va + PAGE_BYTES - 4, address(word)) == 0
+    assert world.bytes_of(frames)[PAGE_BYTES - 4 : PAGE_BYTES + 4] == word
+    assert world.over(memory, access=REMOTE_READ).put_word(region.va, address(word)) == -errno.EACCES
+    world.table.deregister(region)
+    assert region.put_word(region.va, address(word)) == -errno.EACCES
+    assert not any(memory)

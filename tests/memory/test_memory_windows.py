@@ -390,3 +390,16 @@ def test_pages_of_a_fast_region_that_went_away_are_not_touched(world):
     assert region.read(0x5000, primitives.address_of(out), 8) == 0
     world.host.detach(first)
     assert region.read(0x5000, primitives.address_of(out), 8) == -errno.EFAULT
+
+
+def test_a_word_is_put_into_the_windows_part_alone(world):
+    window = world.window(2)
+    assert world.bind(window, offset=40, length=16) == 0
+    source = primitives.address_of(b"eight by", writable=False)
+    assert window.put_word(window.va + 8, source) == 0
+    room = bytearray(16)
+    assert world.region.read(world.region.va + 40, primitives.address_of(room), 16) == 0
+    assert room == bytes(8) + b"eight by"
+    assert window.put_word(window.va + 9, source) == -errno.EFAULT
+    window.withdraw()
+    assert window.put_word(window.va, source) == -errno.EACCES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from suite import Case, NotAvailable, cases_of, counts_of, fetch, run
 
-LEAST_OK = 131
+LEAST_OK = 132
 """Of the cases for all devices of release 44."""
 
 

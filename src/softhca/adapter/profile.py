@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.operations import ATOMIC, OPERATIONS, READ, WRITE
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, OPERATIONS, READ, WRITE
 from softhca.transport.services import SERVICES
 from softhca.transport.states import RAW, RC, UC, UD
 
@@ -39,7 +39,7 @@ def _of_kind(kind: int) -> frozenset[int]:
 # option → work requests, the right that a queue pair gives for it, and the services that carry it
 _OPERATIONS: dict[str, tuple[frozenset[int], int, frozenset[str]]] = {
     WRITE_OPTION: (
-        _of_kind(WRITE),
+        _of_kind(WRITE) | _of_kind(ATOMIC_WRITE),
         REMOTE_WRITE,
         frozenset({RC_OPTION, UC_OPTION}),
     ),

@@ -22,6 +22,7 @@ cdef class PagedRegion(Region):
     cdef readonly unsigned long long seen
     cpdef int move(self, unsigned long long va, unsigned long long local, unsigned long long n,
                    bint writing) noexcept
+    cpdef int put_word(self, unsigned long long va, unsigned long long src_address) noexcept
     cpdef int begin(self, unsigned long long offset, unsigned long long n) noexcept
     cpdef unsigned long long atomic(self, unsigned long long va, unsigned long long compare,
                                     unsigned long long operand, bint swapping) noexcept

@@ -229,6 +229,28 @@ class PagedRegion(Region):
         """As ``Region.fetch_add``, otherwise as `compare_swap`."""
         return self.atomic(va, 0, add, False)
 
+    def put_word(self, va: int, src_address: int) -> int:
+        """As ``Region.put_word``, or −EAGAIN; aligned, it is one store for all that share the memory."""
+        place: cython.ulonglong
+        offset: cython.ulonglong = (va - self.va) & MASK64
+        result: cython.int = self.begin(offset, 8)
+        if result:
+            return result
+        if not self.access & _LOCAL_WRITE:
+            result = -EACCES
+        elif offset & 7:
+            result = self.memory.move(offset, src_address, 8, True)
+        else:
+            result = self.memory.ready(offset, 8)
+            place = 0 if result else self.memory.place(offset)
+            if place:
+                copy(self.scratch, src_address, 8)
+                store64(place, load64(self.scratch))
+            elif result == 0:
+                result = -EFAULT
+        self.memory.leave()
+        return result
+
     def atomic(self, va: int, compare: int, operand: int, swapping: bool) -> int:
         """Both atomics; the old value, ``fault`` set."""
         old: cython.ulonglong = 0

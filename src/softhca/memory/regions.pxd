@@ -25,6 +25,7 @@ cdef class Region:
     cpdef unsigned long long compare_swap(self, unsigned long long va, unsigned long long compare,
                                           unsigned long long swap) noexcept
     cpdef unsigned long long fetch_add(self, unsigned long long va, unsigned long long add) noexcept
+    cpdef int put_word(self, unsigned long long va, unsigned long long src_address) noexcept
     cpdef unsigned long long atomic_place(self, unsigned long long va) noexcept
     cpdef void refresh(self) noexcept
 

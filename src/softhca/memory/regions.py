@@ -222,6 +222,18 @@ class Region:
             self.fault = self.write(va, self.scratch, 8)
         return 0 if self.fault else old
 
+    def put_word(self, va: int, src_address: int) -> int:
+        """Copy the 8 bytes at an address of this process to ``va``, in one step where the machine can do that
+        (`atomic_place`); 0 or −errno as ``write``."""
+        place: cython.ulonglong = self.atomic_place(va)
+        if self.fault:
+            return self.fault
+        if not place:
+            return self.write(va, src_address, 8)
+        copy(self.scratch, src_address, 8)
+        store64(place, load64(self.scratch))
+        return 0
+
     def atomic_place(self, va: int) -> int:
         """Check an atomic's range into ``fault``; its address where the machine can do it, else 0.
 

@@ -18,6 +18,7 @@ cdef class Window(TrackedRegion):
     cpdef unsigned long long compare_swap(self, unsigned long long va, unsigned long long compare,
                                           unsigned long long swap) noexcept
     cpdef unsigned long long fetch_add(self, unsigned long long va, unsigned long long add) noexcept
+    cpdef int put_word(self, unsigned long long va, unsigned long long src_address) noexcept
     cpdef void refresh(self) noexcept
     cdef bint refuses_atomic(self, unsigned long long va)
     cdef object bind(self, Region parent, unsigned int key, unsigned long long va, unsigned long long length,

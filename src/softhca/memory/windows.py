@@ -139,6 +139,11 @@ class Window(TrackedRegion):
         self.fault = self.parent.fault
         return old
 
+    def put_word(self, va: int, src_address: int) -> int:
+        if self.refuses_atomic(va):
+            return self.fault
+        return self.parent.put_word((self.parent_va + va - self.va) & _MASK64, src_address)
+
     def refuses_atomic(self, va: int) -> bool:
         """Check an atomic against the window alone, into ``fault``."""
         offset: cython.ulonglong = (va - self.va) & _MASK64

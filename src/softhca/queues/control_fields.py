@@ -187,7 +187,7 @@ QP_ATTRIBUTES: Fields = (
 
 DEVICE_ATTRIBUTES: Fields = (
     ("fw_ver", "bytes"),
-    *_all("u64", "node_guid sys_image_guid max_mr_size page_size_cap"),
+    *_all("u64", "node_guid sys_image_guid max_mr_size page_size_cap device_cap_flags_ex"),
     *_all("u32", "vendor_id vendor_part_id hw_ver max_qp max_qp_wr device_cap_flags max_sge max_sge_rd "
                  "max_cq max_cqe max_mr max_pd max_qp_rd_atom max_ee_rd_atom max_res_rd_atom "
                  "max_qp_init_rd_atom max_ee_init_rd_atom atomic_cap max_ee max_rdd max_mw "

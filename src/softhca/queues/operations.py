@@ -24,6 +24,8 @@ ATOMIC = 3
 """One request, answered by an atomic acknowledgement."""
 LOCAL = 4
 """No packet: the adapter itself does it when its turn comes."""
+ATOMIC_WRITE = 5
+"""One request with an RETH and eight bytes, answered by an empty READ response."""
 
 _BEGIN_SEND = ("SEND_FIRST", "SEND_MIDDLE")
 _BEGIN_WRITE = ("RDMA_WRITE_FIRST", "RDMA_WRITE_MIDDLE")
@@ -72,6 +74,8 @@ _ROWS = (
               (*_BEGIN_SEND, "SEND_LAST_WITH_INVALIDATE", "SEND_ONLY_WITH_INVALIDATE"),
               invalidates=True, consumes_receive=True, inline=True),
     Operation(abi.REG_MR, "REG_MR", LOCAL, abi.WC_DRIVER1),
+    Operation(abi.ATOMIC_WRITE, "ATOMIC_WRITE", ATOMIC_WRITE, abi.WC_ATOMIC_WRITE, ("ATOMIC_WRITE",),
+              inline=True),
 )  # fmt: skip
 OPERATIONS: dict[int, Operation] = {row.opcode: row for row in _ROWS}
 MOST_OPCODES = 16

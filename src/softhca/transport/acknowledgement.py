@@ -25,7 +25,7 @@ from softhca.queues.layout import (
     WC_RETRY_EXC_ERR,
     WC_RNR_RETRY_EXC_ERR,
 )
-from softhca.queues.operations import ATOMIC, LOCAL, READ
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ
 from softhca.transport.conditions import (
     FRESH,
     NOT_READY,
@@ -78,6 +78,9 @@ NAK_STATUS: dict[int, int] = {
 }
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
+_ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
+# Bit n: requests of kind n have an answer of their own, which no later one implies.
+_ANSWERED = cython.declare(cython.uint, 1 << READ | 1 << ATOMIC | 1 << ATOMIC_WRITE)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ACK = cython.declare(cython.uint, ACK)
@@ -89,6 +92,7 @@ _ACKNOWLEDGE = cython.declare(cython.uint, opcodes.ACKNOWLEDGE)
 _READ_RESPONSE = cython.declare(cython.uint, opcodes.READ_RESPONSE)
 _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
+_ONLY = cython.declare(cython.uint, opcodes.ONLY)
 _BAD_RESPONSE = cython.declare(cython.int, WC_BAD_RESP_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
@@ -167,7 +171,7 @@ class Sender(RequestTransmitter):
             if request.kind == _LOCAL or request.status or request.packets == 0:
                 break
             last = (request.first_psn + request.packets) & 0xFFFFFF
-            if (request.kind == _READ or request.kind == _ATOMIC) and request.received < request.packets:
+            if (_ANSWERED >> request.kind) & 1 and request.received < request.packets:
                 whole = distance(last, end) < 0
                 break
             if distance(last, end) < 0:
@@ -302,7 +306,7 @@ class Sender(RequestTransmitter):
         if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         request = self.at(self.head)
-        if request.kind != _READ or request.status:
+        if (request.kind != _READ and request.kind != _ATOMIC_WRITE) or request.status:
             # Either something before the READ is still unanswered, which advance() has just ruled out, or a
             # lie.
             self.fail_head(_BAD_RESPONSE)
@@ -337,6 +341,8 @@ class Sender(RequestTransmitter):
         """
         pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         rest: cython.ulonglong = request.length_bytes - index * pmtu
+        if request.kind == _ATOMIC_WRITE:
+            return view.position == _ONLY and view.payload_bytes == 0
         ends: cython.bint = index + 1 == request.packets or (index + 1) % self.slice_packets == 0
         if ends:
             if view.position == _FIRST or view.position == _MIDDLE:

@@ -8,8 +8,14 @@ import cython
 
 from softhca.machine.primitives import copy
 from softhca.memory.regions import LOCAL_WRITE
-from softhca.queues.layout import INLINE, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR
-from softhca.queues.operations import ATOMIC, LOCAL, READ, mask, table
+from softhca.queues.layout import (
+    INLINE,
+    SEND_WQE_COMPARE_ADD_AT,
+    WC_LOC_LEN_ERR,
+    WC_LOC_PROT_ERR,
+    WC_LOC_QP_OP_ERR,
+)
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ, mask, table
 from softhca.queues.wqe import WORK_LENGTH, WORK_OK, SendWork
 from softhca.transport.scatter import BufferList
 
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
+_ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
+_WORD_AT = cython.declare(cython.uint, SEND_WQE_COMPARE_ADD_AT)
 _INLINE = cython.declare(cython.uint, INLINE)
 _WORK_OK = cython.declare(cython.int, WORK_OK)
 _WORK_LENGTH = cython.declare(cython.int, WORK_LENGTH)
@@ -74,6 +82,12 @@ class Request(BufferList):
         if self.kind == _LOCAL:
             return
         self.length_bytes = work.total_bytes
+        if self.kind == _ATOMIC_WRITE:
+            if self.takes_word():
+                self.length_bytes = ATOMIC_BYTES
+            elif self.length_bytes != ATOMIC_BYTES:
+                self.status = _LENGTH_ERROR
+                return
         if work.flags & _INLINE:
             return
         if not self.resolve(
@@ -84,6 +98,10 @@ class Request(BufferList):
             if self.length_bytes < ATOMIC_BYTES:
                 self.status = _LENGTH_ERROR
             self.length_bytes = ATOMIC_BYTES
+
+    def takes_word(self) -> bool:
+        """Whether an ATOMIC WRITE has no data but the eight bytes at the entry's compare_add."""
+        return self.kind == _ATOMIC_WRITE and self.work.num_sge == 0 and not self.work.flags & _INLINE
 
     def segment(self, pmtu_bytes: int, first_psn: int) -> None:
         """Give it its PSNs: one for an atomic or an empty message, otherwise one for each PMTU begun."""
@@ -99,5 +117,8 @@ class Request(BufferList):
         """Copy ``n`` bytes of the message, from ``offset``, to ``address``; 0 or −errno."""
         if self.work.flags & _INLINE:
             copy(address, self.work.address + self.work.inline_offset + offset, n)
+            return 0
+        if self.takes_word():
+            copy(address, self.work.address + _WORD_AT, n)
             return 0
         return self.gather(offset, n, address)

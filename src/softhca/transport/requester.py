@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.queues.layout import FENCE, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
-from softhca.queues.operations import ATOMIC, LOCAL, READ, WRITE
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ, WRITE
 from softhca.transport.conditions import (
     CREDITS,
     FRESH,
@@ -86,6 +86,7 @@ _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
+_ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _FENCE = cython.declare(cython.uint, FENCE)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
@@ -347,7 +348,7 @@ class RequestTransmitter(SendEngine):
             return self.block(_READS)
         if request.kind == _READ:
             return self.step_read(request, window)
-        if request.kind == _ATOMIC:
+        if request.kind == _ATOMIC or request.kind == _ATOMIC_WRITE:
             return self.step_atomic(request, window)
         return self.step_message(request, window)
 
@@ -501,7 +502,8 @@ class RequestTransmitter(SendEngine):
         return 1
 
     def step_atomic(self, request: Request, window: DestinationWindow) -> int:
-        """Compare-and-swap or fetch-and-add."""
+        """Compare-and-swap, fetch-and-add or ATOMIC WRITE."""
+        written: cython.int
         if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
             return self.step(request, window)
@@ -510,7 +512,16 @@ class RequestTransmitter(SendEngine):
         if not self.admitted(window, _ACK_COST + _BURST_OVERHEAD):
             return self.block(_WINDOW)
         self.writer.budget_bytes = _UNLIMITED
-        if not self.writer.atomic_request(request):
+        if request.kind == _ATOMIC:
+            written = self.writer.atomic_request(request)
+        else:
+            written = self.writer.atomic_write_request(request)
+        if written == -_EAGAIN:
+            return self.wait_memory()
+        if written < 0:
+            request.status = _PROTECTION_ERROR
+            return self.block(_ORDER) if self.head != self.cursor else self.step(request, window)
+        if written == 0:
             return 0
         self.cursor_packet = 1
         self.asked_psn = (request.first_psn + 1) & 0xFFFFFF

@@ -31,6 +31,8 @@ cdef class Responder(ReceiveEngine):
     cdef object message_failed(self, PacketView view, int outcome)
     cdef object read_request(self, PacketView view)
     cdef object atomic_request(self, PacketView view)
+    cdef object atomic_write(self, PacketView view, Arrival arrival)
+    cdef object atomic_write_again(self, PacketView view)
     cdef object answered_later(self, Resource resource, unsigned int packets)
     cdef object refuse(self, unsigned int code)
     cdef object advance(self, unsigned int packets)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, Region
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Region
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
 from softhca.queues.layout import MAX_MESSAGE_BYTES, WC_REM_INV_REQ_ERR
 from softhca.transport.engines import ReceiveEngine
@@ -91,12 +91,14 @@ _REMOTE_ACCESS = cython.declare(cython.uint, REMOTE_ACCESS)
 _REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
 _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
+_REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _SEND = cython.declare(cython.uint, opcodes.SEND)
 _WRITE = cython.declare(cython.uint, opcodes.WRITE)
 _READ_REQUEST = cython.declare(cython.uint, opcodes.READ_REQUEST)
 _COMPARE_SWAP = cython.declare(cython.uint, opcodes.COMPARE_SWAP)
 _FETCH_ADD = cython.declare(cython.uint, opcodes.FETCH_ADD)
+_ATOMIC_WRITE = cython.declare(cython.uint, opcodes.ATOMIC_WRITE)
 _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
@@ -206,6 +208,8 @@ class Responder(ReceiveEngine):
             self.read_request(view)
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
             self.atomic_request(view)
+        elif view.operation == _ATOMIC_WRITE:
+            self.atomic_write(view, arrival)
         else:
             self.refuse(_INVALID_REQUEST)
 
@@ -370,6 +374,44 @@ class Responder(ReceiveEngine):
         resource.result = result
         self.answered_later(resource, 1)
 
+    def atomic_write(self, view: PacketView, arrival: Arrival) -> None:
+        """ATOMIC WRITE: check it, put its eight bytes into place at once, answer by an empty READ response
+        (annex A19).  It takes a READ resource, for a repetition is answered and not done again."""
+        resource: Resource
+        region: Region
+        result: cython.int
+        if (
+            not self.connection.access & _REMOTE_WRITE
+            or view.reth_va & 7
+            or view.reth_length != 8
+            or view.payload_bytes != 8
+        ):
+            self.refuse(_INVALID_REQUEST)
+            return
+        region = self.connection.environment.regions.find(
+            view.reth_rkey, self.connection.pd, view.reth_va, 8, _REMOTE_WRITE, self.connection.number
+        )
+        if region is None:
+            self.connection.count("key_refusals")
+            self.refuse(_REMOTE_ACCESS)
+            return
+        if not self.replies.ring.has_place():
+            self.refuse(_INVALID_REQUEST)
+            return
+        result = region.put_word(view.reth_va, arrival.address + view.payload)
+        if result == -_EAGAIN:
+            self.held_request(view.psn)
+            return
+        if result:
+            self.refuse(_REMOTE_ACCESS if result == -_EACCES else _REMOTE_OPERATIONAL)
+            return
+        resource = self.replies.ring.add(self.epsn, 1)
+        resource.va = view.reth_va
+        resource.length_bytes = 0
+        resource.rkey = view.reth_rkey
+        resource.region = None
+        self.answered_later(resource, 1)
+
     def duplicate(self, view: PacketView) -> None:
         """A request that has been executed: SEND and RDMA WRITE are acknowledged again, the others
         replayed."""
@@ -383,6 +425,8 @@ class Responder(ReceiveEngine):
             self.read_again(view)
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
             self.atomic_again(view)
+        elif view.operation == _ATOMIC_WRITE:
+            self.atomic_write_again(view)
 
     def same_range(self, resource: Resource, view: PacketView, index: int) -> bool:
         """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
@@ -443,6 +487,23 @@ class Responder(ReceiveEngine):
             index * pmtu + view.reth_length,
         )
         resource.resumed = index > 0 and not view.migreq
+        self.flow.environment.schedule(self.flow)
+
+    def atomic_write_again(self, view: PacketView) -> None:
+        """Answer a repeated ATOMIC WRITE: its bytes may have been written over since."""
+        psn: cython.uint = view.psn
+        resource: Resource = self.replies.ring.find(psn)
+        if (
+            resource is None
+            or resource.atomic
+            or resource.length_bytes
+            or view.reth_va != resource.va
+            or view.reth_rkey != resource.rkey
+        ):
+            self.connection.drop("drops_resources", psn)
+            return
+        self.connection.observe(DUPLICATE_ANSWERED, psn, ATOMIC_AGAIN)
+        self.replies.ring.ask(resource, 0, 1, 0)
         self.flow.environment.schedule(self.flow)
 
     def atomic_again(self, view: PacketView) -> None:

@@ -42,6 +42,7 @@ cdef class PacketWriter:
     cpdef object ask_last(self)
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
     cpdef bint atomic_request(self, Request request) except *
+    cpdef int atomic_write_request(self, Request request) except? -1
     cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *
     cpdef bint atomic_response(self, unsigned int psn, unsigned int syndrome, unsigned int msn,
                                unsigned long long original) except *

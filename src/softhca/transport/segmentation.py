@@ -375,6 +375,22 @@ class PacketWriter:
         self.close(o)
         return True
 
+    def atomic_write_request(self, request: Request) -> int:
+        """Write the request of an ATOMIC WRITE; 1, 0 where it does not fit, or −errno when its data could not
+        be read."""
+        o: cython.Py_ssize_t
+        result: cython.int
+        code: cython.uint = self.opcode_of(request, 0)
+        if not self.fits(self.packet_bytes(code, 8)):
+            return 0
+        o = self.open(code, False, 0, True, request.first_psn, self.connection.dest_qp)
+        o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, 8)
+        result = request.payload(0, 8, self.burst.address + o)
+        if result:
+            return result
+        self.close(o + 8)
+        return 1
+
     def acknowledge(self, psn: int, syndrome: int, msn: int) -> bool:
         """Write an ACK or NAK; False: it does not fit."""
         if not self.fits(self.packet_bytes(_ACK, 0)):

@@ -191,7 +191,7 @@ class DeviceAttrEx(Record):
         self._make(
             {
                 "orig_attr": plain,
-                "device_cap_flags_ex": self.device_cap_flags_ex or plain.device_cap_flags,
+                "device_cap_flags_ex": self.device_cap_flags_ex | plain.device_cap_flags,
                 "phys_port_cnt_ex": self.phys_port_cnt_ex or plain.phys_port_cnt,
                 "odp_caps": ODPCaps({**given, "general_caps": given.get("odp_general_caps", 0)}),
                 "tso_caps": TSOCaps(given.get("tso_caps")),

@@ -1,6 +1,7 @@
 """The extended way of posting: a batch of operations between `QPEx.wr_start` and `QPEx.wr_complete`."""
 
 import errno
+import sys
 from collections.abc import Sequence
 
 from softhca.driver.errors import DriverError
@@ -32,7 +33,9 @@ _OPERATIONS = {
     int(ibv_wr_opcode.IBV_WR_BIND_MW): ops.IBV_QP_EX_WITH_BIND_MW,
     int(ibv_wr_opcode.IBV_WR_LOCAL_INV): ops.IBV_QP_EX_WITH_LOCAL_INV,
     int(ibv_wr_opcode.IBV_WR_SEND_WITH_INV): ops.IBV_QP_EX_WITH_SEND_WITH_INV,
+    int(ibv_wr_opcode.IBV_WR_ATOMIC_WRITE): ops.IBV_QP_EX_WITH_ATOMIC_WRITE,
 }
+_WORD_BYTES = 8
 _SUPPORTED = sum(int(each) for each in _OPERATIONS.values())
 
 
@@ -231,9 +234,16 @@ class QPEx(QP):
         operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote_addr)
         operation.compare_add = add
 
-    def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: int | bytes) -> None:
-        """Write eight bytes at once: ``EOPNOTSUPP``."""
-        refuse("Failed to post an atomic write")
+    def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: bytes) -> None:
+        """Write the first eight bytes of ``atomic_wr`` to the peer, in one step; they are taken now.
+
+        Reliable connections only; ``remote_addr`` must be a multiple of eight.
+        """
+        data = bytes(memoryview(atomic_wr)[:_WORD_BYTES])
+        if len(data) < _WORD_BYTES:
+            raise PyverbsUserError(f"An atomic write takes {_WORD_BYTES} bytes, not {len(data)}")
+        operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_WRITE, rkey, remote_addr)
+        operation.compare_add = int.from_bytes(data, sys.byteorder)
 
     def wr_flush(self, rkey: int, remote_addr: int, len: int, type: int, level: int) -> None:
         """Make earlier writes visible, or durable: ``EOPNOTSUPP``."""

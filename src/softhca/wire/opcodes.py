@@ -1,5 +1,5 @@
 """The opcode table, service × operation × position, as data (IBTA vol. 1, table 38; XRC: annex A14; CNP:
-annex A17).
+annex A17; ATOMIC WRITE: annex A19).
 
 From the table follow the headers of a packet, which packets carry payload, and which packet may come after
 which.
@@ -30,6 +30,7 @@ COMPARE_SWAP = 6
 FETCH_ADD = 7
 RESYNC = 8
 CNP = 9
+ATOMIC_WRITE = 10
 
 # positions in a message
 FIRST = 0
@@ -114,11 +115,12 @@ _ROWS: tuple[tuple[int, str, int, int, tuple[str, ...], bool], ...] = (
     (0x15, "RESYNC", RESYNC, ONLY, (), False),
     (0x16, "SEND_LAST_WITH_INVALIDATE", SEND, LAST, ("ieth",), True),
     (0x17, "SEND_ONLY_WITH_INVALIDATE", SEND, ONLY, ("ieth",), True),
+    (0x1D, "ATOMIC_WRITE", ATOMIC_WRITE, ONLY, ("reth",), True),
 )
 
 # which rows a service has, and what it puts in front of the headers of its requests and of its responses
 _SERVICES: tuple[tuple[int, tuple[int, ...], tuple[str, ...], tuple[str, ...]], ...] = (
-    (RC, (*range(0x15), 0x16, 0x17), (), ()),
+    (RC, (*range(0x15), 0x16, 0x17, 0x1D), (), ()),
     (UC, tuple(range(0x0C)), (), ()),
     (RD, tuple(range(0x16)), ("rdeth", "deth"), ("rdeth",)),
     (UD, (0x04, 0x05), ("deth",), ("deth",)),
@@ -221,6 +223,7 @@ RC_COMPARE_SWAP = 0x13
 RC_FETCH_ADD = 0x14
 RC_SEND_LAST_WITH_INVALIDATE = 0x16
 RC_SEND_ONLY_WITH_INVALIDATE = 0x17
+RC_ATOMIC_WRITE = 0x1D
 UC_SEND_FIRST = 0x20
 UC_SEND_MIDDLE = 0x21
 UC_SEND_LAST = 0x22

@@ -5,10 +5,12 @@ import socket
 import pytest
 from traffic import connected, pattern, poll, settle, wait_until
 
-from softhca.testing.verbs import ALL_ACCESS
+from softhca.testing.verbs import ALL_ACCESS, connect
 from softhca.verbs import enums as e
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsUserError
+from softhca.verbs.qp import QP, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from softhca.verbs.wr import SGE, SendWR
 
 SIZES = [0, 1, 1023, 1024, 1025, 4099, 65537, 1 << 20]
@@ -253,3 +255,38 @@ def test_a_reregistered_region_has_its_new_rights_and_not_the_old_ones(verbs_pai
     client.send(e.IBV_WR_RDMA_READ, 8, to=(server.mr.rkey, server.mr.buf))
     assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_SUCCESS
     expect_access_error(client, server, "write", (server.mr.rkey, server.mr.buf))
+
+
+def test_an_atomic_write_puts_eight_bytes_in_one_step(verbs_pair) -> None:
+    client, server = connected(verbs_pair)
+    domain = client.pd
+    init = QPInitAttrEx(
+        e.IBV_QPT_RC, scq=client.send_cq, rcq=client.recv_cq, cap=QPCap(8, 8, 1, 1, 0), pd=domain,
+        comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        send_ops_flags=e.IBV_QP_EX_WITH_ATOMIC_WRITE,
+    )  # fmt: skip
+    assert client.context.query_device_ex().device_cap_flags_ex & 1 << 40
+    client.qp.close()
+    client.qp = QPEx(client.context, init)
+    server.qp.close()
+    server.qp = QP(
+        server.pd,
+        QPInitAttr(e.IBV_QPT_RC, scq=server.send_cq, rcq=server.recv_cq, cap=QPCap(8, 8, 1, 1, 0)),
+    )
+    connect(client, server)
+    ex = client.qp
+    ex.wr_start()
+    with pytest.raises(PyverbsUserError):
+        ex.wr_atomic_write(server.mr.rkey, server.mr.buf, b"short")
+    ex.wr_id, ex.wr_flags = 5, e.IBV_SEND_SIGNALED
+    ex.wr_atomic_write(server.mr.rkey, server.mr.buf + 8, b"in one step, and no more")
+    ex.wr_complete()
+    (done,) = poll(client.send_cq, 1, client, server)
+    assert (done.wr_id, done.status, done.opcode) == (5, e.IBV_WC_SUCCESS, e.IBV_WC_ATOMIC_WRITE)
+    assert server.mr.read(24, 0) == bytes(8) + b"in one s" + bytes(8)
+    client.mr.write(b"from memory", 11)
+    client.send(e.IBV_WR_ATOMIC_WRITE, 8, to=(server.mr.rkey, server.mr.buf))
+    assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_SUCCESS
+    assert server.mr.read(16, 0) == b"from mem" + b"in one s"
+    client.send(e.IBV_WR_ATOMIC_WRITE, 8, to=(server.mr.rkey, server.mr.buf + 4))
+    assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_REM_INV_REQ_ERR
