@@ -86,7 +86,7 @@ class Connection:
             self.path = CmPath(
                 owner.destination.gid,
                 traffic_class=owner.traffic_class,
-                path_mtu=place.device.query_port(place.port)["active_mtu"],
+                path_mtu=place.mtu,
                 ack_timeout=ACK_TIMEOUT if owner.ack_timeout is None else owner.ack_timeout,
             )
             self._port = port_of(place.device, place.port)
@@ -186,9 +186,8 @@ class Connection:
     def _end(self, parameters: ConnectionParameters) -> CmQueuePair:
         """This end, with no more READs and atomics at a time than the device, and the peer, can do."""
         owner = self._owner
-        limits = owner.place.device.query_device()
-        resources = _bounded(parameters.responder_resources, limits["max_qp_rd_atom"])
-        depth = _bounded(parameters.initiator_depth, limits["max_qp_init_rd_atom"])
+        resources = _bounded(parameters.responder_resources, owner.place.max_responder_resources)
+        depth = _bounded(parameters.initiator_depth, owner.place.max_initiator_depth)
         if self.peer is not None:
             resources = min(resources, self.peer.initiator_depth)
             depth = min(depth, self.peer.responder_resources)

@@ -26,12 +26,17 @@ _ROCE_PORT = 4791
 
 @dataclass(frozen=True)
 class LocalPort:
-    """A port of an open device, by its GID ``gid``, which is entry ``gid_index`` of its table."""
+    """A port of an open device, by its GID ``gid``, which is entry ``gid_index`` of its table; its MTU
+    (``ibv_mtu``), and how many READs and atomics the device can do at a time, as responder and as initiator.
+    """
 
     device: DeviceDriver
     port: int
     gid_index: int
     gid: bytes
+    mtu: int
+    max_responder_resources: int
+    max_initiator_depth: int
 
     @property
     def address(self) -> SocketAddress:
@@ -50,7 +55,7 @@ class LocalDevices:
         self._names = names
         self._open = open_device
         self._lock = threading.RLock()
-        self._users: dict[str, tuple[DeviceDriver, int]] = {}
+        self._open_ones: dict[str, _Open] = {}
         self._pid = os.getpid()
 
     def at(self, address: SocketAddress) -> LocalPort:
@@ -59,12 +64,10 @@ class LocalDevices:
         127.0.0.1 and ::1, where no device has them, stand for the first device at a loopback address.
         DriverError EADDRNOTAVAIL: none of our devices has it; ENODEV: there is no device.
         """
-        try:
-            return self._choose(partial(_has, address.gid), f"no device has {address.host}")
-        except DriverError as error:
-            if error.errno != errno.EADDRNOTAVAIL or not address.is_localhost:
-                raise
-        return self._choose(partial(_on_loopback, address.is_ipv6), f"no device has {address.host}")
+        fits = [partial(_has, address.gid)]
+        if address.is_localhost:
+            fits.append(partial(_on_loopback, address.is_ipv6))
+        return self._choose(fits, DriverError(errno.EADDRNOTAVAIL, f"no device has {address.host}"))
 
     def towards(self, destination: SocketAddress) -> LocalPort:
         """The port by which ``destination`` is reached: the one that has the address itself, the one that the
@@ -75,14 +78,7 @@ class LocalDevices:
         if source is not None:
             fits.append(partial(_has, source))
         fits.append(lambda found: found.address.is_ipv6 == destination.is_ipv6)
-        with self._lock:
-            for each in fits:
-                try:
-                    return self._choose(each, "")
-                except DriverError as error:
-                    if error.errno != errno.EADDRNOTAVAIL:
-                        raise
-        raise DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}")
+        return self._choose(fits, DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}"))
 
     def all(self) -> list[LocalPort]:
         """All ports, to listen at all of their addresses; the caller has each device once until `release`."""
@@ -98,65 +94,83 @@ class LocalDevices:
     def share(self, place: LocalPort, gid: bytes) -> LocalPort:
         """The same port for one more user, by its GID ``gid`` where it has that."""
         with self._lock:
-            for name, (device, users) in self._users.items():
-                if device is place.device:
-                    self._users[name] = device, users + 1
-            for index, each in _gids(place.device, place.port):
-                if each == gid:
-                    return LocalPort(place.device, place.port, index, gid)
+            for found in self._open_ones.values():
+                if found.device is place.device:
+                    found.users += 1
+                    for each in found.ports:
+                        if each.gid == gid and each.port == place.port:
+                            return each
         return place
 
     def release(self, device: DeviceDriver) -> None:
         """One user of ``device`` less; closed with the last."""
         with self._lock:
-            for name, (each, _) in self._users.items():
-                if each is device:
+            for name, found in self._open_ones.items():
+                if found.device is device:
                     self._give_back(name)
                     return
 
-    def _choose(self, fits: Callable[[LocalPort], bool], why_not: str) -> LocalPort:
+    def _choose(self, fits: Sequence[Callable[[LocalPort], bool]], otherwise: DriverError) -> LocalPort:
+        """The first port that fits best, by the first of ``fits`` for which there is one.  A device that
+        cannot be opened is none; DriverError says why where nothing fits.
+        """
         with self._lock:
             names = self._names()
             if not names:
                 raise DriverError(errno.ENODEV, "there is no device")
-            for name in names:
-                for found in self._of(name):
-                    if fits(found):
-                        return found
-                self._give_back(name)
-        raise DriverError(errno.EADDRNOTAVAIL, why_not)
+            found: dict[str, tuple[LocalPort, ...]] = {}
+            chosen = ""
+            try:
+                for name in names:
+                    try:
+                        found[name] = self._of(name)
+                    except DriverError as error:
+                        otherwise = error
+                        continue
+                    if any(map(fits[0], found[name])):
+                        break
+                for each in fits:
+                    for name, ports in found.items():
+                        for place in ports:
+                            if each(place):
+                                chosen = name
+                                return place
+                raise otherwise
+            finally:
+                for name in found:
+                    if name != chosen:
+                        self._give_back(name)
 
-    def _of(self, name: str) -> list[LocalPort]:
-        """One more user of a device, and its RoCE ports' GIDs."""
-        device = self._take(name)
-        try:
-            return [
-                LocalPort(device, port, index, gid)
-                for port in range(1, device.query_device()["phys_port_cnt"] + 1)
-                for index, gid in _gids(device, port)
-            ]
-        except DriverError:
-            self._give_back(name)
-            raise
-
-    def _take(self, name: str) -> DeviceDriver:
+    def _of(self, name: str) -> tuple[LocalPort, ...]:
+        """One more user of a device, and its RoCE ports' GIDs, which stay as they are."""
         if os.getpid() != self._pid:  # this is a forked child: they are the parent's
-            self._users.clear()
+            self._open_ones.clear()
             self._pid = os.getpid()
-        device, users = self._users.get(name, (None, 0))
-        if device is None or not device.alive:
-            device, users = self._open(name), 0
-        self._users[name] = device, users + 1
-        return device
+        found = self._open_ones.get(name)
+        if found is None or not found.device.alive:
+            device = self._open(name)
+            try:
+                found = self._open_ones[name] = _Open(device, tuple(_ports_of(device)))
+            except DriverError:
+                device.close()
+                raise
+        found.users += 1
+        return found.ports
 
     def _give_back(self, name: str) -> None:
-        device, users = self._users[name]
-        if users > 1:
-            self._users[name] = device, users - 1
-            return
-        del self._users[name]
-        forget_ports(device)
-        device.close()
+        found = self._open_ones[name]
+        found.users -= 1
+        if not found.users:
+            del self._open_ones[name]
+            forget_ports(found.device)
+            found.device.close()
+
+
+@dataclass(eq=False)
+class _Open:
+    device: DeviceDriver
+    ports: tuple[LocalPort, ...]
+    users: int = 0
 
 
 def _has(gid: bytes, found: LocalPort) -> bool:
@@ -167,14 +181,18 @@ def _on_loopback(is_ipv6: bool, found: LocalPort) -> bool:
     return found.address.is_loopback and found.address.is_ipv6 == is_ipv6
 
 
-def _gids(device: DeviceDriver, port: int) -> Iterator[tuple[int, bytes]]:
-    """The used entries of a port's GID table; none where the port is not RoCE's."""
-    attributes = device.query_port(port)
-    if attributes["link_layer"] == LINK_LAYER_ETHERNET:
+def _ports_of(device: DeviceDriver) -> Iterator[LocalPort]:
+    """The used entries of the GID tables of a device's RoCE ports."""
+    limits = device.query_device()
+    most = limits["max_qp_rd_atom"], limits["max_qp_init_rd_atom"]
+    for port in range(1, limits["phys_port_cnt"] + 1):
+        attributes = device.query_port(port)
+        if attributes["link_layer"] != LINK_LAYER_ETHERNET:
+            continue
         for index in range(attributes["gid_tbl_len"]):
             gid = device.query_gid(port, index)
             if any(gid):
-                yield index, gid
+                yield LocalPort(device, port, index, gid, attributes["active_mtu"], *most)
 
 
 def _source_towards(destination: SocketAddress) -> bytes | None:

@@ -43,7 +43,6 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
         raise DriverError(errno.EINVAL, "the peer's queue pair is not known yet")
     path = connection.path
     resources = connection.own.responder_resources if connection.own else connection.peer.initiator_depth
-    mtu = min(path.path_mtu, place.device.query_port(place.port)["active_mtu"])
     return {
         "ah_attr": Path(
             path.gid,
@@ -53,7 +52,7 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
             path.flow_label,
             port_num=place.port,
         ).vector(),
-        "path_mtu": mtu,
+        "path_mtu": min(path.path_mtu, place.mtu),
         "dest_qp_num": connection.peer.qp_num,
         "rq_psn": connection.peer.starting_psn,
         "max_dest_rd_atomic": resources,

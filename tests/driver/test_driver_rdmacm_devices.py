@@ -1,0 +1,158 @@
+"""Which device has an address, and who has it open: by devices that a test makes."""
+
+import errno
+import ipaddress
+
+import pytest
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import local_devices
+from softhca.driver.rdmacm.addresses import SocketAddress
+from softhca.driver.rdmacm.local_devices import LocalDevices
+
+ETHERNET, INFINIBAND = 2, 1
+
+
+def address(text, port=0):
+    return SocketAddress(ipaddress.ip_address(text).packed, port)
+
+
+class Device:
+    """Ports with one address each."""
+
+    def __init__(self, name, *texts, link_layer=ETHERNET):
+        self.name, self.link_layer = name, link_layer
+        self.gids = [address(each).gid for each in texts]
+        self.alive = True
+
+    def query_device(self):
+        return {"phys_port_cnt": len(self.gids), "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 8}
+
+    def query_port(self, port):
+        return {"link_layer": self.link_layer, "gid_tbl_len": 2, "active_mtu": 5}
+
+    def query_gid(self, port, index):
+        return bytes(16) if index == 0 else self.gids[port - 1]
+
+    def close(self):
+        self.alive = False
+
+
+class Host:
+    """Devices by name, and how often each was opened."""
+
+    def __init__(self, **devices):
+        self.devices, self.opened = devices, []
+        self.local = LocalDevices(lambda: list(devices), self.open)
+
+    def open(self, name):
+        found = self.devices[name]
+        if isinstance(found, int):
+            raise DriverError(found, "refused")
+        self.opened.append(name)
+        return Device(name, *found)
+
+    def opens(self):
+        return set(self.local._open_ones)
+
+
+@pytest.fixture
+def no_routes(monkeypatch):
+    monkeypatch.setattr(local_devices, "_source_towards", lambda destination: None)
+
+
+def code_of(call, *arguments):
+    with pytest.raises(DriverError) as refused:
+        call(*arguments)
+    return refused.value.errno
+
+
+def test_an_address_is_a_port_of_a_device():
+    host = Host(a=["10.0.0.1"], b=["10.0.1.1", "10.0.1.2"])
+    found = host.local.at(address("10.0.1.2"))
+    assert (found.device.name, found.port, found.gid_index, found.mtu) == ("b", 2, 1, 5)
+    assert (found.max_responder_resources, found.max_initiator_depth) == (16, 8)
+    assert host.opens() == {"b"}
+
+
+def test_a_device_is_opened_once_and_closed_with_its_last_user():
+    host = Host(a=["10.0.0.1"])
+    first, second = (host.local.at(address("10.0.0.1")) for _ in range(2))
+    third = host.local.share(first, first.gid)
+    assert first.device is second.device is third.device
+    assert host.opened == ["a"]
+    for each in (first, second, third):
+        assert each.device.alive
+        host.local.release(each.device)
+    assert not first.device.alive
+    host.local.release(first.device)
+    assert host.local.at(address("10.0.0.1")).device is not first.device
+
+
+def test_a_device_that_has_died_is_opened_again():
+    host = Host(a=["10.0.0.1"])
+    host.local.at(address("10.0.0.1")).device.alive = False
+    assert host.local.at(address("10.0.0.1")).device.alive
+
+
+def test_an_address_of_nobody():
+    host = Host(a=["10.0.0.1"])
+    assert code_of(host.local.at, address("10.0.0.2")) == errno.EADDRNOTAVAIL
+    assert code_of(host.local.at, address("127.0.0.1")) == errno.EADDRNOTAVAIL
+    assert host.opens() == set()
+    assert code_of(Host().local.at, address("10.0.0.2")) == errno.ENODEV
+
+
+@pytest.mark.parametrize(("text", "name"), [("127.0.0.1", "b"), ("::1", "c")])
+def test_localhost_is_the_first_device_at_a_loopback_address(text, name):
+    host = Host(a=["10.0.0.1"], b=["127.0.0.9"], c=["::1"])
+    assert host.local.at(address(text)).device.name == name
+    exactly = Host(b=["127.0.0.9"], d=["127.0.0.1"])
+    assert exactly.local.at(address("127.0.0.1")).device.name == "d"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("10.0.1.1", "b"), ("192.0.2.1", "a"), ("2001:db8::1", "c"), ("10.0.0.99", "a")]
+)
+def test_a_destination_is_reached_by_its_own_device_or_one_of_its_version(no_routes, text, name):
+    host = Host(a=["10.0.0.1"], b=["10.0.1.1"], c=["2001:db8::7"])
+    assert host.local.towards(address(text)).device.name == name
+    assert host.opens() == {name}
+
+
+def test_a_destination_is_reached_by_the_device_that_routes_name(monkeypatch):
+    host = Host(a=["10.0.0.1"], b=["10.0.1.1"])
+    monkeypatch.setattr(local_devices, "_source_towards", lambda destination: address("10.0.1.1").gid)
+    assert host.local.towards(address("192.0.2.1")).device.name == "b"
+
+
+def test_routes_of_the_kernel():
+    assert local_devices._source_towards(address("127.0.0.9")) == address("127.0.0.1").gid
+
+
+def test_a_destination_that_nobody_reaches(no_routes):
+    assert code_of(Host(a=["10.0.0.1"]).local.towards, address("2001:db8::1")) == errno.ENETUNREACH
+
+
+def test_a_device_that_cannot_be_opened_is_passed_over(no_routes):
+    host = Host(a=errno.EADDRINUSE, b=["10.0.1.1"])
+    assert host.local.at(address("10.0.1.1")).device.name == "b"
+    assert host.local.towards(address("192.0.2.1")).device.name == "b"
+    assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRINUSE
+
+
+def test_all_ports_of_all_devices():
+    host = Host(a=["10.0.0.1", "10.0.0.2"], b=["10.0.1.1"])
+    found = host.local.all()
+    assert sorted(each.address.host for each in found) == ["10.0.0.1", "10.0.0.2", "10.0.1.1"]
+    for device in {each.device for each in found}:
+        host.local.release(device)
+    assert host.opens() == set()
+
+
+def test_native_ports_have_no_ip_address(monkeypatch):
+    host = Host(a=["10.0.0.1"])
+    monkeypatch.setattr(host.local, "_open", lambda name: Device(name, "10.0.0.1", link_layer=INFINIBAND))
+    assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
+    assert host.local.all() == []
+    assert host.opens() == set()
