@@ -7,7 +7,6 @@ for waits, except requests: those are dropped, and their peers ask again.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections import deque
 from typing import TYPE_CHECKING
@@ -52,23 +51,16 @@ class PortConnections(Flow):
     def __init__(self, adapter: Adapter, management: ManagementFlow, guid: int, seed: int) -> None:
         Flow.__init__(self, adapter, management.number)
         self.port = management.port
-        self.manager = ConnectionManager(self._send, guid, seed)
+        self.manager = ConnectionManager(management.dispatcher.send_own, guid, seed)
         self.channels: list[HostConnections] = []
         self._adapter = adapter
-        self._dispatcher = management.dispatcher
-        self._client = Client(CLASS_COMM_MGT, m.CLASS_VERSION, {METHOD_SEND}, self._deliver)
-        self._dispatcher.register(self._client)
+        client = Client(CLASS_COMM_MGT, m.CLASS_VERSION, {METHOD_SEND}, self._deliver)
+        management.dispatcher.register(client)
 
     def _deliver(self, data: bytes, source: Address) -> bool:
         self.manager.receive(data, source, self._adapter.now)
         self.arm()
         return True
-
-    def _send(self, data: bytes, destination: Address) -> bool:
-        with contextlib.suppress(OSError):  # no room, or no way: lost, as on the way
-            self._dispatcher.send(self._client, data, destination)
-            return True
-        return False
 
     def arm(self) -> None:
         """See to it that the manager's time comes."""

@@ -186,13 +186,14 @@ class Dispatcher:
             if arrived is None:
                 self.counters["drops_route"] += 1
                 return
-            mad = arrived
+            mad, data = arrived, arrived.encode()
         if mad.header.method & RESPONSE:
             self._respond(mad, source)
         else:
-            self._request(mad, source)
+            self._request(mad, source, data)
 
-    def _request(self, mad: Mad, source: Address) -> None:
+    def _request(self, mad: Mad, source: Address, data: bytes) -> None:
+        """``data`` are the datagram's octets."""
         header = mad.header
         key = header.management_class, header.class_version, header.method
         taker = self._takers.get(key)
@@ -211,7 +212,7 @@ class Dispatcher:
         if verdict == REFUSE:
             self._answer(mad.response(status), source)
         elif verdict == DISPATCH and isinstance(taker, Client):
-            self._deliver(taker, mad, source)
+            self._deliver(taker, data, source)
         elif verdict == DISPATCH and isinstance(taker, Agent):
             response = taker.answer(mad, source)
             if response is not None:
@@ -232,10 +233,10 @@ class Dispatcher:
             return
         del self._outstanding[key]
         header = replace(mad.header, transaction_id=asked[0] << LOW_BITS | low)
-        self._deliver(client, replace(mad, header=header), source)
+        self._deliver(client, replace(mad, header=header).encode(), source)
 
-    def _deliver(self, client: Client, mad: Mad, source: Address) -> None:
-        if client.deliver(mad.encode(), source):
+    def _deliver(self, client: Client, data: bytes, source: Address) -> None:
+        if client.deliver(data, source):
             self.counters["delivered"] += 1
         else:
             self.counters["drops_client_full"] += 1
@@ -286,7 +287,11 @@ class Dispatcher:
                 self.counters["drops_route"] += 1
                 return False
             mad = leaving
-        if not self._transmit(mad.encode(), destination):
+        return self.send_own(mad.encode(), destination)
+
+    def send_own(self, data: bytes, destination: Address) -> bool:
+        """A well-formed datagram of the port itself goes to the queue pair; whether it had a way and room."""
+        if not self._transmit(data, destination):
             self.counters["drops_queue_full"] += 1
             return False
         self.counters["sent"] += 1

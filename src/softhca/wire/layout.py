@@ -15,11 +15,17 @@ WritableOctets = bytearray | memoryview
 
 
 class Field(NamedTuple):
-    """One field: its attribute's name, its width, and whether it is bytes (an address) or an integer."""
+    """One field: its attribute's name, its width, and whether it is bytes (an address), which begin and end
+    with a byte of the header, or an integer.
+    """
 
     name: str
     bits: int
     as_bytes: bool = False
+
+
+_PLACES: dict[type[Header], list[tuple[str, int, int, int, int]]] = {}
+"""Where fields stand (`Header._places`), of the headers that have been decoded."""
 
 
 class Header:
@@ -39,28 +45,48 @@ class Header:
             raise WireError(
                 f"{cls.__name__} needs {cls.LENGTH_BYTES} bytes at offset {offset} of {len(buffer)}"
             )
-        number = int.from_bytes(bytes(buffer[offset:end]), "big")
+        data = bytes(buffer[offset:end])
         values: dict[str, int | bytes] = {}
-        for field in reversed(cls.LAYOUT):
-            value = number & ((1 << field.bits) - 1)
-            values[field.name] = value.to_bytes(field.bits // 8, "big") if field.as_bytes else value
-            number >>= field.bits
+        for name, first, last, shift, mask in cls._places():
+            part = data[first:last]
+            values[name] = int.from_bytes(part, "big") >> shift & mask if mask else part
         return cls(**values)
+
+    @classmethod
+    def _places(cls) -> list[tuple[str, int, int, int, int]]:
+        """Of each field its name, its first byte and the one after its last, and where it stands in these:
+        a shift and a mask; mask 0: it is these bytes.
+        """
+        found = _PLACES.get(cls)
+        if found is None:
+            found, bit = [], 0
+            for field in cls.LAYOUT:
+                first, last = bit // 8, (bit + field.bits + 7) // 8
+                mask = 0 if field.as_bytes else (1 << field.bits) - 1
+                bit += field.bits
+                found.append((field.name, first, last, last * 8 - bit, mask))
+            _PLACES[cls] = found
+        return found
 
     def encode(self) -> bytes:
         """The header's ``LENGTH_BYTES`` bytes; WireError when a value does not fit its field."""
-        number = 0
-        name = type(self).__name__
+        done, number, bits = b"", 0, 0
         for field in self.LAYOUT:
             value = getattr(self, field.name)
             if field.as_bytes:
                 if len(value) * 8 != field.bits:
-                    raise WireError(f"{name}.{field.name} takes {field.bits // 8} bytes, not {len(value)}")
-                value = int.from_bytes(value, "big")
-            elif not 0 <= value < 1 << field.bits:
-                raise WireError(f"{name}.{field.name} = {value} does not fit {field.bits} bits")
+                    raise WireError(f"{self._named(field)} takes {field.bits // 8} bytes, not {len(value)}")
+                done += number.to_bytes(bits // 8, "big") + value
+                number = bits = 0
+                continue
+            if value < 0 or value >> field.bits:
+                raise WireError(f"{self._named(field)} = {value} does not fit {field.bits} bits")
             number = number << field.bits | int(value)
-        return number.to_bytes(self.LENGTH_BYTES, "big")
+            bits += field.bits
+        return done + number.to_bytes(bits // 8, "big")
+
+    def _named(self, field: Field) -> str:
+        return f"{type(self).__name__}.{field.name}"
 
     def as_dict(self) -> dict[str, int | str]:
         """Fields by name, byte strings as hexadecimal: what the tools print."""
