@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from machine_speed import limit_s
+from softhca.driver import registry
+from softhca.runtime import devices
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -74,33 +76,34 @@ def test_memory_windows_give_and_take_rights(mode):
     assert all(" Success" in what for _, what in told[:4] + told[5:8])
 
 
-@pytest.mark.parametrize("mode", ["embedded", "process"])
-@pytest.mark.parametrize(
+RDMA_CM = pytest.mark.parametrize(
     ("name", "server", "client", "said"),
     [
         ("rping", ["-s", "-a"], ["-c", "-C", "3", "-a"], "ping data: rdma-ping-2: ABCDEFGHIJKLMNOP"),
         ("ucmatose", ["-c", "3", "-b"], ["-c", "3", "-s"], "3 connections, 10 messages each way"),
     ],
 )
-def test_programs_of_rdma_cm_meet_by_address(mode, name, server, client, said, loopback_address):
-    addresses = loopback_address(), loopback_address()
+
+
+def meet(name, address, server, client, said, mode, places):
+    """Start both sides of an example, on devices at ``places``, and hear what the client says at last."""
     command = [sys.executable, "-m", "softhca.pyverbs_alias", str(EXAMPLES / f"{name}.py")]
     environments = [
         {
             **os.environ,
             "SOFTHCA_ADAPTER": mode,
-            "SOFTHCA_DEVICES": f"softhca0=udp:{address}",
+            "SOFTHCA_DEVICES": f"softhca0={place}",
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
-        for address in addresses
+        for place in places
     ]
     serving = subprocess.Popen(
-        [*command, *server, addresses[0]], env=environments[0], stdout=subprocess.PIPE, text=True
+        [*command, *server, address], env=environments[0], stdout=subprocess.PIPE, text=True
     )
     try:
         assert serving.stdout.readline().startswith("listening")
         done = subprocess.run(
-            [*command, *client, addresses[0]], env=environments[1], capture_output=True, text=True,
+            [*command, *client, address], env=environments[1], capture_output=True, text=True,
             timeout=limit_s(100),
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
@@ -109,3 +112,24 @@ def test_programs_of_rdma_cm_meet_by_address(mode, name, server, client, said, l
     finally:
         serving.kill()
         serving.communicate()
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+@RDMA_CM
+def test_programs_of_rdma_cm_meet_by_address(mode, name, server, client, said, loopback_address):
+    addresses = loopback_address(), loopback_address()
+    meet(name, addresses[0], server, client, said, mode, [f"udp:{each}" for each in addresses])
+
+
+@RDMA_CM
+def test_programs_of_one_adapter_meet_by_its_address(name, server, client, said, loopback_address):
+    address = loopback_address()
+    registry.names()
+    devices.add(f"kept=udp:{address}", "process")
+    kept = registry.open_device("kept")
+    place = f"unix:{devices.find('kept').process.path}"
+    try:
+        meet(name, "127.0.0.1", server, client, said, "process", [place, place])
+    finally:
+        kept.close()
+        devices.remove("kept")
