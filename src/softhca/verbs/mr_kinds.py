@@ -1,24 +1,39 @@
 """Regions over other memory than the program's own, and what they are made of; `mr` has them too."""
 
 import errno
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver.memory import MemoryKey
 from softhca.verbs.absent import AbsentObject, absent_method, absent_property, refuse
-from softhca.verbs.base import PyverbsObject, require, translated
-from softhca.verbs.device_enums import ibv_access_flags
+from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.device_enums import ibv_access_flags, ibv_dmah_init_attr_mask, ibv_tph_mem_type
 from softhca.verbs.device_memory import DM
 from softhca.verbs.memory_access import Bytes, Stretch
 from softhca.verbs.mr import HINTS, MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from softhca.verbs.structures import INT32, UINT8, UINT32, UINT64
 from softhca.verbs.utils import lines
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
 
 _ZERO_BASED = int(ibv_access_flags.IBV_ACCESS_ZERO_BASED)
+_ON_DEMAND = int(ibv_access_flags.IBV_ACCESS_ON_DEMAND)
+_EVERY_RIGHT = int(
+    ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
+    | ibv_access_flags.IBV_ACCESS_REMOTE_WRITE
+    | ibv_access_flags.IBV_ACCESS_REMOTE_READ
+    | ibv_access_flags.IBV_ACCESS_REMOTE_ATOMIC
+)
+_MASK_CPU = int(ibv_dmah_init_attr_mask.IBV_DMAH_INIT_ATTR_MASK_CPU_ID)
+_MASK_PH = int(ibv_dmah_init_attr_mask.IBV_DMAH_INIT_ATTR_MASK_PH)
+_MASK_TYPE = int(ibv_dmah_init_attr_mask.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
+_DMAH_MASKS = _MASK_CPU | _MASK_PH | _MASK_TYPE
+_LAST_MEM_TYPE = int(ibv_tph_mem_type.IBV_TPH_MEM_TYPE_PM)
+_LAST_PH = 3
 
 
 class DMMR(MR):
@@ -102,30 +117,125 @@ class DmaBufMR(AbsentObject):
 
 
 class DmaHandleInitAttr(PyverbsObject):
-    """Hints for the host bus: processor, kind of memory, steering; ``comp_mask`` says which are given."""
+    """Hints for whoever copies a region's bytes: the processor that will use them, the kind of memory
+    (``ibv_tph_mem_type``), a processing hint 0 … 3; ``comp_mask`` (``ibv_dmah_init_attr_mask``) says which
+    are given.
+    """
 
-    def __init__(self, comp_mask: int = 0, cpu_id: int = 0, tph_mem_type: int = 0, ph: int = 0) -> None:
-        self.comp_mask = int(comp_mask)
-        self.cpu_id = cpu_id
-        self.tph_mem_type = int(tph_mem_type)
-        self.ph = ph
+    def __init__(self, comp_mask: int = 0, cpu_id: int = 0, ph: int = 0, tph_mem_type: int = 0) -> None:
+        self.comp_mask = UINT32(comp_mask)
+        self.cpu_id = UINT32(cpu_id)
+        self.ph = UINT8(ph)
+        self.tph_mem_type = UINT8(tph_mem_type)
 
     def __str__(self) -> str:
         return lines(vars(self))
 
 
-class DMAHandle(AbsentObject):
-    """Such hints for regions; there is no bus: refused with ``EOPNOTSUPP``."""
+class DMAHandle(Resource):
+    """Such hints for regions (`MREx`).  There is no bus here, and processors share their caches, so that they
+    change nothing; what cannot be is refused as a device does: ``EOPNOTSUPP`` for a ``comp_mask`` that is not
+    known, ``EINVAL`` for a processor, kind of memory or hint that there is not.
+    """
 
-    def __init__(self, context: "Context", attr: DmaHandleInitAttr | None = None) -> None:
-        refuse("Failed to allocate a DMA handle")
+    def __init__(self, ctx: "Context", init_attr: DmaHandleInitAttr) -> None:
+        require(init_attr, DmaHandleInitAttr, "init_attr")
+        ctx._require_open()
+        given = init_attr.comp_mask
+        if given & ~_DMAH_MASKS:
+            refuse("Failed to create DMA Handle")
+        wrong = (
+            (given & _MASK_CPU and init_attr.cpu_id >= (os.cpu_count() or 1))
+            or (given & _MASK_TYPE and init_attr.tph_mem_type > _LAST_MEM_TYPE)
+            or (given & _MASK_PH and init_attr.ph > _LAST_PH)
+        )
+        if wrong:
+            raise PyverbsRDMAError(f"Failed to create DMA Handle: {vars(init_attr)}", errno.EINVAL)
+        self._driver = ctx.driver
+        self.ctx = ctx
+        self._opened(ctx)
+
+    def _destroy(self) -> None:
+        """The device knows nothing of it."""
+
+
+class Buf(Resource):
+    """``size`` bytes of the device's host memory, for regions of the protection domain ``pd`` (`BufMR`,
+    `MREx`); zeros at first.  It is closed after its regions.
+
+    ``ENOMEM``: there is no such memory; ``EINVAL`` for no bytes.
+    """
+
+    def __init__(self, pd: PD, size: int) -> None:
+        require(pd, PD, "pd")
+        pd._require_open()
+        size = UINT64(size)
+        if not size:
+            raise PyverbsRDMAError("Failed to allocate ibv_buf of size 0", errno.EINVAL)
+        self._driver = pd._driver
+        with translated(f"Failed to allocate ibv_buf of size {size}"):
+            self._host = self._driver.alloc_host_memory(size, _EVERY_RIGHT)
+        self.pd = pd
+        self._opened(pd)
+
+    def _destroy(self) -> None:
+        """The device knows its regions alone."""
+
+    def _released(self) -> None:
+        self._host.free()
+
+    def export_dmabuf_fd(self) -> int:
+        """Ordinary memory has no dma-buf: `PyverbsRDMAError` ``ENODATA``."""
+        raise PyverbsRDMAError("Failed to export dmabuf FD for Buf", errno.ENODATA)
+
+    @property
+    def addr(self) -> int:
+        """The address of the first byte."""
+        self._require_open()
+        return self._host.address
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._host.length
+
+    def place(self, pd: PD, length: int, address: int, what: str) -> None:
+        """Check that so many bytes at ``address`` are its own, and that it is ``pd``'s: else ``EINVAL``."""
+        self._require_open()
+        first = address - self.addr
+        if pd is not self.pd or first < 0 or not 0 < length <= self.size - first:
+            raise PyverbsRDMAError(
+                f"{what}. length: {length}: {first} … {first + length} of {self.size} bytes of this domain",
+                errno.EINVAL,
+            )
+
+    def __str__(self) -> str:
+        return lines({"addr": self.addr, "size": self.size})
+
+
+class BufMR(MR):
+    """A region over ``length`` bytes from ``offset`` of a buffer that was allocated with the same ``pd``
+    (else ``EINVAL``).
+    """
+
+    _FAILED = "Failed to register a buf MR"
+
+    def __init__(self, pd: PD, buf: Buf, length: int = 0, access: int = 0, offset: int = 0) -> None:
+        require(pd, PD, "pd")
+        require(buf, Buf, "buf")
+        address = buf.addr + UINT64(offset)
+        buf.place(pd, UINT64(length), address, self._FAILED)
+        super().__init__(pd, length, access, address)
+        self.backing_buf = buf
+        buf._adopt(self)
 
 
 class MREx(MR):
-    """A region by the extended call: ``length`` bytes at ``address``, or of its own.
+    """A region by the extended call: ``length`` bytes at ``address``, of its own, or of a buffer (``buf``,
+    from its beginning where no ``address`` is given).
 
-    What the device has not is refused with ``EOPNOTSUPP``: memory of a descriptor, buffers, DMA handles,
-    implicit on-demand paging.
+    ``dmah`` are hints, which go with no on-demand paging (``EOPNOTSUPP``).  Memory of a descriptor is refused
+    with ``EOPNOTSUPP``.
     """
 
     _FAILED = "Failed to register MR using extended API"
@@ -141,22 +251,22 @@ class MREx(MR):
         fd_offset: int = 0,
         dmah: DMAHandle | None = None,
         implicit: bool = False,
-        buf: Any = None,
+        buf: Buf | None = None,
     ) -> None:
-        if fd is not None or buf is not None or dmah is not None:
-            refuse("Failed to register a MR over a descriptor, a buffer or with a DMA handle")
+        if fd is not None:
+            refuse("Failed to register a MR over a descriptor")
+        if dmah is not None:
+            require(dmah, DMAHandle, "dmah")
+            dmah._require_open()
+            if implicit or INT32(access) & _ON_DEMAND:
+                refuse("Failed to register a MR on demand with a DMA handle")
+        if buf is not None:
+            require(buf, Buf, "buf")
+            address = buf.addr if address is None else UINT64(address)
+            buf.place(creator, UINT64(length), address, self._FAILED)
         super().__init__(creator, length, access, address, implicit, iova=iova)
-
-
-class Buf(AbsentObject):
-    """A buffer that the device allocates; refused with ``EOPNOTSUPP``."""
-
-    export_dmabuf_fd = absent_method
-    addr = size = absent_property
-
-
-class BufMR(AbsentObject):
-    """A region over such a buffer; refused with ``EOPNOTSUPP``."""
-
-    read = write = rereg = absent_method
-    buf = lkey = rkey = length = handle = absent_property
+        self.dmah = dmah
+        self.backing_buf = buf
+        for each in (dmah, buf):
+            if each is not None:
+                each._adopt(self)

@@ -7,9 +7,14 @@ from typing import Any
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device import Context
+from softhca.verbs.device_enums import ibv_parent_domain_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
 from softhca.verbs.structures import INT32, UINT32
+
+_UNPROTECTED = int(
+    ibv_parent_domain_init_attr_mask.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+)
 
 
 class PD(Resource):
@@ -121,13 +126,15 @@ class ParentDomain(PD):
 
     A device asks a parent domain's allocators for memory that it keeps in the program.  This one keeps
     queues in memory that it shares with its engine, which no program can choose, so that they are not
-    called.  No extension is known: ``EOPNOTSUPP`` for a ``comp_mask``.
+    called.  ``IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC`` allows what a confidential guest
+    needs for devices outside of it; this one is inside, so that it changes nothing.  ``EOPNOTSUPP`` for
+    another bit in ``comp_mask``.
     """
 
     def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
         require(context, Context, "context")
         require(attr, ParentDomainInitAttr, "attr")
-        if attr.comp_mask:
+        if attr.comp_mask & ~_UNPROTECTED:
             refuse("Failed to allocate Parent Domain")
         if attr.pd.ctx is not context:
             raise PyverbsRDMAError(
