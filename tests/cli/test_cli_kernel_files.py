@@ -20,7 +20,7 @@ DEVICES = "one=udp:127.0.0.9,two=udp:127.0.0.10+udp:127.0.0.11,three=unix:@serve
 
 @pytest.fixture
 def folder(tmp_path):
-    write_devices(tmp_path / "sys", DEVICES)
+    write_devices(tmp_path / "sys", DEVICES, True)
     return tmp_path / "sys" / "class" / "infiniband"
 
 
@@ -70,7 +70,7 @@ def test_the_tables_are_as_long_as_the_adapter_says(folder):
 
 
 def test_an_address_that_is_not_there_leaves_the_name(tmp_path):
-    write_devices(tmp_path, "lost=udp:nowhere0")
+    write_devices(tmp_path, "lost=udp:nowhere0", True)
     assert list((tmp_path / "class" / "infiniband" / "lost").iterdir()) == []
 
 
@@ -231,5 +231,65 @@ def test_programs_under_run_find_all_of_it():
     command = [sys.executable, "-m", "softhca", "run", "--", sys.executable, "-c", program]
     told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     rows, names = told.stdout.splitlines()
-    assert [(row["ifname"], row["netdev"]) for row in json.loads(rows)] == [("softhca0", "lo")]
+    assert [(row["ifname"], row.get("netdev")) for row in json.loads(rows)] == [("softhca0", None)]
     assert names == "['softhca0']"
+
+
+SHARING = """
+import multiprocessing, os
+from pyverbs.device import Context
+
+def look(ready, go):
+    with Context(name="softhca0") as context:
+        print(context.query_gid(1, 0), os.listdir("/sys/class/infiniband/softhca0/device/net"), flush=True)
+        ready.release()
+        go.acquire()
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        of = multiprocessing.get_context(method)
+        ready, go = of.Semaphore(0), of.Semaphore(0)
+        processes = [of.Process(target=look, args=(ready, go)) for _ in range(3)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            ready.acquire()
+        for process in processes:
+            go.release()
+        for process in processes:
+            process.join()
+            assert process.exitcode == 0
+"""
+
+
+def test_processes_of_a_copy_share_its_device_where_the_adapter_is_a_process(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SHARING)
+    command = [sys.executable, "-m", "softhca", "run", "--", sys.executable, str(program)]
+    told = subprocess.run(
+        command,
+        env={**os.environ, "SOFTHCA_ADAPTER": "process"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    lines = told.stdout.splitlines()
+    assert len(lines) == 6
+    assert len(set(lines)) == 1
+    assert lines[0].endswith(" ['lo']")
+
+
+def test_an_adapter_process_that_cannot_be_had_is_told_in_one_line():
+    command = [sys.executable, "-m", "softhca", "run", "--", "true"]
+    told = subprocess.run(
+        command,
+        env={**os.environ, "SOFTHCA_ADAPTER": "process", "SOFTHCA_DEVICES": "one=udp:192.0.2.1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert told.returncode == 1
+    assert len(told.stderr.splitlines()) == 1
+    assert "no adapter process for one: " in told.stderr
+    assert "192.0.2.1" in told.stderr

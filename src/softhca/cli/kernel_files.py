@@ -37,9 +37,11 @@ exec @COMMAND@ "$@"
 """
 
 
-def write_devices(folder: Path, devices: str) -> None:
+def write_devices(folder: Path, devices: str, shared: bool) -> None:
     """Write what stands for ``/sys`` of a copy with ``devices`` (``SOFTHCA_DEVICES``) into ``folder``.
 
+    A device's network interface is named only where the device is ``shared``: who looks for it goes on to
+    connect processes over one device, and only there can several processes open one.
     A device of an adapter process that serves already (kind ``unix``) has its name there, and nothing else:
     it tells more when it is opened.
     """
@@ -49,10 +51,10 @@ def write_devices(folder: Path, devices: str) -> None:
         own = place / device.name
         own.mkdir()
         if device.kind == "udp":
-            _write_device(own, device.places)
+            _write_device(own, device.places, shared)
 
 
-def _write_device(own: Path, places: tuple[str, ...]) -> None:
+def _write_device(own: Path, places: tuple[str, ...], shared: bool) -> None:
     try:
         addresses = [resolve(each) for each in places]
         gids = [_gid(address) for address in addresses]
@@ -68,7 +70,10 @@ def _write_device(own: Path, places: tuple[str, ...]) -> None:
         "node_desc": own.name,
     })
     for number, (address, gid) in enumerate(zip(addresses, gids, strict=True), 1):
-        _write(own, _port_files(f"ports/{number}", config, gid, _netdev(address)))
+        netdev = _netdev(address) if shared else ""
+        _write(own, _port_files(f"ports/{number}", config, gid, netdev))
+        if netdev:
+            (own / "device" / "net" / netdev).mkdir(parents=True, exist_ok=True)
 
 
 def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:

@@ -122,16 +122,17 @@ def same_host_option(same_host: bool | None) -> str:
     return "" if same_host is None else f"?same_host={int(same_host)}"
 
 
-def prepare(place: Path, devices: Sequence[str], path: str) -> None:
+def prepare(place: Path, devices: Sequence[str], path: str, shared: bool = False) -> None:
     """Write into the folder ``place`` what copies with ``devices`` find instead of pyverbs, of the kernel's
-    files and of commands of ``path``; `environment` leads them there.
+    files and of commands of ``path``; `environment` leads them there.  ``shared``: processes of a copy
+    share its devices.
     """
     package = place / ALIAS / "pyverbs"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(ALIAS_MODULE)
     write_commands(place / COMMANDS, path)
     for rank, each in enumerate(devices):
-        write_devices(place / SYSTEM / str(rank), each)
+        write_devices(place / SYSTEM / str(rank), each, shared)
 
 
 def environment(

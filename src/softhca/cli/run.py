@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +24,7 @@ from softhca.cli.keeper import DONE, MARK_VARIABLE
 from softhca.cli.launch import command_line, devices_of_copies, environment, prepare
 from softhca.cli.merge import merge_captures
 from softhca.cli.roles import SAME_HOST, number
+from softhca.cli.shared_adapters import served, shares_devices
 
 GRACE_S = 5.0
 
@@ -88,7 +89,8 @@ def _run_in(
     """Run the copies with a folder of their own."""
     captures, reports = place / "captures", place / "faults"
     captures.mkdir()
-    prepare(place, devices, os.environ.get("PATH", os.defpath))
+    shared = shares_devices(os.environ)
+    prepare(place, devices, os.environ.get("PATH", os.defpath), shared)
     folder = captures if args.capture else None
     environments = [
         environment(os.environ, rank, devices[rank], peers, place, folder)
@@ -97,7 +99,8 @@ def _run_in(
         | explain_variables(args.explain, place / "accounts")
         for rank in range(args.copies)
     ]
-    status = Copies(command_line(program), environments).run()
+    with served(environments, mark, place) if shared else nullcontext():
+        status = Copies(command_line(program), environments).run()
     print_reports("run", reports)
     print_accounts(place / "accounts")
     if args.capture:
