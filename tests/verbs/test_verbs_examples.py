@@ -76,6 +76,28 @@ def test_memory_windows_give_and_take_rights(mode):
     assert all(" Success" in what for _, what in told[:4] + told[5:8])
 
 
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+@pytest.mark.parametrize("name", ["rc_pingpong", "ud_pingpong"])
+def test_programs_for_pyverbs_play_ping_pong(name, mode):
+    environment = {**os.environ, "SOFTHCA_ADAPTER": mode}
+    program = [sys.executable, str(EXAMPLES / f"{name}.py"), "--iters", "50"]
+    command = [sys.executable, "-m", "softhca", "run", "--", *program]
+    waiting = subprocess.Popen([*command, "--port", "0"], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        port = waiting.stdout.readline().split()[-1]
+        done = subprocess.run(
+            [*command, "--port", port, "127.0.0.1"], env=environment, capture_output=True, text=True,
+            timeout=limit_s(100),
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("50 round trips of ")
+        assert waiting.stdout.readline().startswith("50 round trips of ")
+        assert waiting.wait(limit_s(100)) == 0
+    finally:
+        waiting.terminate()
+        waiting.communicate()
+
+
 RDMA_CM = pytest.mark.parametrize(
     ("name", "server", "client", "said"),
     [
