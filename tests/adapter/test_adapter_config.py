@@ -71,9 +71,10 @@ def test_the_guid_follows_from_the_first_gid_and_is_never_zero():
 
 def test_attributes_have_a_field_each_in_the_replies():
     config = AdapterConfig(gids=(GID,), active_mtu=5)
-    encode_fields(DEVICE_ATTRIBUTES, attributes.device_attributes(config))
+    device = {**attributes.device_attributes(config), **attributes.odp_attributes(config.profile, True)}
+    encode_fields(DEVICE_ATTRIBUTES, device)
     encode_fields(PORT_ATTRIBUTES, attributes.port_attributes(Port(config), 0, 0))
-    assert attributes.device_attributes(config).keys() == {name for name, _ in DEVICE_ATTRIBUTES}
+    assert device.keys() == {name for name, _ in DEVICE_ATTRIBUTES}
     assert attributes.port_attributes(Port(config), 0, 0).keys() == {name for name, _ in PORT_ATTRIBUTES}
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ class Device:
         self.name, self.link_layer = name, link_layer
         self.gids = [address(each).gid for each in texts]
         self.alive = True
+        self.events = SimpleNamespace(waits=True)
 
     def query_device(self):
         return {"phys_port_cnt": len(self.gids), "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 8}
@@ -154,5 +156,14 @@ def test_native_ports_have_no_ip_address(monkeypatch):
     host = Host(a=["10.0.0.1"])
     monkeypatch.setattr(host.local, "_open", lambda name: Device(name, "10.0.0.1", link_layer=INFINIBAND))
     assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
+    assert host.local.all() == []
+    assert host.opens() == set()
+
+
+def test_devices_in_virtual_time_are_passed_over(monkeypatch):
+    host = Host(a=["10.0.0.1"])
+    device = Device("a", "10.0.0.1")
+    device.events.waits = False
+    monkeypatch.setattr(host.local, "_open", lambda name: device)
     assert host.local.all() == []
     assert host.opens() == set()

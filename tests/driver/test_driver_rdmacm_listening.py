@@ -2,6 +2,7 @@
 
 import errno
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,7 @@ class Device:
 
     alive = True
     name = "told0"
+    events = SimpleNamespace(waits=True)
 
     def query_device(self):
         return LIMITS

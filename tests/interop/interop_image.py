@@ -168,13 +168,13 @@ def _init() -> bytes:
 
 def _unpack(package: Path, folder: Path) -> None:
     """The files of a package; links for folders stay links.  Owners do not matter."""
-    opened = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE)
-    unpacked = subprocess.run(
-        ["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(folder)],
-        stdin=opened.stdout,
-        check=False,
-    )
-    if opened.wait() or unpacked.returncode:
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as opened:
+        unpacked = subprocess.run(
+            ["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(folder)],
+            stdin=opened.stdout,
+            check=False,
+        )
+    if opened.returncode or unpacked.returncode:
         raise Unavailable(f"cannot unpack {package.name}")
 
 

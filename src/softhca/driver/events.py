@@ -153,6 +153,11 @@ class EventRouter:
         if found is not None:
             found.close()
 
+    @property
+    def waits(self) -> bool:
+        """Whether threads can wait for events: not in virtual time."""
+        return bool(self._channel.wakes)
+
     def watch(self) -> None:
         """Have a thread that waits and dispatches in the program's stead.  DriverError EAGAIN, EOPNOTSUPP as
         `descriptor`.

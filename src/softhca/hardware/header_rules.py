@@ -29,14 +29,14 @@ ROW_BITS = 6
 # words of the extension headers that come with the low five bits of an opcode, in every service
 _EXTENSION_WORDS = {
     0x03: 1, 0x05: 1, 0x06: 4, 0x09: 1, 0x0A: 4, 0x0B: 5, 0x0C: 4, 0x0D: 1, 0x0F: 1, 0x10: 1, 0x11: 1,
-    0x12: 3, 0x13: 7, 0x14: 7, 0x16: 1, 0x17: 1,
+    0x12: 3, 0x13: 7, 0x14: 7, 0x16: 1, 0x17: 1, 0x1D: 4,
 }  # fmt: skip
 _WITHOUT_PAYLOAD = (0x0C, 0x11, 0x12, 0x13, 0x14, 0x15)
 _RESPONSES = (0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12)
 _RELIABLE = (*range(0x15), 0x16, 0x17)
 # service's top three bits: its rows, words in front of its requests' extension headers and its responses'
 _SERVICES = {
-    0: (_RELIABLE, 0, 0),  # RC
+    0: ((*_RELIABLE, 0x1D), 0, 0),  # RC, with ATOMIC WRITE
     1: (range(0x0C), 0, 0),  # UC
     2: (range(0x16), 3, 1),  # RD: RDETH, DETH
     3: ((0x04, 0x05), 2, 2),  # UD: DETH

@@ -81,11 +81,14 @@ class LocalDevices:
         return self._choose(fits, DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}"))
 
     def all(self) -> list[LocalPort]:
-        """All ports, to listen at all of their addresses; the caller has each device once until `release`."""
+        """All ports, to listen at all of their addresses; the caller has each device once until `release`.
+        Devices in virtual time are passed over: no thread waits for their requests.
+        """
         with self._lock:
             taken: list[LocalPort] = []
             for name in self._names():
-                found = {place.port: place for place in reversed(self._of(name))}
+                places = [place for place in self._of(name) if place.device.events.waits]
+                found = {place.port: place for place in reversed(places)}
                 taken += found.values()
                 if not found:
                     self._give_back(name)
