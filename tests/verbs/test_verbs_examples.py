@@ -50,7 +50,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), [os.fstat(each) and 1 
 def test_a_forked_child_has_none_of_the_descriptors_and_a_program_ends_with_them_open(mode):
     environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, timeout=limit_s(100)
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 [1, 1, 1]\n", "")
 

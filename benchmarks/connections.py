@@ -1,0 +1,100 @@
+"""How many connections a second two adapters on the loopback set up and tear down through the communication
+manager: ``python benchmarks/connections.py [--connections N] [--outstanding N] [--rounds N]``.
+
+One program has both ends, so that everything takes turns on one processor: REQ, REP, RTU, DREQ and DREP, and
+the commands of both sides; no queue pair is made.  It prints the rate of each round, their median, and how
+much more memory and how many descriptors the program has after the last round than after the first.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import time
+
+os.environ.setdefault("SOFTHCA_DEVICES", "active=udp:*,passive=udp:*")
+
+from softhca.driver import connections as cm
+from softhca.verbs.device import Context
+
+SERVICE = 0x0106_1C46
+
+
+class Ends:
+    """Both ends: what they are told, they answer."""
+
+    def __init__(self, outstanding: int) -> None:
+        self.contexts = [Context(name=name) for name in ("active", "passive")]
+        self.active, self.passive = (context.driver.open_connections(1, 1024) for context in self.contexts)
+        self.passive.listen(SERVICE, 1024)
+        self.path = cm.CmPath(gid=bytes(self.contexts[1].query_gid(1, 0).raw), ack_timeout=1)
+        self.outstanding = outstanding
+        self.number = 0x100
+
+    def run(self, count: int) -> None:
+        """Make and end so many connections."""
+        begun = done = 0
+        while done < count:
+            while begun < count and begun - done < self.outstanding:
+                self.number += 1
+                self.active.connect(SERVICE, self.path, cm.CmQueuePair(self.number, 1))
+                begun += 1
+            while (event := self.passive.receive(0)) is not None:
+                self._passive(event)
+            while (event := self.active.receive(0)) is not None:
+                done += self._active(event)
+
+    def _passive(self, event: cm.CmEvent) -> None:
+        if event.kind == cm.CM_REQUEST:
+            self.passive.reply(event.id, cm.CmQueuePair(event.queue_pair.qp_num, 2))
+        elif event.kind == cm.CM_DISCONNECT_REQUEST:
+            self.passive.disconnect(event.id)
+            self.passive.destroy(event.id)
+
+    def _active(self, event: cm.CmEvent) -> int:
+        """1 where a connection has ended."""
+        if event.kind == cm.CM_REPLIED:
+            self.active.ready(event.id)
+            self.active.disconnect(event.id)
+        elif event.kind == cm.CM_DISCONNECTED:
+            self.active.destroy(event.id)
+            return 1
+        else:
+            raise SystemExit(f"connection {event.id}: event {event.kind}, status {event.status}")
+        return 0
+
+    def close(self) -> None:
+        """Close all."""
+        for each in (self.active, self.passive, *self.contexts):
+            each.close()
+
+
+def held() -> tuple[int, int]:
+    """Most memory that the program has had, in KiB, and its descriptors."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(os.listdir("/proc/self/fd"))
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--connections", type=int, default=1500)
+    parser.add_argument("--outstanding", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    ends = Ends(options.outstanding)
+    rates, before = [], (0, 0)
+    for number in range(options.rounds):
+        begin = time.perf_counter()
+        ends.run(options.connections)
+        rates.append(options.connections / (time.perf_counter() - begin))
+        print(f"{rates[-1]:.0f} connections a second", flush=True)
+        before = held() if number == 0 else before
+    after = held()
+    print(f"median {statistics.median(rates):.0f}, {options.outstanding} at a time")
+    more = f"{after[0] - before[0]} KiB and {after[1] - before[1]} descriptors"
+    print(f"{more} more than after the first round")
+    ends.close()
+
+
+if __name__ == "__main__":
+    main()
