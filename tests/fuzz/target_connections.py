@@ -13,11 +13,13 @@ from collections.abc import Iterator
 
 from fuzz_choices import Choices
 
+from softhca.adapter.connection_manager import entry_of
 from softhca.management.cm import messages as m
 from softhca.management.cm.elements import NEVER_NS, REQUEST, SIDR_REQUEST, Connection, Event
 from softhca.management.cm.manager import ConnectionManager
 from softhca.management.constants import MAD_BYTES
 from softhca.management.mad import Address
+from softhca.queues.layout import CM_ENTRY_BYTES
 from softhca.wire.errors import WireError
 
 SERVICES = (1, 2)
@@ -39,6 +41,7 @@ class Program:
         self.numbers: list[int] = []
 
     def deliver(self, event: Event) -> bool:
+        assert len(entry_of(event)) == CM_ENTRY_BYTES  # as the adapter writes it for a host
         if event.kind in (REQUEST, SIDR_REQUEST):
             if len(self.numbers) >= ROOM:
                 return False

@@ -142,6 +142,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a program waits for ever for the end of a request"), "adapter/test_adapter_host_agents.py"),
     (m("answered-request-is-sent-again", "adapter/host_agents.py", "            self.flow.pending.answered(self, request_key(header))\n", "            pass\n",
        "a request that was answered is sent again and told as timed out"), "adapter/test_adapter_host_agents.py"),
+    (m("extended-type-of-every-service", "adapter/connection_manager.py", "QP_TYPES.get(request.transport_service_type, 0)", "QP_TYPES[request.transport_service_type | request.extended_transport_type << 4]",
+       "a REQ for RC with an extended transport type, which means nothing there, ends the adapter"), "adapter/test_adapter_connection_events.py"),
     (m("agents-free-of-charge", "adapter/host_agents.py", "    adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)\n", "",
        "a host has as many agents as it likes"), "adapter/test_adapter_costs.py"),
     (m("waiting-requests-free-of-charge", "adapter/host_agents.py", " + MAX_PENDING * PENDING_BYTES", "",

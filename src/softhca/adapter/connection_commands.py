@@ -91,8 +91,8 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     request = m.Req(
         service_id=fields["service_id"],
         partition_key=peer.pkey,
-        transport_service_type=service[0],
-        extended_transport_type=service[1],
+        transport_service_type=service,
+        extended_transport_type=m.EXTENDED_XRC if service == m.SERVICE_EXTENDED else 0,
         remote_cm_response_timeout=fields["cm_response_timeout"],
         local_cm_response_timeout=fields["cm_response_timeout"],
         max_cm_retries=fields["max_cm_retries"],

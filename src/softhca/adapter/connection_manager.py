@@ -33,12 +33,10 @@ FULL_RING_RETRY_NS = 10_000_000
 """A ring that had no room is looked at again so much later."""
 CONNECTION_BYTES = 4096
 """What a connection may cost the adapter."""
-QP_TYPES = {
-    (m.SERVICE_RC, 0): QPT_RC,
-    (m.SERVICE_UC, 0): QPT_UC,
-    (m.SERVICE_EXTENDED, m.EXTENDED_XRC): QPT_XRC_SEND,
-}
-"""Queue pair types by REQ's transport service type and extended type."""
+QP_TYPES = {m.SERVICE_RC: QPT_RC, m.SERVICE_UC: QPT_UC, m.SERVICE_EXTENDED: QPT_XRC_SEND}
+"""Queue pair types by REQ's transport service type.  REQ's extended type says something of the extended
+service alone (12.6.5); there it is XRC.
+"""
 _HEADER = CM_HEADER.packing()
 _NO_GID = bytes(16)
 
@@ -190,7 +188,6 @@ def entry_of(event: Event) -> bytes:
 
 
 def _of_request(request: m.Req) -> dict[str, int]:
-    kind = request.transport_service_type, request.extended_transport_type
     return {
         "remote_ca_guid": request.local_ca_guid,
         "qp_num": request.local_qpn,
@@ -198,7 +195,7 @@ def _of_request(request: m.Req) -> dict[str, int]:
         "qkey": request.local_qkey,
         "flow_label": request.primary_flow_label,
         "pkey": request.partition_key,
-        "qp_type": QP_TYPES[kind],
+        "qp_type": QP_TYPES.get(request.transport_service_type, 0),
         "path_mtu": request.path_mtu,
         "responder_resources": request.responder_resources,
         "initiator_depth": request.initiator_depth,
