@@ -311,7 +311,7 @@ def test_a_datagram_goes_from_the_address_that_was_asked_or_the_first_of_its_kin
         (v4_gid(9), None, v4[0]), (v6[1], None, v6[0]), (v4_gid(9), v4[1], v4[1]), (v6[1], v6[1], v6[1]),
         (v4_gid(9), v4_gid(8), v4[0]),
     ):  # fmt: skip
-        assert flow._own_gid(Address(qpn=1, qkey=0, pkey=0xFFFF, gid=to, own_gid=own)) == source
+        assert flow.own_gid(Address(qpn=1, qkey=0, pkey=0xFFFF, gid=to, own_gid=own)) == source
 
 
 @every_link

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.connection_manager import QP_TYPES, HostConnections
+from softhca.adapter.connection_manager import QP_TYPES, HostConnections, PortConnections
+from softhca.adapter.host_agents import destination_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.cm import messages as m
@@ -14,12 +16,10 @@ from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSI
 from softhca.management.mad import Address
 from softhca.queues import control_fields as control
 from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
-from softhca.wire.route import V4_MAPPED_PREFIX
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
     from softhca.adapter.hosts import Host
-    from softhca.adapter.port import Port
 
 _SERVICES = {qp_type: service for service, qp_type in QP_TYPES.items()}
 _MAX_EXPONENT = 31
@@ -84,7 +84,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     channel = _channel(adapter, host, fields)
     channel.require_room()
     port = channel.connections.port
-    peer = _peer(port, fields)
+    peer = _peer(channel.connections, fields)
     service = _SERVICES.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EINVAL, f"qp_type: {fields['qp_type']} is no type of a connected queue pair")
@@ -165,7 +165,7 @@ def cm_resolve(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     """CM_RESOLVE: send SIDR_REQ."""
     channel = _channel(adapter, host, fields)
     channel.require_room()
-    peer = _peer(channel.connections.port, fields)
+    peer = _peer(channel.connections, fields)
     request = m.SidrReq(
         partition_key=peer.pkey, service_id=fields["service_id"], private_data=_private(m.SidrReq, fields)
     )
@@ -220,32 +220,12 @@ def _queue_pair(fields: Fields) -> Fields:
     }
 
 
-def _peer(port: Port, fields: Fields) -> Address:
-    """The peer's queue pair 1; EINVAL for what cannot be."""
+def _peer(connections: PortConnections, fields: Fields) -> Address:
+    """The peer's queue pair 1, as a datagram there is addressed; EINVAL for what cannot be."""
     if fields["cm_response_timeout"] > _MAX_EXPONENT or fields["max_cm_retries"] > _MAX_CM_RETRIES:
         raise OSError(errno.EINVAL, "cm_response_timeout is 0…31, max_cm_retries 0…15")
-    if fields["pkey_index"] >= len(port.pkeys):
-        raise OSError(errno.EINVAL, f"there is no P_Key {fields['pkey_index']}")
-    gid = fields["dgid"] if any(fields["dgid"]) else None
-    if not fields["dlid"] if port.native else gid is None:
-        raise OSError(errno.EINVAL, "a native port sends to a LID, a RoCE port to a GID")
-    return Address(
-        qpn=GENERAL_QPN,
-        qkey=GENERAL_QKEY,
-        pkey=port.pkey(fields["pkey_index"]),
-        lid=fields["dlid"] if port.native else 0,
-        sl=fields["sl"],
-        gid=gid,
-        own_gid=_own_gid(port, gid),
-        traffic_class=fields["traffic_class"],
+    queue_pair_1 = {"qpn": GENERAL_QPN, "qkey": GENERAL_QKEY, "path_bits": 0}
+    peer = destination_of(
+        connections.management, {**fields, **queue_pair_1, "is_global": any(fields["dgid"])}
     )
-
-
-def _own_gid(port: Port, gid: bytes | None) -> bytes:
-    """The first GID of the port of the same version of IP."""
-    if gid is not None:
-        is_v4 = gid.startswith(V4_MAPPED_PREFIX)
-        like = [own for own in port.gid_table if own.startswith(V4_MAPPED_PREFIX) == is_v4]
-        if like:
-            return bytes(like[0])
-    return bytes(port.gid_table[0])
+    return replace(peer, own_gid=connections.management.own_gid(peer))

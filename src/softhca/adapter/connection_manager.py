@@ -48,6 +48,7 @@ class PortConnections(Flow):
 
     def __init__(self, adapter: Adapter, management: ManagementFlow, guid: int, seed: int) -> None:
         Flow.__init__(self, adapter, management.number)
+        self.management = management
         self.port = management.port
         self.manager = ConnectionManager(management.dispatcher.send_own, guid, seed)
         self.channels: list[HostConnections] = []

@@ -165,7 +165,7 @@ def send_mad(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
         raise OSError(errno.EINVAL, f"a MAD has {MAD_BYTES} bytes, not {len(data)}")
     if fields["retries"] > MAX_RETRIES:
         raise OSError(errno.EINVAL, f"a MAD is sent again {MAX_RETRIES} times at most")
-    destination = _destination(flow, fields)
+    destination = destination_of(flow, fields)
     header = MadHeader.decode(data)
     timeout_ns = fields["timeout_ms"] * _NS_PER_MS
     if not timeout_ns or not is_request(header):
@@ -179,7 +179,7 @@ def send_mad(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
     return {}
 
 
-def _destination(flow: ManagementFlow, fields: Fields) -> Address:
+def destination_of(flow: ManagementFlow, fields: Fields) -> Address:
     """Where a datagram is to go; EINVAL for what cannot be."""
     port = flow.port
     if not 0 < fields["qpn"] <= _MAX_QPN and flow.number == GENERAL_QPN:

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from softhca.adapter.config import MANAGEMENT_LANE
-from softhca.adapter.connection_manager import PortConnections
+from softhca.adapter.connection_manager import FULL_RING_RETRY_NS, PortConnections
 from softhca.adapter.managed_node import ManagedAdapter
 from softhca.management.agents import ServiceAgent, SubnetManagementAgent
 from softhca.management.constants import (
@@ -51,8 +51,6 @@ MOST_CONNECTIONS_AT_ONCE = 1024
 """The same of messages for connections, of which each takes three."""
 CLASS_AT = 1
 """Where a datagram has its management class."""
-FULL_RING_RETRY_NS = 10_000_000
-"""The time-out of a request is delivered so much later to an agent whose ring is full."""
 ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
@@ -167,7 +165,7 @@ class ManagementFlow(Flow):
             subnet = self.number == SUBNET_QPN
             route = Route(
                 NATIVE,
-                self._own_gid(to),
+                self.own_gid(to),
                 to.gid or bytes(16),
                 traffic_class=to.traffic_class,
                 hop_limit=HOP_LIMIT,
@@ -184,7 +182,7 @@ class ManagementFlow(Flow):
             raise ValueError("a RoCE port sends to a GID")
         return Route(
             ROCE_V4 if to.gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
-            self._own_gid(to),
+            self.own_gid(to),
             to.gid,
             port.source_port_for(ENTROPY, None),
             traffic_class=to.traffic_class,
@@ -192,7 +190,7 @@ class ManagementFlow(Flow):
             port_number=port.number,
         )
 
-    def _own_gid(self, to: Address) -> bytes:
+    def own_gid(self, to: Address) -> bytes:
         """The GID that the datagram was sent to that is answered, if it is the port's; else the first of its
         version of IP.
         """

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import errno
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from softhca.driver.entry_ring import EntryRing
 from softhca.driver.errors import DriverError
-from softhca.machine.primitives import address_of
 from softhca.management.constants import GENERAL_QKEY
 from softhca.queues import control_fields as control
 from softhca.queues.layout import MAD_ENTRY_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
-from softhca.queues.ring import RingConsumer
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
@@ -75,14 +73,8 @@ class AgentHandle:
             asked |= 1 << method
         self._driver = driver
         self._session = driver.session
-        self._lock = threading.RLock()
-        self._entry = bytearray(MAD_ENTRY_BYTES)
-        self._broken = False
-        self._kept: list[MadArrival] = []
         self.entries = entries
-        self._frames: Sequence[int]
-        self._frames, layout, ring = self._session.make_ring(entries, entries * MAD_ENTRY_BYTES)
-        self._ring = RingConsumer(layout)
+        self._ring = EntryRing(self._session, entries, MAD_ENTRY_BYTES, _arrival, "the agent")
         try:
             reply = self._session.call(
                 control.REGISTER_AGENT,
@@ -91,10 +83,10 @@ class AgentHandle:
                 class_version=class_version,
                 methods_low=asked & (1 << 64) - 1,
                 methods_high=asked >> 64,
-                **ring,
+                **self._ring.fields,
             )
         except DriverError:
-            self._session.free(self._frames)
+            self._ring.free()
             raise
         self.number: int = reply["agent"]
 
@@ -128,66 +120,15 @@ class AgentHandle:
         """The next datagram; None: none has come within ``timeout_s`` (0: poll once).  EIO when the ring
         holds a malformed entry, or the adapter is gone.
         """
-        found: list[MadArrival] = []
-
-        def ready() -> bool:
-            if not found:
-                arrival = self._take()
-                if arrival is not None:
-                    found.append(arrival)
-            return bool(found) or bool(self._session.dead) or not self._frames or self._broken
-
-        self._session.check()
-        if not ready():
-            if timeout_s == 0:
-                self._session.channel.progress()
-                ready()
-            else:
-                self._wait(ready, found, timeout_s)
-        if found:
-            return found[0]
-        self._session.check()
-        if not self._frames:
-            raise DriverError(errno.EINVAL, "the agent is not registered any more")
-        if self._broken:
-            raise DriverError(errno.EIO, "the ring of an agent holds a malformed entry")
-        return None
-
-    def _wait(self, ready: Callable[[], bool], found: list[MadArrival], timeout_s: float | None) -> None:
-        """Wait until ``ready()``.  If this is interrupted, what was ``found`` is put back."""
-        try:
-            self._session.channel.wait(ready, timeout_s)
-        except BaseException:
-            with self._lock:
-                self._kept[:0] = found
-            raise
-
-    def _take(self) -> MadArrival | None:
-        with self._lock:
-            if self._kept:
-                return self._kept.pop(0)
-            if not self._frames or self._broken or self._session.dead:
-                return None
-            n = self._ring.take(address_of(self._entry), MAD_ENTRY_BYTES)
-            if n < 0:
-                self._broken = True
-            if n <= 0:
-                return None
-            if n != MAD_ENTRY_BYTES:
-                self._broken = True
-                return None
-            self._ring.release(1)
-            return _arrival(bytes(self._entry))
+        return self._ring.receive(timeout_s)
 
     def unregister(self) -> None:
         """End the registration; datagrams that were not received are lost."""
         with self._session.lock:
             self._session.call(control.UNREGISTER_AGENT, agent=self.number)
-            with self._lock:
-                frames, self._frames = self._frames, ()
+            self._ring.end()
         self._driver.events.dispatch()
-        self._session.free(frames)
-        self._session.channel.wake_waiters()
+        self._ring.free()
 
 
 def _arrival(entry: bytes) -> MadArrival:

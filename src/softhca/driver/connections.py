@@ -8,13 +8,12 @@ their states with what events say.  ``docs/connections.md`` has the order of bot
 from __future__ import annotations
 
 import errno
-import threading
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
+from softhca.driver.entry_ring import EntryRing
 from softhca.driver.errors import DriverError
-from softhca.machine.primitives import address_of
 from softhca.queues import control_fields as control
 from softhca.queues.control_fields import (
     CM_DISCONNECT_REQUEST,
@@ -28,7 +27,6 @@ from softhca.queues.control_fields import (
     CM_UNREACHABLE,
 )
 from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, MAX_CM_ENTRIES
-from softhca.queues.ring import RingConsumer
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
@@ -151,20 +149,16 @@ class CmChannel:
             raise DriverError(errno.EINVAL, f"a connection channel has room for 1…{MAX_CM_ENTRIES} events")
         self._driver = driver
         self._session = driver.session
-        self._lock = threading.RLock()
-        self._entry = bytearray(CM_ENTRY_BYTES)
-        self._broken = False
-        self._kept: list[CmEvent] = []
         self.on_event = on_event
         self.port = port
         self.entries = entries
-        self._frames: Sequence[int]
-        self._frames, layout, ring = self._session.make_ring(entries, entries * CM_ENTRY_BYTES)
-        self._ring = RingConsumer(layout)
+        self._ring = EntryRing(
+            self._session, entries, CM_ENTRY_BYTES, _event, "the connection channel", self._taken
+        )
         try:
-            self.number: int = self._session.call(control.OPEN_CM, port_num=port, **ring)["cm"]
+            self.number: int = self._session.call(control.OPEN_CM, port_num=port, **self._ring.fields)["cm"]
         except DriverError:
-            self._session.free(self._frames)
+            self._ring.free()
             raise
         driver.events.add_connections(self)
 
@@ -188,12 +182,12 @@ class CmChannel:
             service_id=service_id,
             private_data=private_data,
             **_path_fields(path),
-            **_queue_pair_fields(queue_pair),
+            **asdict(queue_pair),
         )
 
     def reply(self, id: int, queue_pair: CmQueuePair, private_data: bytes = b"") -> None:
         """Accept a request: send REP (196 bytes).  CM_ESTABLISHED, CM_REJECTED or CM_UNREACHABLE follows."""
-        self._call(control.CM_REPLY, id=id, private_data=private_data, **_queue_pair_fields(queue_pair))
+        self._call(control.CM_REPLY, id=id, private_data=private_data, **asdict(queue_pair))
 
     def ready(self, id: int, private_data: bytes = b"") -> None:
         """The reply is accepted: send RTU (224 bytes)."""
@@ -241,81 +235,29 @@ class CmChannel:
         """The next event; None: none has come within ``timeout_s`` (0: poll once; None: no limit).  EIO when
         the ring holds a malformed entry, or the adapter is gone.
         """
-        found: list[CmEvent] = []
-
-        def ready() -> bool:
-            if not found:
-                event = self._take()
-                if event is not None:
-                    found.append(event)
-            return bool(found) or bool(self._session.dead) or not self._frames or self._broken
-
-        self._session.check()
-        if not ready():
-            if timeout_s == 0:
-                self._session.channel.progress()
-                ready()
-            else:
-                self._wait(ready, found, timeout_s)
-        if found:
-            return found[0]
-        self._session.check()
-        if not self._frames:
-            raise DriverError(errno.EINVAL, "the connection channel is closed")
-        if self._broken:
-            raise DriverError(errno.EIO, "the ring of a connection channel holds a malformed entry")
-        return None
+        return self._ring.receive(timeout_s)
 
     def fileno(self) -> int:
         """A descriptor that is readable while there are events; made by the first call.  Errors as
         `EventRouter.descriptor`.
         """
-        return self._driver.events.descriptor(self._token).fileno()
-
-    @property
-    def _token(self) -> Hashable:
-        return self
+        return self._driver.events.descriptor(self).fileno()
 
     @property
     def idle(self) -> bool:
         """Whether no event waits."""
-        with self._lock:
-            return not self._kept and (not self._frames or self._broken or bool(self._ring.idle()))
+        return self._ring.idle
 
-    def _wait(self, ready: Callable[[], bool], found: list[CmEvent], timeout_s: float | None) -> None:
-        """Wait until ``ready()``.  If this is interrupted, what was ``found`` is put back."""
-        try:
-            self._session.channel.wait(ready, timeout_s)
-        except BaseException:
-            with self._lock:
-                self._kept[:0] = found
-            raise
-
-    def _take(self) -> CmEvent | None:
-        with self._lock:
-            if self._kept:
-                return self._kept.pop(0)
-            if not self._frames or self._broken or self._session.dead:
-                return None
-            n = self._ring.take(address_of(self._entry), CM_ENTRY_BYTES)
-            if n not in (0, CM_ENTRY_BYTES):
-                self._broken = True
-            if n != CM_ENTRY_BYTES:
-                return None
-            self._ring.release(1)
-            entry = bytes(self._entry)
+    def _taken(self) -> None:
         self._driver.events.connections_taken(self)
-        return _event(entry)
 
     def close(self) -> None:
         """Destroy all that was begun on this channel; events that were not received are lost."""
         with self._session.lock:
             self._session.call(control.CLOSE_CM, cm=self.number)
-            with self._lock:
-                frames, self._frames = self._frames, ()
+            self._ring.end()
         self._driver.events.remove_connections(self)
-        self._session.free(frames)
-        self._session.channel.wake_waiters()
+        self._ring.free()
 
     def _new(self, command: int, **fields: object) -> int:
         number: int = self._session.call(command, cm=self.number, **fields)["id"]
@@ -326,33 +268,13 @@ class CmChannel:
 
 
 def _path_fields(path: CmPath) -> dict[str, object]:
-    return {
-        "dgid": path.gid,
-        "dlid": path.lid,
-        "sl": path.sl,
-        "traffic_class": path.traffic_class,
-        "flow_label": path.flow_label,
-        "hop_limit": path.hop_limit,
-        "pkey_index": path.pkey_index,
-        "path_mtu": path.path_mtu,
-        "ack_timeout": path.ack_timeout,
-        "cm_response_timeout": path.cm_response_timeout,
-        "max_cm_retries": path.max_cm_retries,
-    }
+    """The fields of a command by the path's own names, but for the addresses."""
+    given = asdict(path)
+    return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
-def _queue_pair_fields(queue_pair: CmQueuePair) -> dict[str, object]:
-    return {
-        "qp_num": queue_pair.qp_num,
-        "starting_psn": queue_pair.starting_psn,
-        "qp_type": queue_pair.qp_type,
-        "responder_resources": queue_pair.responder_resources,
-        "initiator_depth": queue_pair.initiator_depth,
-        "retry_cnt": queue_pair.retry_cnt,
-        "rnr_retry": queue_pair.rnr_retry,
-        "srq": int(queue_pair.srq),
-        "flow_control": int(queue_pair.flow_control),
-    }
+_PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in CM_HEADER.names]
+_QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
 
 
 def _event(entry: bytes) -> CmEvent:
@@ -366,24 +288,9 @@ def _event(entry: bytes) -> CmEvent:
         service_id=values["service_id"],
         remote_ca_guid=values["remote_ca_guid"],
         own_gid=_gid(values, "own_gid"),
-        path=CmPath(
-            gid=_gid(values, "gid"),
-            lid=values["lid"],
-            sl=values["sl"],
-            traffic_class=values["traffic_class"],
-            flow_label=values["flow_label"],
-            hop_limit=values["hop_limit"],
-            path_mtu=values["path_mtu"],
-            ack_timeout=values["ack_timeout"],
-        ),
+        path=CmPath(gid=_gid(values, "gid"), **{name: values[name] for name in _PATH_FIELDS}),
         queue_pair=CmQueuePair(
-            qp_num=values["qp_num"],
-            starting_psn=values["starting_psn"],
-            qp_type=values["qp_type"],
-            responder_resources=values["responder_resources"],
-            initiator_depth=values["initiator_depth"],
-            retry_cnt=values["retry_cnt"],
-            rnr_retry=values["rnr_retry"],
+            **{name: values[name] for name in _QUEUE_PAIR_FIELDS},
             srq=bool(values["srq"]),
             flow_control=bool(values["flow_control"]),
         ),

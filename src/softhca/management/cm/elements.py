@@ -9,6 +9,17 @@ from typing import Protocol
 
 from softhca.management.cm import messages as m
 from softhca.management.mad import Address
+from softhca.queues.control_fields import (
+    CM_DISCONNECT_REQUEST,
+    CM_DISCONNECTED,
+    CM_ESTABLISHED,
+    CM_REJECTED,
+    CM_REPLIED,
+    CM_REQUEST,
+    CM_SIDR_REPLY,
+    CM_SIDR_REQUEST,
+    CM_UNREACHABLE,
+)
 from softhca.wire.errors import WireError
 
 NEVER_NS = 1 << 62
@@ -18,9 +29,16 @@ PACKET_LIFE_EXPONENT = 16
 """A datagram is on its way for at most 4.096 µs × 2^16."""
 MAX_EXPONENT = 31
 
-# kinds of events
-REQUEST, REPLIED, ESTABLISHED, REJECTED, UNREACHABLE = range(1, 6)
-DISCONNECT_REQUEST, DISCONNECTED, SIDR_REQUEST, SIDR_REPLY = range(6, 10)
+# kinds of events, as hosts have them
+REQUEST = CM_REQUEST
+REPLIED = CM_REPLIED
+ESTABLISHED = CM_ESTABLISHED
+REJECTED = CM_REJECTED
+UNREACHABLE = CM_UNREACHABLE
+DISCONNECT_REQUEST = CM_DISCONNECT_REQUEST
+DISCONNECTED = CM_DISCONNECTED
+SIDR_REQUEST = CM_SIDR_REQUEST
+SIDR_REPLY = CM_SIDR_REPLY
 
 
 @dataclass(frozen=True, slots=True)
