@@ -594,3 +594,16 @@ def test_the_page_has_the_table_of_today():
     page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text()
     assert diagram.mermaid() in page
     assert diagram.table() in page
+
+
+def test_who_claims_to_be_another_adapter_hides_nothing_of_it(network):
+    network.listen()
+    active, passive = network.establish()
+    forged = replace(REQUEST, local_comm_id=active + 1, local_ca_guid=GUIDS[0])
+    network.managers[1].receive(m.encode(forged, 9), from_other(network.address(0)), network.now)
+    asked = network.programs[1].take().number
+    network.connect()  # the peer itself, with the same queue pair: the connection of before is stale
+    network.arrive()
+    assert network.programs[0].events[-1].status == m.REJ_STALE_CONNECTION
+    assert network.state(1, passive) == s.DREQ_SENT
+    assert network.state(1, asked) == s.REQ_RCVD

@@ -224,7 +224,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a reply to who has replied is answered by another"), "management/test_management_cm_table.py"),
     (m("cm-request-again-from-any-address", CM, "            if same_port(known.peer, source):", "            if True:",
        "a second request from another address is answered at the first one's"), "management/test_management_cm.py"),
-    (m("cm-stale-for-any-address", CM, "        if stale is not None and same_port(stale.peer, source):", "        if stale is not None:",
+    (m("cm-stale-for-any-address", CM, "self._by_queue_pair.get((place_of(source), request.local_ca_guid, request.local_qpn))", "next((each for key, each in self._by_queue_pair.items() if key[1:] == (request.local_ca_guid, request.local_qpn)), None)",
        "who names another adapter's queue pair ends its connection"), "management/test_management_cm.py"),
     (m("cm-backlog-without-end", CM, "        while len(listener.waiting) > listener.backlog:", "        while False:",
        "a flood of requests waits at a listener without bound"), "management/test_management_cm.py"),

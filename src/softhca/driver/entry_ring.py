@@ -16,7 +16,8 @@ _Entry = TypeVar("_Entry")
 
 
 class EntryRing(Generic[_Entry]):
-    """``entries`` of ``entry_bytes`` each, which ``decode`` reads; ``fields`` describe it to the adapter.
+    """``entries`` of ``entry_bytes`` each, which ``decode`` reads; ``fields`` are its ``layout`` as the adapter
+    is given it.
 
     ``owner`` names what has it, in errors.  ``taken`` is called after an entry was taken out.  Any thread may
     call any method.
@@ -42,8 +43,8 @@ class EntryRing(Generic[_Entry]):
         self._kept: list[_Entry] = []
         self._ended = False
         self._frames: Sequence[int]
-        self._frames, layout, self.fields = session.make_ring(entries, entries * entry_bytes)
-        self._ring = RingConsumer(layout)
+        self._frames, self.layout, self.fields = session.make_ring(entries, entries * entry_bytes)
+        self._ring = RingConsumer(self.layout)
 
     @property
     def idle(self) -> bool:

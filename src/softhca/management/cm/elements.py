@@ -147,6 +147,11 @@ def same_port(peer: Address, source: Address) -> bool:
     return peer.lid == source.lid
 
 
+def place_of(address: Address) -> bytes | int:
+    """What tells a port from others: its GID, or its LID where it has none."""
+    return address.lid if address.gid is None else address.gid
+
+
 def encoded(message: m.Message, transaction_id: int) -> bytes:
     """The datagram of a message; OSError EINVAL when a value does not fit its field."""
     try:

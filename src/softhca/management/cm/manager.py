@@ -33,6 +33,7 @@ from softhca.management.cm.elements import (
     duration_ns,
     encoded,
     padded,
+    place_of,
     response_ns,
     same_port,
 )
@@ -95,7 +96,7 @@ class ConnectionManager:
         self._timers = Timers()
         self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
         self._by_remote: dict[tuple[int, int], Connection] = {}
-        self._by_queue_pair: dict[tuple[int, int], Connection] = {}
+        self._by_queue_pair: dict[tuple[bytes | int, int, int], Connection] = {}
 
     # commands of owners
 
@@ -249,8 +250,8 @@ class ConnectionManager:
             return
         reason = 0
         listener = self._tables.listener_of(request.service_id)
-        stale = self._by_queue_pair.get((request.local_ca_guid, request.local_qpn))
-        if stale is not None and same_port(stale.peer, source):
+        stale = self._by_queue_pair.get((place_of(source), request.local_ca_guid, request.local_qpn))
+        if stale is not None:
             self._end_stale(stale, now)
             reason = m.REJ_STALE_CONNECTION
         elif listener is None:
@@ -580,16 +581,16 @@ class ConnectionManager:
     def _remember_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
         self._by_remote[guid, connection.remote_comm_id] = connection
-        self._by_queue_pair[guid, connection.remote_qpn] = connection
+        self._by_queue_pair[place_of(connection.peer), guid, connection.remote_qpn] = connection
 
     def _forget_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
-        for table, key in (
-            (self._by_remote, (guid, connection.remote_comm_id)),
-            (self._by_queue_pair, (guid, connection.remote_qpn)),
-        ):
-            if table.get(key) is connection:
-                del table[key]
+        by_id = guid, connection.remote_comm_id
+        by_queue_pair = place_of(connection.peer), guid, connection.remote_qpn
+        if self._by_remote.get(by_id) is connection:
+            del self._by_remote[by_id]
+        if self._by_queue_pair.get(by_queue_pair) is connection:
+            del self._by_queue_pair[by_queue_pair]
 
     def _forget(self, connection: Connection) -> None:
         self._tables.remove(connection)
