@@ -16,8 +16,8 @@ _Entry = TypeVar("_Entry")
 
 
 class EntryRing(Generic[_Entry]):
-    """``entries`` of ``entry_bytes`` each, which ``decode`` reads; ``fields`` are its ``layout`` as the adapter
-    is given it.
+    """``entries`` of ``entry_bytes`` each, which ``decode`` reads; ``fields`` are its ``layout`` as a command
+    has it.
 
     ``owner`` names what has it, in errors.  ``taken`` is called after an entry was taken out.  Any thread may
     call any method.
