@@ -38,6 +38,7 @@ QP_TYPES = {m.SERVICE_RC: QPT_RC, m.SERVICE_UC: QPT_UC, m.SERVICE_EXTENDED: QPT_
 service alone (12.6.5); there it is XRC.
 """
 _HEADER = CM_HEADER.packing()
+_EMPTY = dict.fromkeys(CM_HEADER.names, 0)
 _NO_GID = bytes(16)
 
 
@@ -160,8 +161,8 @@ class HostConnections:
 def entry_of(event: Event) -> bytes:
     """An event as the host finds it: the fields of ``CM_HEADER``, and the message's private data."""
     message, source = event.message, event.source
-    values = dict.fromkeys(CM_HEADER.names, 0)
-    values.update(
+    values = dict(
+        _EMPTY,
         kind=event.kind,
         id=event.number,
         listener=event.listener,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from softhca.driver.entry_ring import EntryRing
@@ -47,7 +47,7 @@ __all__ = [
     "CmQueuePair",
 ]
 
-_HEADER = CM_HEADER.packing()
+_HEADER, _NAMES = CM_HEADER.packing(), CM_HEADER.names
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,12 @@ class CmChannel:
             service_id=service_id,
             private_data=private_data,
             **_path_fields(path),
-            **asdict(queue_pair),
+            **vars(queue_pair),
         )
 
     def reply(self, id: int, queue_pair: CmQueuePair, private_data: bytes = b"") -> None:
         """Accept a request: send REP (196 bytes).  CM_ESTABLISHED, CM_REJECTED or CM_UNREACHABLE follows."""
-        self._call(control.CM_REPLY, id=id, private_data=private_data, **asdict(queue_pair))
+        self._call(control.CM_REPLY, id=id, private_data=private_data, **vars(queue_pair))
 
     def ready(self, id: int, private_data: bytes = b"") -> None:
         """The reply is accepted: send RTU (224 bytes)."""
@@ -269,16 +269,16 @@ class CmChannel:
 
 def _path_fields(path: CmPath) -> dict[str, object]:
     """The fields of a command by the path's own names, but for the addresses."""
-    given = asdict(path)
+    given = dict(vars(path))
     return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
-_PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in CM_HEADER.names]
+_PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in _NAMES]
 _QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
 
 
 def _event(entry: bytes) -> CmEvent:
-    values = dict(zip(CM_HEADER.names, _HEADER.unpack_from(entry), strict=True))
+    values = dict(zip(_NAMES, _HEADER.unpack_from(entry), strict=True))
     start = _HEADER.size
     return CmEvent(
         kind=values["kind"],
