@@ -167,3 +167,13 @@ def test_devices_in_virtual_time_are_passed_over(monkeypatch):
     monkeypatch.setattr(host.local, "_open", lambda name: device)
     assert host.local.all() == []
     assert host.opens() == set()
+
+
+def test_all_ports_are_those_of_devices_that_can_be_opened():
+    host = Host(a=["10.0.0.1"], b=errno.EACCES, c=["10.0.1.1"])
+    found = host.local.all()
+    assert sorted(each.address.host for each in found) == ["10.0.0.1", "10.0.1.1"]
+    for device in {each.device for each in found}:
+        host.local.release(device)
+    assert host.opens() == set()
+    assert code_of(Host(a=errno.EACCES).local.all) == errno.EACCES

@@ -82,16 +82,24 @@ class LocalDevices:
 
     def all(self) -> list[LocalPort]:
         """All ports, to listen at all of their addresses; the caller has each device once until `release`.
-        Devices in virtual time are passed over: no thread waits for their requests.
+        Devices in virtual time are passed over, since no thread waits for their requests, and those that
+        cannot be opened; DriverError says why where none can.
         """
         with self._lock:
             taken: list[LocalPort] = []
+            refused: DriverError | None = None
             for name in self._names():
-                places = [place for place in self._of(name) if place.device.events.waits]
+                try:
+                    places = [place for place in self._of(name) if place.device.events.waits]
+                except DriverError as error:
+                    refused = error
+                    continue
                 found = {place.port: place for place in reversed(places)}
                 taken += found.values()
                 if not found:
                     self._give_back(name)
+            if refused is not None and not taken:
+                raise refused
             return taken
 
     def share(self, place: LocalPort, gid: bytes) -> LocalPort:
