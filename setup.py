@@ -45,7 +45,7 @@ QUIET = ["-w"]  # what Cython makes is not for people
 FAST = ["-O2", "-g0"]
 SMALL = ["-Og", "-g0"]
 HOT = {
-    "adapter": "engine scheduler sources timers",
+    "adapter": "admission engine scheduler sources timers",
     "driver": "locked polling posting",
     "links": "link roce_udp",
     "machine": "primitives",

@@ -811,11 +811,24 @@ def test_what_elements_of_a_host_tell_stands_in_its_ring_and_it_is_notified(end)
 
 def test_a_command_that_waits_is_known_until_it_is_served(end):
     adapter = end.node.adapter
-    assert not adapter.commanded()
+    assert (adapter.ring(0), adapter.commanded) == (False, 0)
     end.device.session.channel.commands.send(control.ALLOC_PD, 77, {})
-    assert adapter.commanded()
-    adapter.kick(0)
-    assert not adapter.commanded()
+    assert (adapter.ring(0), adapter.commanded) == (False, 1)
+    assert (adapter.ring(0), adapter.commanded) == (False, 1)
+    assert (adapter.command(0), adapter.commanded) == (True, 0)
+    assert (adapter.ring(0), adapter.command(0), adapter.commanded) == (False, False, 0)
+
+
+def test_a_command_that_is_written_behind_the_look_at_the_doorbells_waits_for_the_next_one(end):
+    adapter, commands = end.node.adapter, end.device.session.channel.commands
+    commands.send(control.ALLOC_PD, 77, {})
+    adapter.ring(0)
+    commands.send(control.ALLOC_PD, 78, {})
+    assert adapter.command(0)
+    assert end.device.session.channel.replies.take().tag == 77
+    assert end.device.session.channel.replies.take() is None
+    assert adapter.kick(0)
+    assert end.device.session.channel.replies.take().tag == 78
 
 
 def test_data_access_is_allowed_or_not_and_nothing_else(end):

@@ -24,6 +24,7 @@ TRANSMITTER = "runtime/transmitter.py"
 DELAYED = "runtime/delayed_acknowledgement.py"
 BATCHING = "runtime/doorbell_batching.py"
 SLEEPER = "runtime/sleeper.py"
+LOOP = "runtime/loop.py"
 HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
@@ -99,6 +100,10 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("turns-counted-anew-behind-a-sleep", SERVED, "                return True\n", "                self.left = self.most\n                return True\n",
        "an adapter process that always falls asleep looks at no control socket"), "runtime/test_runtime_served_turns.py"),
     (m("sleep-although-something-is-due-soon", SERVED, "or not self.loop.soon(now)", "or True", "an adapter process sleeps past what is held back"), "runtime/test_runtime_served_turns.py"),
+    (m("command-overtakes-what-was-rung", LOOP, "            if served:\n                self.acknowledgement.end()\n                self.transmit(now)\n            else:\n                self.flush(now)\n            served = self.adapter.command(now) or served\n", "            served = self.adapter.command(now) or served\n",
+       "a command is carried out before what its host has posted before it"), "runtime/test_runtime_doorbell_batching.py"),
+    (m("command-taken-that-nobody-counted", "adapter/commands.py", "range(min(host.due, COMMANDS_A_TURN))", "range(COMMANDS_A_TURN)",
+       "a command is carried out before the doorbells that its host rang meanwhile"), "adapter/test_adapter_commands.py"),
     (m("burst-goes-on-elsewhere", TRANSMITTER, "self.waits_for if self.pending else self.link_of(burst.route)", "self.link_of(burst.route)",
        "a burst that a link has begun goes on over another one when links change"), "runtime/test_runtime_transmitter.py"),
     (m("stopped-neighbour-stops-all", TRANSMITTER, "if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):", "if result == _AGAIN:",
@@ -166,7 +171,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "completions after a RESET are lost while others of before wait"), "driver/test_driver_posting.py"),
     (m("drop-not-moved", "driver/polling.py", "                    self.dropped = {qp_num: tail - read & _ALL_ONES for qp_num, tail in self.dropped.items()}\n", "",
        "a resize brings dropped completions back, or takes later ones away"), "driver/test_driver_posting.py"),
-    (m("refusal-without-reason", "adapter/engine.py", "command.command, code, reply, reason)", "command.command, code, reply)",
+    (m("refusal-without-reason", "adapter/commands.py", "command.command, code, reply, reason)", "command.command, code, reply)",
        "a refused command says nothing but an errno"), "adapter/test_adapter_refusals.py"),
     (m("shared-device-not-counted", "driver/rdmacm/local_devices.py", "                    found.users += 1\n", "",
        "a device is closed while identifiers that requests have made are on it"), "driver/test_driver_rdmacm_devices.py"),

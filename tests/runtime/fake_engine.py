@@ -57,6 +57,7 @@ class FakeEngine(Adapter):
         self.expired = []
         self.kicks = 0
         self.ringing = 0
+        self.commands = 0
         self.sole = None
 
     def receive(self, port_number, arrival, now):
@@ -70,11 +71,16 @@ class FakeEngine(Adapter):
             self.deadline_ns = NEVER
             self.notify()
 
-    def kick(self, now):
+    def ring(self, now):
         self.kicks += 1
+        self.commanded = self.commands
         if not self.ringing:
             return False
         self.last_doorbell, self.ringing = self.ringing, 0
+        return True
+
+    def command(self, now):
+        self.commanded = self.commands = 0
         return True
 
     def flow_delaying_ack(self):

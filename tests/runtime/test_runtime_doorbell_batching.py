@@ -121,8 +121,8 @@ def test_nothing_waits_while_somebody_sleeps_for_an_answer(doorbells):
 def test_a_command_finds_sent_what_was_posted_before_it(doorbells):
     doorbells.ring_until_one_waits()
     order = []
-    doorbells.bench.engine.commanded = lambda: True
-    doorbells.bench.engine.kick = lambda now: order.append(doorbells.waiting())
+    doorbells.bench.engine.commands = 1
+    doorbells.bench.engine.command = lambda now: order.append(doorbells.waiting())
     doorbells.loop.kick()
     assert order == [[]]
 
@@ -130,7 +130,7 @@ def test_a_command_finds_sent_what_was_posted_before_it(doorbells):
 def test_a_command_is_no_doorbell_of_the_queue_pair_that_was_rung_last(doorbells):
     doorbells.ring_until_one_waits()
     doorbells.bench.engine.outgoing.append(1000)  # the command's
-    doorbells.bench.engine.commanded = lambda: True
+    doorbells.bench.engine.commands = 1
     doorbells.loop.kick()
     assert (doorbells.waiting(), doorbells.loop.batching.waits) == ([], False)
     doorbells.bench.engine.outgoing.append(1001)
@@ -146,8 +146,8 @@ def test_no_more_waits_than_one_call_sends(doorbells):
         longest = max(longest, len(doorbells.waiting()))
     assert longest == BURSTS - 1
     sent = []
-    doorbells.bench.engine.commanded = lambda: True
-    doorbells.bench.engine.kick = lambda now: sent.append(doorbells.waiting())
+    doorbells.bench.engine.commands = 1
+    doorbells.bench.engine.command = lambda now: sent.append(doorbells.waiting())
     doorbells.loop.kick()
     assert sent == [[]], "what a command destroys has been sent"
 
@@ -336,7 +336,15 @@ def test_a_turn_that_finds_a_packet_sends_what_waits(unseen):
 def test_a_command_of_a_host_finds_sent_what_was_rung_before_it(unseen):
     rings_until_one_waits(unseen)
     order = []
-    unseen.bench.engine.commanded = lambda: True
-    unseen.bench.engine.kick = lambda now: order.append(unseen.waiting())
+    unseen.bench.engine.commands = 1
+    unseen.bench.engine.command = lambda now: order.append(unseen.waiting())
     unseen.loop.turn(unseen.now)
+    assert order == [[]]
+
+
+def test_a_command_finds_sent_what_is_rung_together_with_it(unseen):
+    order = []
+    unseen.bench.engine.commands = 1
+    unseen.bench.engine.command = lambda now: order.append(unseen.waiting())
+    rings(unseen, 1, 1_000)
     assert order == [[]]

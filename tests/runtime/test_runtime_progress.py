@@ -552,7 +552,7 @@ def test_an_engine_that_raises_is_given_up_and_everybody_is_sent_home(bench, cap
     if who != "background":
         waiter.start()
         until(lambda: bench.loop.sleeper.waiters == 1 and bench.loop.sleeper.wakeup_ns == NEVER)
-    bench.engine.receive = bench.engine.kick = broken
+    bench.engine.receive = bench.engine.ring = broken
     with bench.loop.lock:
         bench.wire.put(b"x")
         if who == "poll":
@@ -577,7 +577,8 @@ def interrupted(*arguments):
 def test_a_turn_that_a_signal_handler_ends_leaves_no_half_changed_engine(bench, caplog, who):
     """What the handler raises goes on its way, and nobody meets an engine that stopped between two steps."""
     if who == "kick for a command":
-        bench.engine.kick = interrupted
+        bench.engine.command = interrupted
+        bench.engine.commands = 1
     else:
         bench.engine.receive = bench.engine.expire = interrupted
     bench.wire.put(b"x")

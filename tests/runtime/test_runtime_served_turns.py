@@ -22,7 +22,7 @@ class BusyEngine(QuietEngine):
         self.done = done
         self.busy = 0
 
-    def kick(self, now):
+    def ring(self, now):
         self.done.append("turn")
         self.busy -= 1
         return self.busy >= 0

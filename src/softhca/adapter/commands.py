@@ -22,6 +22,7 @@ from softhca.adapter import (
     queue_pair_commands,
     xrc_domains,
 )
+from softhca.adapter.hosts import COMMANDS_A_TURN
 from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -43,6 +44,23 @@ Fields = dict[str, Any]
 Handler = Callable[["Adapter", "Host", Fields, int], Mapping[str, Any]]
 
 NO_DOORBELL = 0xFFFFFFFF
+
+
+def serve_commands(adapter: Adapter, host: Host, now: int) -> bool:
+    """Take and answer those of a host's commands that are due, a bounded number; whether there were any."""
+    for turn in range(min(host.due, COMMANDS_A_TURN)):
+        command = None
+        if host.commands.count() and host.replies.room():
+            command = host.commands.take()
+        if command is None:
+            return turn > 0
+        if command.errno:
+            host.replies.send(command.tag, command.command, command.errno, reason=command.reason)
+        else:
+            code, reply, reason = execute(adapter, host, command.command, command.fields, now)
+            host.replies.send(command.tag, command.command, code, reply, reason)
+        host.mark()
+    return True
 
 
 def execute(

@@ -1,7 +1,8 @@
+from softhca.adapter.admission cimport admitted, from_peer, receives
 from softhca.adapter.memory_waiters cimport MemoryWaiters
 from softhca.adapter.hosts cimport Host
 from softhca.adapter.keyed cimport KeyedQueuePairs
-from softhca.adapter.port cimport Port, pkeys_match, same_port
+from softhca.adapter.port cimport Port, pkeys_match
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
 from softhca.machine.primitives cimport copy
@@ -36,6 +37,7 @@ cdef class Adapter(Environment):
     cdef public dict hosts
     cdef public unsigned long long now
     cdef tuple _kicked
+    cdef public int commanded
     cdef int _next_host
     cdef PacketView _view
     cdef LinkView _link
@@ -49,7 +51,8 @@ cdef class Adapter(Environment):
     cpdef object set_data_access(self, bint allowed)
     cpdef object memory_available(self)
     cpdef bint kick(self, unsigned long long now) except -1
-    cdef bint _serve_commands(self, Host host, unsigned long long now) except -1
+    cpdef bint ring(self, unsigned long long now) except -1
+    cpdef bint command(self, unsigned long long now) except -1
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
@@ -65,8 +68,6 @@ cdef class Adapter(Environment):
                             unsigned long long now) except -1
     cdef int _raw_packet(self, Arrival arrival, unsigned int offset, unsigned long long now) except -1
     cdef int _dispatch(self, Arrival arrival, unsigned long long now) except -1
-    cdef int _admit(self, QueuePair queue_pair, Arrival arrival) except -1
-    cdef bint _from_peer(self, QueuePair queue_pair, Arrival arrival) except -1
     cdef int _multicast(self, Arrival arrival, unsigned long long now) except -1
     cdef object _dropped(self, int reason, Arrival arrival, unsigned int offset, unsigned int n)
     cpdef object expire(self, unsigned long long now)
@@ -74,10 +75,6 @@ cdef class Adapter(Environment):
     cdef int _share(self, Scheduler scheduler, Flow first, Burst burst, unsigned long long now) except -1
     cdef object _loop_back(self, Port port, Burst burst, unsigned long long now)
     cpdef Flow flow_delaying_ack(self)
-    cpdef bint commanded(self) except -1
     cpdef list take_notifications(self)
     cpdef unsigned long long next_deadline(self, int port_number=*)
     cpdef dict port_counters(self, int number=*)
-
-
-cdef bint _receives(QueuePair queue_pair) noexcept

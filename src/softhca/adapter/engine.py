@@ -8,18 +8,19 @@ from collections.abc import Callable
 
 import cython
 
+from softhca.adapter.admission import admitted, from_peer, receives
 from softhca.adapter.attributes import device_attributes
-from softhca.adapter.commands import execute, release
+from softhca.adapter.commands import release, serve_commands
 from softhca.adapter.config import MULTICAST_QPN, AdapterConfig
 from softhca.adapter.counters import port_figures
-from softhca.adapter.hosts import COMMANDS_A_TURN, Host, HostSide
+from softhca.adapter.hosts import Host, HostSide
 from softhca.adapter.keyed import KeyedQueuePairs
 from softhca.adapter.management_flow import management_flows
 from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.paths import SourcePortFor
-from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match, same_port
+from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match
 from softhca.adapter.port_info import set_port_info
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable, limits_of
@@ -38,7 +39,6 @@ from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
 from softhca.transport.services import BY_QP, dispatch_keys
-from softhca.transport.states import ERR, INIT, RESET
 from softhca.transport.window import DestinationWindow
 from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
@@ -50,9 +50,6 @@ from softhca.wire.route import Route
 
 __all__ = ["NEVER", "Adapter"]
 
-_RESET = cython.declare(cython.int, RESET)
-_INIT = cython.declare(cython.int, INIT)
-_ERR = cython.declare(cython.int, ERR)
 _UD = cython.declare(cython.int, 3)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DESTINATION = cython.declare(cython.int, drops.DROP_DESTINATION)
@@ -87,9 +84,11 @@ class Adapter(Environment):
         ``attach_host`` joins a host (its rings, in shared memory) and ``detach_host`` frees all that it
         owned. ``set_port_info`` is a subnet manager's.  ``set_data_access(False)`` sets the mode bit that
         stops every copy to and from registered memory, while all else goes on; True clears it.  Everything
-        else is asked through the host's command ring and done, and answered there, by ``kick``.
+        else is asked through the host's command ring and done, and answered there, by ``kick``: behind what
+        that host rang before.
     Inputs
-        ``kick(now)``: a host wrote commands or rang doorbells.  ``receive(port_number, arrival, now)``: the
+        ``kick(now)``: a host wrote commands or rang doorbells; in two steps ``ring`` and ``command``, so that
+        what was rung can be sent in between.  ``receive(port_number, arrival, now)``: the
         link of a port has a run of packets; the buffer is the link's again when the call returns.
         ``expire(now)``: time has passed; serves doorbells too, so that a loop that polls need not kick.
     Outputs
@@ -147,6 +146,7 @@ class Adapter(Environment):
         self.handles: dict[int, AddressHandle] = {}
         self.hosts: dict[int, Host] = {}
         self._kicked: tuple[Host, ...] = ()
+        self.commanded = 0
         self.now = now
         self._next_host = 1
         self._view = PacketView()
@@ -220,38 +220,51 @@ class Adapter(Environment):
     # inputs
 
     def kick(self, now: int) -> bool:
-        """Serve the command rings and doorbells of all hosts; whether there was anything."""
+        """Serve the doorbells and command rings of all hosts; whether there was anything."""
+        rang: cython.bint = self.ring(now)
+        if self.commanded and self.command(now):
+            return True
+        return rang
+
+    def ring(self, now: int) -> bool:
+        """Serve the doorbells of all hosts, whether there were any; ``commanded`` is how many commands hosts
+        had written before: those that `command` carries out.
+        """
         served: cython.bint = False
         host: Host
         self.now = now
-        for host in self._kicked:  # a command of one may end another
+        self.commanded = 0
+        for host in self._kicked:
             if not host.failed:
-                # both, and what costs more than a look only where neither had anything
-                if self._serve_commands(host, now) | host.ring(now):
+                # counted first: whatever was rung before a command is served before it
+                host.due = host.asked.count()
+                if host.due > 0:
+                    self.commanded += host.due
+                # what costs more than a look only where there was neither
+                if host.ring(now):
                     served = True
-                else:
+                elif host.due <= 0:
                     host.watch()
             if host.pending_events:
                 host.events.flush()
         return served
 
-    def _serve_commands(self, host: Host, now: int) -> bool:
-        """Take and answer commands while there are any, no more than the ring holds."""
-        if host.asked.count() <= 0:
-            return False
-        for turn in range(COMMANDS_A_TURN):
-            command = None
-            if host.commands.count() and host.replies.room():
-                command = host.commands.take()
-            if command is None:
-                return turn > 0
-            if command.errno:
-                host.replies.send(command.tag, command.command, command.errno, reason=command.reason)
-            else:
-                code, reply, reason = execute(self, host, command.command, command.fields, now)
-                host.replies.send(command.tag, command.command, code, reply, reason)
-            host.mark()
-        return True
+    def command(self, now: int) -> bool:
+        """Carry out and answer the commands that `ring` has found, those that are due; whether there were
+        any.
+        """
+        served: cython.bint = False
+        host: Host
+        self.now = now
+        self.commanded = 0
+        for host in self._kicked:  # a command of one may end another
+            if host.due > 0 and not host.failed:
+                if serve_commands(self, host, now):
+                    served = True
+                else:
+                    host.watch()
+            host.due = 0
+        return served
 
     def receive(self, port_number: int, arrival: Arrival, now: int) -> None:
         """Take a run of packets from the link of a port."""
@@ -319,7 +332,7 @@ class Adapter(Environment):
                 return self._manage_roce(arrival, offset, n, now)
             if number != _MULTICAST_QPN or not self.groups.heard(arrival.destination):
                 return self._refused(None, arrival, offset, n, local)
-        elif not local or not _receives(queue_pair) or not self._from_peer(queue_pair, arrival):
+        elif not local or not receives(queue_pair) or not from_peer(queue_pair, arrival, self._link):
             return self._refused(queue_pair, arrival, offset, n, local)
         reason = self._at.sources.check(
             queue_pair if queue_pair is not None and queue_pair.connected else None,
@@ -364,7 +377,7 @@ class Adapter(Environment):
             return reason
         if view.dest_qp == _MULTICAST_QPN:
             return _UNKNOWN_QP if view.service == _UD else _SERVICE
-        return self._admit(queue_pair, arrival) if local else _DESTINATION
+        return admitted(queue_pair, arrival, self._view, self._link) if local else _DESTINATION
 
     def _begin(self, queue_pair: QueuePair, arrival: Arrival, now: int) -> int:
         """A packet for a connection whose peer has not yet shown from which port it sends: 0.  The peer is
@@ -433,7 +446,7 @@ class Adapter(Environment):
         queue_pair = self.raw_services.receiver(view.service)
         if queue_pair is None or queue_pair.flow.port_number != self._at.number:
             return _RAW
-        if not _receives(queue_pair):
+        if not receives(queue_pair):
             return _STATE
         arrival.slid = self._link.slid
         arrival.sl = self._link.sl
@@ -451,38 +464,10 @@ class Adapter(Environment):
         if view.dest_qp <= _GENERAL_QPN:
             return self._manage(arrival, now)
         queue_pair = self._named(view)
-        reason = self._admit(queue_pair, arrival)
+        reason = admitted(queue_pair, arrival, self._view, self._link)
         if reason == 0:
             queue_pair.flow.receive(view, arrival, now)
         return reason
-
-    def _admit(self, queue_pair: QueuePair, arrival: Arrival) -> int:
-        """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason,
-        the first in the standard's order."""
-        view: PacketView = self._view
-        if queue_pair is None:
-            return _UNKNOWN_QP
-        if queue_pair.service != view.service:
-            return _SERVICE
-        if not _receives(queue_pair):
-            return _STATE
-        if not pkeys_match(queue_pair.pkey, view.pkey):
-            return _PKEY
-        return 0 if self._from_peer(queue_pair, arrival) else _SOURCE
-
-    def _from_peer(self, queue_pair: QueuePair, arrival: Arrival) -> bool:
-        """Whether a packet comes from where a queue pair's packets come from: the connected peer's port,
-        with ``strict_source_port`` its UDP port too; anywhere for datagrams."""
-        if not queue_pair.connected:
-            return True
-        route: Route = queue_pair.flow.route
-        if route is None:
-            return False
-        if arrival.framing == _NATIVE:
-            return same_port(route, self._link)
-        if route.destination != arrival.source:
-            return False
-        return queue_pair.source_port == 0 or queue_pair.source_port == arrival.source_port
 
     def _dropped(self, reason: int, arrival: Arrival, offset: int, n: int) -> None:
         """Tell the observer of a packet dropped here; queue pair and PSN as they stand in it, if they do."""
@@ -506,7 +491,7 @@ class Adapter(Environment):
             if own and queue_pair.number == view.source_qp:
                 taken = True
                 continue
-            if not _receives(queue_pair):
+            if not receives(queue_pair):
                 reason = _STATE
             elif not pkeys_match(queue_pair.pkey, view.pkey):
                 reason = _PKEY
@@ -632,14 +617,6 @@ class Adapter(Environment):
                 return None
         return flow
 
-    def commanded(self) -> bool:
-        """Whether a host has written commands that ``kick`` has not yet served."""
-        host: Host
-        waiting: cython.bint = False
-        for host in self.hosts.values():
-            waiting |= host.asked.count() > 0
-        return waiting
-
     def take_notifications(self) -> list[int]:
         """Numbers of the hosts with events or replies since the last call."""
         numbers = [number for number, host in self.hosts.items() if host.notified]
@@ -693,8 +670,3 @@ class Adapter(Environment):
         """All counters of a port, the transport's over all queue pairs of the adapter under ``transport_``…,
         and those that its link wants to be seen."""
         return port_figures(self.ports[number - 1], self.counters)
-
-
-def _receives(queue_pair: QueuePair) -> bool:
-    """Whether a queue pair takes packets in its present state."""
-    return queue_pair.state != _RESET and queue_pair.state != _INIT and queue_pair.state != _ERR

@@ -12,6 +12,7 @@ cdef class Host:
     cdef public object replies
     cdef public object events
     cdef public RingConsumer asked
+    cdef public int due
     cdef public dict pending_events
     cdef public DoorbellFifo doorbells
     cdef public list queue_pairs

@@ -60,7 +60,7 @@ class Host:
     """One attached host, number ``number``.  OSError when its frames do not hold what they should.
 
     ``asked`` and ``pending_events`` are what each round checks: its end of the command ring, and the events
-    that found no room.
+    that found no room.  ``due``: commands whose turn has come.
     """
 
     queue_pairs: list[QueuePair]
@@ -83,6 +83,7 @@ class Host:
         self.replies = rings.replies
         self.events = rings.events
         self.asked = rings.commands.consumer
+        self.due = 0
         self.pending_events = rings.events.pending
         self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
         self.queue_pairs = []

@@ -152,11 +152,20 @@ class EngineLoop:
         return self.progress(now) or served
 
     def serve(self, now: int) -> bool:
-        """Serve the hosts' doorbells and commands, and transmit; whether there were any."""
-        if (self.acknowledgement.waits or self.batching.waits) and self.adapter.commanded():
-            self.flush(now)
+        """Serve the hosts' doorbells and commands, and transmit; whether there were any.
+
+        A command finds sent what its host has posted before it.
+        """
         self.adapter.last_doorbell = _NO_QUEUE_PAIR
-        served: cython.bint = self.adapter.kick(now)
+        served: cython.bint = self.adapter.ring(now)
+        if self.adapter.commanded:
+            if served:
+                self.acknowledgement.end()
+                self.transmit(now)
+            else:
+                self.flush(now)
+            served = self.adapter.command(now) or served
+            self.adapter.last_doorbell = _NO_QUEUE_PAIR
         if not (served or self.sees_polls):
             return False
         if self.acknowledgement.flow is not None:

@@ -176,6 +176,22 @@ def test_a_resized_completion_queue_keeps_its_completions_and_takes_more(verbs_p
     assert [(wc.wr_id, wc.status) for wc in received] == [(number, 0) for number in range(40)]
 
 
+def test_a_command_finds_done_what_was_posted_before_it(verbs_pair) -> None:
+    client, _ = connected(verbs_pair, e.IBV_QPT_UC, entries=64)
+    client.send_cq.resize(1)
+    least = client.send_cq.cqe
+    for _ in range(20):
+        client.send_cq.resize(64)
+        for _ in range(least + 1):
+            client.send(length=4)
+        if verbs_pair.mode == "virtual":
+            verbs_pair.client.progress()  # an adapter in virtual time sends in the network's turns only
+        with pytest.raises(PyverbsRDMAError, match="unread completions") as error:
+            client.send_cq.resize(1)
+        assert error.value.error_code == errno.EINVAL
+        poll(client.send_cq, least + 1, client)
+
+
 def test_a_full_receive_queue_is_enomem(verbs_pair) -> None:
     end = make_end(verbs_pair.client)
     end.qp.to_init(attributes(end, end, 0, 0))

@@ -1,0 +1,11 @@
+from softhca.adapter.port cimport pkeys_match, same_port
+from softhca.transport.context cimport QueuePair
+from softhca.wire.burst cimport Arrival
+from softhca.wire.link_view cimport LinkView
+from softhca.wire.packet_view cimport PacketView
+from softhca.wire.route cimport Route
+
+
+cpdef bint receives(QueuePair queue_pair) noexcept
+cpdef bint from_peer(QueuePair queue_pair, Arrival arrival, LinkView link) except -1
+cpdef int admitted(QueuePair queue_pair, Arrival arrival, PacketView view, LinkView link) except -1

@@ -1,0 +1,60 @@
+"""Whether a queue pair may have a packet: its service, its state, its P_Key, and where the packet is from."""
+
+from __future__ import annotations
+
+import cython
+
+from softhca.adapter.port import pkeys_match, same_port
+from softhca.transport.context import QueuePair
+from softhca.transport.states import ERR, INIT, RESET
+from softhca.wire import drops
+from softhca.wire.burst import Arrival
+from softhca.wire.link_view import LinkView
+from softhca.wire.packet_view import PacketView
+from softhca.wire.route import Route
+
+_RESET = cython.declare(cython.int, RESET)
+_INIT = cython.declare(cython.int, INIT)
+_ERR = cython.declare(cython.int, ERR)
+_NATIVE = cython.declare(cython.int, 0)
+_PKEY = cython.declare(cython.int, drops.DROP_PKEY)
+_SERVICE = cython.declare(cython.int, drops.DROP_SERVICE)
+_SOURCE = cython.declare(cython.int, drops.DROP_SOURCE)
+_STATE = cython.declare(cython.int, drops.DROP_STATE)
+_UNKNOWN_QP = cython.declare(cython.int, drops.DROP_UNKNOWN_QP)
+
+
+def receives(queue_pair: QueuePair) -> bool:
+    """Whether a queue pair takes packets in its present state."""
+    return queue_pair.state != _RESET and queue_pair.state != _INIT and queue_pair.state != _ERR
+
+
+def from_peer(queue_pair: QueuePair, arrival: Arrival, link: LinkView) -> bool:
+    """Whether a packet, of native ones with the headers ``link``, comes from where a queue pair's packets
+    come from: the connected peer's port, with ``strict_source_port`` its UDP port too; anywhere for
+    datagrams.
+    """
+    if not queue_pair.connected:
+        return True
+    route: Route = queue_pair.flow.route
+    if route is None:
+        return False
+    if arrival.framing == _NATIVE:
+        return same_port(route, link)
+    if route.destination != arrival.source:
+        return False
+    return queue_pair.source_port == 0 or queue_pair.source_port == arrival.source_port
+
+
+def admitted(queue_pair: QueuePair, arrival: Arrival, view: PacketView, link: LinkView) -> int:
+    """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason, the
+    first in the standard's order (IBTA vol. 1, 9.6.1)."""
+    if queue_pair is None:
+        return _UNKNOWN_QP
+    if queue_pair.service != view.service:
+        return _SERVICE
+    if not receives(queue_pair):
+        return _STATE
+    if not pkeys_match(queue_pair.pkey, view.pkey):
+        return _PKEY
+    return 0 if from_peer(queue_pair, arrival, link) else _SOURCE
