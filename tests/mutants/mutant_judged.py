@@ -173,6 +173,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a resize brings dropped completions back, or takes later ones away"), "driver/test_driver_posting.py"),
     (m("refusal-without-reason", "adapter/commands.py", "command.command, code, reply, reason)", "command.command, code, reply)",
        "a refused command says nothing but an errno"), "adapter/test_adapter_refusals.py"),
+    (m("closes-at-the-end-of-the-process", "verbs/base.py", "        if not self._open or sys.is_finalizing():\n", "        if not self._open:\n",
+       "a program that ends waits for ever for a lock of a thread that is gone"), "verbs/test_verbs_examples.py"),
     (m("shared-device-not-counted", "driver/rdmacm/local_devices.py", "                    found.users += 1\n", "",
        "a device is closed while identifiers that requests have made are on it"), "driver/test_driver_rdmacm_devices.py"),
     (m("device-in-use-hides-others", "driver/rdmacm/local_devices.py", "                        otherwise = error\n                        continue\n", "                        raise error\n",

@@ -55,6 +55,32 @@ def test_a_forked_child_has_none_of_the_descriptors_and_a_program_ends_with_them
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 [1, 1, 1]\n", "")
 
 
+LOCKED = """
+import atexit, threading
+@atexit.register  # before softhca's: runs after them, when the devices are closed
+def leave_a_lock_to_a_thread_that_is_gone():
+    thread = threading.Thread(target=driver.events._lock.acquire)
+    thread.start()
+    thread.join()
+from softhca.verbs.device import Context
+from softhca.verbs.cq import CQ, CompChannel
+from softhca.verbs.pd import PD
+context = Context()
+driver = context.driver
+channel = CompChannel(context)
+kept = channel.fd, CQ(context, 4, channel=channel), PD(context)
+"""
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_a_program_ends_although_a_daemon_thread_has_kept_a_lock(mode):
+    environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKED], env=environment, capture_output=True, text=True, timeout=limit_s(30)
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("mode", ["embedded", "process"])
 def test_memory_windows_give_and_take_rights(mode):
     environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -13,6 +13,10 @@ the next call that controls something or polls.
 Threads.  Any thread may call any method of any object.  Of several that close one object, one does, and the
 others wait until it is closed; a thread waits only for what stands below all that it is closing itself, so
 none waits for another in a ring.
+
+The end of the process.  Devices are closed before the interpreter clears modules, which gives everything
+back.  Afterwards the other threads stand still for ever, some of them with locks, so nothing is closed any
+more.
 """
 
 import contextlib
@@ -141,7 +145,7 @@ class Resource(PyverbsCM):
 
         Raises `PyverbsRDMAError` when the device refuses; the object then stays open.
         """
-        if not self._open:
+        if not self._open or sys.is_finalizing():
             return
         if deferred:
             close_deferred()
@@ -220,8 +224,7 @@ def _begin_closing(resource: Resource) -> bool:
     me, key = threading.get_ident(), id(resource)
     with _closing.news:
         while resource._open and key in _closing.threads:
-            # At the end of the interpreter other threads stand still for ever.
-            if _closing.threads[key] == me or sys.is_finalizing():
+            if _closing.threads[key] == me:
                 return False
             _closing.news.wait()
         if resource._open:

@@ -205,15 +205,15 @@ class Context(Resource):
         """The context that this one is an import of, or itself."""
         return self._original or self
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Close what was made on it, then the device.
 
-        It returns within seconds also where an adapter process does not answer (it is stopped): then all of
-        this process is given back, and the adapter frees the rest when it goes on, or is ended.
+        `close` returns within seconds also where an adapter process does not answer (it is stopped): then all
+        of this process is given back, and the adapter frees the rest when it goes on, or is ended.
         """
-        if self._open and self._original is None:
+        if self._original is None:
             self._driver.closing()
-        super().close()
+        super()._close()
 
     def _destroy(self) -> None:
         """The device itself is closed by `_released`, also when it has died."""
