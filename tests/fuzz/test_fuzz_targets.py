@@ -27,6 +27,7 @@ GENERATED = {
     "packet": 20_000,
     "rings": 6_000,
     "text": 40_000,
+    "topologies": 1_500,
     "work": 40_000,
 }
 SEED = 2026

@@ -1,0 +1,214 @@
+"""Topologies in a short YAML form, for people::
+
+    link: 4xEDR                      # what links are that say nothing (4xHDR)
+    switches:
+      leaf: 8                        # how many ports
+      spine: {ports: 8, guid: 0x0002c90200401234, description: in the cellar}
+    hosts:
+      h1: 1
+    links:
+      - h1[1] leaf[1]
+      - leaf[7] spine[1] 12xQDR
+
+or one line for a generator (`generators.GENERATORS`)::
+
+    generate: {kind: fat-tree, radix: 16, levels: 3}
+
+Nothing but mappings, lists and scalars is made of the file, whatever tags it has.  Needs PyYAML.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from softhca.fabric.generators import generate, guid_of
+from softhca.fabric.topology import (
+    End,
+    Link,
+    LinkSpeed,
+    LinkWidth,
+    Node,
+    NodeKind,
+    Topology,
+    TopologyError,
+    make_node,
+)
+from softhca.fabric.topology_file import MAX_BYTES, checked
+
+_SECTIONS = {
+    "switches": NodeKind.SWITCH,
+    "hosts": NodeKind.CHANNEL_ADAPTER,
+    "routers": NodeKind.ROUTER,
+}
+_KEYS = (*_SECTIONS, "links", "link", "generate")
+_NODE_KEYS = ("ports", "guid", "system_guid", "description")
+_LINK = re.compile(r"([^\[\]]+)\[(\d{1,4})\]\s+([^\[\]]+)\[(\d{1,4})\](?:\s+(\S+))?")
+_RATE = re.compile(r"(1|2|4|8|12)x([SDQFEHNX]DR)")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|\d{1,19}")
+
+
+class Said(NamedTuple):
+    """A scalar, list or mapping of a file, and its line."""
+
+    value: Any
+    line: int
+
+
+def read_yaml(text: str) -> Topology:
+    """The topology that a YAML file describes."""
+    if len(text) > MAX_BYTES:
+        raise TopologyError(f"a file of more than {MAX_BYTES} bytes")
+    document = _document(text)
+    sections = _mapping(document, "a topology", _KEYS)
+    rate = _rate(sections["link"]) if "link" in sections else (LinkWidth.X4, LinkSpeed.HDR)
+    if "generate" in sections:
+        return _generated(sections, rate)
+    nodes: list[Node] = []
+    node_lines: list[int] = []
+    for section, kind in _SECTIONS.items():
+        if section not in sections:
+            continue
+        for name, said in _mapping(sections[section], section).items():
+            nodes.append(_node(len(nodes), name, kind, said))
+            node_lines.append(said.line)
+    names = {node.name: index for index, node in enumerate(nodes)}
+    links = [_link(said, names, rate) for said in _list(sections.get("links", Said([], 1)), "links")]
+    link_lines = [said.line for said in sections["links"].value] if "links" in sections else []
+    return checked(tuple(nodes), links, node_lines, link_lines)
+
+
+def _generated(sections: dict[str, Said], rate: tuple[LinkWidth, LinkSpeed]) -> Topology:
+    said = sections["generate"]
+    extra = [name for name in sections if name not in ("generate", "link")]
+    if extra:
+        raise TopologyError(f"{extra[0]} beside generate", line=sections[extra[0]].line)
+    parameters = {name: _scalar(value, name) for name, value in _mapping(said, "generate").items()}
+    kind = parameters.pop("kind", "")
+    try:
+        return generate(kind, parameters, *rate)
+    except TopologyError as error:
+        raise TopologyError(error.reason, line=said.line) from None
+
+
+def _document(text: str) -> Said:
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise TopologyError(f"no YAML: {error.problem or error.context}", line=line) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise TopologyError(f"no YAML: {str(error).splitlines()[0]}") from None
+    if root is None:
+        raise TopologyError("an empty file")
+    return _said(root, 0)
+
+
+def _said(node: Any, depth: int) -> Said:
+    """What a node of the composed file says; no anchors, no more than four levels."""
+    import yaml
+
+    line = node.start_mark.line + 1
+    if depth > 4:
+        raise TopologyError("more levels than a topology has", line=line)
+    if isinstance(node, yaml.ScalarNode):
+        return Said(node.value, line)
+    if isinstance(node, yaml.SequenceNode):
+        return Said([_said(item, depth + 1) for item in node.value], line)
+    found: dict[str, Said] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.value in found:
+            raise TopologyError("a key twice, or one that is no word", line=key.start_mark.line + 1)
+        found[key.value] = _said(value, depth + 1)
+    return Said(found, line)
+
+
+def _mapping(said: Said, what: str, keys: tuple[str, ...] = ()) -> dict[str, Said]:
+    if not isinstance(said.value, dict):
+        raise TopologyError(f"{what} is a mapping of names", line=said.line)
+    for name, value in said.value.items():
+        if keys and name not in keys:
+            raise TopologyError(f"{what} has no {name!r}; it may have {', '.join(keys)}", line=value.line)
+    return said.value
+
+
+def _list(said: Said, what: str) -> list[Said]:
+    if not isinstance(said.value, list):
+        raise TopologyError(f"{what} is a list", line=said.line)
+    return said.value
+
+
+def _scalar(said: Said, what: str) -> str:
+    if not isinstance(said.value, str):
+        raise TopologyError(f"{what} is one word or number", line=said.line)
+    return said.value
+
+
+def _integer(said: Said, what: str) -> int:
+    text = _scalar(said, what)
+    if _NUMBER.fullmatch(text) is None:
+        raise TopologyError(f"{what} is {text[:30]!r}; expected a number", line=said.line)
+    return int(text, 16) if text[:2].lower() == "0x" else int(text)
+
+
+def _node(index: int, name: str, kind: NodeKind, said: Said) -> Node:
+    facts = _mapping(said, name, _NODE_KEYS) if isinstance(said.value, dict) else {"ports": said}
+    if "ports" not in facts:
+        raise TopologyError(f"{name} does not say how many ports it has", line=said.line)
+    count = _integer(facts["ports"], f"ports of {name}")
+    if not 1 <= count <= 254:
+        raise TopologyError(f"{name} has {count} ports; expected 1 to 254", line=said.line)
+    if "[" in name or "]" in name:
+        raise TopologyError(f"a node cannot be named {name!r}", line=said.line)
+    guid = _integer(facts["guid"], f"GUID of {name}") if "guid" in facts else guid_of(index)
+    system = _integer(facts["system_guid"], f"system GUID of {name}") if "system_guid" in facts else 0
+    text = _scalar(facts["description"], "description") if "description" in facts else ""
+    return make_node(name, kind, count, guid, system_guid=system, description=text)
+
+
+def _link(said: Said, names: dict[str, int], rate: tuple[LinkWidth, LinkSpeed]) -> Link:
+    text = _scalar(said, "a link")
+    match = _LINK.fullmatch(text.strip())
+    if match is None:
+        raise TopologyError(f"no link: {text[:60]!r}; expected as in 'a[1] b[2] 4xHDR'", line=said.line)
+    for name in (match[1], match[3]):
+        if name not in names:
+            raise TopologyError(f"a link to {name!r}, which is no node", line=said.line)
+    width, speed = _rate(Said(match[5], said.line)) if match[5] else rate
+    return Link(End(names[match[1]], int(match[2])), End(names[match[3]], int(match[4])), width, speed)
+
+
+def _rate(said: Said) -> tuple[LinkWidth, LinkSpeed]:
+    text = _scalar(said, "link")
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise TopologyError(f"no link is {text[:30]!r}; expected as in 4xHDR", line=said.line)
+    return LinkWidth(int(match[1])), LinkSpeed[match[2]]
+
+
+def write_yaml(topology: Topology) -> str:
+    """The topology in the short form; reading it gives an equal one, unless a node says more than the form
+    has, or the kinds are mixed.
+    """
+    lines = []
+    for section, kind in _SECTIONS.items():
+        nodes = [node for node in topology.nodes if node.kind is kind]
+        if nodes:
+            lines.append(f"{section}:")
+        for node in nodes:
+            facts = f"ports: {node.port_count}, guid: {node.guid:#x}, system_guid: {node.system_guid:#x}"
+            lines.append(f"  {_quoted(node.name)}: {{{facts}, description: {_quoted(node.description)}}}")
+    lines.append("links:" if topology.links else "links: []")
+    for link in topology.links:
+        text = f"{topology.end_text(link.end_a)} {topology.end_text(link.end_b)} {link}"
+        lines.append(f"  - {_quoted(text)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A scalar in double quotes; JSON's escapes are YAML's."""
+    import json
+
+    return json.dumps(text)
