@@ -42,6 +42,7 @@ CQ = "queues/completion.py"
 POLLING = "driver/polling.py"
 SRQ = "queues/shared_receive.py"
 DOORBELLS = "queues/doorbells.py"
+ADMISSION = "adapter/admission.py"
 ENGINE = "adapter/engine.py"
 PORT = "adapter/port.py"
 SOURCES = "adapter/sources.py"
@@ -51,6 +52,10 @@ QP_COMMANDS = "adapter/queue_pair_commands.py"
 COMMANDS = "adapter/commands.py"
 WINDOWS = "memory/windows.py"
 KEY_WORK = "transport/key_work.py"
+CM = "management/cm/manager.py"
+CM_STATES = "management/cm/states.py"
+CM_TIMERS = "management/cm/timers.py"
+CM_PORT = "adapter/connection_manager.py"
 
 WIRE = (
     m("psn-distance-without-wrap", PSN,
@@ -98,7 +103,7 @@ WIRE = (
 ADAPTER = (
     m("pkey-not-checked", PORT, "if (ours ^ theirs) & 0x7FFF or not ours & 0x7FFF:", "if not ours & 0x7FFF:",
       "packets of another partition are taken"),
-    m("source-not-checked", ENGINE,
+    m("source-not-checked", ADMISSION,
       "if route.destination != arrival.source:", "if False:",
       "a connected queue pair takes packets of anyone"),
     m("destination-qp-not-checked", ENGINE, "queue_pair = self._at_port(number)",
@@ -466,6 +471,21 @@ HELD = (
     m("mode-bit-ignored", PAGED, "        if self.tpt.stopped:\n            return -EAGAIN\n", "", "a stopped adapter goes on copying"),
 )  # fmt: skip
 
+CONNECTIONS = (
+    m("cm-lost-rtu-never-comes", CM_STATES, "    (ESTABLISHED, REP): (ESTABLISHED, (RESEND,)),", "    (ESTABLISHED, REP): (ESTABLISHED, ()),",
+      "a peer whose RTU was lost gives up an established connection"),
+    m("cm-lost-rep-never-comes", CM_STATES, "    (REP_SENT, RETRY): (REP_SENT, (RESEND, START)),", "    (REP_SENT, RETRY): (REP_SENT, (START,)),",
+      "a reply that was lost is not sent again"),
+    m("cm-retries-once", CM_STATES, "    (REQ_SENT, RETRY): (REQ_SENT, (RESEND, START)),", "    (REQ_SENT, RETRY): (REQ_SENT, (RESEND,)),",
+      "a request that was lost twice is not sent a third time"),
+    m("cm-second-request-is-a-new-one", CM, "        if known is not None:\n            if same_port", "        if False:\n            if same_port",
+      "who repeats a request is told that its connection is stale"),
+    m("cm-lost-dreq-never-comes", CM_STATES, "    (DREQ_SENT, RETRY): (DREQ_SENT, (RESEND, START)),", "    (DREQ_SENT, RETRY): (DREQ_SENT, ()),",
+      "who disconnects waits for ever, and its peer stays"),
+    m("cm-deadline-in-the-past", CM_PORT, "        deadline = self.manager.next_deadline()\n", "        deadline = NEVER_NS\n",
+      "nothing is sent again: the manager's time never comes"),
+)  # fmt: skip
+
 UNSEEN = {
     "low-levels-starve": "costs time only: at rest everything is done",
     "window-never-narrows": "costs time only: what is lost goes again",
@@ -478,7 +498,7 @@ UNSEEN = {
 }
 """Bugs that no world shows, and why; they are run when they are named."""
 
-EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD
+EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD + CONNECTIONS
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.name not in UNSEEN)
 
 QUICK = (

@@ -27,6 +27,7 @@ GOLDEN = {
     "swap-under-load": "47ad7324efe1d68134dc3dc5d1a47576",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
     "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
+    "cm-under-loss": "f1027243bb1f15cbe86614aee930e0be",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from softhca.links.decisions import Script
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
+from softhca.simulation import conversation_setting
+from softhca.simulation.conversation_setting import ConversationSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
@@ -103,7 +105,10 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     settings[0].start()
     for crash in world.faults.crashes:
         _plan_crash(world, scenario, seed, settings, crash)
-    world.run(MAX_EVENTS, LIMIT_NS)
+    if scenario.conversations:
+        world.run(conversation_setting.MAX_EVENTS, conversation_setting.LIMIT_NS)
+    else:
+        world.run(MAX_EVENTS, LIMIT_NS)
     for setting in settings:
         setting.finish()
     if dice_of(scenario, seed, "end").random() < ABRUPT:
@@ -117,11 +122,13 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-AnySetting = Setting | MailboxSetting
+AnySetting = Setting | MailboxSetting | ConversationSetting
 
 
 def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
     """What a scenario's programs are."""
+    if scenario.conversations:
+        return ConversationSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)
 
 

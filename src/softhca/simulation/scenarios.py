@@ -60,6 +60,9 @@ class Scenario:
     ``echoes``: NAKs that say nothing new follow RNR NAKs.
     ``window_bytes``: of each window (0: the usual), and on the way bursts are cut into datagrams.
     ``races``: each host binds and withdraws so many memory windows while its neighbour uses them.
+    ``conversations``: programs connect by the communication manager, so many from each adapter to each other
+    one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
+    the same PSNs.
     """
 
     name: str
@@ -94,6 +97,8 @@ class Scenario:
     echoes: bool = False
     rounded: bool = False
     window_bytes: int = 0
+    conversations: int = 0
+    rounds: int = 1
 
 
 _RC_KINDS = (
@@ -330,6 +335,16 @@ SCENARIOS = {
             "native-window", "memory windows over native links, beside a forger", RC, (),
             Faults(loss=0.01, reordering=0.02, duplication=0.02, corruption=0.02), adapters=3, pairs=0,
             operations=0, races=5, forged=0.2, link="native",
+        ),
+        Scenario(
+            "cm-under-loss", "many connections at once over links that lose a fifth, repeat and reorder",
+            RC, (), Faults(loss=0.2, duplication=0.1, reordering=0.1, jitter_ns=2_000), adapters=3, pairs=0,
+            operations=4, largest_bytes=3_000, conversations=4,
+        ),
+        Scenario(
+            "native-cm", "many connections at once over native links that lose, repeat and reorder", RC, (),
+            Faults(loss=0.1, duplication=0.1, reordering=0.1, jitter_ns=2_000), pairs=0,
+            operations=4, largest_bytes=3_000, conversations=6, link="native",
         ),
     )
 }  # fmt: skip
