@@ -25,6 +25,7 @@ DELAYED = "runtime/delayed_acknowledgement.py"
 BATCHING = "runtime/doorbell_batching.py"
 SLEEPER = "runtime/sleeper.py"
 LOOP = "runtime/loop.py"
+ADAPTER_PROCESS = "runtime/adapter_process.py"
 HANDSHAKE = "queues/handshake.py"
 JOURNAL = "mailbox/journal.py"
 KEYS = "memory/keys.py"
@@ -104,6 +105,16 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a command is carried out before what its host has posted before it"), "runtime/test_runtime_doorbell_batching.py"),
     (m("command-taken-that-nobody-counted", "adapter/commands.py", "range(min(host.due, COMMANDS_A_TURN))", "range(COMMANDS_A_TURN)",
        "a command is carried out before the doorbells that its host rang meanwhile"), "adapter/test_adapter_commands.py"),
+    (m("adapter-of-another-user", ADAPTER_PROCESS, "            listening_name.check_owner(control, name)\n", "            pass\n",
+       "a program gives its memory to another user's process that has taken a device's name"), "runtime/test_runtime_shared_device.py"),
+    (m("last-of-one-process-ends-all", ADAPTER_PROCESS, "if listening_name.connections(self.path):", "if False:",
+       "a program that closes a device ends the adapter that another one has just found"), "runtime/test_runtime_shared_device.py"),
+    (m("adapter-in-the-programs-session", ADAPTER_PROCESS, "start_new_session=True", "start_new_session=False",
+       "a signal for the group of the program that started an adapter ends it for all"), "runtime/test_runtime_shared_device.py"),
+    (m("starters-errors-kept", "runtime/server.py", "            self._left_alone()\n", "            pass\n",
+       "whoever reads a program's errors waits until its adapter has no user"), "runtime/test_runtime_shared_device.py"),
+    (m("adapter-that-ends-is-an-error", "runtime/devices.py", "if not self.process.joined or not attempts:", "if True:",
+       "a device cannot be opened while its adapter ends with its last user"), "runtime/test_runtime_shared_device.py"),
     (m("burst-goes-on-elsewhere", TRANSMITTER, "self.waits_for if self.pending else self.link_of(burst.route)", "self.link_of(burst.route)",
        "a burst that a link has begun goes on over another one when links change"), "runtime/test_runtime_transmitter.py"),
     (m("stopped-neighbour-stops-all", TRANSMITTER, "if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):", "if result == _AGAIN:",

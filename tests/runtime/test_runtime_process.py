@@ -85,15 +85,17 @@ def test_the_process_ends_with_its_last_application_and_starts_anew(device):
     driver.close()
 
 
-def test_an_address_that_is_taken_is_named(device):
-    driver = open_own()
-    address = device.process.place
+def test_an_address_that_is_taken_is_named(loopback_address):
+    address = loopback_address()
+    devices.add(f"owner=udp:{address}")
+    driver = registry.open_device("owner")
     devices.add(f"thief=udp:{address}", "process")
     with pytest.raises(DriverError, match=f"thief: {address} port 4791") as caught:
         registry.open_device("thief")
     assert caught.value.errno == errno.EADDRINUSE
     devices.remove("thief")
     driver.close()
+    devices.remove("owner")
 
 
 def test_an_application_that_is_killed_leaves_nothing_behind(device):

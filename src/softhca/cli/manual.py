@@ -22,7 +22,8 @@ VARIABLES = (
     ("SOFTHCA_DEVICES", "Which devices there are: softhca0=udp:192.0.2.7, softhca0=udp:eth0, "
      "softhca0=udp:[2001:db8::1], softhca0=udp:* (the first free loopback address, which is the default), or "
      "softhca0=unix:PATH (an adapter process that runs already); several by commas."),
-    ("SOFTHCA_ADAPTER", "embedded (default): the adapter lives in the program; process: in one of its own."),
+    ("SOFTHCA_ADAPTER", "embedded (default): the adapter lives in the program; process: in one of its own, "
+     "which all programs of the user that open the same addresses share."),
     ("SOFTHCA_RANK, SOFTHCA_PEERS", "Set by softhca run: the number of this copy, and the addresses of all."),
     ("SOFTHCA_FAULTS", "What packets suffer on their way out, as --faults says it."),
 )  # fmt: skip

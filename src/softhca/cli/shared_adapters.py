@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from softhca.cli.errors import CommandError
+from softhca.runtime import listening_name
 from softhca.runtime.specification import DeviceSpecification, parse
 
 ADAPTER = "SOFTHCA_ADAPTER"
@@ -29,15 +30,18 @@ def shares_devices(environment: Mapping[str, str]) -> bool:
 @contextlib.contextmanager
 def served(environments: Sequence[dict[str, str]], mark: str, place: Path) -> Iterator[None]:
     """While the block runs, the devices of each environment's ``SOFTHCA_DEVICES`` are adapter processes, and
-    the variable names their sockets; ``mark`` makes these this run's own.  What the processes say of
-    themselves is in the folder ``place`` until the end, and then on stderr.  CommandError: one cannot be had.
+    the variable names their sockets: those at which programs outside of this run find them too, or of devices
+    without addresses this run's own (``mark``).  A device that has an adapter process already keeps it.  What
+    the processes say of themselves is in the folder ``place`` until the end, and then on stderr.
+    CommandError: one cannot be had.
     """
     with contextlib.ExitStack() as stack:
         for rank, environment in enumerate(environments):
             words = []
             for device in parse(environment["SOFTHCA_DEVICES"]):
-                if device.kind == "udp":
-                    socket = f"@softhca-run-{mark}-{rank}-{device.name}"
+                name = listening_name.name_of(device)
+                if device.kind == "udp" and not (name and listening_name.is_taken(name)):
+                    socket = name or f"@softhca-run-{mark}-{rank}-{device.name}"
                     said = place / f"adapter-{rank}-{device.name}"
                     stack.enter_context(_adapter(device, socket, environment, said))
                     words.append(f"{device.name}=unix:{socket}")

@@ -1,8 +1,9 @@
-"""The application's end of an adapter process: start it, reach it, notice its death.
+"""The application's end of an adapter process: start it, find it, reach it, notice its death.
 
-A device has one adapter process for all contexts of this process that open it; it also listens on a socket
-in the abstract namespace (``@softhca-…``), so that others can attach to the same adapter with
-``SOFTHCA_DEVICES=name=unix:@softhca-…``: a forked child does so by itself.
+A device has one adapter process for all contexts that open it, of whichever processes of this user.  It
+listens at a name in the abstract namespace.  That of a device with known addresses is made of these
+(`listening_name`): whoever opens the device finds the process by it, or starts it, and it ends with its last
+user.  A device whose address is still to be chosen is this process's own, and its forked children's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,26 +26,34 @@ from typing import Any
 import softhca
 from softhca.queues.control import Values
 from softhca.queues.handshake import READY, decode_answer, encode_request
-from softhca.runtime import messages
-from softhca.runtime.specification import DeviceSpecification
+from softhca.runtime import listening_name, messages
+from softhca.runtime.specification import DeviceSpecification, resolve
 
 START_LIMIT_S = 60.0
 ANSWER_LIMIT_S = 30.0
 """Time limit of a request; after it the adapter process is given up."""
 
 END_LIMIT_S = 10.0
+END_STEP_S = 2.0
+"""After so long it is asked whether a process that does not end serves others."""
+
+BETWEEN_LOOKS_S = 0.01
 
 
 class AdapterProcess:
-    """The adapter process of one device; ``connect`` starts it when it does not run.
+    """The adapter process of one device; ``connect`` starts it when it does not run, unless ``starts`` is
+    false.
 
-    ``path`` is the address of its listening socket, ``place`` the IP address of its port (if started here).
+    ``path`` is the address of its listening socket, ``place`` the IP addresses of its ports.  ``joined``: the
+    one that was connected to last had been started by another process.
     """
 
-    def __init__(self, specification: DeviceSpecification) -> None:
+    def __init__(self, specification: DeviceSpecification, starts: bool = True) -> None:
         self.specification = specification
         self.path = specification.place if specification.kind == "unix" else ""
         self.place = ""
+        self.joined = False
+        self._starts = starts
         self._child: subprocess.Popen[bytes] | None = None
         self._users: set[socket.socket] = set()
         self._coming_and_going = threading.RLock()
@@ -80,7 +90,36 @@ class AdapterProcess:
             except ConnectionRefusedError:
                 self._reap()  # others that it served have gone just now
         self._users.clear()
-        return self._start()
+        self.joined = False
+        name = listening_name.name_of(self.specification)
+        if not name:
+            return self._start(f"@softhca-{os.getpid()}-{secrets.token_hex(8)}")
+        until_s = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < until_s:
+            bound = listening_name.take(name)
+            if bound is not None:
+                with bound:
+                    if self._starts:
+                        return self._start(name, bound)
+                reason = f"{self.specification.name}: no adapter process at {name}"
+                raise OSError(errno.ECONNREFUSED, reason)
+            with contextlib.suppress(ConnectionRefusedError):
+                return self._join(name)
+            time.sleep(BETWEEN_LOOKS_S)  # it begins or ends just now
+        reason = f"{self.specification.name}: the adapter process at {name} takes nobody"
+        raise OSError(errno.ETIMEDOUT, reason)
+
+    def _join(self, name: str) -> socket.socket:
+        """A connection to the adapter process that another process has started."""
+        control = connect_to(name, self.specification.name)
+        try:
+            listening_name.check_owner(control, name)
+        except BaseException:
+            control.close()
+            raise
+        self.joined, self.path = True, name
+        self.place = "+".join(map(resolve, self.specification.places))
+        return control
 
     def release(self, control: socket.socket, others: int = 0) -> None:
         """Close a control socket; the last one ends the process, which is waited for.
@@ -100,7 +139,8 @@ class AdapterProcess:
     def give_up(self, control: socket.socket, close: Callable[[], object]) -> None:
         """The process does not answer, so it is unknown when it releases what ``control`` attached.
 
-        A process that was started here and has no other user is killed.  Else ``close`` is called when it has
+        A process that was started here and has no other user here is killed: others that it serves learn that
+        it has ended, and would have waited for it in vain.  Else ``close`` is called when it has
         ended or has closed its end, which it does first when it continues; until then it may write.
         """
         with contextlib.suppress(OSError):
@@ -110,21 +150,30 @@ class AdapterProcess:
             self._users.discard(control)
             if self._child is not None and not self._users:
                 self._child.kill()
-                self._reap()
+                self._child.wait()
+                self._child = None
         close_deferred()
 
-    def _start(self) -> socket.socket:
+    def _start(self, path: str, bound: socket.socket | None = None) -> socket.socket:
+        """Start it, to listen at ``path``, which ``bound`` has been bound to; a connection to it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.path = f"@softhca-{os.getpid()}-{secrets.token_hex(8)}"
+        self.path = path
         root = str(Path(softhca.__file__).parent.parent)
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
         try:
             command = [sys.executable, "-P", "-m", "softhca.runtime.process_main", str(self.specification),
                        "--attach", str(theirs.fileno()), "--listen", self.path]
-            self._child = subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),),
+            passed = [theirs.fileno()]
+            if bound is not None:
+                passed.append(bound.fileno())
+                command += ["--bound", str(bound.fileno())]
+            # a session of its own: signals for the program's group are not for the others that it serves
+            self._child = subprocess.Popen(command, env=environment, pass_fds=passed, start_new_session=True,
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             theirs.close()
+            if bound is not None:
+                bound.close()  # the name is the child's alone
             answer, _ = ask(ours, READY, limit_s=START_LIMIT_S)
         except BaseException:
             theirs.close()
@@ -135,18 +184,27 @@ class AdapterProcess:
         return ours
 
     def _reap(self) -> None:
-        """Wait for the process, whose sockets are closed here; end it when it does not end by itself."""
+        """Wait for the process, whose sockets are closed here; end it when it does not end by itself,
+        although it serves nobody else.
+        """
         if self._child is None:
             return
-        child, self._child = self._child, None
-        try:
-            child.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        until_s = time.monotonic() + END_LIMIT_S
+        while True:
+            try:
+                self._child.wait(END_STEP_S)
+                break
+            except subprocess.TimeoutExpired:
+                if listening_name.connections(self.path):
+                    return  # somebody has come meanwhile
+                if time.monotonic() > until_s:
+                    self._child.kill()
+        self._child = None
 
     def forget(self) -> None:
-        """The process is the parent's (this is a forked child): neither wait for it nor end it."""
+        """The process is others' (the parent's, where this is a forked child): neither wait for it nor end
+        it.
+        """
         if self._child is not None:
             self._child.returncode = 0  # not ours to wait for
             self._child = None

@@ -2,7 +2,9 @@
 asked for.
 
 ``SOFTHCA_ADAPTER=embedded`` (default) runs a device's adapter in this process, ``process`` in one of its
-own.  A device of kind ``unix`` is always another process's.
+own, which serves all processes of this user that open the device by the same addresses.  Where such a process
+has the addresses of a device that should be embedded, it serves this process, too.  A device of kind ``unix``
+is always another process's.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ from softhca.runtime.specification import DeviceSpecification, DeviceSpecificati
 
 MODES = ("embedded", "process")
 
+HOW_TO_SHARE = "with SOFTHCA_ADAPTER=process processes share a device"
+
+JOIN_ATTEMPTS = 10
+"""How many adapter processes may end while one that has found them waits to be served."""
+
 
 class Device:
     """One device by name: how it was asked for, and the adapter behind it while somebody has it open.
@@ -48,7 +55,7 @@ class Device:
         """Open it once more.  DriverError says why not."""
         with self._lock:
             try:
-                channel = self._attach_process() if self.mode == "process" else self._attach_engine()
+                channel = self._attach()
             except DeviceSpecificationError as error:
                 raise DriverError(errno.EINVAL, str(error)) from None
             except OSError as error:
@@ -66,6 +73,28 @@ class Device:
         """A channel is closed."""
         with contextlib.suppress(ValueError):  # not known any more
             self._channels.remove(channel)  # type: ignore[arg-type]
+
+    def _attach(self) -> EngineChannel | ProcessChannel:
+        if self.mode == "process":
+            return self._attach_process()
+        try:
+            return self._attach_engine()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not all(self.specification.places):
+                raise
+            channel = self._join()
+            if channel is None:
+                raise OSError(error.errno, f"{error.strerror}; {HOW_TO_SHARE}") from None
+            return channel
+
+    def _join(self) -> ProcessChannel | None:
+        """Attach to the adapter process that has the addresses; None where there is none."""
+        self.process = AdapterProcess(self.specification, starts=False)
+        try:
+            return self._attach_process()
+        except ConnectionRefusedError:
+            self.process = None
+            return None
 
     def _attach_engine(self) -> EngineChannel:
         while True:
@@ -87,7 +116,16 @@ class Device:
     def _attach_process(self) -> ProcessChannel:
         if self.process is None:
             self.process = AdapterProcess(self.specification)
-        channel = ProcessChannel(self.process)
+        attempts = JOIN_ATTEMPTS
+        while True:
+            try:
+                channel = ProcessChannel(self.process)
+                break
+            except ConnectionResetError:
+                attempts -= 1
+                if not self.process.joined or not attempts:
+                    raise
+                # that one has ended, with its last user, before it took this one
         self._keep_places(self.process.place.split("+"))
         return channel
 
@@ -103,11 +141,9 @@ class Device:
 
     def resources(self) -> dict[str, int]:
         """How many resources of each kind the adapter holds, of all hosts; empty when it is not open."""
-        if self.mode == "process":
-            for channel in self._channels:
-                if isinstance(channel, ProcessChannel) and channel.alive:
-                    return dict(channel.resources()["counts"])
-            return {}
+        for channel in self._channels:
+            if isinstance(channel, ProcessChannel) and channel.alive:
+                return dict(channel.resources()["counts"])
         if self.engine is None or not self.engine.alive:
             return {}
         with self.engine.loop.lock:
@@ -121,6 +157,8 @@ class Device:
         if self.engine is not None:
             self.engine.close()
             self.engine = None
+        if self.process is not None:
+            self.process.forget()  # where it goes on it is for others
         fork.unwatch(self)
 
     # fork.ForkAware
@@ -141,9 +179,11 @@ class Device:
         self._channels = []
         self.engine = None
         self.specification = self._asked
-        if self.process is not None:
-            self.process.forget()
-            self.process = AdapterProcess(replace(self._asked, kind="unix", place=self.process.path))
+        process, self.process = self.process, None
+        if process is not None:
+            process.forget()
+            if self.mode == "process" and process.path and not all(self._asked.places):
+                self.process = AdapterProcess(replace(self._asked, kind="unix", place=process.path))
         fork.watch(self)
 
 

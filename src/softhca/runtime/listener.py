@@ -20,14 +20,19 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Listener:
-    """Listens at ``path`` (``@``: an abstract name) for applications of this user.  OSError."""
+    """Listens at ``path`` (``@``: an abstract name) for applications of this user.  OSError.
 
-    def __init__(self, path: str) -> None:
+    ``bound``: a socket that has that name already; it is the listener's.
+    """
+
+    def __init__(self, path: str, bound: socket.socket | None = None) -> None:
         self.path = path
         self._spare = -1
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        how = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
+        self._listener = bound or socket.socket(socket.AF_UNIX, how)
         try:
-            self._bind()
+            if bound is None:
+                self._bind()
             self._listener.listen(BACKLOG)
             self._keep_spare()
         except BaseException:

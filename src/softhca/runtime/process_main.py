@@ -2,13 +2,14 @@
 
 DEVICE is a word of ``SOFTHCA_DEVICES``.  ``--attach``: the socket of the application that started it, which
 it serves first; its first word there is READY of `queues.handshake` (the addresses of its ports,
-joined by ``+``), or a refusal.
+joined by ``+``), or a refusal.  ``--bound``: a socket that is bound to the name of ``--listen``.
 The process ends when the last application has gone, with ``--stay`` at the end of its standard input.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import signal
@@ -33,11 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
         first = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=options.attach)
         first.set_inheritable(False)
     try:
+        door = _door(options)
         specification = parse_one(options.device)
         adapter, links = assemble_ports(specification)
         same_host = same_host_of(specification, adapter, links, packets_alone=True)
         server = AdapterServer(
-            adapter, links, first, options.listen, options.stay, same_host
+            adapter, links, first, options.listen, options.stay, same_host, door, _leave_starter
         )
     except (OSError, DeviceSpecificationError) as error:
         if first is None:
@@ -63,8 +65,30 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("device", help="NAME=KIND:PLACE")
     parser.add_argument("--attach", type=int, default=-1, metavar="FD", help="socket of the first one")
     parser.add_argument("--listen", default="", metavar="PATH", help="socket for further applications")
+    parser.add_argument("--bound", type=int, default=-1, metavar="FD", help="socket that has PATH")
     parser.add_argument("--stay", action="store_true", help="serve until standard input ends")
     return parser.parse_args(arguments)
+
+
+def _door(options: argparse.Namespace) -> socket.socket | None:
+    """The socket that was handed over to listen at."""
+    if options.bound < 0:
+        return None
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=options.bound)
+    door.set_inheritable(False)
+    door.setblocking(False)
+    return door
+
+
+def _leave_starter() -> None:
+    """Who started this process has gone, and others have not: keep nothing of it, neither its standard error
+    (whoever reads that would wait for its end) nor its folder.
+    """
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        os.chdir("/")
 
 
 def _stop_at_end_of_input(server: AdapterServer) -> None:

@@ -24,7 +24,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from softhca.adapter.engine import Adapter
 from softhca.links.link import Link
@@ -70,11 +70,14 @@ class AdapterServer:
     connect to ``path``.
 
     ``stay``: go on when the last application has left, until ``stop`` is called.  ``same_host``: what the
-    adapter shares with others on this host; packets to and from these need not go by the links.
+    adapter shares with others on this host; packets to and from these need not go by the links.  ``bound``: a
+    socket that has the name ``path`` already.  ``left_alone`` is called, once, when the process behind
+    ``first`` has gone and others have not.
     """
 
     def __init__(self, adapter: Adapter, links: Sequence[Link], first: socket.socket | None = None,
-                 path: str = "", stay: bool = False, same_host: SameHost | None = None) -> None:
+                 path: str = "", stay: bool = False, same_host: SameHost | None = None,
+                 bound: socket.socket | None = None, left_alone: Callable[[], object] = lambda: None) -> None:
         self.adapter = adapter
         self.links = tuple(links)
         self.loop = EngineLoop(adapter, links, lambda: None, sees_polls=False)
@@ -107,9 +110,12 @@ class AdapterServer:
         self._listener: Listener | None = None
         self._accept_after_ns = 0
         if path:
-            self._listener = Listener(path)
+            self._listener = Listener(path, bound)
             self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._left_alone = left_alone
+        self._starter = 0
         if first is not None:
+            self._starter = messages.peer_of(first)[0]
             self._admit(first)
 
     def _admit(self, control: socket.socket) -> None:
@@ -349,6 +355,11 @@ class AdapterServer:
         if application.pidfd >= 0:
             self._pidfds.unregister(application.pidfd)
             os.close(application.pidfd)
+        if self._starter and self._applications and not any(
+            other.pid == self._starter for other in self._applications.values()
+        ):
+            self._starter = 0
+            self._left_alone()
 
     def _detach(self, application: Application) -> None:
         """Free what an application owned; nothing when it is not attached."""
