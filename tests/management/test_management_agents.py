@@ -16,7 +16,7 @@ from softhca.management.mad import Mad
 def ask(agent: ServiceAgent | SubnetManagementAgent, mad: Mad) -> Mad:
     answer = agent.answer(mad, PEER)
     assert answer is not None
-    assert answer.header.method == mad.header.method | c.RESPONSE
+    assert answer.header.method == c.RESPONSE_METHODS.get(mad.header.method, mad.header.method | c.RESPONSE)
     assert answer.header.transaction_id == mad.header.transaction_id
     return answer
 
@@ -31,6 +31,7 @@ def ask(agent: ServiceAgent | SubnetManagementAgent, mad: Mad) -> Mad:
         (c.ATTRIBUTE_PORT_INFO, c.METHOD_GET, 2, c.STATUS_OK),
         (c.ATTRIBUTE_PORT_INFO, c.METHOD_GET, 3, c.STATUS_BAD_VALUE),
         (c.ATTRIBUTE_PORT_INFO, c.METHOD_GET, 0xFFFFFFFF, c.STATUS_BAD_VALUE),
+        (c.ATTRIBUTE_PORT_INFO, c.METHOD_GET, c.EXTENDED_SPEEDS_BIT | 1, c.STATUS_OK),
         (c.ATTRIBUTE_PORT_INFO, c.METHOD_SET, 3, c.STATUS_BAD_VALUE),
         (c.ATTRIBUTE_NODE_DESCRIPTION, c.METHOD_SET, 0, c.STATUS_BAD_ATTRIBUTE),
         (c.ATTRIBUTE_NODE_INFO, c.METHOD_SET, 0, c.STATUS_BAD_ATTRIBUTE),
@@ -44,6 +45,14 @@ def test_a_subnet_management_agent_answers_each_attribute(
 ) -> None:
     agent = SubnetManagementAgent(c.CLASS_SUBN_LID, Node())
     assert ask(agent, request(attribute, method, modifier=modifier)).header.status == status
+
+
+def test_a_set_is_answered_as_a_get_is() -> None:
+    node = Node()
+    agent = SubnetManagementAgent(c.CLASS_SUBN_LID, node)
+    data = node.ports[1].encode()
+    for method in (c.METHOD_GET, c.METHOD_SET):
+        assert ask(agent, request(c.ATTRIBUTE_PORT_INFO, method, data=data)).header.method == 0x81
 
 
 def test_what_a_subnet_management_agent_tells() -> None:

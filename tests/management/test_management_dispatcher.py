@@ -101,7 +101,7 @@ def test_a_request_is_answered_refused_or_dropped(
         ((answer, where),) = wire.sent
         assert where == PEER
         assert answer.header.status == status
-        assert answer.header.method == mad.header.method | c.RESPONSE
+        assert answer.header.method == mad.response().header.method
         assert answer.header.transaction_id == mad.header.transaction_id
     else:
         assert wire.sent == []

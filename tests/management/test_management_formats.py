@@ -18,14 +18,35 @@ from softhca.management.attributes import (
 )
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
+from softhca.management.performance_attributes import (
+    SELECT,
+    PortCounters,
+    PortCountersExtended,
+    PortRcvErrorDetails,
+    PortXmitDiscardDetails,
+)
+from softhca.management.subnet_attributes import (
+    TABLES,
+    BadMKeyDetails,
+    CapabilityDetails,
+    LedInfo,
+    LinkStateDetails,
+    Notice,
+    SMInfo,
+    SwitchInfo,
+)
 from softhca.wire.errors import WireError
 from softhca.wire.layout import Header
 
-ALL = (MadHeader, DirectedRoute, NodeInfo, PortInfo, ClassPortInfo)
+ALL = (
+    MadHeader, DirectedRoute, NodeInfo, PortInfo, ClassPortInfo,
+    SwitchInfo, SMInfo, Notice, LinkStateDetails, CapabilityDetails, BadMKeyDetails, LedInfo,
+    PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails,
+)  # fmt: skip
 every_layout = pytest.mark.parametrize("layout", ALL, ids=lambda cls: cls.__name__)
 
 # (layout, field, first bit, width), bits counted from the attribute's first: IBTA vol. 1, 13.4.3, 13.4.8.1,
-# 14.2.5.3, 14.2.5.6
+# 14.2.5.3 to 14.2.5.15, 14.2.5.1, 16.1.3.5, 16.1.4
 PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (MadHeader, "management_class", 8, 8),
     (MadHeader, "method", 24, 8),
@@ -77,6 +98,51 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (ClassPortInfo, "trap_gid", 320, 128),
     (ClassPortInfo, "trap_lid", 480, 16),
     (ClassPortInfo, "trap_qkey", 544, 32),
+    (SwitchInfo, "linear_fdb_cap", 0, 16),
+    (SwitchInfo, "multicast_fdb_cap", 32, 16),
+    (SwitchInfo, "linear_fdb_top", 48, 16),
+    (SwitchInfo, "default_port", 64, 8),
+    (SwitchInfo, "lifetime", 88, 5),
+    (SwitchInfo, "port_state_change", 93, 1),
+    (SwitchInfo, "lids_per_port", 96, 16),
+    (SwitchInfo, "partition_enforcement_cap", 112, 16),
+    (SwitchInfo, "enhanced_port_zero", 132, 1),
+    (SwitchInfo, "multicast_fdb_top", 144, 16),
+    (SMInfo, "sm_key", 64, 64),
+    (SMInfo, "act_count", 128, 32),
+    (SMInfo, "priority", 160, 4),
+    (SMInfo, "sm_state", 164, 4),
+    (Notice, "type", 1, 7),
+    (Notice, "producer_type", 8, 24),
+    (Notice, "trap_number", 32, 16),
+    (Notice, "issuer_lid", 48, 16),
+    (Notice, "notice_count", 65, 15),
+    (Notice, "data_details", 80, 432),
+    (LinkStateDetails, "lid", 0, 16),
+    (CapabilityDetails, "lid", 16, 16),
+    (CapabilityDetails, "capability_mask", 48, 32),
+    (BadMKeyDetails, "lid", 16, 16),
+    (BadMKeyDetails, "method", 48, 8),
+    (BadMKeyDetails, "attribute_id", 64, 16),
+    (BadMKeyDetails, "m_key", 112, 64),
+    (BadMKeyDetails, "dr_hop_count", 178, 6),
+    (BadMKeyDetails, "dr_return_path", 184, 240),
+    (LedInfo, "led_mask", 0, 1),
+    (PortCounters, "port_select", 8, 8),
+    (PortCounters, "symbol_error", 32, 16),
+    (PortCounters, "link_downed", 56, 8),
+    (PortCounters, "xmit_discards", 112, 16),
+    (PortCounters, "local_link_integrity_errors", 152, 4),
+    (PortCounters, "vl15_dropped", 176, 16),
+    (PortCounters, "xmit_data", 192, 32),
+    (PortCounters, "rcv_pkts", 288, 32),
+    (PortCounters, "xmit_wait", 320, 32),
+    (PortCountersExtended, "xmit_data", 64, 64),
+    (PortCountersExtended, "multicast_rcv_pkts", 512, 64),
+    (PortCountersExtended, "symbol_error", 576, 64),
+    (PortCountersExtended, "qp1_dropped", 1408, 64),
+    (PortRcvErrorDetails, "looping_errors", 112, 16),
+    (PortXmitDiscardDetails, "sw_hoq_lifetime_limit_discards", 80, 16),
 )
 
 
@@ -202,3 +268,31 @@ def test_a_node_description_is_cut_between_characters() -> None:
     cut = node_description("x" * 63 + "é")
     assert len(cut) == NODE_DESCRIPTION_BYTES
     assert cut == b"x" * 63 + b"\0"
+
+
+@given(st.sampled_from(sorted(TABLES)), st.binary(min_size=64, max_size=64))
+def test_a_block_of_a_table_is_its_entries(attribute: int, data: bytes) -> None:
+    table = TABLES[attribute]
+    values = table.decode(data)
+    used = table.entries * table.bits // 8
+    assert len(values) == table.entries
+    assert table.encode(values) == data[:used]
+    for broken in (data[: used - 1], b""):
+        with pytest.raises(WireError, match="a block has"):
+            table.decode(broken)
+    for bad in (values[:-1], (*values, 0), (1 << table.bits, *values[1:]), (-1, *values[1:])):
+        with pytest.raises(WireError):
+            table.encode(bad)
+
+
+def test_blocks_of_tables_begin_with_the_first_entry() -> None:
+    assert TABLES[c.ATTRIBUTE_PKEY_TABLE].decode(b"\xff\xff\x12\x34" + bytes(60))[:3] == (0xFFFF, 0x1234, 0)
+    assert TABLES[c.ATTRIBUTE_SL_TO_VL_TABLE].decode(bytes.fromhex("0123456789abcdef")) == tuple(range(16))
+    assert TABLES[c.ATTRIBUTE_LINEAR_FORWARDING].decode(bytes(range(64))) == tuple(range(64))
+    assert TABLES[c.ATTRIBUTE_GUID_INFO].encode([1, *[0] * 7])[:9] == bytes(7) + b"\1\0"
+
+
+def test_every_counter_has_one_bit_that_clears_it() -> None:
+    names = {field.name for field in PortCounters.LAYOUT} - {"reserved8", "port_select"}
+    assert len(SELECT) == len(set(SELECT)) == 16
+    assert names - set(SELECT) == {"counter_select", "counter_select2", "xmit_wait", "qp1_dropped"}

@@ -16,6 +16,7 @@ from softhca.management.constants import (
     ATTRIBUTE_NODE_DESCRIPTION,
     ATTRIBUTE_NODE_INFO,
     ATTRIBUTE_PORT_INFO,
+    EXTENDED_SPEEDS_BIT,
     METHOD_GET,
     METHOD_SET,
     STATUS_BAD_ATTRIBUTE,
@@ -102,7 +103,7 @@ class SubnetManagementAgent(Agent):
         return request.response(STATUS_BAD_ATTRIBUTE)
 
     def _port_info(self, request: Mad) -> Mad:
-        number = request.header.attribute_modifier
+        number = request.header.attribute_modifier & ~EXTENDED_SPEEDS_BIT
         before = self._node.port_info(number) if number <= 0xFF else None
         if before is None:
             return request.response(STATUS_BAD_VALUE)

@@ -40,6 +40,9 @@ METHOD_DELETE = 0x15
 RESPONSE = 0x80
 """The R bit: what answers a request has its method with this bit."""
 METHOD_GET_RESPONSE = METHOD_GET | RESPONSE
+METHOD_GET_TABLE_RESPONSE = METHOD_GET_TABLE | RESPONSE
+RESPONSE_METHODS = {METHOD_SET: METHOD_GET_RESPONSE, METHOD_GET_TRACE_TABLE: METHOD_GET_TABLE_RESPONSE}
+"""Methods whose response is that of another one; all others have their own (13.4.5, 15.2.2)."""
 
 ANSWERED_METHODS = frozenset({METHOD_GET, METHOD_SET})
 """A refusal is answered where the requester waits for an answer, and silent otherwise (13.4.5)."""
@@ -48,9 +51,28 @@ UNANSWERED_METHODS = frozenset({METHOD_SEND, METHOD_TRAP, METHOD_TRAP_REPRESS})
 
 # attributes (13.4.8, 14.2.5)
 ATTRIBUTE_CLASS_PORT_INFO = 0x0001
+ATTRIBUTE_NOTICE = 0x0002
 ATTRIBUTE_NODE_DESCRIPTION = 0x0010
 ATTRIBUTE_NODE_INFO = 0x0011
+ATTRIBUTE_SWITCH_INFO = 0x0012
+ATTRIBUTE_GUID_INFO = 0x0014
 ATTRIBUTE_PORT_INFO = 0x0015
+ATTRIBUTE_PKEY_TABLE = 0x0016
+ATTRIBUTE_SL_TO_VL_TABLE = 0x0017
+ATTRIBUTE_VL_ARBITRATION = 0x0018
+ATTRIBUTE_LINEAR_FORWARDING = 0x0019
+ATTRIBUTE_MULTICAST_FORWARDING = 0x001B
+ATTRIBUTE_SM_INFO = 0x0020
+ATTRIBUTE_LED_INFO = 0x0031
+
+# attributes of performance management (16.1.3)
+ATTRIBUTE_PORT_COUNTERS = 0x0012
+ATTRIBUTE_PORT_RCV_ERROR_DETAILS = 0x0015
+ATTRIBUTE_PORT_XMIT_DISCARD_DETAILS = 0x0016
+ATTRIBUTE_PORT_COUNTERS_EXTENDED = 0x001D
+
+EXTENDED_SPEEDS_BIT = 1 << 31
+"""Of PortInfo's attribute modifier: the manager knows extended speeds; the port's number is the last byte."""
 
 # status (13.4.7): busy and redirection are bits, the code of an invalid field three of them
 STATUS_OK = 0x0000

@@ -15,6 +15,7 @@ from softhca.management.constants import (
     DIRECTION,
     MAD_BYTES,
     RESPONSE,
+    RESPONSE_METHODS,
     data_bytes,
     data_offset,
 )
@@ -92,12 +93,13 @@ class Mad:
         return self.body[start : start + data_bytes(self.header.management_class)]
 
     def response(self, status: int = 0, attribute: Header | bytes | None = None) -> Mad:
-        """What answers this request: the same with the R bit and ``status``, and ``attribute`` as its data
-        (None: the request's own).  Of a directed-route packet the direction turns.
+        """What answers this request: the same with the method of its response and ``status``, and
+        ``attribute`` as its data (None: the request's own).  Of a directed-route packet the direction turns.
         """
         if self.header.management_class == CLASS_SUBN_DIRECTED:
             status |= DIRECTION
-        header = replace(self.header, method=self.header.method | RESPONSE, status=status)
+        method = RESPONSE_METHODS.get(self.header.method, self.header.method | RESPONSE)
+        header = replace(self.header, method=method, status=status)
         if attribute is None:
             return replace(self, header=header)
         data = attribute.encode() if isinstance(attribute, Header) else attribute
