@@ -19,6 +19,12 @@ from softhca.fabric.topology import (
     make_node,
 )
 
+
+def numbered(value: object) -> str:
+    """Names of cases without spaces; pytest numbers them."""
+    return "case"
+
+
 SWITCH = make_node("s", NodeKind.SWITCH, 4, 0x10)
 HOST = make_node("h", NodeKind.CHANNEL_ADAPTER, 2, 0x20)
 OTHER = make_node("t", NodeKind.SWITCH, 4, 0x30, port_guids=[0x31], system_guid=0x3F, description="the other")
@@ -107,7 +113,7 @@ def _bad_nodes() -> list[tuple[tuple[Node, ...], str, int]]:
     ]
 
 
-@pytest.mark.parametrize(("nodes", "reason", "index"), _bad_nodes())
+@pytest.mark.parametrize(("nodes", "reason", "index"), _bad_nodes(), ids=numbered)
 def test_nodes_that_cannot_be_are_refused(nodes: tuple[Node, ...], reason: str, index: int) -> None:
     with pytest.raises(TopologyError) as error:
         Topology(nodes, ())
@@ -125,6 +131,7 @@ def test_nodes_that_cannot_be_are_refused(nodes: tuple[Node, ...], reason: str, 
         (Link(End(0, 1), End(1, 3)), "h has ports 1 to 2, not 3"),
         (Link(End(0, 1), End(0, 3)), "two links at s[3]"),
     ],
+    ids=numbered,
 )
 def test_links_that_cannot_be_are_refused(link: Link, reason: str) -> None:
     with pytest.raises(TopologyError) as error:

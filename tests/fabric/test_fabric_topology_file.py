@@ -13,6 +13,12 @@ from softhca.fabric.topology import End, LinkSpeed, LinkWidth, NodeKind, Topolog
 from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
 from softhca.fabric.topology_yaml import read_yaml, write_yaml
 
+
+def numbered(value: object) -> str:
+    """Names of cases without spaces; pytest numbers them."""
+    return "case"
+
+
 PRINTED = """\
 #
 # Topology file: generated on Tue Nov 24 00:00:00 2026
@@ -179,6 +185,7 @@ def test_the_short_form_may_name_a_generator() -> None:
         (("\nSwitch 8 \"Switch1\"\n", "\n"), 2, "a port before any node"),
         (("\nSwitch", "\ninclude other\nSwitch"), 2, "neither node, port nor GUID: 'include other'"),
     ],
+    ids=numbered,
 )
 def test_a_file_by_hand_that_is_wrong_is_refused_with_its_line(
     change: tuple[str, str], line: int | None, reason: str
@@ -233,6 +240,7 @@ def test_guids_twice_and_loops_are_refused_with_their_line() -> None:
         ("switches: {a: {ports: {b: {c: {d: e}}}}}", 1, "more levels"),
         ("hosts: {a: 1}\nswitches:\n  b: {ports: 2, guid: 0x200000000020001}\n", 1, "same GUID"),
     ],
+    ids=numbered,
 )
 def test_a_short_form_that_is_wrong_is_refused_with_its_line(
     text: str, line: int | None, reason: str

@@ -25,12 +25,10 @@ PRINTED = (
     "Non-Chassis Nodes\n", "\udcff", "٣", "9" * 30,
 )  # fmt: skip
 SHORT = (
-    "switches:\n", "hosts:\n", "routers:\n", "links:\n", "generate:", "link: 4xHDR\n",
-    " a: 4\n", " b: {ports: 2",
-    ", guid: 0x5", ", description: d", "}\n", " - a[1] b[2]\n", " - a[3] a[4] 1xSDR\n", " kind: torus\n",
-    " sizes: 3x2\n", " kind: fat-tree\n", " radix: 4\n", "&x ", "*x", "!!python/object:os.system", "<<: ", "\t",
-   
-    "- ", "[", "{", '"', "|\n", "---\n", "0x", "9" * 30, "\u2028", "\x00", "٣",
+    "switches:\n", "hosts:\n", "routers:\n", "links:\n", "generate:", "link: 4xHDR\n", " a: 4\n",
+    " b: {ports: 2", ", guid: 0x5", ", description: d", "}\n", " - a[1] b[2]\n", " - a[3] a[4] 1xSDR\n",
+    " kind: torus\n", " sizes: 3x2\n", " kind: fat-tree\n", " radix: 4\n", "&x ", "*x", "<<: ", "\t", "- ",
+    "!!python/object:os.system", "[", "{", '"', "|\n", "---\n", "0x", "9" * 30, "\u2028", "\x00", "٣",
 )  # fmt: skip
 
 

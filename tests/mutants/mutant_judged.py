@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
+from mutant_fabric import FABRIC
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -260,6 +261,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "anybody may say which queue pair a datagram service has"), "management/test_management_cm.py"),
     (m("sidr-request-asked-twice", SIDR, "        return (request.request_id, source.gid, source.lid) in self._asked\n", "        return False\n",
        "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
+    *FABRIC,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

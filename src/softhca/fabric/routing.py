@@ -1,0 +1,112 @@
+"""Routing: from a topology to linear forwarding tables, which say for each switch and destination LID the
+port by which packets leave (IBTA vol. 1, 14.2.5.11).
+
+An *engine* says which ports of each switch lead on to each other switch (`Ways`); LIDs then share those that
+are as good as each other:
+
+* ``min-hop``: any shortest way.  Rings of switches can have credit loops.
+* ``up-down``: first up, then down, by a height that each switch has; never a credit loop.
+* ``fat-tree``: the same in a tree, where each destination has its own way down (D-mod-K): traffic that is
+  shifted by any distance meets no other.
+* ``dimension-order``: in tori and meshes, dimension by dimension; two virtual lanes, chosen by service
+  levels, break the rings.
+
+What an engine cannot route is a `RoutingError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from softhca.fabric.dimension_order import DimensionOrderWays
+from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
+from softhca.fabric.lids import Lids, assign_lids
+from softhca.fabric.topology import Topology
+from softhca.fabric.up_down import FatTreeWays, UpDownWays
+from softhca.fabric.ways import Destinations, MinHopWays, RoutingError, Ways
+
+NO_ROUTE = 255
+"""The port of a forwarding table that means none."""
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The routes of a fabric.  ``tables[s, lid]`` is a port of switch s, `NO_ROUTE` where there is none."""
+
+    graph: Graph
+    lids: Lids
+    destinations: Destinations
+    engine: str
+    ways: Ways
+    tables: Bytes
+
+    def way(self, source: int, lid: int) -> list[tuple[int, int]]:
+        """The switches, by number, that a packet from a switch to a LID crosses, each with the port by which
+        it leaves; RoutingError where it goes round or ends nowhere.
+        """
+        owner = int(self.lids.owner[lid]) if 0 <= lid <= self.lids.top else -1
+        goal = int(self.graph.endpoints.switch[owner]) if owner >= 0 else NO_SWITCH
+        found: list[tuple[int, int]] = []
+        switch = source
+        while len(found) <= len(self.graph):
+            port = int(self.tables[switch, lid]) if 0 <= lid <= self.lids.top else NO_ROUTE
+            if port == NO_ROUTE:
+                raise RoutingError(f"switch {self.name(switch)} has no route to LID {lid}")
+            found.append((switch, port))
+            if switch == goal:
+                return found
+            switch = int(self.graph.peer[switch, port])
+            if switch == NO_SWITCH:
+                raise RoutingError(f"a route to LID {lid} ends at {self.name(found[-1][0])}[{port}]")
+        raise RoutingError(f"a route to LID {lid} goes round at {self.name(switch)}")
+
+    def name(self, switch: int) -> str:
+        """The name of the node that a switch's number stands for."""
+        return self.graph.topology.nodes[int(self.graph.switches[switch])].name
+
+
+Engine = Callable[[Graph], Ways]
+
+ENGINES: dict[str, Engine] = {
+    "fat-tree": FatTreeWays,
+    "up-down": UpDownWays,
+    "dimension-order": DimensionOrderWays,
+    "min-hop": MinHopWays,
+}
+"""The routing engines by name."""
+
+
+def route(
+    topology: Topology | Graph, engine: str = "fat-tree", lids: Lids | None = None, lmc: int = 0
+) -> Routes:
+    """Forwarding tables for all switches by an engine of `ENGINES`; LIDs are assigned where none are given.
+
+    RoutingError: there is no such engine, or it cannot route this fabric.
+    """
+    if engine not in ENGINES:
+        raise RoutingError(f"no routing engine is named {engine!r}; there are {', '.join(ENGINES)}")
+    graph = topology if isinstance(topology, Graph) else Graph(topology)
+    lids = assign_lids(graph, lmc) if lids is None else lids
+    destinations = Destinations.of(graph, lids)
+    ways = ENGINES[engine](graph)
+    tables = np.full((len(graph), lids.top + 1), NO_ROUTE, np.uint8)
+    for switch in range(len(graph)):
+        tables[switch, destinations.lid] = _row(graph, ways, switch, destinations)
+    return Routes(graph, lids, destinations, engine, ways, tables)
+
+
+def _row(graph: Graph, ways: Ways, switch: int, destinations: Destinations) -> Bytes:
+    """The ports of one switch to all destinations."""
+    allowed = ways.ports(switch)
+    choices = allowed.sum(axis=1, dtype=np.int32)
+    by_rank = np.argsort(~allowed, axis=1, kind="stable").astype(np.uint8)  # the allowed ports first
+    count = choices[destinations.switch]
+    picked = ways.share(switch, destinations, count) % np.maximum(count, 1)
+    row: Bytes = by_rank[destinations.switch, picked]
+    row[count == 0] = NO_ROUTE
+    own = destinations.switch == switch
+    row[own] = graph.endpoints.exit_port[destinations.endpoint[own]]
+    return row
