@@ -155,6 +155,11 @@ class DeviceDriver:
         peers on this host may map, where there is one."""
         return self._registrar.allocate(length, bool(access & REMOTE_RIGHTS))
 
+    def file_of(self, address: int, length: int) -> tuple[int, int] | None:
+        """The memfd, and the offset in it, of memory that `alloc_host_memory` gave; None for any other.  The
+        descriptor is the driver's."""
+        return self._channel.memory.file_of(address, length)
+
     def reg_mr(
         self, pd: int, address: int, length: int, access: int, iova: int | None = None, buffer: Any = None
     ) -> MemoryKey:

@@ -140,6 +140,18 @@ class HostMemory:
             return self.shared.first_frame + (address - self.shared.base) // PAGE_BYTES
         return 0
 
+    def file_of(self, address: int, length: int) -> tuple[int, int] | None:
+        """The descriptor and the offset of ``length`` bytes of this memory, shared or not; None where they
+        are no such bytes, or the memory is closed."""
+        offset = address - self.base
+        if self._closed:
+            return None
+        if offset >= 0 and offset + length <= self.capacity_pages * PAGE_BYTES:
+            return self.fd, offset
+        if self.shared is not None and self.shared.holds(address, length):
+            return self.shared.fd, address - self.shared.base
+        return None
+
     def free(self, frames: Iterable[int]) -> None:
         """Give frames and their memory back.  EINVAL, and nothing changes, where one is not allocated or
         named twice.  Once the memory is closed there is nothing to give back."""

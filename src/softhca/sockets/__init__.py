@@ -1,0 +1,31 @@
+"""Sockets whose data go by RDMA: a module in the shape of Python's ``socket``.
+
+`socket`, `create_connection` and `create_server` are this package's; every other name is the standard
+library's.  A connection goes by RDMA where both sides use this module and reach each other's adapter, and by
+TCP everywhere else.  `docs/sockets.md` has the contract.
+"""
+
+from __future__ import annotations
+
+import socket as _kernel
+from typing import Any
+
+from softhca.sockets.memory_processing import PageBuffer, PoolError
+from softhca.sockets.settings import Settings
+from softhca.sockets.shape import create_connection, create_server, socket
+
+SocketType = socket
+
+__all__ = [
+    "PageBuffer",
+    "PoolError",
+    "Settings",
+    "SocketType",
+    "create_connection",
+    "create_server",
+    "socket",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_kernel, name)

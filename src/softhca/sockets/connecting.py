@@ -1,0 +1,121 @@
+"""The side that asks: whether the peer of a TCP connection to be made has softhca, and a stream to it.
+
+The order is: find a GID at which the port is served, ask there by RDMA CM with the TCP address that this side
+is going to have, and when that is answered, connect by TCP.  So whoever accepts the TCP connection knows from
+its peer's address which stream belongs to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import threading
+import time
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import events
+from softhca.driver.rdmacm.addresses import of_gid
+from softhca.sockets import devices
+from softhca.sockets.finding import gids_of
+from softhca.sockets.protocol import Offer, ProtocolError
+from softhca.sockets.settings import Settings
+from softhca.sockets.stream import Stream
+from softhca.verbs.cmid import CMID, AddrInfo, CMEventChannel, ConnParam
+from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST
+from softhca.verbs.pyverbs_error import PyverbsError
+
+ACK_TIMEOUT = 14
+"""67 ms, seven times, until a peer that does not answer is given up."""
+_ACK_OPTION = 3
+UNREACHED_S = 60.0
+"""A host that has not answered is not asked again for so long."""
+_MOST_UNREACHED = 1024
+
+_unreached: dict[bytes, float] = {}
+_unreached_lock = threading.Lock()
+
+
+def mapped(host: str) -> bytes:
+    """The IPv6 or IPv4-mapped address; ValueError."""
+    address = ipaddress.ip_address(host.split("%", 1)[0])
+    return address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
+
+
+def candidates(host: str, port: int) -> list[bytes]:
+    """GIDs to ask for ``port`` of ``host``, a numeric address."""
+    gid = mapped(host)
+    if _is_here(host):
+        return gids_of(port)
+    with _unreached_lock:
+        since = _unreached.get(gid)
+    if since is not None and time.monotonic() - since < UNREACHED_S:
+        return []
+    return [gid]
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is this host's."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host.split("%", 1)[0], 0))
+    except OSError:
+        return False
+    return True
+
+
+def source_towards(address: tuple[object, ...], family: int) -> str | None:
+    """The address that this host has towards another one."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s: float) -> Stream | None:
+    """A stream to ``port`` at ``gid``, from the TCP address ``own``; None where there is none.  `PoolError`
+    where this side cannot.
+    """
+    channel = CMEventChannel()
+    cmid: CMID | None = None
+    stream: Stream | None = None
+    try:
+        cmid = CMID(creator=channel)
+        with contextlib.suppress(PyverbsError):
+            cmid.set_option(0, _ACK_OPTION, ACK_TIMEOUT, 1)
+        place = of_gid(gid)
+        cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(port), flags=RAI_NUMERICHOST))
+        local = devices.keep(cmid)
+        if not place.is_loopback and local.address.is_loopback:
+            return None
+        cmid.resolve_route()
+        while channel.channel.next_event(0) is not None:
+            pass
+        stream = Stream(cmid, settings)
+        hello = stream.offer(own[1]).encode(mapped(own[0]))
+        parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(hello))
+        parameters.set_private_data(hello)
+        cmid.connect(parameters)
+        event = channel.channel.next_event(limit_s)
+        if event is None:
+            with _unreached_lock:
+                if len(_unreached) >= _MOST_UNREACHED:
+                    _unreached.clear()
+                _unreached[gid] = time.monotonic()
+        if event is None or event.kind != events.ESTABLISHED:
+            return None
+        stream.begin(Offer.decode(event.private_data))
+        made, stream, cmid = stream, None, None
+        made.open()
+        return made
+    except (PyverbsError, DriverError, ProtocolError):
+        return None
+    finally:
+        if stream is not None:
+            stream.destroy()
+        elif cmid is not None:
+            cmid.close()
+        if stream is not None or cmid is not None:
+            channel.close()

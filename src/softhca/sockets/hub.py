@@ -1,0 +1,100 @@
+"""One thread for all sockets of a process: it takes requests for connections, answers who asks where a port
+is served, and sees the end of peers.  It sleeps in one epoll; a stream's data do not pass here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from softhca.driver.errors import DriverError
+from softhca.verbs.pyverbs_error import PyverbsError
+
+if TYPE_CHECKING:
+    from softhca.sockets.stream import Stream
+
+Callback = Callable[[], object]
+
+
+class Hub:
+    """Any thread may call any method.  OSError."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._epoll: select.epoll | None = None
+        self._callbacks: dict[int, Callback] = {}
+        self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, fd: int, callback: Callback, events: int = select.EPOLLIN) -> None:
+        """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``."""
+        with self._lock:
+            if self._epoll is None:
+                self._epoll = select.epoll()
+            self._callbacks[fd] = callback
+            self._epoll.register(fd, events)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
+                self._thread.start()
+
+    def forget(self, fd: int) -> None:
+        """Not any more; before ``fd`` is closed."""
+        with self._lock:
+            self._callbacks.pop(fd, None)
+            if self._epoll is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    self._epoll.unregister(fd)
+
+    def _run(self) -> None:
+        epoll = self._epoll
+        assert epoll is not None
+        while True:
+            try:
+                found = epoll.poll()
+            except (OSError, ValueError):
+                return
+            for fd, _ in found:
+                with self._lock:
+                    callback = self._callbacks.get(fd)
+                if callback is not None:
+                    with contextlib.suppress(OSError, PyverbsError, DriverError):
+                        callback()
+
+    def end(self) -> None:
+        """The program ends: what was sent and not closed arrives first, as by a kernel."""
+        for stream in list(self.streams):
+            stream.close(stream.settings.linger_s)
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing of the parent's is used; what is opened is new."""
+        for stream in list(self.streams):
+            stream.abandon()
+        epoll, self._epoll = self._epoll, None
+        if epoll is not None:
+            with contextlib.suppress(OSError):
+                epoll.close()
+        self._lock = threading.RLock()
+        self._callbacks = {}
+        self._thread = None
+        self.streams = weakref.WeakSet()
+
+
+HUB = Hub()
+
+SIDEBAND_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+
+before_fork: list[Callback] = []
+"""What is called before this process forks."""
+
+
+def _before() -> None:
+    for each in list(before_fork):
+        each()
+
+
+os.register_at_fork(before=_before, after_in_child=HUB.after_fork)

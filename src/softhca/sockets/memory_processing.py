@@ -1,0 +1,320 @@
+"""The memory processing module: the pool and its mappings, page lists of what is sent.
+
+A *pool* is a run of pages on a memfd (the device's host memory, of which a part can be shared with peers on
+this host) and is registered for the peer's RDMA WRITEs; behind it lies record B.  Where the system gives huge
+pages to such memory it is asked for them.  A `PageBuffer` is memory of the application into which pool pages
+can be mapped; a lent view is memory of the pool itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from softhca.driver.errors import DriverError
+from softhca.machine import primitives
+from softhca.memory.bits import PAGE_BYTES
+from softhca.sockets.protocol import RECORD, RECORD_BYTES, Offer
+from softhca.verbs import enums as e
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsError
+
+_LOCAL = int(e.IBV_ACCESS_LOCAL_WRITE)
+_REMOTE = _LOCAL | int(e.IBV_ACCESS_REMOTE_WRITE)
+_ON_DEMAND = _LOCAL | int(e.IBV_ACCESS_ON_DEMAND)
+
+
+class PoolError(OSError):
+    """ "create buffer pool failed": ENOBUFS."""
+
+    def __init__(self, why: object) -> None:
+        super().__init__(errno.ENOBUFS, f"create buffer pool failed: {why}")
+
+
+class Pool:
+    """``length`` bytes (a power of two) into which a peer writes, and record B behind them.
+
+    `PoolError` where they cannot be had.  After `close` no peer writes; the memory stays until every lent
+    view is released.
+    """
+
+    def __init__(self, pd: PD, length: int) -> None:
+        self.length = length
+        self._closed = False
+        self._lent = 0
+        self._lock = threading.RLock()
+        driver = pd.ctx.driver
+        try:
+            self._memory = driver.alloc_host_memory(length + PAGE_BYTES, _REMOTE)
+        except DriverError as error:
+            raise PoolError(error) from None
+        self.address = self._memory.address
+        try:
+            primitives.fill(self.address + length, 0, RECORD_BYTES)
+            self._region = MR(pd, length + RECORD_BYTES, _REMOTE, address=self.address)
+        except (DriverError, PyverbsError, OSError) as error:
+            self._memory.free()
+            raise PoolError(error) from None
+        self._file = driver.file_of(self.address, length)
+
+    def offer(self, port: int = 0) -> Offer:
+        """What the peer needs."""
+        return Offer(self.address, self.length, self._region.rkey, port)
+
+    def record(self) -> tuple[int, int]:
+        """Record B, as the peer has written it last."""
+        head, count = RECORD.unpack(primitives.bytes_at(self.address + self.length, RECORD_BYTES))
+        return head, count
+
+    def lend(self, offset: int, length: int, released: Callable[[], object]) -> memoryview:
+        """A view of pool memory; ``released`` is called once it and all views made of it are released."""
+        with self._lock:
+            self._lent += 1
+        array: Any = _array_type(length).from_address(self.address + offset)
+        weakref.finalize(array, self._returned, released).atexit = False
+        return memoryview(array).cast("B")
+
+    def _returned(self, released: Callable[[], object]) -> None:
+        released()
+        with self._lock:
+            self._lent -= 1
+            last = self._closed and not self._lent
+        if last:
+            self._memory.free()
+
+    def map(self, offset: int, length: int, address: int) -> int:
+        """Map pages of the pool at ``address`` in place of what is there; 0 or −errno."""
+        if self._file is None:
+            return -errno.EOPNOTSUPP
+        fd, start = self._file
+        return primitives.map_pages(address, length, fd, start + offset)
+
+    def close(self) -> None:
+        """Withdraw the peer's right; may be called again."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            last = not self._lent
+        with contextlib.suppress(PyverbsError, DriverError):
+            self._region.close()
+        if last:
+            self._memory.free()
+
+    def abandon(self) -> None:
+        """In a forked child: the memory is the parent's."""
+        self._closed = True
+        self._lent += 1
+
+
+_TYPES: dict[int, Any] = {}
+
+
+def _array_type(length: int) -> Any:
+    """A ctypes array that weak references can name; few lengths are kept."""
+    found = _TYPES.get(length)
+    if found is None:
+        if len(_TYPES) >= 64:
+            _TYPES.clear()
+        found = _TYPES[length] = type("LentBytes", (ctypes.c_ubyte * length,), {})
+    return found
+
+
+class _Mappings:
+    """What pool pages are mapped into a buffer at ``address``, whose own pages are those of ``fd``."""
+
+    def __init__(self, fd: int, address: int) -> None:
+        self.fd = fd
+        self.address = address
+        self.lock = threading.RLock()
+        self.parts: dict[int, tuple[int, Callable[[], object]]] = {}
+
+    def settle(self, offset: int, keep: bool = True) -> None:
+        """Have the buffer's own pages again where pages of a pool are mapped at ``offset``, and give those
+        back; ``keep`` what is in them.
+        """
+        with self.lock:
+            found = self.parts.pop(offset, None)
+            if found is None:
+                return
+            length, released = found
+            place = self.address + offset
+            if keep:
+                os.pwrite(self.fd, primitives.bytes_at(place, length), offset)
+            primitives.map_pages(place, length, self.fd, offset)
+        released()
+
+    def drop(self) -> None:
+        """The buffer is gone: give everything back."""
+        with self.lock:
+            parts, self.parts = self.parts, {}
+        for _, released in parts.values():
+            released()
+        os.close(self.fd)
+
+
+class PageBuffer(mmap.mmap):
+    """``length`` bytes of page-aligned memory into which a receive may map the pool's pages instead of
+    copying: give it, or a view of it, to ``socket.recv_into``.
+
+    Mapped pages are the buffer's until the next receive into the same place, `release`, or the end of the
+    socket; until then the sender does not get their room.  Only a receive changes what is in the buffer, and
+    only in the view that it is given, but there maybe all of it.
+    OSError ENOMEM, EMFILE.
+    """
+
+    _mappings: _Mappings
+
+    def __new__(cls, length: int) -> PageBuffer:
+        length = -(-length // PAGE_BYTES) * PAGE_BYTES
+        fd = os.memfd_create("softhca-buffer", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, length)
+            made = super().__new__(cls, fd, length)
+        except BaseException:
+            os.close(fd)
+            raise
+        made._mappings = _Mappings(fd, primitives.address_of(made))
+        weakref.finalize(made, made._mappings.drop).atexit = False
+        return made
+
+    def __init__(self, length: int) -> None:
+        """See the class."""
+
+    def offset_of(self, address: int) -> int:
+        """Where an address lies in it."""
+        return address - self._mappings.address
+
+    def mapped(self, offset: int, length: int, released: Callable[[], object]) -> Callable[[], object]:
+        """Pages of a pool have been mapped there; ``released`` is called once, when they are not any more.
+        What settles it from outside; it does not keep the buffer.
+        """
+        mappings = self._mappings
+        mappings.parts[offset] = (length, released)
+        return lambda: mappings.settle(offset)
+
+    def give_back(self, view: memoryview) -> None:
+        """A receive into ``view``, which is of this buffer, begins: what is mapped there is given back.  What
+        is in the view is not kept, what is beside it is.
+        """
+        first = self.offset_of(primitives.address_of(view)) if view.nbytes else 0
+        last = first + view.nbytes
+        for place in [*self._mappings.parts]:
+            found = self._mappings.parts.get(place)
+            if found is not None and place < last and first < place + found[0]:
+                self._mappings.settle(place, keep=place < first or last < place + found[0])
+
+    def release(self) -> None:
+        """Give all mapped pages back; the contents stay."""
+        for place in [*self._mappings.parts]:
+            self._mappings.settle(place)
+
+    def close(self) -> None:
+        """Give all mapped pages back, then unmap the buffer.  BufferError while there are views of it."""
+        self.release()
+        super().close()
+
+
+class Page(NamedTuple):
+    """A run of an application's bytes that one work request can name."""
+
+    address: int
+    length: int
+    lkey: int
+
+
+class AddressRecord(NamedTuple):
+    """What is sent: its runs, and whether it is one.  ``holders`` keep the memory."""
+
+    runs: tuple[Page, ...]
+    holders: tuple[object, ...] = ()
+
+    @property
+    def contiguous(self) -> bool:
+        """One work request can name all."""
+        return len(self.runs) == 1
+
+
+class AddressSpace:
+    """The application's own memory, as a protection domain's adapter reaches it: on demand, by a key for all
+    of it, so that nothing is registered or pinned for one send.  ``lkey`` is 0 where the adapter cannot.
+    """
+
+    def __init__(self, pd: PD) -> None:
+        self._region: MR | None = None
+        self.lkey = 0
+        try:
+            self._region = MR(pd, PAGE_BYTES, _ON_DEMAND, implicit=True)
+            self.lkey = self._region.lkey
+        except PyverbsError:
+            pass
+
+
+_spaces: weakref.WeakKeyDictionary[PD, AddressSpace] = weakref.WeakKeyDictionary()
+_spaces_lock = threading.Lock()
+
+
+def space_of(pd: PD) -> AddressSpace:
+    """The one of a protection domain."""
+    with _spaces_lock:
+        found = _spaces.get(pd)
+        if found is None:
+            found = _spaces[pd] = AddressSpace(pd)
+        return found
+
+
+def page_list(views: Iterable[memoryview], lkey: int) -> AddressRecord:
+    """What a send of ``views`` names: one run for each stretch of consecutive addresses."""
+    runs: list[Page] = []
+    holders = []
+    for view in views:
+        if not view.nbytes:
+            continue
+        address = primitives.address_of(view, False)
+        holders.append(view)
+        if runs and runs[-1].address + runs[-1].length == address:
+            address, length, _ = runs.pop()
+            runs.append(Page(address, length + view.nbytes, lkey))
+        else:
+            runs.append(Page(address, view.nbytes, lkey))
+    return AddressRecord(tuple(runs), tuple(holders))
+
+
+class Staging:
+    """Registered memory of this side that small sends are copied into, so that the application may go on:
+    a ring of ``length`` bytes, freed in the order of the completions.
+    """
+
+    def __init__(self, pd: PD, length: int) -> None:
+        try:
+            self._region = MR(pd, length, _LOCAL)
+        except PyverbsError as error:
+            raise PoolError(error) from None
+        self._address, self._lkey = self._region.buf, self._region.lkey
+        self.length = length
+        self.head = self.tail = 0
+
+    def room(self) -> int:
+        """Bytes that fit into one run now; 0 where there are none."""
+        offset = self.tail % self.length
+        return min(self.length - (self.tail - self.head), self.length - offset)
+
+    def put(self, source: int, length: int) -> Page:
+        """Copy ``length`` bytes, for which there is `room`, from an address."""
+        place = self._address + self.tail % self.length
+        primitives.copy(place, source, length)
+        self.tail += length
+        return Page(place, length, self._lkey)
+
+    def close(self) -> None:
+        """Give the memory back; nothing is under way any more."""
+        with contextlib.suppress(PyverbsError, DriverError):
+            self._region.close()

@@ -1,0 +1,54 @@
+"""What can be set of sockets, for a process (`defaults`, environment) and for one socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from softhca.sockets.protocol import LARGEST_POOL_BYTES, SMALLEST_POOL_BYTES
+
+_PREFIX = "SOFTHCA_SOCKETS_"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``pool_bytes``: what a peer may have written that was not read (a power of two, 16 KiB … 256 MiB).
+    ``staging_bytes``: small sends under way.  ``threshold_bytes``: above it sends take the application's
+    memory as it is, and receives into a `PageBuffer` map.  ``chunk_bytes``: what one notification tells of at
+    most.  ``mapping``: whether receives map at all.  ``connect_s``: how long a peer is asked for RDMA before
+    TCP is taken.  ``linger_s``: how long a close waits for what was sent, at most.
+    """
+
+    pool_bytes: int = 1 << 20
+    staging_bytes: int = 256 << 10
+    threshold_bytes: int = 16 << 10
+    chunk_bytes: int = 256 << 10
+    mapping: bool = True
+    connect_s: float = 1.0
+    linger_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        pool = self.pool_bytes
+        if not SMALLEST_POOL_BYTES <= pool <= LARGEST_POOL_BYTES or pool & (pool - 1):
+            raise ValueError(f"pool_bytes is a power of two, 16 KiB … 256 MiB, not {pool}")
+        for name in ("staging_bytes", "chunk_bytes"):
+            if not 4096 <= getattr(self, name) <= LARGEST_POOL_BYTES:
+                raise ValueError(f"{name} is 4096 … 256 MiB, not {getattr(self, name)}")
+        if self.threshold_bytes < 0 or self.connect_s < 0 or self.linger_s < 0:
+            raise ValueError("a size or a time is not negative")
+
+    def with_pool(self, wanted: int) -> Settings:
+        """With the smallest pool that holds ``wanted`` bytes, as far as pools go."""
+        length = max(min(wanted, LARGEST_POOL_BYTES), SMALLEST_POOL_BYTES)
+        return replace(self, pool_bytes=1 << (length - 1).bit_length())
+
+    @classmethod
+    def of_environment(cls, variables: Mapping[str, str] = os.environ) -> Settings:
+        """The defaults, changed by ``SOFTHCA_SOCKETS_POOL_BYTES`` and its like; ValueError."""
+        found: dict[str, int | float | bool] = {}
+        for name, kind in cls.__annotations__.items():
+            text = variables.get(_PREFIX + name.upper(), "")
+            if text:
+                found[name] = text != "0" if kind == "bool" else float(text) if kind == "float" else int(text)
+        return cls(**found)  # type: ignore[arg-type]

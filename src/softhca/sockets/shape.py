@@ -1,0 +1,544 @@
+"""The socket layer: `socket`, in the shape of Python's own.
+
+A socket is the kernel's until it is connected.  A connection to a peer that has softhca gets a stream beside
+its TCP connection, and from then on data go by RDMA; the TCP connection stays as the sign that the peer
+lives, and for names and options.  The number `fileno` then stands for a descriptor that is readable and
+writable as the stream is.  Sockets of other kinds, and connections to other peers, are the kernel's for good.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import errno
+import os
+import socket as kernel
+import struct
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from softhca.driver.errors import DriverError
+from softhca.sockets import connecting, defaults
+from softhca.sockets.connecting import mapped
+from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
+from softhca.sockets.listening import Listener
+from softhca.sockets.memory_processing import PoolError
+from softhca.sockets.readiness import Readiness
+from softhca.sockets.settings import Settings
+from softhca.sockets.stream import Stream
+from softhca.verbs.pyverbs_error import PyverbsError
+
+_FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
+_KNOWN_FLAGS = (
+    kernel.MSG_PEEK | kernel.MSG_WAITALL | kernel.MSG_DONTWAIT | kernel.MSG_NOSIGNAL | kernel.MSG_MORE
+)
+
+
+class Upgrade:
+    """What a connection has beside the kernel's: its stream, the TCP connection, and the descriptor.  Shared
+    by all duplicates of a socket; closed with the last.
+    """
+
+    def __init__(self, stream: Stream, tcp: kernel.socket) -> None:
+        self.stream = stream
+        self.tcp = tcp
+        self.readiness = Readiness()
+        self.polled = False
+        self._users = 1
+        self._lock = threading.RLock()
+        HUB.watch(tcp.fileno(), self._tcp_ended, SIDEBAND_EVENTS)
+        stream.on_change = self._changed
+
+    def _changed(self) -> None:
+        if self.polled:
+            self.readiness.set(self.stream.readable, self.stream.writable)
+
+    def poll(self) -> None:
+        """The program may wait for the descriptor from here on."""
+        if not self.polled:
+            self.polled = True
+            with contextlib.suppress(DriverError):
+                self.stream.watch()
+        self.stream.look_again()
+
+    def _tcp_ended(self) -> None:
+        HUB.forget(self.tcp.fileno())
+        self.stream.peer_gone()
+
+    def join(self) -> Upgrade:
+        """One more user."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def leave(self, abruptly: bool) -> None:
+        """One user less."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        self.stream.close(0 if abruptly else self.stream.settings.linger_s)
+        if self.tcp.fileno() >= 0:
+            HUB.forget(self.tcp.fileno())
+        self.tcp.close()
+        self.readiness.close()
+
+
+class socket(kernel.socket):
+    """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
+
+    __slots__ = ("_listener", "_upgrade", "settings")
+
+    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+        self._upgrade: Upgrade | None = None
+        self._listener: Listener | None = None
+        self.settings: Settings = defaults.settings
+        found = _detached.pop(fileno, None) if fileno is not None else None
+        super().__init__(family, type, proto, fileno)
+        if found is not None:
+            self._upgrade, self._listener = found
+
+    # what it is
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream of a connection that goes by RDMA; None where it is the kernel's."""
+        return self._upgrade.stream if self._upgrade is not None else None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable and writable as the socket is."""
+        number = super().fileno()
+        if self._upgrade is not None and number >= 0:
+            self._upgrade.poll()
+        return number
+
+    def _may_upgrade(self) -> bool:
+        return (
+            self._upgrade is None
+            and defaults.rdma
+            and self.family in _FAMILIES
+            and self.type == kernel.SOCK_STREAM
+            and not hasattr(self, "do_handshake")  # TLS in the kernel's descriptor
+        )
+
+    # connections
+
+    def connect(self, address: Any, /) -> None:
+        """Connect, by RDMA where the peer has it.  Errors are TCP's; ENOBUFS: create buffer pool failed."""
+        made = self._ask(address)
+        if made is None:
+            super().connect(address)
+            return
+        try:
+            self._connect_tcp(address)
+            self._adopt(made)
+        except BaseException:
+            made.destroy()
+            raise
+
+    def connect_ex(self, address: Any, /) -> int:
+        """As `connect`; the errno, 0 where it is connected."""
+        try:
+            made = self._ask(address)
+        except OSError as error:
+            return error.errno or errno.EINVAL
+        if made is None:
+            return super().connect_ex(address)
+        try:
+            self._connect_tcp(address)
+            self._adopt(made)
+        except OSError as error:
+            made.destroy()
+            return error.errno or errno.EINVAL
+        return 0
+
+    def _ask(self, address: Any) -> Stream | None:
+        if not self._may_upgrade() or not isinstance(address, tuple) or len(address) < 2:
+            return None
+        limit_s = self.settings.connect_s
+        timeout = self.gettimeout()
+        if timeout:
+            limit_s = min(limit_s, timeout)
+        try:
+            found = kernel.getaddrinfo(address[0], address[1], self.family, self.type)[0][4]
+            port = int(found[1])
+            for gid in connecting.candidates(str(found[0]), port):
+                own = self._own_address(found)
+                made = None if own is None else connecting.ask(gid, port, own, self.settings, limit_s)
+                if made is not None:
+                    return made
+        except PoolError:
+            super().close()
+            raise
+        except (OSError, ValueError, TypeError):
+            pass
+        return None
+
+    def _own_address(self, towards: tuple[Any, ...]) -> tuple[str, int] | None:
+        """The TCP address that this side is going to have."""
+        host, port = self.getsockname()[:2]
+        if not port:
+            source = connecting.source_towards(towards, self.family)
+            if source is None:
+                return None
+            super().bind((source, 0, *towards[2:]))
+            host, port = self.getsockname()[:2]
+        if host in ("0.0.0.0", "::"):
+            source = connecting.source_towards(towards, self.family)
+            if source is None:
+                return None
+            host = source
+        return host, port
+
+    def _connect_tcp(self, address: Any) -> None:
+        """Connect by TCP; at once, for the peer's kernel answers."""
+        timeout = self.gettimeout()
+        super().settimeout(self.settings.connect_s if timeout == 0 else timeout)
+        try:
+            super().connect(address)
+        finally:
+            super().settimeout(timeout)
+
+    def _adopt(self, stream: Stream) -> None:
+        """The connection is ``stream``'s from here on."""
+        tcp = kernel.socket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
+        try:
+            made = Upgrade(stream, tcp)
+        except BaseException:
+            tcp.close()
+            raise
+        made.readiness.replace(super().fileno())
+        self._upgrade = made
+
+    def listen(self, backlog: int = 128, /) -> None:
+        """Listen, by TCP and, where there is a device, by RDMA."""
+        super().listen(backlog)
+        if self._may_upgrade() and self._listener is None:
+            with contextlib.suppress(PyverbsError, DriverError, OSError):
+                self._listener = Listener(self.getsockname()[1], self.settings)
+
+    def accept(self) -> tuple[socket, Any]:
+        """The next connection, by RDMA where its peer has asked so."""
+        fd, address = self._accept()  # type: ignore[attr-defined]
+        made = _of_class(self)(self.family, self.type, self.proto, fileno=fd)
+        made.settings = self.settings
+        if kernel.getdefaulttimeout() is None and self.gettimeout():
+            made.setblocking(True)
+        if self._listener is not None:
+            stream = self._listener.claim(mapped(address[0]), address[1])
+            if stream is not None:
+                made._adopt(stream)
+        return made, address
+
+    # receiving
+
+    def _deadline(self) -> tuple[float | None, bool]:
+        timeout = self.gettimeout()
+        return (None if timeout is None else time.monotonic() + timeout), timeout != 0
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """Up to ``bufsize`` bytes; none at the end."""
+        upgrade = self._upgrade
+        if upgrade is None:
+            return super().recv(bufsize, flags)
+        if bufsize < 0:
+            raise ValueError("negative buffersize in recv")
+        if flags & kernel.MSG_WAITALL:
+            whole = bytearray(bufsize)
+            count = self.recv_into(whole, bufsize, flags)
+            return bytes(whole[:count])
+        _check_flags(flags)
+        stream, parts = upgrade.stream, []
+
+        def take(state: Any) -> int:
+            parts.append(stream.take_bytes(state, bufsize, bool(flags & kernel.MSG_PEEK)))
+            return len(parts[0])
+
+        if not bufsize:
+            return b""
+        deadline, blocking = self._deadline()
+        stream.receive(take, deadline, blocking and not flags & kernel.MSG_DONTWAIT)
+        return parts[0] if parts else b""
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Receive into ``buffer``; into a `PageBuffer` by mapping where there is more than the threshold."""
+        upgrade = self._upgrade
+        if upgrade is None:
+            return super().recv_into(buffer, nbytes, flags)
+        if nbytes < 0:
+            raise ValueError("negative buffersize in recv_into")
+        _check_flags(flags)
+        view = memoryview(buffer).cast("B")
+        if nbytes > view.nbytes:
+            raise ValueError("buffer too small for requested bytes")
+        view = view[: nbytes or view.nbytes]
+        if view.readonly:
+            raise TypeError("recv_into() argument 1 must be read-write bytes-like object")
+        stream, peek, count = upgrade.stream, bool(flags & kernel.MSG_PEEK), 0
+        deadline, blocking = self._deadline()
+        blocking = blocking and not flags & kernel.MSG_DONTWAIT
+        while view.nbytes:
+            take = partial(stream.take_into, view=view, peek=peek)
+            try:
+                taken = stream.receive(take, deadline, blocking)
+            except OSError:
+                if count:
+                    break
+                raise
+            count += taken
+            view = view[taken:]
+            if not taken or peek or not flags & kernel.MSG_WAITALL:
+                break
+        return count
+
+    def recv_view(self, bufsize: int) -> memoryview:
+        """Up to ``bufsize`` bytes where they have arrived, without a copy; empty at the end of the stream.
+        Their room is the sender's again once the view, and every view made of it, is released.
+        """
+        upgrade = self._upgrade
+        if upgrade is None:
+            return memoryview(super().recv(bufsize))
+        if bufsize <= 0:
+            raise ValueError("a view of no bytes")
+        stream, views = upgrade.stream, []
+
+        def take(state: Any) -> int:
+            views.append(stream.take_view(state, bufsize))
+            return views[0].nbytes
+
+        stream.receive(take, *self._deadline())
+        return views[0] if views else memoryview(b"")
+
+    def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
+        """As `recv`; a stream's data have no address."""
+        if self._upgrade is None:
+            return super().recvfrom(bufsize, flags)
+        return self.recv(bufsize, flags), None
+
+    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
+        """As `recv_into`; a stream's data have no address."""
+        if self._upgrade is None:
+            return super().recvfrom_into(buffer, nbytes, flags)
+        return self.recv_into(buffer, nbytes, flags), None
+
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[bytes, list[Any], int, Any]:
+        """As `recv`; there are no ancillary data."""
+        if self._upgrade is None:
+            return super().recvmsg(bufsize, ancbufsize, flags)
+        return self.recv(bufsize, flags), [], 0, None
+
+    def recvmsg_into(
+        self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[int, list[Any], int, Any]:
+        """As `recv_into`, into one buffer after the other."""
+        if self._upgrade is None:
+            return super().recvmsg_into(buffers, ancbufsize, flags)
+        count = 0
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if not view.nbytes:
+                continue
+            try:
+                taken = self.recv_into(view, 0, flags | (kernel.MSG_DONTWAIT if count else 0))
+            except BlockingIOError:
+                if count:
+                    break
+                raise
+            count += taken
+            if taken < view.nbytes:
+                break
+        return count, [], 0, None
+
+    # sending
+
+    def _send(self, views: list[memoryview], flags: int) -> int:
+        upgrade = self._upgrade
+        assert upgrade is not None
+        _check_flags(flags)
+        deadline, blocking = self._deadline()
+        return upgrade.stream.send(views, deadline, blocking and not flags & kernel.MSG_DONTWAIT)
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        """Send; how many bytes."""
+        if self._upgrade is None:
+            return super().send(data, flags)
+        return self._send([memoryview(data).cast("B")], flags)
+
+    def sendall(self, data: Any, flags: int = 0, /) -> None:
+        """Send all."""
+        if self._upgrade is None:
+            super().sendall(data, flags)
+            return
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            view = view[self._send([view], flags) :]
+
+    def sendmsg(
+        self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
+    ) -> int:
+        """Send ``buffers``, one after the other; EOPNOTSUPP for ancillary data."""
+        if self._upgrade is None:
+            return super().sendmsg(buffers, ancdata, flags, address)
+        if list(ancdata):
+            raise OSError(errno.EOPNOTSUPP, "ancillary data over RDMA")
+        if address is not None:
+            raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
+        return self._send([memoryview(each).cast("B") for each in buffers], flags)
+
+    def sendto(self, data: Any, *arguments: Any) -> int:
+        """Send; a connection has its address."""
+        if self._upgrade is None:
+            return super().sendto(data, *arguments)
+        return self.send(data, arguments[0] if len(arguments) > 1 else 0)
+
+    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        """Send a file; how many bytes."""
+        if self._upgrade is None:
+            return super().sendfile(file, offset, count)
+        return int(self._sendfile_use_send(file, offset, count))  # type: ignore[attr-defined]
+
+    # options and names
+
+    def setsockopt(self, *arguments: Any) -> None:
+        """Options are TCP's; SO_RCVBUF before the connection is made says how large the pool is."""
+        if self._upgrade is not None:
+            self._upgrade.tcp.setsockopt(*arguments)
+            return
+        super().setsockopt(*arguments)
+        if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_RCVBUF) and isinstance(arguments[2], int):
+            self.settings = self.settings.with_pool(arguments[2])
+
+    def getsockopt(self, *arguments: Any) -> Any:
+        """Options are TCP's, but SO_ERROR."""
+        if self._upgrade is None:
+            return super().getsockopt(*arguments)
+        if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR):
+            found = self._upgrade.stream.take_error()
+            return found if len(arguments) < 3 else struct.pack("i", found)
+        return self._upgrade.tcp.getsockopt(*arguments)
+
+    def getpeername(self) -> Any:
+        """The peer's TCP address."""
+        return super().getpeername() if self._upgrade is None else self._upgrade.tcp.getpeername()
+
+    def getsockname(self) -> Any:
+        """This side's TCP address."""
+        return super().getsockname() if self._upgrade is None else self._upgrade.tcp.getsockname()
+
+    # the end
+
+    def shutdown(self, how: int, /) -> None:
+        """End a half, or both."""
+        upgrade = self._upgrade
+        if upgrade is None:
+            super().shutdown(how)
+            return
+        if how not in (kernel.SHUT_RD, kernel.SHUT_WR, kernel.SHUT_RDWR):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if upgrade.stream.error:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        upgrade.stream.shutdown(how != kernel.SHUT_WR, how != kernel.SHUT_RD)
+
+    def _real_close(self, _ss: Any = _socket.socket) -> None:
+        upgrade, self._upgrade = self._upgrade, None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if upgrade is not None:
+            upgrade.leave(self._lingers_not(upgrade))
+        super()._real_close(_ss)  # type: ignore[misc]
+
+    @staticmethod
+    def _lingers_not(upgrade: Upgrade) -> bool:
+        """Whether the program wants an abrupt end (SO_LINGER with 0 seconds)."""
+        with contextlib.suppress(OSError):
+            raw = upgrade.tcp.getsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, 8)
+            return struct.unpack("ii", raw) == (1, 0)
+        return False
+
+    def detach(self) -> int:
+        """The descriptor; ``socket(fileno=…)`` makes a socket of it again."""
+        upgrade, listener = self._upgrade, self._listener
+        self._upgrade = self._listener = None
+        number = super().detach()
+        if upgrade is not None or listener is not None:
+            _detached[number] = upgrade, listener
+        return number
+
+    def dup(self) -> socket:
+        """A duplicate: the same connection."""
+        number = _socket.dup(kernel.socket.fileno(self))
+        made = _of_class(self)(self.family, self.type, self.proto, fileno=number)
+        made.settings = self.settings
+        if self._upgrade is not None:
+            made._upgrade = self._upgrade.join()
+        made.settimeout(self.gettimeout())
+        return made  # type: ignore[no-any-return]
+
+
+_detached: dict[int | None, tuple[Upgrade | None, Listener | None]] = {}
+
+
+def _of_class(one: socket) -> Any:
+    return type(one)
+
+
+def _check_flags(flags: int) -> None:
+    if flags & ~_KNOWN_FLAGS:
+        raise OSError(errno.EOPNOTSUPP, f"flags {flags & ~_KNOWN_FLAGS:#x} over RDMA")
+
+
+# create_connection and create_server are Python's, over this class.
+
+
+def create_connection(
+    address: tuple[str | None, int],
+    timeout: Any = kernel._GLOBAL_DEFAULT_TIMEOUT,  # type: ignore[attr-defined]
+    source_address: tuple[str, int] | None = None,
+) -> socket:
+    """A socket that is connected to ``address``; ``timeout`` is in seconds."""
+    refused: OSError | None = None
+    for family, kind, proto, _, place in kernel.getaddrinfo(*address, 0, kernel.SOCK_STREAM):
+        made = socket(family, kind, proto)
+        try:
+            if timeout is not kernel._GLOBAL_DEFAULT_TIMEOUT:  # type: ignore[attr-defined]
+                made.settimeout(timeout)
+            if source_address is not None:
+                made.bind(source_address)
+            made.connect(place)
+            return made
+        except OSError as error:
+            refused = error
+            made.close()
+    raise refused or OSError("getaddrinfo returns an empty list")
+
+
+def create_server(
+    address: tuple[str, int],
+    *,
+    family: int = kernel.AF_INET,
+    backlog: int | None = None,
+    reuse_port: bool = False,
+    dualstack_ipv6: bool = False,
+) -> socket:
+    """A socket that listens at ``address``."""
+    if dualstack_ipv6 and (family != kernel.AF_INET6 or not kernel.has_dualstack_ipv6()):
+        raise ValueError("dualstack_ipv6 needs AF_INET6 on a host that has both")
+    made = socket(family, kernel.SOCK_STREAM)
+    try:
+        made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
+        if reuse_port:
+            made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT, 1)
+        if family == kernel.AF_INET6:
+            made.setsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY, 0 if dualstack_ipv6 else 1)
+        made.bind(address)
+        made.listen(128 if backlog is None else backlog)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,82 @@
+"""A stream's protocol without verbs, socket, thread or clock: what a notification of the peer means, and what
+this side may say.
+
+`arrived` takes immediates in their order, `credited` the words of record B.  `next_data` and `next_control`
+say what to write next.  A `ProtocolError` ends the stream (`RESET`), and nothing was changed by what caused
+it.
+"""
+
+from __future__ import annotations
+
+from softhca.memory.bits import PAGE_BYTES
+from softhca.sockets.memory_management import Piece, RecordA, RecordB
+from softhca.sockets.protocol import (
+    CREDIT,
+    DATA,
+    FIN,
+    RESET,
+    Notification,
+    Offer,
+    ProtocolError,
+)
+
+
+class StreamState:
+    """``own`` is the pool's account, ``peers`` that of the peer's pool.
+
+    ``finished``: the peer sends no more data.  ``deaf``: nor reads it any.  ``was_reset``: it has given the
+    connection up.  ``said_fin``: this side sends no more.
+    """
+
+    def __init__(self, pool_bytes: int, peer: Offer) -> None:
+        self.own = RecordA(pool_bytes)
+        self.peers = RecordB(peer.address, peer.pool_bytes, peer.rkey)
+        self.finished = self.deaf = self.was_reset = self.said_fin = False
+        self.opened = False
+
+    def arrived(self, immediate: int) -> int:
+        """A notification has arrived; its kind.  After ``CREDIT`` the caller reads record B."""
+        said = Notification.decode(immediate)
+        if self.finished and said.kind == DATA:
+            raise ProtocolError("data behind FIN")
+        if said.kind == DATA:
+            self.own.arrived(said)
+        elif said.kind == FIN:
+            self.finished = True
+            self.deaf = self.deaf or said.closed
+        elif said.kind == RESET:
+            self.was_reset = self.finished = self.deaf = True
+        self.opened = True
+        return said.kind
+
+    def next_data(self, length: int, threshold: int) -> tuple[int, list[Piece], int]:
+        """Reserve room for as many of ``length`` bytes as there is: how many, where they go in the peer's
+        pool, and the notification.  0 bytes: there is none.  More than ``threshold`` bytes begin at a page.
+        """
+        aligned = length > threshold and bool(self.peers.tail % PAGE_BYTES)
+        taken = min(length, self.peers.room(aligned))
+        if aligned and taken <= threshold:
+            aligned = False
+            taken = min(length, self.peers.room())
+        if not taken:
+            return 0, [], 0
+        return taken, self.peers.reserve(taken, aligned), Notification(DATA, taken, aligned).encode()
+
+    def next_credit(self, anyhow: bool = False) -> tuple[int, int, int] | None:
+        """Record B's two words and the notification, where there is something to tell."""
+        found = self.own.credit(anyhow)
+        return None if found is None else (*found, Notification(CREDIT).encode())
+
+    def opening(self) -> tuple[int, int, int]:
+        """As `next_credit`, with nothing to tell: the peer may send."""
+        return 0, 0, Notification(CREDIT).encode()
+
+    def fin(self, closed: bool) -> int:
+        """This side sends no more: the notification."""
+        self.said_fin = True
+        return Notification(FIN, closed=closed).encode()
+
+    @staticmethod
+    def reset() -> int:
+        """This side gives the connection up: the notification."""
+        return Notification(RESET).encode()

@@ -1,0 +1,47 @@
+"""What the tests of sockets share: connected pairs, and devices that are let go at the end of a file."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from softhca import sockets
+from softhca.sockets import devices
+
+Pair = tuple[sockets.socket, sockets.socket]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def devices_are_let_go() -> Iterator[None]:
+    """Sockets keep their device open; the next file begins without."""
+    yield
+    gc.collect()
+    devices.let_go()
+
+
+@pytest.fixture
+def connected() -> Iterator[Callable[..., Pair]]:
+    """A function that gives two ends of a connection by RDMA; keywords are `Settings`'."""
+    made: list[sockets.socket] = []
+
+    def connect(**settings: Any) -> Pair:
+        with sockets.create_server(("127.0.0.1", 0)) as server:
+            client = sockets.socket()
+            made.append(client)
+            if settings:
+                client.settings = server._listener._settings = sockets.Settings(**settings)  # type: ignore[union-attr]
+            client.settimeout(20)
+            client.connect(server.getsockname())
+            accepted, _ = server.accept()
+            made.append(accepted)
+            accepted.settimeout(20)
+        assert client.stream is not None
+        assert accepted.stream is not None
+        return client, accepted
+
+    yield connect
+    for each in made:
+        each.close()

@@ -1,0 +1,192 @@
+"""Records A and B: what is granted, taken, held and given back, against a model that knows every byte."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softhca.sockets.memory_management import NOTIFICATIONS, RecordA, RecordB, pieces
+from softhca.sockets.protocol import (
+    CREDIT,
+    DATA,
+    FIN,
+    HELLO_BYTES,
+    OFFER_BYTES,
+    RESET,
+    Notification,
+    Offer,
+    ProtocolError,
+    host_of,
+)
+from softhca.sockets.stream_state import StreamState
+
+POOL = 16 << 10
+OFFER = Offer(0x10000, POOL, 7)
+
+
+def test_pieces_wrap_at_the_end_of_the_pool() -> None:
+    assert pieces(POOL + 100, 50, POOL) == [(100, 50)]
+    assert pieces(2 * POOL - 10, 30, POOL) == [(POOL - 10, 10), (0, 20)]
+    assert pieces(POOL - 10, 10, POOL) == [(POOL - 10, 10)]
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["send", "read", "hold", "release", "credit"]), st.integers(1, POOL + 5000)),
+    max_size=200,
+)
+
+
+@given(ACTIONS, st.integers(0, 6000))
+def test_no_byte_is_lost_overwritten_or_given_twice(actions: list[tuple[str, int]], threshold: int) -> None:
+    """A sender and a receiver with a pool of real bytes between them, whatever order things happen in."""
+    sender, receiver = StreamState(POOL, OFFER), StreamState(POOL, OFFER)
+    pool = bytearray(POOL)
+    written = read = 0
+    held: list[tuple[int, bytes, tuple[int, int]]] = []
+
+    def stream(start: int, length: int) -> bytes:
+        return bytes((start + at) * 7 % 251 for at in range(length))
+
+    for action, size in actions:
+        if action == "send":
+            taken, places, immediate = sender.next_data(size, threshold)
+            assert taken == sum(length for _, length in places)
+            data = stream(written, taken)
+            for offset, length in places:
+                pool[offset : offset + length] = data[:length]
+                data = data[length:]
+            written += taken
+            if taken:
+                assert receiver.arrived(immediate) == DATA
+                if Notification.decode(immediate).aligned:
+                    assert places[0][0] % 4096 == 0
+        elif action == "read":
+            size = min(size, receiver.own.available)
+            found = b"".join(bytes(pool[o : o + n]) for o, n in receiver.own.look(size))
+            assert found == stream(read, size)
+            receiver.own.take(size)
+            read += size
+        elif action == "hold" and receiver.own.available:
+            run = receiver.own.run(size)
+            assert run is not None
+            held.append((receiver.own.hold(run[1]), stream(read, run[1]), run))
+            read += run[1]
+        elif action == "release" and held:
+            receiver.own.release(held.pop(size % len(held))[0])
+        elif action == "credit":
+            told = receiver.next_credit(anyhow=bool(size % 2))
+            if told is not None:
+                assert Notification.decode(told[2]).kind == CREDIT
+                sender.peers.credited(told[0], told[1])
+        for _, data, (offset, length) in held:
+            assert pool[offset : offset + length] == data
+        assert receiver.own.available == written - read
+        assert receiver.own.held == sum(len(data) for _, data, _ in held)
+        assert 0 <= sender.peers.free <= receiver.own.free <= POOL
+    for position, _, _ in held:
+        receiver.own.release(position)
+    receiver.own.take(receiver.own.available)
+    assert receiver.own.free == POOL
+    told = receiver.next_credit(anyhow=True)
+    if told is not None:
+        sender.peers.credited(told[0], told[1])
+    assert sender.peers.free == POOL
+
+
+def test_whole_pages_begin_with_the_next_byte() -> None:
+    own = RecordA(POOL)
+    own.arrived(Notification(DATA, 10000))
+    assert own.whole_pages(10000) == (0, 8192)
+    assert own.whole_pages(4095) is None
+    own.take(1)
+    assert own.whole_pages(9999) is None
+    own.take(9999)
+    assert own.whole_pages(0) is None
+    own.arrived(Notification(DATA, 4096, aligned=True))
+    assert own.whole_pages(4096) == (12288, 4096)
+    assert own.free == 4096 + 8192  # what was skipped is free with what was read
+    own.take(4096)
+    assert own.free == POOL
+
+
+def test_a_peer_cannot_write_more_than_it_was_told() -> None:
+    own = RecordA(POOL)
+    own.arrived(Notification(DATA, POOL))
+    own.take(POOL)
+    with pytest.raises(ProtocolError):  # read, but not told yet
+        own.arrived(Notification(DATA, 1))
+    assert (own.tail, own.available) == (POOL, 0)
+    assert own.credit() == (POOL, 1)
+    own.arrived(Notification(DATA, POOL))
+    own = RecordA(POOL)
+    for _ in range(NOTIFICATIONS):
+        own.arrived(Notification(DATA, 1))
+    with pytest.raises(ProtocolError):
+        own.arrived(Notification(DATA, 1))
+
+
+@pytest.mark.parametrize(("head", "count"), [(-1, 1), (99, 1), (201, 1), (150, 0), (150, 3)])
+def test_forged_credit_changes_nothing(head: int, count: int) -> None:
+    peers = RecordB(0, POOL, 1)
+    peers.reserve(100)
+    peers.reserve(100)
+    peers.credited(100, 1)
+    with pytest.raises(ProtocolError):
+        peers.credited(head, count)
+    assert (peers.head, peers.free) == (100, POOL - 100)
+
+
+def test_a_sender_stops_when_too_many_notifications_are_under_way() -> None:
+    peers = RecordB(0, POOL, 1)
+    for _ in range(NOTIFICATIONS):
+        assert peers.room()
+        peers.reserve(1)
+    assert not peers.room()
+    peers.credited(0, 1)
+    assert peers.room() == POOL - NOTIFICATIONS
+
+
+@given(st.integers(0, (1 << 32) - 1))
+def test_an_immediate_is_one_notification_or_none(immediate: int) -> None:
+    try:
+        said = Notification.decode(immediate)
+    except ProtocolError:
+        return
+    assert said.encode() == immediate
+
+
+def test_what_follows_an_end() -> None:
+    state = StreamState(POOL, OFFER)
+    assert state.arrived(Notification(DATA, 5).encode()) == DATA
+    assert state.arrived(Notification(FIN).encode()) == FIN
+    assert (state.finished, state.deaf, state.own.available) == (True, False, 5)
+    with pytest.raises(ProtocolError):
+        state.arrived(Notification(DATA, 5).encode())
+    assert state.arrived(Notification(FIN, closed=True).encode()) == FIN
+    assert state.deaf
+    assert not state.was_reset
+    assert state.arrived(Notification(RESET).encode()) == RESET
+    assert state.was_reset
+
+
+@given(st.binary(max_size=80))
+def test_offers_are_decoded_or_refused(data: bytes) -> None:
+    for text in (data, OFFER.encode()[: OFFER_BYTES - 16] + data):
+        try:
+            found = Offer.decode(text)
+        except ProtocolError:
+            continue
+        assert found.encode()[:OFFER_BYTES] == text[:3] + b"\0" + text[4:OFFER_BYTES]
+
+
+def test_a_request_says_who_asks() -> None:
+    hello = Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000).encode(bytes(range(16)))
+    assert len(hello) == HELLO_BYTES <= 56
+    assert host_of(hello + bytes(8)) == bytes(range(16))
+    assert Offer.decode(hello) == Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000)
+    with pytest.raises(ProtocolError):
+        host_of(hello[:-1])
+    for broken in (b"", b"xx" + hello[2:], hello[:2] + b"\2" + hello[3:], Offer(1, 5, 2).encode()):
+        with pytest.raises(ProtocolError):
+            Offer.decode(broken)

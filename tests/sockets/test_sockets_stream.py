@@ -1,0 +1,419 @@
+"""Streams between two sockets of this process, over RDMA: what programs see."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket as kernel
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from softhca import sockets
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
+from softhca.machine import primitives
+from softhca.sockets import shape
+from softhca.sockets.memory_processing import Page
+from softhca.sockets.protocol import CREDIT, DATA, Notification
+
+Pair = tuple[sockets.socket, sockets.socket]
+Connect = Callable[..., Pair]
+
+
+def pattern(length: int) -> bytes:
+    """Bytes that differ from place to place."""
+    return bytes(at * 31 % 253 for at in range(1021)) * (length // 1021 + 1)
+
+
+def fill(end: sockets.socket, chunk: int) -> int:
+    """Send until no more can go; how many bytes."""
+    sent = 0
+    try:
+        while True:
+            sent += end.send(bytes(chunk))
+    except BlockingIOError:
+        return sent
+
+
+def read(end: sockets.socket, length: int) -> bytes:
+    """Exactly so many bytes."""
+    found = bytearray()
+    while len(found) < length:
+        more = end.recv(length - len(found))
+        assert more, "the stream has ended"
+        found += more
+    return bytes(found)
+
+
+@pytest.mark.parametrize("length", [1, 512, 513, 16384, 16385, 65536, 300_001])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_bytes_arrive_in_their_order(connected: Connect, length: int, kind: type) -> None:
+    one, other = connected(pool_bytes=1 << 17)
+    data = pattern(length)[:length]
+    for sender, receiver in ((one, other), (other, one)):
+        thread = threading.Thread(target=sender.sendall, args=(kind(data),))
+        thread.start()
+        assert read(receiver, length) == data
+        thread.join()
+
+
+def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> None:
+    one, other = connected()
+    data = bytearray(pattern(100_000)[:100_000])
+    before = bytes(data)
+    one.sendall(data)
+    data[:] = bytes(len(data))
+    assert read(other, len(before)) == before
+    assert one.stream.direct_bytes == len(before)  # type: ignore[union-attr]
+
+
+def test_a_program_that_does_not_wait_may_change_its_memory_too(connected: Connect) -> None:
+    one, other = connected()
+    one.setblocking(False)
+    data = bytearray(pattern(100_000)[:100_000])
+    sent = one.send(data)
+    before, data[:] = bytes(data[:sent]), bytes(len(data))
+    assert read(other, sent) == before
+    assert one.stream.direct_bytes == 0  # type: ignore[union-attr]
+
+
+def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
+    """The adapter writes into the pool, and the buffer shows the pool's own pages."""
+    one, other = connected(pool_bytes=1 << 20, chunk_bytes=1 << 20)
+    stream, data = other.stream, pattern(1 << 18)[: 1 << 18]
+    assert stream is not None
+    with sockets.PageBuffer(1 << 18) as buffer:
+        one.sendall(data)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+        assert buffer[:] == data
+        assert (stream.copied_bytes, stream.mapped_bytes) == (0, len(data))
+        assert stream.held_bytes == len(data)
+        primitives.fill(stream._pool.address + 5, 0x5A, 1)  # the pool's page is the buffer's
+        assert buffer[5] == 0x5A
+        buffer.release()
+        assert buffer[5] == 0x5A
+        assert stream.held_bytes == 0
+        primitives.fill(stream._pool.address + 5, 0xA5, 1)
+        assert buffer[5] == 0x5A
+        one.sendall(data[:10_000])
+        read(other, 10_000)  # below the threshold, and no page buffer: copied
+        assert stream.copied_bytes == 10_000
+
+
+def test_mapped_pages_stay_what_they_are_until_the_next_receive(connected: Connect) -> None:
+    one, other = connected(pool_bytes=1 << 17)
+    buffers = [sockets.PageBuffer(32768) for _ in range(2)]
+    rounds = [bytes([number]) * 32768 for number in range(12)]
+    for number, data in enumerate(rounds):
+        one.sendall(data)
+        buffer = buffers[number % 2]
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+        assert buffer[:] == data
+        if number:
+            assert buffers[(number - 1) % 2][:] == rounds[number - 1]
+    other.close()
+    assert buffers[1][:] == rounds[11]
+    assert buffers[0][:] == rounds[10]
+    for buffer in buffers:
+        buffer.close()
+
+
+def test_a_buffer_that_is_dropped_gives_its_pages_back(connected: Connect) -> None:
+    one, other = connected()
+    buffer = sockets.PageBuffer(65536)
+    one.sendall(bytes(65536))
+    other.recv_into(buffer, flags=kernel.MSG_WAITALL)
+    assert other.stream.held_bytes == 65536  # type: ignore[union-attr]
+    del buffer
+    assert other.stream.held_bytes == 0  # type: ignore[union-attr]
+
+
+def test_a_lent_view_is_the_pool_and_stops_the_sender(connected: Connect) -> None:
+    one, other = connected(pool_bytes=65536)
+    data = pattern(65536)[:65536]
+    one.sendall(data)
+    view = other.recv_view(65536)
+    part = view[:10]
+    assert view == data
+    view.release()
+    one.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        one.send(b"more")
+    assert part == data[:10]
+    part.release()
+    one.settimeout(20)
+    one.sendall(b"more")
+    assert other.recv(10) == b"more"
+    assert other.stream.lent_bytes == 65536  # type: ignore[union-attr]
+    assert other.stream.copied_bytes == 4  # type: ignore[union-attr]
+
+
+def test_lent_views_outlive_their_socket(connected: Connect) -> None:
+    one, other = connected()
+    one.sendall(b"kept")
+    view = other.recv_view(100)
+    other.close()
+    one.close()
+    assert view == b"kept"
+    view.release()
+
+
+def test_a_slow_reader_stops_only_its_sender(connected: Connect) -> None:
+    slow, _ = connected(pool_bytes=16384)
+    quick, other = connected()
+    slow.settimeout(0)
+    sent = fill(slow, 4096)
+    assert 0 < sent <= 16384
+    slow.settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        slow.sendall(bytes(1 << 20))
+    quick.sendall(b"goes on")
+    assert other.recv(100) == b"goes on"
+
+
+def test_a_descriptor_is_readable_and_writable_as_the_socket_is(connected: Connect) -> None:
+    one, other = connected(pool_bytes=16384)
+    one.setblocking(False)
+    poll, epoll = select.poll(), select.epoll()
+    for each in (one, other):
+        epoll.register(each.fileno(), select.EPOLLIN | select.EPOLLOUT)
+    poll.register(other, select.POLLIN)
+    try:
+        assert not poll.poll(0)
+        assert dict(epoll.poll(0)) == {one.fileno(): select.EPOLLOUT, other.fileno(): select.EPOLLOUT}
+        sent = fill(one, 4000)
+        assert select.select([other], [], [], 20)[0] == [other]
+        assert not select.select([], [one], [], 0)[1]
+        assert poll.poll(0) == [(other.fileno(), select.POLLIN)]  # a level: still so
+        read(other, sent)
+        assert not poll.poll(0)
+        assert select.select([], [one], [], 20)[1] == [one]
+        one.close()
+        assert select.select([other], [], [], 20)[0] == [other]
+        assert other.recv(10) == b""
+    finally:
+        epoll.close()
+
+
+def test_halves_end_one_by_one(connected: Connect) -> None:
+    one, other = connected()
+    one.sendall(b"last words")
+    one.shutdown(kernel.SHUT_WR)
+    with pytest.raises(BrokenPipeError):
+        one.send(b"more")
+    assert other.recv(100) == b"last words"
+    assert other.recv(100) == other.recv(100) == b""
+    other.sendall(b"answer")
+    assert one.recv(100) == b"answer"
+    other.shutdown(kernel.SHUT_RD)
+    one.close()
+    assert other.recv(1) == b""
+
+
+def test_data_that_nobody_read_reset_the_connection(connected: Connect) -> None:
+    one, other = connected()
+    one.sendall(b"unread")
+    assert other.recv(1, kernel.MSG_PEEK) == b"u"
+    other.close()
+    with pytest.raises(ConnectionResetError):
+        one.recv(1)
+    assert one.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR) == errno.ECONNRESET
+
+
+def test_flags_and_timeouts(connected: Connect) -> None:
+    one, other = connected()
+    with pytest.raises(BlockingIOError):
+        other.recv(1, kernel.MSG_DONTWAIT)
+    other.settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        other.recv(1)
+    other.settimeout(20)
+    thread = threading.Thread(target=lambda: [one.sendall(bytes([number])) for number in range(100)])
+    thread.start()
+    assert other.recv(100, kernel.MSG_WAITALL) == bytes(range(100))
+    thread.join()
+    one.sendmsg([b"ab", bytearray(b"cd"), memoryview(b"ef")])
+    first, second = bytearray(3), bytearray(9)
+    assert other.recvmsg_into([first, second])[0] == 6
+    assert (first, second[:3]) == (b"abc", b"def")
+    with pytest.raises(OSError, match="flags"):
+        other.recv(1, kernel.MSG_OOB)
+
+
+def test_files_and_duplicates(connected: Connect, tmp_path: object) -> None:
+    one, other = connected()
+    again = one.dup()
+    one.close()
+    with again.makefile("rwb") as lines, other.makefile("rwb") as others:
+        lines.write(b"first\nsecond\n")
+        lines.flush()
+        assert others.readline() + others.readline() == b"first\nsecond\n"
+    number = again.detach()
+    with sockets.socket(fileno=number) as back:
+        assert back.stream is not None
+        back.sendall(b"attached again")
+        assert other.recv(100) == b"attached again"
+    assert other.recv(1) == b""
+    with open(f"{tmp_path}/f", "w+b") as file:
+        file.write(pattern(200_000)[:200_000])
+        file.flush()
+        file.seek(0)
+        one, other = connected()
+        thread = threading.Thread(target=one.sendfile, args=(file,))
+        thread.start()
+        assert read(other, 200_000) == pattern(200_000)[:200_000]
+        thread.join()
+
+
+def test_names_are_those_of_the_tcp_connection(connected: Connect) -> None:
+    one, other = connected()
+    assert one.getpeername() == other.getsockname()
+    assert other.getpeername() == one.getsockname()
+    one.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
+    assert one.getsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY)
+
+
+def test_a_wait_ends_when_another_thread_closes_the_socket(connected: Connect) -> None:
+    _, other = connected()
+    other.settimeout(None)
+    ended = []
+
+    def wait() -> None:
+        try:
+            ended.append(other.recv(1))
+        except OSError as error:
+            ended.append(error.errno)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    other.shutdown(kernel.SHUT_RDWR)
+    thread.join(20)
+    assert ended == [b""]
+
+
+def test_without_a_pool_there_is_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: DeviceDriver, length: int, access: int = 0) -> object:
+        raise DriverError(errno.ENOMEM, "no memory")
+
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(DeviceDriver, "alloc_host_memory", refuse)
+        client = sockets.socket()
+        with pytest.raises(OSError, match="create buffer pool failed") as found:
+            client.connect(server.getsockname())
+        assert found.value.errno == errno.ENOBUFS
+        assert client.fileno() == -1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Notification(DATA, (1 << 28) - 1).encode(),
+        Notification(DATA, 0).encode(),
+        Notification(CREDIT).encode() | 2,
+        0xFFFFFFFF,
+    ],
+)
+def test_a_forged_notification_resets_the_connection(connected: Connect, said: int) -> None:
+    one, other = connected()
+    stream = one.stream
+    assert stream is not None
+    assert stream._requests is not None
+    with stream._lock:
+        stream._requests.notify(stream._next(0, None), said)
+    for end in (other, one):
+        with pytest.raises(ConnectionResetError):
+            end.recv(1)
+
+
+def test_forged_credit_resets_the_connection(connected: Connect) -> None:
+    one, other = connected()
+    stream = one.stream
+    assert stream is not None
+    assert stream._requests is not None
+    with stream._lock:
+        stream._requests.credit(stream._next(0, None), 1 << 40, 0, Notification(CREDIT).encode())
+    for end in (other, one):
+        with pytest.raises(ConnectionResetError):
+            end.recv(1)
+
+
+def test_a_peer_cannot_write_outside_its_pool(connected: Connect) -> None:
+    """The adapter refuses, and the connection ends; what lies behind the pool is as it was."""
+    one, other = connected(pool_bytes=16384)
+    stream = one.stream
+    assert stream is not None
+    assert stream._requests is not None
+    data = b"outside"
+    behind = other.stream._pool.address + 16384 + 16  # type: ignore[union-attr]
+    before = primitives.bytes_at(behind, 100)
+    with stream._lock:
+        run = Page(primitives.address_of(memoryview(data), False), len(data), 0)
+        stream._requests.write(stream._next(0, None), [run], [(16384 + 16, len(data))], 7, inline=True)
+    with pytest.raises(ConnectionResetError):
+        one.recv(1)
+    assert primitives.bytes_at(behind, 100) == before
+    with pytest.raises(ConnectionResetError):
+        other.recv(1)
+
+
+def test_peers_without_softhca_are_spoken_to_by_tcp() -> None:
+    with kernel.create_server(("127.0.0.1", 0)) as server, sockets.socket() as client:
+        client.connect(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            assert client.stream is None
+            client.sendall(b"plain")
+            assert accepted.recv(10) == b"plain"
+    ours = sockets.create_server(("127.0.0.1", 0))
+    with ours, kernel.create_connection(ours.getsockname()) as plain:
+        taken, _ = ours.accept()
+        with taken:
+            assert taken.stream is None
+            plain.sendall(b"plain")
+            assert taken.recv(10) == b"plain"
+
+
+def test_what_is_refused_is_refused_as_by_tcp() -> None:
+    with kernel.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with sockets.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(("127.0.0.1", port))
+    assert isinstance(sockets.AF_INET, int)
+    assert sockets.gethostbyname("127.0.0.1") == "127.0.0.1"
+
+
+def test_a_child_of_a_fork_leaves_the_connection_alone(connected: Connect) -> None:
+    one, other = connected()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            other.recv(1)
+        except OSError as error:
+            os.write(writer, (errno.errorcode[error.errno or 0]).encode())
+        other.close()
+        one.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(reader, 100) == b"ECONNRESET"
+    os.close(reader)
+    os.close(writer)
+    one.sendall(b"still here")
+    assert other.recv(100) == b"still here"
+
+
+def test_a_server_is_served_by_tcp_alone_in_a_forked_child() -> None:
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        assert server._listener is not None
+        child = os.fork()
+        if not child:
+            with shape.create_connection(server.getsockname()) as client:
+                os._exit(0 if client.stream is None else 1)
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.stream is None
+        assert os.waitpid(child, 0)[1] == 0
