@@ -425,6 +425,7 @@ def test_draining_is_told(connected):
     post(left_qp, WRITE, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey)
     left_qp.modify({"qp_state": 4, "en_sqd_async_notify": 1})
     assert left.device.next_event(1) == (control.EVENT_SQ_DRAINED, left_qp.number)
+    assert left_qp.query()["en_sqd_async_notify"] == 0  # it has been told
 
 
 # regions over a life
