@@ -1,0 +1,111 @@
+"""Which virtual lane a port sends from next (IBTA vol. 1, 7.6.9).
+
+Two tables of entries (VL, weight in units of 64 bytes), one of high and one of low priority.  In each the
+entries take turns; an entry's turn ends when what was sent in it has used up its weight, or its lane has
+nothing to send.  The high table goes first until it has sent ``high_limit`` × 4096 bytes in one go; then
+the low one sends a packet, if it has any.  0 stands for a single packet, 255 for no limit.  VL 15 goes
+before both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, blocks_of
+
+LIMIT_BYTES = 4096
+UNLIMITED = 255
+MAX_ENTRIES = 64
+MAX_WEIGHT = 255
+
+DEFAULT_LOW = tuple((vl, 64) for vl in range(DATA_VLS))
+
+
+class _Table:
+    """One table's turns."""
+
+    __slots__ = ("entries", "left", "turn")
+
+    def __init__(self, entries: Sequence[tuple[int, int]]) -> None:
+        if len(entries) > MAX_ENTRIES:
+            raise ValueError(f"a table of VL arbitration has {len(entries)} entries, {MAX_ENTRIES} at most")
+        for vl, weight in entries:
+            if not 0 <= vl < DATA_VLS or not 0 <= weight <= MAX_WEIGHT:
+                raise ValueError(f"no entry of VL arbitration: VL {vl} of weight {weight}")
+        self.entries = [(vl, weight) for vl, weight in entries if weight]  # weight 0: skipped (7.6.9.1)
+        self.turn = 0
+        self.left = self.entries[0][1] if self.entries else 0
+
+    def choose(self, eligible: int) -> int:
+        """The lane whose turn it is among the bits of ``eligible``; −1 for none."""
+        entries = self.entries
+        count = len(entries)
+        if not count:
+            return -1
+        vl = entries[self.turn][0]
+        if self.left > 0 and eligible >> vl & 1:
+            return vl
+        for step in range(1, count + 1):
+            turn = (self.turn + step) % count
+            vl, weight = entries[turn]
+            if eligible >> vl & 1:
+                self.turn, self.left = turn, weight
+                return vl
+        return -1
+
+    def sent(self, length_bytes: int) -> None:
+        self.left -= blocks_of(length_bytes)
+
+
+class Arbiter:
+    """VL arbitration of one port.  ValueError for entries that the tables cannot have."""
+
+    __slots__ = ("_chosen", "_high", "_high_left", "_low", "high_limit")
+
+    def __init__(
+        self,
+        high: Sequence[tuple[int, int]] = (),
+        low: Sequence[tuple[int, int]] = DEFAULT_LOW,
+        high_limit: int = 0,
+    ) -> None:
+        if not 0 <= high_limit <= UNLIMITED:
+            raise ValueError(f"no limit of high priority: {high_limit}")
+        self.high_limit = high_limit
+        self._high = _Table(high)
+        self._low = _Table(low)
+        self._high_left = self._allowance()
+        self._chosen = self._low
+
+    def _allowance(self) -> int:
+        return self.high_limit * LIMIT_BYTES or 1
+
+    def choose(self, eligible: int) -> int:
+        """The lane to send from, of those whose bits are set in ``eligible`` (they have a packet and credits
+        for it); −1 for none."""
+        if not eligible:
+            return -1
+        if eligible >> MANAGEMENT_VL & 1:
+            return MANAGEMENT_VL
+        if self._high_left > 0 or self.high_limit == UNLIMITED:
+            vl = self._high.choose(eligible)
+            if vl >= 0:
+                self._chosen = self._high
+                return vl
+        vl = self._low.choose(eligible)
+        if vl >= 0:
+            self._chosen = self._low
+            return vl
+        self._high_left = self._allowance()  # the low table had its opportunity
+        vl = self._high.choose(eligible)
+        self._chosen = self._high
+        return vl
+
+    def sent(self, vl: int, length_bytes: int) -> None:
+        """A packet of the lane that was chosen last has been sent."""
+        if vl == MANAGEMENT_VL:
+            return
+        self._chosen.sent(length_bytes)
+        if self._chosen is self._high:
+            self._high_left -= length_bytes
+        else:
+            self._high_left = self._allowance()

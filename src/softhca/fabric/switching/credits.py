@@ -1,0 +1,79 @@
+"""Flow control of a link's virtual lanes by credits (IBTA vol. 1, 7.9).
+
+The sender counts the blocks that it has sent since the link came up (FCTBS, total blocks sent), the
+receiver those that it has received and, after a loss, should have (ABR, adjusted blocks received).  The
+receiver tells up to which count there is room (FCCL, the credit limit).  All are 12-bit numbers that wrap.
+A packet may be sent when the limit is not passed, as C7-56 has it: (FCCL − count behind the packet) mod
+4096 ≤ 2048.
+
+What a lost packet took is given back when the receiver learns the sender's count, which both sides say in
+each flow control packet.
+"""
+
+from __future__ import annotations
+
+from softhca.fabric.switching.packet import DATA_VLS
+
+COUNT_MASK = 0xFFF
+FARTHEST = 2048
+"""A limit is never so many blocks ahead or more."""
+
+
+class CreditSender:
+    """The sending side: ``sent`` is FCTBS and ``limit`` FCCL of each lane."""
+
+    __slots__ = ("limit", "sent")
+
+    def __init__(self) -> None:
+        self.sent = [0] * DATA_VLS
+        self.limit = [0] * DATA_VLS
+
+    def allows(self, vl: int, blocks: int) -> bool:
+        """Whether a packet of so many blocks may be sent on ``vl`` (C7-56)."""
+        return (self.limit[vl] - self.sent[vl] - blocks) & COUNT_MASK <= FARTHEST
+
+    def send(self, vl: int, blocks: int) -> None:
+        """It was sent."""
+        self.sent[vl] = self.sent[vl] + blocks & COUNT_MASK
+
+
+class CreditReceiver:
+    """The receiving side, with a buffer of ``capacity_blocks`` for each lane in use.
+
+    ``received`` is ABR; ``told`` the last limit that the sender was told.
+    """
+
+    __slots__ = ("capacity_blocks", "received", "told", "used")
+
+    def __init__(self, capacity_blocks: int, lanes: int) -> None:
+        self.capacity_blocks = [capacity_blocks if vl < lanes else 0 for vl in range(DATA_VLS)]
+        self.received = [0] * DATA_VLS
+        self.told = [0] * DATA_VLS
+        self.used = [0] * DATA_VLS
+
+    def take(self, vl: int, blocks: int) -> bool:
+        """A packet has arrived; False where there is no room, which its sender did not heed."""
+        if self.used[vl] + blocks > self.capacity_blocks[vl]:
+            return False
+        self.used[vl] += blocks
+        self.received[vl] = self.received[vl] + blocks & COUNT_MASK
+        return True
+
+    def free(self, vl: int, blocks: int) -> None:
+        """A packet has left the buffer."""
+        self.used[vl] -= blocks
+
+    def limit(self, vl: int) -> int:
+        """FCCL to tell now (C7-57): what was received and what there is room for."""
+        room = min(self.capacity_blocks[vl] - self.used[vl], FARTHEST)
+        return self.received[vl] + room & COUNT_MASK
+
+    def untold(self, vl: int) -> int:
+        """Blocks of room that the sender does not know of."""
+        return self.limit(vl) - self.told[vl] & COUNT_MASK
+
+    def hear(self, vl: int, sent: int) -> int:
+        """The sender says that it has sent so many: blocks that were lost on the way."""
+        lost = sent - self.received[vl] & COUNT_MASK
+        self.received[vl] = sent & COUNT_MASK
+        return lost

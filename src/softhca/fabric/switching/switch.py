@@ -1,0 +1,91 @@
+"""A switch: where a packet goes, and on which lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from softhca.fabric.switching.events import EventQueue
+from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
+from softhca.fabric.switching.port import Port, PortSettings, release
+
+NO_PORT = 255
+"""An entry of a forwarding table that leads nowhere (IBTA vol. 1, 14.2.5.11)."""
+FIRST_MULTICAST_LID = 0xC000
+DROP_VL = 15
+"""An SL that is mapped to it is discarded (IBTA vol. 1, 7.6.6)."""
+
+
+def lanes_by_service_level(lanes: int) -> tuple[int, ...]:
+    """The usual SL→VL table of a port with so many lanes: SL modulo lanes."""
+    return tuple(sl % lanes for sl in range(16))
+
+
+class Switch:
+    """``forwarding[dlid]`` is the output port (`NO_PORT` and what is beyond the table's end: none),
+    ``multicast`` the ports of each group's LID.  ``sl_to_vl[in port, out port]``, or ``None`` as key for all
+    pairs that have no table of their own, says the lane of each SL.
+
+    ``pkeys``: ports that let only packets of these P_Keys pass, in both directions (partition enforcement,
+    10.9.6); a port that is not in it enforces nothing.
+    """
+
+    def __init__(
+        self,
+        events: EventQueue,
+        port_count: int,
+        settings: PortSettings,
+        forwarding: Sequence[int],
+        multicast: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        self.events = events
+        self.settings = settings
+        self.ports = [Port(events, self, number, settings) for number in range(port_count + 1)]
+        self.forwarding = forwarding
+        self.multicast = dict(multicast or {})
+        self.sl_to_vl: dict[tuple[int, int] | None, Sequence[int]] = {
+            None: lanes_by_service_level(settings.lanes)
+        }
+        self.pkeys: dict[int, frozenset[int]] = {}
+
+    def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
+        """`Owner.arrived`: pass the packet on, as soon as its head is here and looked up."""
+        refused = self.pkeys and not self._may_pass(port.number, packet)
+        if packet.dlid >= FIRST_MULTICAST_LID:
+            outputs = [number for number in self.multicast.get(packet.dlid, ()) if number != port.number]
+        else:
+            forwarding = self.forwarding
+            number = forwarding[packet.dlid] if packet.dlid < len(forwarding) else NO_PORT
+            outputs = [] if number == NO_PORT or number == port.number else [number]
+        if refused or not outputs:
+            port.counters.discard("P_Key" if refused else "no route")
+            port.counters.refused_pkeys += bool(refused)
+            self._give_back(packet)
+            return
+        copies = [packet, *(packet.copy() for _ in outputs[1:])]
+        for number, each in zip(outputs, copies, strict=True):
+            self._forward(port, self.ports[number], each, now_ps, tail_ps)
+
+    def _forward(self, port: Port, output: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
+        if packet.vl != MANAGEMENT_VL:
+            table = self.sl_to_vl.get((port.number, output.number)) or self.sl_to_vl[None]
+            vl = table[packet.sl]
+            if vl == DROP_VL or vl >= self.settings.lanes or not self._may_pass(output.number, packet):
+                output.counters.discard("no lane" if self._may_pass(output.number, packet) else "P_Key")
+                self._give_back(packet)
+                return
+            packet.vl = vl
+        ready_ps = now_ps + self.settings.latency_ps
+        if output.mbps:
+            # No gap within a packet: a faster output waits until the rest comes quickly enough.
+            ready_ps = max(ready_ps, tail_ps - output.transmission_ps(packet.length_bytes))
+        output.send(packet, ready_ps)
+
+    def _may_pass(self, number: int, packet: Packet) -> bool:
+        """Partition enforcement: a full or limited member's key, whichever the port has, by its 15 bits."""
+        keys = self.pkeys.get(number)
+        return keys is None or packet.vl == MANAGEMENT_VL or packet.pkey & 0x7FFF in keys
+
+    def _give_back(self, packet: Packet) -> None:
+        if packet.held is not None:
+            held, packet.held = packet.held, None
+            release(held)
