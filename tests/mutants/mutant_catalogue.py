@@ -56,6 +56,7 @@ CM = "management/cm/manager.py"
 CM_STATES = "management/cm/states.py"
 CM_TIMERS = "management/cm/timers.py"
 CM_PORT = "adapter/connection_manager.py"
+INSTANCES = "management/cm/instances.py"
 
 WIRE = (
     m("psn-distance-without-wrap", PSN,
@@ -110,7 +111,7 @@ ADAPTER = (
       "queue_pair = self._at_port(number) or next(iter(self.queue_pairs.values()), None)",
       "a packet for no queue pair goes to any"),
     Mutant("error-state-receives", (
-        Edit(ENGINE, " and queue_pair.state != _ERR", ""),
+        Edit(ADMISSION, " and queue_pair.state != _ERR", ""),
         Edit(QP_FLOW, "if not _RECEIVES[qp.state]:\n            qp.drop(\"drops_state\", view.psn)", "if qp.state == _RESET:\n            qp.drop(\"drops_state\", view.psn)"),
       ), "a queue pair in error still takes packets"),
     m("loopback-loses-the-stride", ENGINE, "arrival.stride = burst.stride", "arrival.stride = burst.length",
@@ -484,6 +485,16 @@ CONNECTIONS = (
       "who disconnects waits for ever, and its peer stays"),
     m("cm-deadline-in-the-past", CM_PORT, "        deadline = self.manager.next_deadline()\n", "        deadline = NEVER_NS\n",
       "nothing is sent again: the manager's time never comes"),
+    m("cm-knows-late-messages-for-ever", CM_STATES, "    (TIMEWAIT, OVER): (CLOSED, ()),", "    (TIMEWAIT, OVER): (TIMEWAIT, ()),",
+      "a queue pair is never connected again: its old connection is not over"),
+    m("instance-not-looked-at", QP_FLOW, "        if qp.instance and view.reserved7 != qp.instance:", "        if False:",
+      "late packets of an old connection are taken for new ones"),
+    m("instance-always-the-same", INSTANCES, "        self._remember(place, last % INSTANCES + 1)", "        self._remember(place, last)",
+      "connected again, it is the same connection to late packets"),
+    m("instance-not-carried", SEGMENTS, "            self.connection.instance,\n", "            0,\n",
+      "no packet says which connection it belongs to"),
+    m("instance-of-the-last-request", "adapter/connection_instances.py", "            self._give(own, instance)", "            self._give(own, offer_of(message.private_data) or instance % 127 + 1)",
+      "the active side takes another number than its peer has agreed to"),
 )  # fmt: skip
 
 UNSEEN = {

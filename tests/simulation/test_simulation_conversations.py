@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+from softhca.adapter.config import AdapterConfig
+from softhca.simulation import frames
 from softhca.simulation.conversations import AGREED, ARRIVES, ESTABLISHED, OVER, THIS_CONNECTION, Side
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
@@ -59,3 +61,16 @@ def test_a_message_of_somebody_else_and_one_that_is_missing_are_found_out(monkey
     monkeypatch.setattr(Side, "_take", other)
     rules = {found.rule for found in run_world("cm-under-loss", 1).violations}
     assert {THIS_CONNECTION, ARRIVES} <= rules
+
+
+def test_delayed_packets_of_old_connections_do_no_harm_and_would_without_instance_numbers(monkeypatch):
+    for seed in range(1, 4):
+        outcome, conversations = conversations_of("stale-connection", seed)
+        assert outcome.violations == ()
+        assert sum(each["rounds"] for each in conversations) >= 5 * len(conversations)
+    monkeypatch.setattr(
+        frames, "AdapterConfig", lambda **config: AdapterConfig(**config, connection_instances=False)
+    )
+    for seed in range(1, 4):
+        outcome = run_world("stale-connection", seed)
+        assert THIS_CONNECTION in {found.rule for found in outcome.violations}

@@ -27,7 +27,8 @@ GOLDEN = {
     "swap-under-load": "47ad7324efe1d68134dc3dc5d1a47576",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
     "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
-    "cm-under-loss": "f1027243bb1f15cbe86614aee930e0be",
+    "cm-under-loss": "52843cf02a3bf9a10c09b2de054cd2ae",
+    "stale-connection": "0bd9427a7eb0c1d8b2dbf83a27c865d3",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

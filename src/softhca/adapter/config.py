@@ -106,6 +106,9 @@ class AdapterConfig:
     ``host_subnet_management`` lets hosts have
     agents on queue pair 0, which configures ports.
 
+    ``connection_instances``: connections that its communication managers make with peers of this package have
+    instance numbers (`management.cm.instances`).
+
     ``max_host_bytes`` limits what the queues and agents of one host may cost the adapter beyond the host's
     own memory.
 
@@ -155,6 +158,7 @@ class AdapterConfig:
     max_cm: int = 256
     max_xrcd: int = 4096
     host_subnet_management: bool = False
+    connection_instances: bool = True
     further_ports: tuple[PortConfig, ...] = ()
 
     def __post_init__(self) -> None:

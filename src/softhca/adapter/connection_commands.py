@@ -111,7 +111,9 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
         private_data=_private(m.Req, fields),
         **_queue_pair(fields),
     )
+    request = channel.instances.request(request, peer)
     number = channel.connections.manager.connect(channel, peer, request, now)
+    channel.instances.sent(number, request)
     channel.add(number)
     channel.connections.arm()
     return {"id": number}
@@ -125,7 +127,9 @@ def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
         private_data=_private(m.Rep, fields),
         **_queue_pair(fields),
     )
+    reply = channel.instances.reply(fields["id"], reply)
     channel.connections.manager.reply(channel, fields["id"], reply, now)
+    channel.instances.forget(fields["id"])
     channel.connections.arm()
     return {}
 
@@ -143,6 +147,7 @@ def cm_reject(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     channel.connections.manager.reject(
         channel, fields["id"], fields["reason"], fields["ari"], fields["private_data"], now
     )
+    channel.instances.forget(fields["id"])
     return {}
 
 

@@ -8,13 +8,17 @@ for waits, except requests: those are dropped, and their peers ask again.
 from __future__ import annotations
 
 import errno
+import random
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from softhca.adapter.connection_instances import HostInstances
 from softhca.adapter.resources import Kind
 from softhca.machine.primitives import address_of
 from softhca.management.cm import messages as m
 from softhca.management.cm.elements import NEVER_NS, REQUEST, SIDR_REPLY, SIDR_REQUEST, UNREACHABLE, Event
+from softhca.management.cm.instances import Instances
 from softhca.management.cm.manager import ConnectionManager
 from softhca.management.constants import CLASS_COMM_MGT, METHOD_SEND
 from softhca.management.dispatcher import Client
@@ -52,6 +56,7 @@ class PortConnections(Flow):
         self.management = management
         self.port = management.port
         self.manager = ConnectionManager(management.dispatcher.send_own, guid, seed)
+        self.instances = Instances(random.Random(seed))
         self.channels: list[HostConnections] = []
         self._adapter = adapter
         client = Client(CLASS_COMM_MGT, m.CLASS_VERSION, {METHOD_SEND}, self._deliver)
@@ -61,6 +66,15 @@ class PortConnections(Flow):
         self.manager.receive(data, source, self._adapter.now)
         self.arm()
         return True
+
+    def instance_of(self, host: int, vector: Mapping[str, Any], peer: int) -> int:
+        """The instance number of a host's queue pair that is brought to RTR (`HostInstances.expected`)."""
+        for channel in self.channels:
+            if channel.instances.host == host:
+                found = channel.instances.expected(vector, peer)
+                if found:
+                    return found
+        return 0
 
     def arm(self) -> None:
         """See to it that the manager's time comes."""
@@ -82,7 +96,7 @@ class HostConnections:
     """A host's channel on ``connections``' port: an `Owner`.
 
     ``numbers`` are its listeners, connections and resolutions, for each of which the host pays;
-    ``waiting`` are entries that its ring had no room for.
+    ``waiting`` are entries that its ring had no room for; ``instances`` the numbers of its connections.
     """
 
     def __init__(
@@ -97,6 +111,7 @@ class HostConnections:
         self.connections = connections
         self.numbers: set[int] = set()
         self.waiting: deque[bytes] = deque()
+        self.instances = HostInstances(adapter, host.number, connections.instances)
         self._adapter = adapter
         self._host = host
         self._number = number
@@ -107,9 +122,10 @@ class HostConnections:
 
     def deliver(self, event: Event) -> bool:
         """Tell the host; a request that it has no room for, or cannot afford, is refused."""
-        entry = entry_of(event)
+        entry = entry_of(self.instances.read(event))
         if event.kind in (REQUEST, SIDR_REQUEST):
             if self.waiting or not self.affords() or not self._put(entry):
+                self.instances.forget(event.number)
                 return False
             self.add(event.number)
             return True
@@ -150,6 +166,7 @@ class HostConnections:
     def remove(self, number: int) -> None:
         """The host has let go of it; once more is no error."""
         self.numbers.discard(number)
+        self.instances.forget(number)
         self._charge()
 
     def _charge(self) -> None:

@@ -11,6 +11,7 @@ from softhca.adapter.paths import check_vector
 from softhca.adapter.port import Port
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
+from softhca.management.constants import GENERAL_QPN
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import qp_attributes
 from softhca.queues.control_fields import (
@@ -198,6 +199,10 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     if code:
         raise OSError(code, broken_rule(queue_pair.row.rules, before, attributes))
     queue_pair.flow.port_number = queue_pair.port_number
+    if "dest_qp_num" in attributes and "ah_attr" in attributes and not queue_pair.instance:
+        connections = port.management[GENERAL_QPN].connections
+        vector, peer = attributes["ah_attr"], attributes["dest_qp_num"]
+        queue_pair.instance = connections.instance_of(host.number, vector, peer)
     if not queue_pair.connected:
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
         queue_pair.path_mtu_bytes = MTU_BYTES[port.own.active_mtu]

@@ -44,7 +44,9 @@ CM_RETRIES = 15
 ENTRIES = 1024
 SEND_OPCODE, SIGNALED = 2, 2
 MOST_ATTEMPTS = 200
-LONGEST_RETRY_NS, LONGEST_REST_NS = 4_000_000, 500_000
+LONGEST_RETRY_NS, LONGEST_REST_NS = 2_000_000, 500_000
+MOST_BACK_OFF = 7
+"""Who is told of an old connection waits twice as long each time, until that one is over."""
 LONGEST_THOUGHT_NS = 3_000_000_000
 _PLACE_STEP = 1 << 32
 
@@ -181,7 +183,7 @@ class Side:
         self.id = 0
         self.failed = self.parted = False
         self.stale = self.attempts = self.acknowledged = self.received = 0
-        self._epoch = 0
+        self._epoch = self._since_ns = 0
         self.depth = len(plan.rounds[0][0])
         self._room = max(len(each) for pair in plan.rounds for way in pair for each in way)
         length = 2 * self.depth * self._room
@@ -223,6 +225,7 @@ class Side:
         self.failed = self.parted = False
         self.acknowledged = self.received = 0
         self._epoch += 1
+        self._since_ns = self.caller.node.world.now
 
     def _think(self, action: Callable[[], None]) -> None:
         """Do something about this connection, in a while; not when it is over by then."""
@@ -317,7 +320,8 @@ class Side:
         if self.attempts >= MOST_ATTEMPTS:
             self.fail(AGREED, f"no connection in {MOST_ATTEMPTS} attempts")
         elif again or (done and self.round < len(self.plan.rounds)):
-            self.caller.later(self.dice.randrange(LONGEST_RETRY_NS if again else LONGEST_REST_NS), self.call)
+            longest_ns = LONGEST_RETRY_NS << min(self.attempts, MOST_BACK_OFF) if again else LONGEST_REST_NS
+            self.caller.later(self.dice.randrange(longest_ns), self.call)
 
     # messages
 
@@ -368,10 +372,20 @@ class Side:
 
     def _broken(self, status: int) -> None:
         self.failed = True
+        peer = self.peer
+        listens = peer.state == ESTABLISHED and peer.round == self.round and not peer.caller.stopped
         if status != RETRY_EXCEEDED:
             self.fail("requests succeed", f"status {status}")
+        elif listens and self._vanished() <= RETRIES:
+            self.fail("requests succeed", "given up, and hardly a packet was lost")
         if self.state == ESTABLISHED:
             self._disconnect()
+
+    def _vanished(self) -> int:
+        """How many packets of this connection have vanished on the way."""
+        losses, sides = self.caller.node.world.losses, (self, self.peer)
+        times = [losses.get((side.caller.node.number, side.qp.number), []) for side in sides]
+        return sum(time_ns >= self._since_ns for each in times for time_ns in each)
 
     def _part(self) -> None:
         self.parted = True

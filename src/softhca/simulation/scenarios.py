@@ -346,6 +346,12 @@ SCENARIOS = {
             Faults(loss=0.1, duplication=0.1, reordering=0.1, jitter_ns=2_000), pairs=0,
             operations=4, largest_bytes=3_000, conversations=6, link="native",
         ),
+        Scenario(
+            "stale-connection", "connected again and again with the same queue pairs and PSNs, "
+            "while packets of the old connections still come", RC, (),
+            Faults(loss=0.002, duplication=0.3, reorder_ns=20_000_000), pairs=0, operations=5,
+            largest_bytes=300, conversations=3, rounds=8,
+        ),
     )
 }  # fmt: skip
 

@@ -29,6 +29,8 @@ cdef class Connection:
     cdef public unsigned int timeout
     cdef public unsigned int retry_count
     cdef public unsigned int rnr_retry
+    # the connection's among those of the two end nodes; 0: it has none
+    cdef public unsigned int instance
     # draining: what SQD waits for, and whether the consumer wants the event
     cdef public bint draining
     cdef public bint notify_drained

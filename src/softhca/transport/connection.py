@@ -24,7 +24,8 @@ class Connection:
     """The attributes are those of ``ibv_qp_attr``; ``number`` names it to packets and to readers.
 
     ``row``: its service (`services.Service`); ``connected``: that has one peer; ``tells_losses``: a UC
-    responder reports EVENT_MESSAGES_LOST (o9-131).
+    responder reports EVENT_MESSAGES_LOST (o9-131).  ``instance``: which connection between the two end nodes
+    this is, 1 … 127, in every packet, and packets with another one are stale; 0: neither.
     """
 
     port_number: int
@@ -41,6 +42,7 @@ class Connection:
     timeout: int
     retry_count: int
     rnr_retry: int
+    instance: int
     flow: Flow
 
     dest_qp: int
@@ -54,6 +56,7 @@ class Connection:
         self.pd = pd
         self.tells_losses = False
         self.state = RESET
+        self.instance = 0
         self.counters = TransportCounters()
         self.draining = False
         self.notify_drained = False

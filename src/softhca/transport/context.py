@@ -156,6 +156,7 @@ class QueuePair(Connection):
         self.path_mtu_bytes = 4096
         self.source = None
         self.source_port = 0
+        self.instance = 0
         self.attributes = {}
         self.draining = False
         self.notify_drained = False

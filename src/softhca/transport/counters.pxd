@@ -29,4 +29,5 @@ cdef class TransportCounters:
     cdef public unsigned long long drops_resources
     cdef public unsigned long long drops_unexpected_response
     cdef public unsigned long long drops_held
+    cdef public unsigned long long drops_instance
     cdef public unsigned long long key_refusals

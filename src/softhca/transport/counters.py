@@ -9,14 +9,15 @@ NAMES = (
     "implied_naks", "out_of_sequence", "duplicates", "ghost_acks", "send_errors", "receive_errors",
     "drops_state", "drops_service", "drops_opcode", "drops_length", "drops_sequence", "drops_qkey",
     "drops_no_receive", "drops_receive_length", "drops_protection", "drops_resources",
-    "drops_unexpected_response", "drops_held", "key_refusals",
+    "drops_unexpected_response", "drops_held", "drops_instance", "key_refusals",
 )  # fmt: skip
 
 
 class TransportCounters:
     """Integers that only grow.  ``retransmissions`` counts go-backs, ``bytes`` are BTH … ICRC, ``drops_…``
-    are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason.
-    ``key_refusals`` are keys of peers that gave no right to what they asked for."""
+    are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason;
+    ``drops_instance`` are those of an old connection of the same queue pairs.  ``key_refusals`` are keys of
+    peers that gave no right to what they asked for."""
 
     packets_sent: int
     bytes_sent: int
@@ -48,6 +49,7 @@ class TransportCounters:
     drops_resources: int
     drops_unexpected_response: int
     drops_held: int
+    drops_instance: int
     key_refusals: int
 
     def __init__(self) -> None:

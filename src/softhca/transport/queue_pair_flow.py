@@ -62,6 +62,9 @@ class QueuePairFlow(Flow):
         if not _RECEIVES[qp.state]:
             qp.drop("drops_state", view.psn)
             return
+        if qp.instance and view.reserved7 != qp.instance:
+            qp.drop("drops_instance", view.psn)
+            return
         if not qp.established and qp.state == _RTR:
             qp.established = True
             self.environment.event(EVENT_COMM_EST, qp.number)

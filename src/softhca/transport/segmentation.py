@@ -193,6 +193,8 @@ class PacketWriter:
             dest_qp,
             ack_request,
             psn,
+            0,
+            self.connection.instance,
         )
         if front & _RDETH:
             o = put_rdeth(self.burst.data, o, self.ee_context)

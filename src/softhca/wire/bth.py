@@ -15,7 +15,7 @@ FLAGS = 1  # solicited event 1 bit, MigReq 1, pad count 2, transport header vers
 PKEY = 2
 CONGESTION = 4  # FECN, BECN and 6 reserved bits: the byte that the ICRC takes as ones
 DEST_QP = 5
-ACK_REQUEST = 8  # 1 bit, and 7 reserved bits that the ICRC does cover
+ACK_REQUEST = 8  # 1 bit, and 7 reserved bits that the ICRC does cover: the instance number, or 0
 PSN = 9
 
 SOLICITED_BIT = 0x80
