@@ -17,6 +17,8 @@ Environment: ``SOFTHCA_EXT=require`` (default) compiles and fails loudly; ``SOFT
 plain Python.  ``SOFTHCA_ONLY=wire,memory`` limits the build to these folders; ``SOFTHCA_BOUNDSCHECK=1``
 keeps index checks in; ``SOFTHCA_SANITIZE=address`` (``thread``, ``address,undefined``) builds modules that
 run only with the compiler's sanitizer library preloaded.
+
+The library for programs in C (``softhca.native``) is built beside the modules.
 """
 
 import ast
@@ -194,10 +196,12 @@ class BuildModules(build_ext):
 
 
 class BuildSources(build_py):
-    """Takes away from where the package is built what an earlier build left there and no source makes."""
+    """Takes away from where the package is built what an earlier build left there and no source makes; builds
+    the library for programs in C."""
 
     def run(self) -> None:
         super().run()
+        build_library(self.library())
         package = Path(self.build_lib) / "softhca"
         if self.editable_mode or os.environ.get("SOFTHCA_ONLY") or not package.exists():
             return
@@ -206,6 +210,29 @@ class BuildSources(build_py):
         for path in package.rglob("*"):
             if path.is_file() and os.path.normpath(path) not in kept:
                 path.unlink()
+
+    def library(self) -> Path:
+        place = SOURCE if self.editable_mode else Path(self.build_lib)
+        return place / "softhca" / "native" / "libibverbs.so.1"
+
+    def get_outputs(self, include_bytecode=1) -> list[str]:
+        made = str(self.library())
+        return [*super().get_outputs(include_bytecode), *([made] if os.path.exists(made) else [])]
+
+
+def build_library(target: Path) -> None:
+    """Build the library for programs in C, unless it is newer than what it is made of.  A build of plain
+    Python has none."""
+    if MODE == "skip" or os.environ.get("SOFTHCA_ONLY"):
+        return
+    package = SOURCE / "softhca"
+    sources = [*(package / "native").glob("*.[chpm]*"), *(package / "queues").glob("*.py")]
+    if target.exists() and target.stat().st_mtime > max(each.stat().st_mtime for each in sources):
+        return
+    found = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "softhca.native.build", str(target)]
+    if subprocess.run(command, env={**os.environ, "PYTHONPATH": found}).returncode:
+        sys.exit("softhca: the library for programs in C could not be built; what is wrong stands above")
 
 
 def available_processors() -> int:

@@ -23,6 +23,7 @@ from softhca.cli.fault_reports import add_faults_option, faults_variables, print
 from softhca.cli.keeper import DONE, MARK_VARIABLE
 from softhca.cli.launch import command_line, devices_of_copies, environment, prepare
 from softhca.cli.merge import merge_captures
+from softhca.cli.native_programs import preloaded, wants_devices
 from softhca.cli.roles import SAME_HOST, number
 from softhca.cli.shared_adapters import served, shares_devices
 
@@ -36,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Each copy has SOFTHCA_RANK (0 …), SOFTHCA_PEERS (all addresses, in rank order) and one device "
         "softhca0, or the devices that SOFTHCA_DEVICES names (`udp:*` is another address for each copy; one "
-        "that is named goes with one copy); `import pyverbs` finds softhca's verbs.  The exit status is that "
+        "that is named goes with one copy); `import pyverbs` finds softhca's verbs, and a program in C that "
+        "is linked with libibverbs gets softhca's, and an adapter process.  The exit status is that "
         "of the first copy that fails, whereupon the others are ended."
     )
     parser.add_argument(
@@ -89,7 +91,7 @@ def _run_in(
     """Run the copies with a folder of their own."""
     captures, reports = place / "captures", place / "faults"
     captures.mkdir()
-    shared = shares_devices(os.environ)
+    shared = shares_devices(os.environ, wants_devices(program))
     prepare(place, devices, os.environ.get("PATH", os.defpath), shared)
     folder = captures if args.capture else None
     environments = [
@@ -100,6 +102,8 @@ def _run_in(
         for rank in range(args.copies)
     ]
     with served(environments, mark, place) if shared else nullcontext():
+        for each in environments if shared else ():
+            each.update(preloaded(each))
         status = Copies(command_line(program), environments).run()
     print_reports("run", reports)
     print_accounts(place / "accounts")

@@ -1,8 +1,8 @@
 """Adapter processes for the copies of a program: all processes of a copy share its devices.
 
-Where ``SOFTHCA_ADAPTER`` is ``process``, ``softhca run`` starts an adapter process for each device of each
-copy before the copy, and ends it afterwards: so the copy may open its devices in as many processes as it
-likes, as with a NIC.
+Where ``SOFTHCA_ADAPTER`` is ``process``, or the program is one in C, ``softhca run`` starts an adapter
+process for each device of each copy before the copy, and ends it afterwards: so the copy may open its devices
+in as many processes as it likes, as with a NIC.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ END_S = 10.0
 """An adapter process that does not end within so long is killed."""
 
 
-def shares_devices(environment: Mapping[str, str]) -> bool:
-    """Whether the user asks for adapters in processes of their own."""
-    return environment.get(ADAPTER, "").strip() == "process"
+def shares_devices(environment: Mapping[str, str], needs_process: bool = False) -> bool:
+    """Whether adapters are in processes of their own: the user asks for that, or says nothing and the program
+    ``needs_process``.
+    """
+    said = environment.get(ADAPTER, "").strip()
+    return said == "process" or (needs_process and not said)
 
 
 @contextlib.contextmanager

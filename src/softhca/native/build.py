@@ -1,0 +1,60 @@
+"""Building the library for programs in C: ``python -m softhca.native.build TARGET``.
+
+``CC`` names the compiler (default: gcc or cc) and ``CFLAGS`` what it is told besides.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from softhca.native import NAME
+from softhca.queues.header import header
+
+SOURCES = Path(__file__).resolve().parent
+WORDS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread")
+"""What the compiler is told."""
+LINKED = (
+    "-shared",
+    f"-Wl,-soname,{NAME}",
+    f"-Wl,--version-script={SOURCES / 'libibverbs.map'}",
+    "-Wl,-z,nodelete",
+    "-Wl,-z,now",
+)
+
+
+def compiler() -> list[str] | None:
+    """The C compiler's command, None where there is none."""
+    named = shlex.split(os.environ.get("CC", ""))
+    if named:
+        return named if shutil.which(named[0]) else None
+    return next(([name] for name in ("gcc", "cc") if shutil.which(name)), None)
+
+
+def build(target: Path, flags: Sequence[str] = ()) -> None:
+    """Compile the library to the file ``target``, with further words ``flags`` for the compiler.
+
+    OSError where there is no compiler; CalledProcessError where it fails, which has said why on stderr.
+    """
+    command = compiler()
+    if command is None:
+        raise OSError("there is no C compiler")
+    sources = sorted(str(each) for each in SOURCES.glob("*.c"))
+    flags = [*WORDS, *shlex.split(os.environ.get("CFLAGS", "")), *flags]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "softhca.h").write_text(header())
+        made = Path(folder, NAME)
+        subprocess.run([*command, *flags, f"-I{folder}", *LINKED, *sources, "-o", str(made)], check=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made, target.with_name(f".{target.name}"))
+        target.with_name(f".{target.name}").replace(target)  # a running program may have it mapped
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

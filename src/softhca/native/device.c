@@ -1,0 +1,619 @@
+/* Devices of SOFTHCA_DEVICES that are adapter processes, contexts, and what is asked of ports. */
+#include "library.h"
+
+#include <stdio.h>
+#include <unistd.h>
+#include <arpa/inet.h>
+
+#define MOST_DEVICES 64
+
+static struct device *devices[MOST_DEVICES];
+static int device_count;
+static struct context *contexts;
+static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t big_endian(uint64_t value)
+{
+    return __builtin_bswap64(value);
+}
+
+/* One word of SOFTHCA_DEVICES, NAME=unix:PLACE. */
+static void add_device(const char *word, size_t length)
+{
+    const char *equals = memchr(word, '=', length);
+    size_t name = equals ? (size_t)(equals - word) : 0, place = name + 6;
+    if (!name || name > 63 || length <= place || memcmp(equals, "=unix:", 6) || device_count == MOST_DEVICES)
+        return;
+    struct device *device = calloc(1, sizeof *device);
+    if (!device || length - place >= sizeof device->socket) {
+        free(device);
+        return;
+    }
+    memcpy(device->device.name, word, name);
+    memcpy(device->socket, word + place, length - place);
+    device->device.node_type = NODE_CA;
+    device->device.transport_type = TRANSPORT_IB;
+    snprintf(device->device.dev_name, sizeof device->device.dev_name, "uverbs%d", device_count);
+    snprintf(device->device.dev_path, sizeof device->device.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
+             device_count);
+    snprintf(device->device.ibdev_path, sizeof device->device.ibdev_path, "/sys/class/infiniband/%s",
+             device->device.name);
+    devices[device_count++] = device;
+}
+
+static void fork_child(void)
+{
+    for (struct context *each = contexts; each; each = each->next)
+        host_abandon(each->host);
+    pthread_mutex_unlock(&all);
+}
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&all);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&all);
+}
+
+static void read_devices(void)
+{
+    const char *text = getenv("SOFTHCA_DEVICES");
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        while (length && *text == ' ')
+            text++, length--;
+        size_t kept = length;
+        while (kept && text[kept - 1] == ' ')
+            kept--;
+        add_device(text, kept);
+        text += length + (text[length] == ',');
+    }
+}
+
+/* The GUID of a device, from its adapter; errno. */
+static int ask_guid(struct device *device)
+{
+    struct softhca_query_device_reply reply;
+    struct host *host = host_attach(device->socket);
+    int error;
+    if (!host) {
+        if (getenv("SOFTHCA_DEBUG"))
+            fprintf(stderr, "softhca: %s at %s: %s\n", device->device.name, device->socket, strerror(errno));
+        return errno;
+    }
+    GET(host, error, query_device, &reply);
+    if (!error)
+        device->guid = big_endian(reply.node_guid);
+    host_detach(host);
+    return error;
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+    struct ibv_device **list;
+    int found = 0;
+    pthread_once(&once, read_devices);
+    list = calloc((size_t)device_count + 1, sizeof *list);
+    if (!list)
+        return failed(ENOMEM);
+    pthread_mutex_lock(&asking);
+    for (int i = 0; i < device_count; i++)
+        if (devices[i]->guid || !ask_guid(devices[i]))
+            list[found++] = &devices[i]->device;
+    pthread_mutex_unlock(&asking);
+    if (count)
+        *count = found;
+    return list;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+    return device->name;
+}
+
+EXPORT uint64_t ibv_get_device_guid(struct ibv_device *device)
+{
+    return OF(device, struct device, device)->guid;
+}
+
+EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+    (void)device;
+    return -1;
+}
+
+/* Contexts */
+
+static void learn_port(struct context *context)
+{
+    static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    struct softhca_query_gid query = {.port_num = 1};
+    struct softhca_query_gid_reply gid;
+    struct softhca_query_port port = {.port_num = 1};
+    struct softhca_query_port_reply attributes;
+    int error;
+    CALL(context->host, error, query_port, &port, &attributes);
+    if (error || attributes.link_layer != 2)
+        return;
+    CALL(context->host, error, query_gid, &query, &gid);
+    if (!error)
+        context->roce_sl = memcmp(gid.gid, mapped, sizeof mapped) ? 1 : 2;
+}
+
+static int query_device(struct ibv_context *base, struct ibv_device_attr *attr);
+static int query_port_op(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr);
+
+static void set_ops(struct context *context)
+{
+    struct ibv_context_ops *ops = &context->context.ops;
+    ops->query_device = query_device;
+    ops->query_port = query_port_op;
+    ops->alloc_mw = alloc_mw;
+    ops->bind_mw = bind_mw;
+    ops->dealloc_mw = dealloc_mw;
+    ops->poll_cq = poll_cq;
+    ops->req_notify_cq = req_notify_cq;
+    ops->post_srq_recv = post_srq_recv;
+    ops->post_send = post_send;
+    ops->post_recv = post_recv;
+    context->front.sz = sizeof context->front + sizeof context->context;
+    context->front.query_port = query_port_attr;
+    set_extended_ops(&context->front);
+    context->context.abi_compat = UINTPTR_MAX;
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
+{
+    struct device *device = OF(base, struct device, device);
+    struct context *context = calloc(1, sizeof *context);
+    if (!context)
+        return failed(ENOMEM);
+    context->device = device;
+    context->context.device = base;
+    context->context.num_comp_vectors = 1;
+    context->context.async_fd = -1;
+    pthread_mutex_init(&context->context.mutex, NULL);
+    pthread_mutex_init(&context->objects, NULL);
+    context->host = host_attach(device->socket);
+    int error = context->host ? events_open(context) : errno;
+    if (error) {
+        if (context->host)
+            host_detach(context->host);
+        free(context);
+        return failed(error);
+    }
+    context->context.cmd_fd = context->host->control;
+    set_ops(context);
+    learn_port(context);
+    pthread_mutex_lock(&all);
+    context->next = contexts;
+    contexts = context;
+    pthread_mutex_unlock(&all);
+    return &context->context;
+}
+
+EXPORT int ibv_close_device(struct ibv_context *base)
+{
+    struct context *context = CONTEXT(base), **each;
+    pthread_mutex_lock(&all);
+    for (each = &contexts; *each && *each != context; each = &(*each)->next)
+        ;
+    if (*each)
+        *each = context->next;
+    pthread_mutex_unlock(&all);
+    host_detach(context->host);
+    if (base->async_fd >= 0)
+        close(base->async_fd);
+    pthread_mutex_destroy(&context->objects);
+    free(context);
+    return 0;
+}
+
+/* Queries */
+
+#define EACH_DEVICE_ATTRIBUTE(each)                                                                         \
+    each(max_mr_size) each(page_size_cap) each(vendor_id) each(vendor_part_id) each(hw_ver) each(max_qp)    \
+    each(max_qp_wr) each(device_cap_flags) each(max_sge) each(max_sge_rd) each(max_cq) each(max_cqe)        \
+    each(max_mr) each(max_pd) each(max_qp_rd_atom) each(max_ee_rd_atom) each(max_res_rd_atom)               \
+    each(max_qp_init_rd_atom) each(max_ee_init_rd_atom) each(max_ee) each(max_rdd) each(max_mw)             \
+    each(max_raw_ipv6_qp) each(max_raw_ethy_qp) each(max_mcast_grp) each(max_mcast_qp_attach)               \
+    each(max_total_mcast_qp_attach) each(max_ah) each(max_fmr) each(max_map_per_fmr) each(max_srq)          \
+    each(max_srq_wr) each(max_srq_sge) each(max_pkeys) each(local_ca_ack_delay) each(phys_port_cnt)         \
+    each(atomic_cap)
+
+static void fill_device(const struct softhca_query_device_reply *from, struct ibv_device_attr *to)
+{
+    uint32_t length = from->fw_ver_bytes < 63 ? from->fw_ver_bytes : 63;
+    memset(to, 0, sizeof *to);
+    memcpy(to->fw_ver, from->fw_ver, length);
+    to->node_guid = big_endian(from->node_guid);
+    to->sys_image_guid = big_endian(from->sys_image_guid);
+#define TAKE(name) to->name = (__typeof__(to->name))from->name;
+    EACH_DEVICE_ATTRIBUTE(TAKE)
+#undef TAKE
+}
+
+/* Both in one call: text of a reply stands in the buffer that the next command takes. */
+static int ask_device(struct ibv_context *base, struct ibv_device_attr *attr, struct ibv_device_attr_ex *more)
+{
+    struct softhca_query_device_reply reply;
+    struct host *host = HOST(base);
+    int error, cancel_state;
+    lock_commands(host, &cancel_state);
+    error = host_exchange(host, softhca_encode_query_device(host->out, sizeof host->out, host->tag + 1));
+    if (!error)
+        error = decoded(softhca_decode_query_device_reply(host->in, host->in_bytes, &reply));
+    if (!error)
+        fill_device(&reply, attr);
+    unlock_commands(host, cancel_state);
+    if (!error && more) {
+        more->odp_general_caps = reply.odp_general_caps;
+        more->rc_odp_caps = reply.rc_odp_caps;
+        more->uc_odp_caps = reply.uc_odp_caps;
+        more->ud_odp_caps = reply.ud_odp_caps;
+        more->xrc_odp_caps = reply.xrc_odp_caps;
+        more->device_cap_flags_ex = reply.device_cap_flags_ex | reply.device_cap_flags;
+    }
+    return said(error);
+}
+
+static int query_device(struct ibv_context *base, struct ibv_device_attr *attr)
+{
+    return ask_device(base, attr, NULL);
+}
+
+EXPORT int ibv_query_device(struct ibv_context *base, struct ibv_device_attr *attr)
+{
+    return ask_device(base, attr, NULL);
+}
+
+static int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,
+                           size_t bytes)
+{
+    struct ibv_device_attr_ex whole;
+    int error;
+    (void)input;
+    memset(&whole, 0, sizeof whole);
+    error = ask_device(base, &whole.orig_attr, &whole);
+    if (error)
+        return error;
+    whole.completion_timestamp_mask = UINT64_MAX; /* nanoseconds of CLOCK_MONOTONIC */
+    whole.hca_core_clock = 1000000;               /* kHz */
+    whole.phys_port_cnt_ex = whole.orig_attr.phys_port_cnt;
+    memcpy(attr, &whole, bytes < sizeof whole ? bytes : sizeof whole);
+    if (bytes > sizeof whole)
+        memset((char *)attr + sizeof whole, 0, bytes - sizeof whole);
+    return 0;
+}
+
+static int filled_gids(struct ibv_context *base, uint8_t port, int limit)
+{
+    struct softhca_query_gid_reply reply;
+    static const uint8_t none[16];
+    int filled = 0;
+    for (int index = 0; index < limit; index++) {
+        struct softhca_query_gid query = {.port_num = port, .index = (uint32_t)index};
+        int error;
+        CALL(HOST(base), error, query_gid, &query, &reply);
+        if (!error && memcmp(reply.gid, none, sizeof none))
+            filled = index + 1;
+    }
+    return filled ? filled : 1;
+}
+
+/* Programs ask for every entry of a table, one at a time: its length is that of the filled part. */
+int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr, size_t bytes)
+{
+    struct softhca_query_port query = {.port_num = port};
+    struct softhca_query_port_reply reply;
+    struct ibv_port_attr whole;
+    int error;
+    CALL(HOST(base), error, query_port, &query, &reply);
+    if (error)
+        return said(error);
+    memset(&whole, 0, sizeof whole);
+#define TAKE(name) whole.name = (__typeof__(whole.name))reply.name
+    TAKE(state), TAKE(max_mtu), TAKE(active_mtu), TAKE(port_cap_flags), TAKE(max_msg_sz), TAKE(bad_pkey_cntr);
+    TAKE(qkey_viol_cntr), TAKE(lid), TAKE(sm_lid), TAKE(lmc), TAKE(max_vl_num), TAKE(sm_sl);
+    TAKE(subnet_timeout), TAKE(init_type_reply), TAKE(active_width), TAKE(active_speed), TAKE(phys_state);
+    TAKE(link_layer), TAKE(flags), TAKE(port_cap_flags2);
+#undef TAKE
+    whole.active_speed_ex = reply.active_speed;
+    whole.gid_tbl_len = filled_gids(base, port, (int)reply.gid_tbl_len);
+    whole.pkey_tbl_len = reply.pkey_tbl_len ? 1 : 0;
+    memcpy(attr, &whole, bytes < sizeof whole ? bytes : sizeof whole);
+    if (bytes > sizeof whole)
+        memset((char *)attr + sizeof whole, 0, bytes - sizeof whole);
+    return 0;
+}
+
+static int query_port_op(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr)
+{
+    return query_port_attr(base, port, attr, 48);
+}
+
+EXPORT int ibv_query_port(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr)
+{
+    return query_port_attr(base, port, attr, 48);
+}
+
+static int ask_gid(struct ibv_context *base, uint32_t port, uint32_t index, struct softhca_query_gid_reply *reply)
+{
+    struct softhca_query_gid query = {.port_num = (uint8_t)port, .index = index};
+    int error;
+    if (port > 255)
+        return EINVAL;
+    CALL(HOST(base), error, query_gid, &query, reply);
+    return error;
+}
+
+EXPORT int ibv_query_gid(struct ibv_context *base, uint8_t port, int index, union ibv_gid *gid)
+{
+    struct softhca_query_gid_reply reply;
+    if (said(ask_gid(base, port, (uint32_t)index, &reply)))
+        return -1;
+    memcpy(gid, reply.gid, sizeof *gid);
+    return 0;
+}
+
+EXPORT int ibv_query_gid_type(struct ibv_context *base, uint8_t port, unsigned index, int *type)
+{
+    struct softhca_query_gid_reply reply;
+    if (said(ask_gid(base, port, index, &reply)))
+        return -1;
+    *type = reply.gid_type == GID_ROCE_V2; /* in this call: 0 InfiniBand or RoCE v1, 1 RoCE v2 */
+    return 0;
+}
+
+static int fill_entry(struct ibv_context *base, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                      size_t bytes)
+{
+    static const uint8_t none[16];
+    struct softhca_query_gid_reply reply;
+    struct ibv_gid_entry whole;
+    int error = ask_gid(base, port, index, &reply);
+    if (error)
+        return error;
+    if (!memcmp(reply.gid, none, sizeof none))
+        return ENODATA;
+    memset(&whole, 0, sizeof whole);
+    memcpy(&whole.gid, reply.gid, sizeof whole.gid);
+    whole.gid_index = index;
+    whole.port_num = port;
+    whole.gid_type = reply.gid_type;
+    memcpy(entry, &whole, bytes < sizeof whole ? bytes : sizeof whole);
+    return 0;
+}
+
+EXPORT int _ibv_query_gid_ex(struct ibv_context *base, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                             uint32_t flags, size_t bytes)
+{
+    return said(flags ? EOPNOTSUPP : fill_entry(base, port, index, entry, bytes));
+}
+
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *base, struct ibv_gid_entry *entries, size_t room,
+                                    uint32_t flags, size_t bytes)
+{
+    struct ibv_device_attr device;
+    struct ibv_port_attr port;
+    size_t count = 0;
+    if (flags)
+        return -EOPNOTSUPP;
+    if (bytes < sizeof *entries)
+        return -EINVAL;
+    if (query_device(base, &device))
+        return -errno;
+    for (uint8_t number = 1; number <= device.phys_port_cnt; number++) {
+        if (query_port_attr(base, number, &port, sizeof port))
+            return -errno;
+        for (uint32_t index = 0; index < (uint32_t)port.gid_tbl_len; index++) {
+            struct ibv_gid_entry entry;
+            if (fill_entry(base, number, index, &entry, sizeof entry))
+                continue;
+            if (count == room)
+                return -EINVAL;
+            memset((char *)entries + count * bytes, 0, bytes);
+            memcpy((char *)entries + count++ * bytes, &entry, sizeof entry);
+        }
+    }
+    return (ssize_t)count;
+}
+
+EXPORT int ibv_query_pkey(struct ibv_context *base, uint8_t port, int index, uint16_t *pkey)
+{
+    struct softhca_query_pkey query = {.port_num = port, .index = (uint32_t)index};
+    struct softhca_query_pkey_reply reply;
+    int error;
+    CALL(HOST(base), error, query_pkey, &query, &reply);
+    if (said(error))
+        return -1;
+    *pkey = htons(reply.pkey);
+    return 0;
+}
+
+EXPORT int ibv_get_pkey_index(struct ibv_context *base, uint8_t port, uint16_t pkey)
+{
+    uint16_t found;
+    for (int index = 0; !ibv_query_pkey(base, port, index, &found); index++)
+        if (found == pkey)
+            return index;
+    return -1;
+}
+
+static int query_rt_values(struct ibv_context *base, struct ibv_values_ex *values)
+{
+    struct timespec now;
+    (void)base;
+    if (values->comp_mask & ~1u)
+        return EOPNOTSUPP;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    values->seconds = now.tv_sec;
+    values->nanoseconds = now.tv_nsec;
+    values->comp_mask = 1;
+    return 0;
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *base, struct ibv_cq_init_attr_ex *attr)
+{
+    const uint64_t known = 0xff; /* byte_len … completion timestamp */
+    struct ibv_cq_ex *cq;
+    if (attr->comp_mask & ~3u || attr->wc_flags & ~known || (attr->comp_mask & 1 && attr->flags & ~3u))
+        return failed(EOPNOTSUPP);
+    cq = make_cq(base, attr->cqe, attr->cq_context, attr->channel);
+    if (cq)
+        cq_set_extended(CQ(cq), attr->wc_flags);
+    return cq;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr)
+{
+    const uint32_t known = 1 | 2 | 4 | 64; /* PD, XRCD, CREATE_FLAGS, SEND_OPS_FLAGS */
+    const uint64_t operations = 0x3ff | 0x1000; /* writes, sends, reads, atomics, windows, atomic write */
+    struct ibv_qp *qp;
+    if (attr->comp_mask & ~known || (attr->comp_mask & 4 && attr->create_flags)
+        || (attr->comp_mask & 64 && attr->send_ops_flags & ~operations))
+        return failed(EOPNOTSUPP);
+    qp = make_qp(base, attr);
+    if (qp && attr->comp_mask & 64)
+        qp_set_extended(QP(qp));
+    return qp;
+}
+
+static struct ibv_td *alloc_td(struct ibv_context *base, void *attr)
+{
+    struct ibv_td *td = calloc(1, sizeof *td);
+    (void)attr;
+    if (td)
+        td->context = base;
+    return td;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+    free(td);
+    return 0;
+}
+
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *base, struct ibv_parent_domain_init_attr *attr)
+{
+    struct pd *parent;
+    if (attr->comp_mask)
+        return failed(EOPNOTSUPP);
+    if (!attr->pd || !(parent = calloc(1, sizeof *parent)))
+        return failed(attr->pd ? ENOMEM : EINVAL);
+    parent->original = (struct pd *)attr->pd;
+    parent->pd.context = base;
+    parent->pd.handle = attr->pd->handle;
+    __atomic_fetch_add(&parent->original->users, 1, __ATOMIC_SEQ_CST);
+    return &parent->pd;
+}
+
+static struct ibv_xrcd *open_xrcd(struct ibv_context *base, struct ibv_xrcd_init_attr *attr);
+static int close_xrcd(struct ibv_xrcd *xrcd);
+static int get_srq_num(struct ibv_srq *srq, uint32_t *number);
+
+void set_extended_ops(struct verbs_front *front)
+{
+    front->query_device_ex = query_device_ex;
+    front->query_rt_values = query_rt_values;
+    front->create_cq_ex = create_cq_ex;
+    front->create_qp_ex = create_qp_ex;
+    front->create_srq_ex = make_srq;
+    front->get_srq_num = get_srq_num;
+    front->open_xrcd = open_xrcd;
+    front->close_xrcd = close_xrcd;
+    front->alloc_td = alloc_td;
+    front->dealloc_td = dealloc_td;
+    front->alloc_parent_domain = alloc_parent_domain;
+}
+
+/* XRC domains */
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static struct ibv_xrcd *open_xrcd(struct ibv_context *base, struct ibv_xrcd_init_attr *attr)
+{
+    struct softhca_open_xrcd fields = {0};
+    struct softhca_open_xrcd_reply reply;
+    struct xrcd *xrcd;
+    struct stat file;
+    int error;
+    if ((attr->comp_mask & 3) != 3)
+        return failed(EINVAL);
+    if (attr->fd != -1) {
+        if (fstat(attr->fd, &file))
+            return NULL;
+        fields.device = file.st_dev;
+        fields.inode = file.st_ino;
+        fields.flags = SOFTHCA_XRCD_FILE;
+    }
+    fields.flags |= (attr->oflags & O_CREAT ? SOFTHCA_XRCD_CREATE : 0) | (attr->oflags & O_EXCL ? SOFTHCA_XRCD_EXCLUSIVE : 0);
+    xrcd = calloc(1, sizeof *xrcd);
+    if (!xrcd)
+        return failed(ENOMEM);
+    CALL(HOST(base), error, open_xrcd, &fields, &reply);
+    if (error) {
+        free(xrcd);
+        return failed(error);
+    }
+    xrcd->xrcd.context = base;
+    xrcd->number = reply.xrcd;
+    return &xrcd->xrcd;
+}
+
+static int close_xrcd(struct ibv_xrcd *base)
+{
+    struct softhca_close_xrcd fields = {.xrcd = ((struct xrcd *)base)->number};
+    int error;
+    TELL(HOST(base->context), error, close_xrcd, &fields);
+    if (!error)
+        free(base);
+    return said(error);
+}
+
+static int get_srq_num(struct ibv_srq *srq, uint32_t *number)
+{
+    *number = srq->handle;
+    return 0;
+}
+
+void table_add(struct context *context, struct table *table, struct numbered *entry, uint32_t number, void *object)
+{
+    entry->number = number;
+    entry->object = object;
+    pthread_mutex_lock(&context->objects);
+    entry->next = table->buckets[number % BUCKETS];
+    table->buckets[number % BUCKETS] = entry;
+    pthread_mutex_unlock(&context->objects);
+}
+
+void table_remove(struct context *context, struct table *table, struct numbered *entry)
+{
+    struct numbered **each;
+    pthread_mutex_lock(&context->objects);
+    for (each = &table->buckets[entry->number % BUCKETS]; *each && *each != entry; each = &(*each)->next)
+        ;
+    if (*each)
+        *each = entry->next;
+    pthread_mutex_unlock(&context->objects);
+}
+
+void *table_find(struct table *table, uint32_t number)
+{
+    for (struct numbered *each = table->buckets[number % BUCKETS]; each; each = each->next)
+        if (each->number == number)
+            return each->object;
+    return NULL;
+}

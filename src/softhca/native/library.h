@@ -1,0 +1,153 @@
+/* The library's own objects: each begins with, or contains, what the program sees of it. */
+#ifndef SOFTHCA_LIBRARY_H
+#define SOFTHCA_LIBRARY_H
+
+#include "host.h"
+#include "verbs.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define BUCKETS 256
+
+struct device {
+    struct ibv_device device;
+    const void *driver;       /* vendor libraries look here whether a device is theirs */
+    unsigned char zero[88];
+    char socket[108];
+    uint64_t guid;            /* in network order; 0: not asked yet */
+};
+
+/* Objects by their number, for events. */
+struct numbered {
+    struct numbered *next;
+    uint32_t number;
+    void *object;
+};
+
+struct table {
+    struct numbered *buckets[BUCKETS];
+};
+
+struct context {
+    struct verbs_front front;
+    struct ibv_context context;
+    struct host *host;
+    struct device *device;
+    pthread_mutex_t objects; /* guards the tables */
+    struct table cqs, qps, srqs;
+    struct context *next;
+    uint8_t roce_sl;           /* sl of datagrams: the kind of their packets, as other adapters say it */
+    int fatal_told;
+    int channel_number;
+};
+
+struct pd {
+    struct ibv_pd pd;
+    struct pd *original;       /* of a parent domain: the domain that it stands for */
+    uint32_t users;
+};
+
+struct mr {
+    struct ibv_mr mr;
+    uint32_t slot, pages;
+    uint32_t access;
+};
+
+struct drop {
+    uint32_t qp_num;
+    uint64_t until;
+};
+
+struct cq {
+    struct ibv_cq_ex ex;
+    struct numbered entry;
+    struct ring ring;
+    spinlock lock;
+    struct drop *drops;
+    uint32_t drop_count, misses;
+    uint32_t comp_events_got, async_events_got;
+    uint64_t wc_flags;
+    struct softhca_cqe current;
+};
+
+struct srq {
+    struct ibv_srq srq;
+    struct numbered entry;
+    struct ring ring;
+    spinlock lock;
+    uint32_t max_wr, max_sge, async_events_got;
+};
+
+struct xrcd {
+    struct ibv_xrcd xrcd;
+    uint32_t number;
+};
+
+struct qp {
+    struct ibv_qp_ex ex;
+    struct numbered entry;
+    struct ring send, recv;
+    spinlock send_lock, recv_lock;
+    uint32_t doorbell, async_events_got;
+    uint32_t send_entry_bytes, recv_entry_bytes;
+    struct ibv_qp_cap cap;
+    int sq_sig_all;
+    unsigned char *scratch;
+    /* the batch of ibv_wr_start … ibv_wr_complete */
+    struct ring begun;
+    struct softhca_send_wqe *building;
+    unsigned char *batch_entry;
+    uint32_t built, batch_error, batch_bytes;
+    int extended;
+};
+
+#define CONTEXT(base) OF(base, struct context, context)
+#define HOST(base) (CONTEXT(base)->host)
+#define CQ(base) ((struct cq *)(base))
+#define QP(base) ((struct qp *)(base))
+#define SRQ(base) ((struct srq *)(base))
+
+static inline void *failed(int error)
+{
+    errno = error;
+    return NULL;
+}
+
+static inline int said(int error)
+{
+    if (error)
+        errno = error;
+    return error;
+}
+
+void table_add(struct context *context, struct table *table, struct numbered *entry, uint32_t number, void *object);
+void table_remove(struct context *context, struct table *table, struct numbered *entry);
+/* With context->objects held. */
+void *table_find(struct table *table, uint32_t number);
+
+struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_context,
+                          struct ibv_comp_channel *channel);
+void cq_set_extended(struct cq *cq, uint64_t wc_flags);
+void cq_drop(struct cq *cq, uint32_t qp_num);
+int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);
+int req_notify_cq(struct ibv_cq *base, int solicited_only);
+
+struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr);
+void qp_set_extended(struct qp *qp);
+int post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *attr);
+
+struct ibv_mw *alloc_mw(struct ibv_pd *base, int type);
+int bind_mw(struct ibv_qp *base, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+int dealloc_mw(struct ibv_mw *mw);
+
+int events_open(struct context *context);
+/* Wait until every event that was got for an object is acknowledged. */
+void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed, uint32_t got);
+
+void set_extended_ops(struct verbs_front *front);
+int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr, size_t bytes);
+
+#endif

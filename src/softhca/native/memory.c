@@ -1,0 +1,342 @@
+/* Protection domains, memory regions, windows, address handles. */
+#include "library.h"
+
+#include <arpa/inet.h>
+
+#define KNOWN_ACCESS 0x7fu /* the seven rights of the verbs; optional bits mean nothing here */
+#define OPTIONAL_ACCESS 0x3ff00000u
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *base)
+{
+    struct softhca_alloc_pd_reply reply;
+    struct pd *pd = calloc(1, sizeof *pd);
+    int error;
+    if (!pd)
+        return failed(ENOMEM);
+    GET(HOST(base), error, alloc_pd, &reply);
+    if (error) {
+        free(pd);
+        return failed(error);
+    }
+    pd->pd.context = base;
+    pd->pd.handle = reply.pd;
+    return &pd->pd;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *base)
+{
+    struct pd *pd = (struct pd *)base;
+    struct softhca_dealloc_pd fields = {.pd = base->handle};
+    int error = 0;
+    if (pd->original) {
+        __atomic_fetch_sub(&pd->original->users, 1, __ATOMIC_SEQ_CST);
+    } else if (__atomic_load_n(&pd->users, __ATOMIC_SEQ_CST)) {
+        error = EBUSY;
+    } else {
+        TELL(HOST(base->context), error, dealloc_pd, &fields);
+    }
+    if (!error)
+        free(pd);
+    return said(error);
+}
+
+/* Make the pages of a range an arena of the adapter's; errno.  The run of frames is the arena's. */
+static int attach_pages(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
+{
+    struct softhca_attach_arena fields = {.memory = SOFTHCA_MEMORY_FOREIGN};
+    uint64_t begin = address & ~(uint64_t)(PAGE - 1), end = address + length;
+    uint64_t pages = (end - begin + PAGE - 1) / PAGE;
+    int error;
+    if (host->foreign)
+        return host->foreign;
+    if (end < address || pages > (uint64_t)(ALL_SLOTS - MEMORY_SLOTS) * SOFTHCA_SLOT_PAGES / 2)
+        return EINVAL;
+    pages = pages ? pages : 1;
+    fields.pages = (uint32_t)pages;
+    fields.address = begin;
+    fields.slot = host_take_slots(host, (uint32_t)((pages + SOFTHCA_SLOT_PAGES - 1) / SOFTHCA_SLOT_PAGES));
+    if (!fields.slot)
+        return ENOMEM;
+    TELL(host, error, attach_arena, &fields);
+    if (error)
+        host_give_slots(host, fields.slot, (uint32_t)((pages + SOFTHCA_SLOT_PAGES - 1) / SOFTHCA_SLOT_PAGES));
+    run->first = fields.slot * SOFTHCA_SLOT_PAGES;
+    run->count = (uint32_t)pages;
+    return error;
+}
+
+static void detach_pages(struct host *host, uint32_t first, uint32_t pages)
+{
+    struct softhca_detach_arena fields = {.slot = first / SOFTHCA_SLOT_PAGES, .pages = pages};
+    int error;
+    TELL(host, error, detach_arena, &fields);
+    if (!error)
+        host_give_slots(host, fields.slot, (pages + SOFTHCA_SLOT_PAGES - 1) / SOFTHCA_SLOT_PAGES);
+}
+
+static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                      unsigned access)
+{
+    struct host *host = HOST(pd->context);
+    struct softhca_run run = {0, 0};
+    struct softhca_reg_mr fields = {.pd = pd->handle, .va = iova, .length = length, .frames = &run};
+    struct softhca_reg_mr_reply reply;
+    struct mr *mr;
+    int error = 0;
+    access &= ~OPTIONAL_ACCESS;
+    if (access & ~KNOWN_ACCESS)
+        return failed(EOPNOTSUPP);
+    mr = calloc(1, sizeof *mr);
+    if (!mr)
+        return failed(ENOMEM);
+    fields.access = access;
+    if (access & SOFTHCA_ACCESS_ON_DEMAND) {
+        fields.address = (uintptr_t)address;
+    } else {
+        fields.frames_count = 1;
+        fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
+        fields.zero_based = !!(access & SOFTHCA_ACCESS_ZERO_BASED);
+        error = attach_pages(host, (uintptr_t)address, length, &run);
+    }
+    if (!error)
+        CALL(host, error, reg_mr, &fields, &reply);
+    if (error) {
+        if (run.first)
+            detach_pages(host, run.first, run.count);
+        free(mr);
+        return failed(error);
+    }
+    mr->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address, .length = length,
+                             .handle = reply.lkey, .lkey = reply.lkey, .rkey = reply.rkey};
+    mr->slot = run.first;
+    mr->pages = run.count;
+    mr->access = access;
+    return &mr->mr;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
+{
+    return register_memory(pd, address, length, (uintptr_t)address, (unsigned)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access)
+{
+    return register_memory(pd, address, length, iova, (unsigned)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                       unsigned access)
+{
+    return register_memory(pd, address, length, iova, access);
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *base)
+{
+    struct mr *mr = (struct mr *)base;
+    struct host *host = HOST(base->context);
+    struct softhca_dereg_mr fields = {.lkey = base->lkey};
+    int error;
+    TELL(host, error, dereg_mr, &fields);
+    if (error && !host->dead)
+        return said(error);
+    if (mr->slot)
+        detach_pages(host, mr->slot, mr->pages);
+    free(mr);
+    return 0;
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
+{
+    struct mr *mr = (struct mr *)base;
+    struct host *host = HOST(base->context);
+    struct softhca_run run = {0, 0};
+    struct softhca_rereg_mr fields = {.lkey = base->lkey, .flags = (uint32_t)flags, .frames = &run};
+    struct softhca_rereg_mr_reply reply;
+    unsigned rights = flags & REREG_ACCESS ? (unsigned)access & ~OPTIONAL_ACCESS : mr->access;
+    int error = 0;
+    if (flags & ~7 || !flags || (flags & REREG_TRANSLATION && (!length || !address))
+        || (flags & REREG_PD && !pd) || (rights ^ mr->access) & SOFTHCA_ACCESS_ON_DEMAND) {
+        errno = EINVAL;
+        return -1;
+    }
+    fields.access = rights;
+    fields.pd = flags & REREG_PD ? pd->handle : base->pd->handle;
+    if (flags & REREG_TRANSLATION) {
+        fields.va = fields.address = (uintptr_t)address;
+        fields.length = length;
+        if (!(rights & SOFTHCA_ACCESS_ON_DEMAND)) {
+            fields.address = 0;
+            fields.frames_count = 1;
+            fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
+            fields.zero_based = !!(rights & SOFTHCA_ACCESS_ZERO_BASED);
+            error = attach_pages(host, (uintptr_t)address, length, &run);
+        }
+    }
+    if (!error)
+        CALL(host, error, rereg_mr, &fields, &reply);
+    if (error) {
+        if (run.first)
+            detach_pages(host, run.first, run.count);
+        errno = error;
+        return -1;
+    }
+    if (flags & REREG_TRANSLATION) {
+        if (mr->slot)
+            detach_pages(host, mr->slot, mr->pages);
+        mr->slot = run.first;
+        mr->pages = run.count;
+        base->addr = address;
+        base->length = length;
+    }
+    if (flags & REREG_PD)
+        base->pd = pd;
+    mr->access = rights;
+    base->lkey = base->handle = reply.lkey;
+    base->rkey = reply.rkey;
+    return 0;
+}
+
+/* Windows */
+
+struct ibv_mw *alloc_mw(struct ibv_pd *base, int type)
+{
+    struct softhca_alloc_mw fields = {.pd = base->handle, .type = (uint32_t)type};
+    struct softhca_alloc_mw_reply reply;
+    struct ibv_mw *mw = calloc(1, sizeof *mw);
+    int error;
+    if (!mw)
+        return failed(ENOMEM);
+    CALL(HOST(base->context), error, alloc_mw, &fields, &reply);
+    if (error) {
+        free(mw);
+        return failed(error);
+    }
+    *mw = (struct ibv_mw){.context = base->context, .pd = base, .rkey = reply.rkey, .handle = reply.mw, .type = type};
+    return mw;
+}
+
+int dealloc_mw(struct ibv_mw *mw)
+{
+    struct softhca_dealloc_mw fields = {.mw = mw->handle};
+    int error;
+    TELL(HOST(mw->context), error, dealloc_mw, &fields);
+    if (!error)
+        free(mw);
+    return said(error);
+}
+
+int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    struct ibv_send_wr wr, *bad;
+    int error;
+    if (bind->send_flags & SEND_INLINE || mw->type != 1)
+        return said(EINVAL);
+    memset(&wr, 0, sizeof wr);
+    wr.wr_id = bind->wr_id;
+    wr.opcode = SOFTHCA_BIND_MW;
+    wr.send_flags = bind->send_flags;
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
+    wr.bind_mw.bind_info = bind->bind_info;
+    error = post_send(qp, &wr, &bad);
+    if (!error)
+        mw->rkey = wr.bind_mw.rkey;
+    return said(error);
+}
+
+/* Address handles */
+
+EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *base, struct ibv_ah_attr *attr)
+{
+    struct softhca_create_ah fields = {.pd = base->handle, .flow_label = attr->grh.flow_label & 0xfffff,
+        .dlid = attr->is_global ? 0 : attr->dlid, .sgid_index = attr->grh.sgid_index,
+        .hop_limit = attr->grh.hop_limit, .traffic_class = attr->grh.traffic_class, .sl = attr->sl,
+        .src_path_bits = attr->src_path_bits, .static_rate = attr->static_rate, .is_global = attr->is_global,
+        .port_num = attr->port_num};
+    struct softhca_create_ah_reply reply;
+    struct ibv_ah *ah = calloc(1, sizeof *ah);
+    int error;
+    if (!ah)
+        return failed(ENOMEM);
+    memcpy(fields.dgid, &attr->grh.dgid, sizeof fields.dgid);
+    CALL(HOST(base->context), error, create_ah, &fields, &reply);
+    if (error) {
+        free(ah);
+        return failed(error);
+    }
+    *ah = (struct ibv_ah){.context = base->context, .pd = base, .handle = reply.ah};
+    return ah;
+}
+
+EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    struct softhca_destroy_ah fields = {.ah = ah->handle};
+    int error;
+    TELL(HOST(ah->context), error, destroy_ah, &fields);
+    if (!error)
+        free(ah);
+    return said(error);
+}
+
+/* The GIDs of a datagram's first 40 bytes: an IPv6 header or GRH, or an IPv4 header in the last 20. */
+static void gids_of(const struct ibv_grh *grh, union ibv_gid *source, union ibv_gid *own)
+{
+    const unsigned char *ipv4 = (const unsigned char *)grh + 20;
+    uint32_t sum = 0;
+    for (int i = 0; i < 20; i += 2)
+        sum += (uint32_t)ipv4[i] << 8 | ipv4[i + 1];
+    sum = (sum & 0xffff) + (sum >> 16);
+    if (ipv4[0] == 0x45 && (sum & 0xffff) + (sum >> 16) == 0xffff) {
+        memset(source, 0, sizeof *source);
+        source->raw[10] = source->raw[11] = 0xff;
+        *own = *source;
+        memcpy(source->raw + 12, ipv4 + 12, 4);
+        memcpy(own->raw + 12, ipv4 + 16, 4);
+    } else {
+        *source = grh->sgid;
+        *own = grh->dgid;
+    }
+}
+
+EXPORT int ibv_init_ah_from_wc(struct ibv_context *base, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+                               struct ibv_ah_attr *attr)
+{
+    struct softhca_query_gid_reply reply;
+    union ibv_gid own;
+    uint32_t word;
+    int error = 0;
+    memset(attr, 0, sizeof *attr);
+    attr->dlid = wc->slid;
+    attr->sl = wc->sl;
+    attr->src_path_bits = wc->dlid_path_bits;
+    attr->port_num = port;
+    if (!(wc->wc_flags & SOFTHCA_WC_GRH))
+        return 0;
+    attr->is_global = 1;
+    gids_of(grh, &attr->grh.dgid, &own);
+    for (uint32_t index = 0; !error; index++) {
+        struct softhca_query_gid query = {.port_num = port, .index = index};
+        CALL(HOST(base), error, query_gid, &query, &reply);
+        if (!error && !memcmp(reply.gid, &own, sizeof own)) {
+            attr->grh.sgid_index = (uint8_t)index;
+            break;
+        }
+    }
+    if (said(error))
+        return -1;
+    word = ntohl(grh->version_tclass_flow);
+    attr->grh.hop_limit = 64;
+    if (CONTEXT(base)->roce_sl != 2) {
+        attr->grh.flow_label = word & 0xfffff;
+        attr->grh.traffic_class = (uint8_t)(word >> 20);
+    }
+    if (CONTEXT(base)->roce_sl)
+        attr->sl = 0; /* it told the kind of the packet */
+    return 0;
+}
+
+EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
+{
+    struct ibv_ah_attr attr;
+    return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) ? NULL : ibv_create_ah(pd, &attr);
+}

@@ -1,0 +1,112 @@
+"""Programs in C on the library: an adapter process, the library, and Debian's own binaries beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from machine_speed import limit_s
+from softhca.native import build, library
+
+LIMIT_S = limit_s(60)
+_SOURCE = Path(build.SOURCES)
+
+
+def built(folder: Path) -> Path:
+    """The library: the installed one, or one that is compiled now."""
+    found = library()
+    if found is not None:
+        return found
+    if build.compiler() is None:
+        pytest.skip("there is no C compiler")
+    build.build(folder / "libibverbs.so.1", ("-Werror",))
+    return folder / "libibverbs.so.1"
+
+
+def needs(*programs: str) -> None:
+    """Skip the test where one of Debian's programs is not installed."""
+    packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils"}
+    for name in programs:
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed (Debian's {packages[name.partition('_')[0]]})")
+
+
+class World:
+    """An adapter process on ``address``, and programs that are its clients."""
+
+    def __init__(self, library_path: Path, address: str, options: str = "") -> None:
+        self.socket = f"@softhca-native-{os.getpid()}-{address}"
+        self.library = library_path
+        path = os.pathsep.join(filter(None, sys.path))
+        self.adapter = subprocess.Popen(
+            [sys.executable, "-P", "-m", "softhca.runtime.process_main", f"softhca0=udp:{address}{options}",
+             "--listen", self.socket, "--stay"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True,
+        )  # fmt: skip
+        assert self.adapter.stdout.readline() == "ready\n"
+        self.environment = {
+            **os.environ,
+            "LD_PRELOAD": str(library_path),
+            "SOFTHCA_DEVICES": f"softhca0=unix:{self.socket}",
+            "SOFTHCA_DEBUG": "1",
+        }
+
+    def close(self) -> None:
+        """The adapter process ends as it should."""
+        self.adapter.stdin.close()
+        try:
+            assert self.adapter.wait(LIMIT_S) == 0
+        finally:
+            self.adapter.kill()
+            self.adapter.stdout.close()
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end."""
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            env={**self.environment, **variables},
+        )
+
+    def pair(self, port: int, *command: str, server: tuple[str, ...] = ()) -> tuple[str, str]:
+        """Run a program as server (with the words ``server`` besides) and as client of it, by its own
+        exchange on TCP ``port``; what both said.
+        """
+        told = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+            "env": self.environment,
+        }
+        with subprocess.Popen([*command, "-p", str(port), *server], **told) as passive:
+            try:
+                await_listener(port, passive)
+                active = self.run(*command, "-p", str(port), "127.0.0.1")
+                said, _ = passive.communicate(timeout=LIMIT_S)
+            except BaseException:
+                passive.kill()
+                raise
+        assert active.returncode == 0, active.stdout + active.stderr
+        assert passive.returncode == 0, said
+        return said, active.stdout
+
+
+def await_listener(port: int, process: subprocess.Popen[str]) -> None:
+    """Return when somebody listens on TCP ``port``; fails where ``process`` ends before."""
+    wanted = f":{port:04X} "
+    while process.poll() is None:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            lines = Path(table).read_text().splitlines() if os.path.exists(table) else []
+            if any(wanted in line and line.split()[3] == "0A" for line in lines):
+                return
+        os.sched_yield()
+    raise AssertionError(process.stdout.read() if process.stdout else "it has ended")

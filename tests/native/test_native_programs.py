@@ -1,0 +1,58 @@
+"""Debian's programs of ibverbs-utils, unmodified, on the library and an adapter process."""
+
+import re
+
+import pytest
+from native_world import needs
+
+PINGPONGS = {
+    "rc": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c"),
+    "rc-new-posting": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-N"),
+    "rc-timestamps": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-t"),
+    "rc-on-demand": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-o"),
+    "rc-large": ("ibv_rc_pingpong", "-g", "0", "-n", "10", "-c", "-s", "1000003"),
+    "uc": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c"),
+    "ud": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c"),
+    "srq": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4"),
+}
+
+
+def test_devices_are_listed(world):
+    needs("ibv_devices")
+    done = world.run("ibv_devices")
+    assert done.returncode == 0
+    assert re.search(r"^ +softhca0\s+0200[0-9a-f]{12}$", done.stdout, re.MULTILINE)
+
+
+def test_what_a_device_is(world):
+    needs("ibv_devinfo")
+    done = world.run("ibv_devinfo", "-v")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {name.strip(): value.strip() for name, _, value in
+             (line.partition(":") for line in done.stdout.splitlines())}  # fmt: skip
+    assert found["transport"] == "InfiniBand (0)"
+    assert found["atomic_cap"] == "ATOMIC_HCA (1)"
+    assert found["state"] == "PORT_ACTIVE (4)"
+    assert found["link_layer"] == "Ethernet"
+    assert found["completion timestamp_mask"] == "0xffffffffffffffff"
+    assert re.search(r"GID\[  0\]:\t\t::ffff:127\.\d+\.\d+\.\d+, RoCE v2", done.stdout)
+    assert "GID[  1]" not in done.stdout  # only what is filled
+
+
+def test_no_devices_without_the_variable(world):
+    needs("ibv_devices")
+    assert "softhca" not in world.run("ibv_devices", SOFTHCA_DEVICES="").stdout
+    absent = world.run("ibv_devices", SOFTHCA_DEVICES="other=unix:@softhca-nobody-listens,x,y=udp:127.0.0.2")
+    assert absent.returncode == 0
+    assert "other" not in absent.stdout
+    assert "Connection refused" in absent.stderr
+
+
+@pytest.mark.parametrize("kind", PINGPONGS)
+def test_pingpong(world, kind, unused_port):
+    needs(PINGPONGS[kind][0])
+    server, client = world.pair(unused_port, *PINGPONGS[kind])
+    iterations = PINGPONGS[kind][4]
+    for said in (server, client):
+        assert re.search(rf"^{iterations} iters in", said, re.MULTILINE), said
+        assert "invalid data" not in said

@@ -1,0 +1,82 @@
+"""``softhca run`` with programs in C."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native_world import LIMIT_S, needs
+
+from softhca.cli.errors import CommandError
+from softhca.cli.native_programs import PRELOAD, needed, preloaded, wants_devices
+from softhca.cli.shared_adapters import shares_devices
+
+
+def softhca_run(libibverbs, *words, **variables):
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path, "SOFTHCA_LIBIBVERBS": str(libibverbs), **variables}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "softhca", "run", *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_program_in_c_gets_a_device(libibverbs):
+    needs("ibv_devinfo")
+    done = softhca_run(libibverbs, "--", "ibv_devinfo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hca_id:\tsofthca0" in done.stdout
+    assert "PORT_ACTIVE" in done.stdout
+
+
+def test_what_a_shell_starts_gets_it_where_the_adapter_is_a_process(libibverbs):
+    needs("ibv_devices")
+    done = softhca_run(libibverbs, "--", "sh", "-c", "ibv_devices", SOFTHCA_ADAPTER="process")
+    assert done.returncode == 0
+    assert "softhca0" in done.stdout
+
+
+def test_which_programs_want_devices(libibverbs, monkeypatch, tmp_path):
+    needs("ibv_devices", "rping")
+    monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
+    assert wants_devices(["ibv_devices"])
+    assert wants_devices(["/usr/bin/rping", "-s"])
+    assert not wants_devices(["sh", "-c", "ibv_devices"])
+    assert not wants_devices([sys.executable])
+    assert not wants_devices(["no-such-program"])
+    monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(tmp_path / "absent"))
+    with pytest.raises(CommandError, match="no libibverbs"):
+        wants_devices(["ibv_devices"])
+
+
+def test_the_library_stands_before_what_is_preloaded_already(libibverbs, monkeypatch, tmp_path):
+    monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
+    assert preloaded({}) == {PRELOAD: str(libibverbs)}
+    assert preloaded({PRELOAD: "one.so:two.so"}) == {PRELOAD: f"{libibverbs} one.so two.so"}
+    monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(tmp_path / "absent"))
+    assert preloaded({PRELOAD: "one.so"}) == {}
+
+
+def test_adapter_processes_are_for_programs_in_c_unless_the_user_says_something_else():
+    assert shares_devices({}, True)
+    assert not shares_devices({}, False)
+    assert shares_devices({"SOFTHCA_ADAPTER": "process"}, False)
+    assert not shares_devices({"SOFTHCA_ADAPTER": "embedded"}, True)
+
+
+def test_files_that_are_no_programs(tmp_path):
+    image = Path(sys.executable).resolve().read_bytes()
+    cases = {
+        "empty": b"", "script": b"#!/bin/sh\n", "head": image[:64], "torn": image[:600],
+        "other": image[:4] + b"\x01" + image[5:200], "segments": image[:32] + b"\xff" * 8 + image[40:4096],
+    }  # fmt: skip
+    for name, data in cases.items():
+        (tmp_path / name).write_bytes(data)
+        assert needed(tmp_path / name) is None, name
+    assert needed(tmp_path / "absent") is None
+    assert needed(Path(sys.executable).resolve())
