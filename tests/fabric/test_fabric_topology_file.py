@@ -131,10 +131,7 @@ def test_what_is_written_is_read_back(fabric: Topology) -> None:
         return {(frozenset((link.end_a, link.end_b)), str(link)) for link in topology.links}
 
     assert ends(again) == ends(fabric)
-    if len({node.kind for node in fabric.nodes}) == 2:
-        back = read_yaml(write_yaml(fabric))
-        assert {node.name: node for node in back.nodes} == {node.name: node for node in fabric.nodes}
-        assert len(back.links) == len(fabric.links)
+    assert read_yaml(write_yaml(fabric)) == fabric
 
 
 def test_lids_are_written_where_they_are_known() -> None:
@@ -238,7 +235,7 @@ def test_guids_twice_and_loops_are_refused_with_their_line() -> None:
         ("generate: {}", 1, "no generator is named ''"),
         ("switches: {a: 8}\ngenerate: {kind: torus, sizes: 3}", 1, "switches beside generate"),
         ("switches: {a: {ports: {b: {c: {d: e}}}}}", 1, "more levels"),
-        ("hosts: {a: 1}\nswitches:\n  b: {ports: 2, guid: 0x200000000020001}\n", 1, "same GUID"),
+        ("hosts: {a: 1}\nswitches:\n  b: {ports: 2, guid: 0x200000000010001}\n", 3, "same GUID"),
     ],
     ids=numbered,
 )

@@ -16,6 +16,7 @@ COMMANDS = {
     "simulate": "run one deterministic world of adapters with seeded faults, and check every rule",
     "campaign": "run many seeds of the simulated worlds over all cores",
     "conformance": "check the standard's compliance statements",
+    "fabric": "topologies and routes of switched fabrics, with pictures",
     "rmb": "the remote-key manager in hardware, clock by clock",
     "abi": "the host interface for programs in C",
     "completion": "what a shell needs to complete commands and options",

@@ -66,11 +66,9 @@ def read_yaml(text: str) -> Topology:
         return _generated(sections, rate)
     nodes: list[Node] = []
     node_lines: list[int] = []
-    for section, kind in _SECTIONS.items():
-        if section not in sections:
-            continue
+    for section in (name for name in sections if name in _SECTIONS):
         for name, said in _mapping(sections[section], section).items():
-            nodes.append(_node(len(nodes), name, kind, said))
+            nodes.append(_node(len(nodes), name, _SECTIONS[section], said))
             node_lines.append(said.line)
     names = {node.name: index for index, node in enumerate(nodes)}
     links = [_link(said, names, rate) for said in _list(sections.get("links", Said([], 1)), "links")]
@@ -193,10 +191,12 @@ def write_yaml(topology: Topology) -> str:
     has, or the kinds are mixed.
     """
     lines = []
-    for section, kind in _SECTIONS.items():
+    first = {node.kind: None for node in topology.nodes}
+    words = {kind: section for section, kind in _SECTIONS.items()}
+    for kind in first:
+        section = words[kind]
         nodes = [node for node in topology.nodes if node.kind is kind]
-        if nodes:
-            lines.append(f"{section}:")
+        lines.append(f"{section}:")
         for node in nodes:
             facts = f"ports: {node.port_count}, guid: {node.guid:#x}, system_guid: {node.system_guid:#x}"
             lines.append(f"  {_quoted(node.name)}: {{{facts}, description: {_quoted(node.description)}}}")

@@ -1,0 +1,57 @@
+"""The topology that a command of ``softhca fabric`` is given: a file, or a generator and its parameters."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from softhca.cli.errors import CommandError, UsageError
+from softhca.fabric.generators import GENERATORS, generate
+from softhca.fabric.topology import Topology, TopologyError
+from softhca.fabric.topology_file import MAX_BYTES, read_ibnetdiscover
+from softhca.fabric.topology_yaml import read_yaml
+
+YAML_ENDINGS = (".yaml", ".yml")
+
+
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """``TOPOLOGY``."""
+    parser.add_argument(
+        "topology",
+        metavar="TOPOLOGY",
+        help="a file (as ibnetdiscover prints it, or .yaml), or a generator, as in torus:sizes=4x4; "
+        f"there are {', '.join(GENERATORS)}",
+    )
+
+
+def load_topology(text: str) -> Topology:
+    """The topology of a file or generator.  CommandError: the file cannot be read or is none; UsageError:
+    the generator cannot make it.
+    """
+    kind, colon, rest = text.partition(":")
+    if kind in GENERATORS and not Path(text).exists():
+        try:
+            parameters = dict(_parameter(part) for part in rest.split(",")) if colon and rest else {}
+            return generate(kind, parameters)
+        except TopologyError as error:
+            raise UsageError(str(error)) from None
+    path = Path(text)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+    try:
+        content = data.decode()
+        return read_yaml(content) if path.suffix in YAML_ENDINGS else read_ibnetdiscover(content)
+    except UnicodeDecodeError:
+        raise CommandError(f"{path}: no text") from None
+    except TopologyError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{text!r} is no parameter: expected NAME=VALUE")
+    return name.strip().replace("-", "_"), value.strip()

@@ -1,0 +1,152 @@
+"""``softhca fabric``: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from softhca.cli.fabric_routes import ENGINES
+from softhca.cli.main import main
+from softhca.fabric import routing
+from softhca.fabric.generators import fat_tree
+from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
+from softhca.fabric.topology_yaml import read_yaml
+
+TREE = "fat-tree:radix=4,levels=2"
+
+
+def result(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(["fabric", *words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict]:
+    status, out, _ = result(capsys, *words, "--json")
+    return status, json.loads(out)
+
+
+def test_show_counts_nodes_and_links(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = result(capsys, "show", "fat-tree:radix=4", "--links")
+    assert status == 0
+    for words in ("channel adapter", "16", "switch", "20", "links 4xHDR", "48", "s2-0[1]"):
+        assert words in out
+    status, shown = document(capsys, "show", "torus:sizes=3x3,hosts=2")
+    assert (status, len(shown["nodes"]), len(shown["links"])) == (0, 27, 36)
+    assert shown["nodes"][0] == {
+        "name": "h0", "kind": "channel_adapter", "guid": "0x0200000000010000", "ports": 1,
+        "description": "h0",
+    }  # fmt: skip
+    assert shown["links"][0] == {"from": "h0[1]", "to": "s0.0[5]", "rate": "4xHDR"}
+
+
+def test_show_draws_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("a.svg", "a.topo", "a.yaml"):
+        option = "--svg" if name.endswith("svg") else "--write"
+        assert result(capsys, "show", "fat-tree:radix=4,levels=2", option, str(tmp_path / name))[0] == 0
+    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
+    fabric = fat_tree(4, 2)
+    assert read_yaml((tmp_path / "a.yaml").read_text()).links == fabric.links
+    assert len(read_ibnetdiscover((tmp_path / "a.topo").read_text()).links) == len(fabric.links)
+    status, shown = document(capsys, "show", str(tmp_path / "a.yaml"))
+    assert (status, len(shown["links"])) == (0, 16)
+    status, _, error = result(capsys, "show", "fat-tree:radix=4", "--svg", str(tmp_path / "no" / "a.svg"))
+    assert status == 1
+    assert "No such file" in error
+
+
+def test_routes_says_whether_all_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "r.svg"
+    words = ("routes", TREE, "--trace", "h0:h7", "--table", "s1-0", "--svg", str(picture))
+    status, found = document(capsys, *words)
+    assert status == 0
+    table = found.pop("table")
+    trace = found.pop("trace")
+    assert found == {
+        "engine": "fat-tree", "switches": 6, "lids": 14, "top_lid": 14, "hosts_apart": 0, "switches_apart": 2,
+        "most_hops": 4, "virtual_lanes": 1, "credit_loop": None,
+    }  # fmt: skip
+    assert trace == ["s1-0[4]", "s2-1[4]", "s1-3[2]"]
+    assert len(table) == 14
+    assert (table["1"], table["2"], table["9"], table["8"]) == (1, 2, 0, 4)
+    assert "8 hosts, 6 switches, fat-tree" in picture.read_text()
+    status, out, _ = result(capsys, *words)
+    assert status == 0
+    for text in ("fat-tree", "s2-1[4]", "forwarding table of s1-0", "none"):
+        assert text in " ".join(out.split())
+
+
+def test_routes_without_a_link_or_with_a_credit_loop_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = document(capsys, "routes", TREE, "--fail", "h0[1]")
+    assert (status, found["hosts_apart"]) == (1, 4)
+    status, found = document(capsys, "routes", "fat-tree:radix=4", "--fail", "s1-0[3]", "--fail", "s2-4[3]")
+    assert (status, found["hosts_apart"], found["engine"]) == (0, 0, "fat-tree")
+    status, found = document(capsys, "routes", "torus:sizes=5", "--engine", "min-hop")
+    assert (status, len(found["credit_loop"])) == (1, 5)
+    assert found["credit_loop"][0].endswith("VL 0")
+    status, found = document(capsys, "routes", "torus:sizes=5x3", "--lmc", "1")
+    assert (status, found["engine"], found["virtual_lanes"]) == (0, "dimension-order", 2)
+    status, found = document(capsys, "routes", "random:switches=9")
+    assert (status, found["engine"]) == (0, "up-down")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (("show", "no-such-file"), 1, "no-such-file: No such file or directory"),
+        (("show", "fat-tree:radix"), 2, "'radix' is no parameter: expected NAME=VALUE"),
+        (("show", "fat-tree"), 2, "fat-tree needs radix"),
+        (("show", "torus:sizes=0"), 2, "a torus has 1 to 8 dimensions"),
+        (("routes", "torus:sizes=3", "--engine", "fat-tree"), 1, "no fat tree"),
+        (("routes", "torus:sizes=3", "--lmc", "9"), 1, "expected 0 to 7"),
+        (("routes", "torus:sizes=3", "--fail", "s9[1]"), 2, "no link at 's9[1]'"),
+        (("routes", "torus:sizes=3", "--fail", "s0[x]"), 2, "no link at 's0[x]'"),
+        (("routes", "torus:sizes=3", "--trace", "h0:h9"), 2, "no node is named 'h9'"),
+        (("routes", "torus:sizes=3", "--trace", "h0"), 2, "expected FROM:TO"),
+        (("routes", "torus:sizes=3", "--table", "h0", "--json"), 2, "h0 is no switch"),
+        (("routes", "torus:sizes=3", "--table", "x", "--json"), 2, "no node is named 'x'"),
+        (("routes", TREE, "--fail", "h0[1]", "--trace", "h1:h0"), 1, "no route to LID"),
+        (("routes", TREE, "--fail", "h0[1]", "--trace", "h0:h1"), 1, "hangs on no switch"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], status: int, reason: str
+) -> None:
+    ended, _, error = result(capsys, *words)
+    assert ended == status
+    assert reason in error
+    assert "Traceback" not in error
+
+
+def test_a_file_that_is_wrong_is_told_with_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    half = write_ibnetdiscover(fat_tree(4, 1)).replace("[1]\t", "[2]\t", 1)
+    for name, content, reason in (
+        ("a.topo", half, "line 6: half a link"),
+        ("a.yaml", "switches: {a: x}\n", "line 1: ports of a is 'x'"),
+        ("b.topo", "\udcff", "no text"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content.encode("utf-8", "surrogateescape"))
+        status, _, error = result(capsys, "show", str(path))
+        assert status == 1
+        assert f"{path}: {reason}" in " ".join(error.split())
+
+
+def test_the_engines_that_the_command_offers_are_all() -> None:
+    assert tuple(routing.ENGINES) == ENGINES
+
+
+def test_without_the_extra_a_line_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(args: object) -> int:
+        raise ModuleNotFoundError("No module named 'scipy'", name="scipy.sparse")
+
+    monkeypatch.setattr("softhca.cli.fabric_show.run", absent)
+    status, _, error = result(capsys, "show", "fat-tree:radix=4")
+    assert status == 2
+    assert "pip install 'softhca[fabric]'" in error
