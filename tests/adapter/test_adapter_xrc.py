@@ -20,6 +20,7 @@ from softhca.testing import SENT, Network
 from softhca.testing.ends import ALL_RIGHTS, End, post
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.sending import SendQueue
+from softhca.transport.xrc import MOST_QUEUES
 from softhca.wire.opcodes import XRC
 from softhca.wire.xrceth import Xrceth
 
@@ -202,12 +203,28 @@ def test_a_queue_is_destroyed_under_an_idle_target(scene):
         queue.receive()
         scene.send(queue)
     assert scene.statuses(2) == [WC_SUCCESS] * 2
+    sink = scene.right.adapter.queue_pairs[scene.target.number].receive_engine().sink
+    assert set(sink.queues) == {one.number, two.number}
     one.srq.destroy()
+    assert set(sink.queues) == {two.number}
     two.receive(4)
     scene.send(two)
     assert scene.statuses() == [WC_SUCCESS]
     scene.send(one)
     assert scene.statuses() == [WC_REM_INV_REQ_ERR]
+
+
+def test_a_target_remembers_a_bounded_number_of_queues(scene):
+    end = scene.queues[0].end
+    sink = None
+    for k in range(MOST_QUEUES + 2):
+        srq = end.device.create_srq(end.pd, 1, 1, 0, end.cq, scene.queues[0].domain)
+        srq.post(k, [end.sge(0, 8)])
+        scene.send(srq.number, 8)
+        assert scene.statuses() == [WC_SUCCESS]
+        assert len(end.poll(1)) == 1
+        sink = sink or scene.right.adapter.queue_pairs[scene.target.number].receive_engine().sink
+        assert len(sink.queues) == k % MOST_QUEUES + 1
 
 
 def test_a_queue_that_is_destroyed_under_a_message_ends_the_connection_and_no_memory_is_touched(scene):

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 import select
 
 import pytest
@@ -137,6 +138,14 @@ def test_a_channel_that_is_closed_ends_its_connections(pair, channels):
         with pytest.raises(DriverError) as refused:
             call()
         assert refused.value.errno == errno.EINVAL
+
+
+def test_the_descriptor_of_a_closed_channel_is_closed(channels):
+    descriptor = channels[0].fileno()
+    os.fstat(descriptor)
+    channels[0].close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_a_program_that_goes_ends_its_connections(pair, channels):

@@ -10,6 +10,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm import tables
+from softhca.management.cm.timers import Timers
 from softhca.management.mad import Address
 
 SECOND_NS = 1_000_000_000
@@ -77,3 +78,40 @@ def test_peers_without_a_gid_are_known_by_their_lid(network, lid, state):
     number = manager.connect(network.programs[0], Address(qpn=1, lid=7), REQUEST, network.now)
     manager.receive(m.encode(m.Rej(0, number, reason=8), 1), Address(qpn=1, lid=lid), network.now)
     assert network.state(0, number) == state
+
+
+def test_a_resolution_that_was_answered_waits_no_more(network):
+    network.listen(backlog=1)
+    for number in (1, 2, 3):
+        request = m.SidrReq(request_id=number, service_id=SERVICE)
+        network.managers[1].receive(m.encode(request, number), network.address(0), network.now)
+        asked = network.programs[1].events[-1]
+        assert asked.kind == e.SIDR_REQUEST
+        network.managers[1].answer(network.programs[1], asked.number, m.SidrRep())
+    assert changed(network, 1) == {"received": 3, "requests": 3, "sent": 3}
+
+
+def test_retries_begin_anew_in_each_state():
+    connection = e.Connection(1, None, Address(qpn=1), s.REQ_SENT, retries=5)
+    connection.began(s.REQ_SENT)
+    assert connection.retries == 5
+    connection.began(s.ESTABLISHED)
+    assert (connection.state, connection.retries) == (s.ESTABLISHED, 0)
+
+
+@pytest.mark.parametrize(
+    ("peer", "source", "same"),
+    [((3, b"g"), (4, b"g"), True), ((3, b"g"), (3, b"h"), False), ((3, None), (3, b"h"), True),
+     ((3, b"g"), (4, None), False), ((3, None), (3, None), True), ((3, None), (4, None), False)],
+)  # fmt: skip
+def test_ports_are_told_apart_by_gid_or_else_by_lid(peer, source, same):
+    addresses = [Address(qpn=1, lid=lid, gid=gid) for lid, gid in (peer, source)]
+    assert e.same_port(*addresses) is same
+
+
+def test_a_deadline_that_stays_is_kept_once():
+    timers = Timers()
+    connection = e.Connection(1, None, Address(qpn=1), s.REQ_SENT)
+    for deadline_ns in (7, 7, 9):
+        timers.set(connection, deadline_ns)
+    assert len(timers) == 1

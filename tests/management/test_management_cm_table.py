@@ -7,6 +7,7 @@ import errno
 import pytest
 from connection_peers import REPLY, Network
 
+from softhca.management.cm import diagram
 from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
@@ -229,3 +230,12 @@ def test_a_reply_without_an_id_that_comes_again_with_another_adapter_leaves_noth
     assert not manager.has(active)
     assert not manager._by_remote
     assert not manager._by_queue_pair
+
+
+def test_the_page_shows_every_cell():
+    rows = diagram.table().splitlines()[2:]
+    assert len(rows) == len(s.TABLE)
+    assert all(f"| {state} | {given} |" in row for row, (state, given) in zip(rows, CELLS, strict=True))
+
+
+CELLS = [(state, given) for state in s.STATES for given in s.INPUTS if (state, given) in s.TABLE]

@@ -1,0 +1,153 @@
+"""Connection channels of adapters in virtual time: what they cost their host, and what their packets say."""
+
+import errno
+
+import pytest
+
+from softhca.adapter.connection_manager import CONNECTION_BYTES
+from softhca.driver.connections import (
+    CM_ESTABLISHED,
+    CM_REPLIED,
+    CM_REQUEST,
+    CM_SIDR_REPLY,
+    CM_SIDR_REQUEST,
+    CM_UNREACHABLE,
+    CmPath,
+    CmQueuePair,
+)
+from softhca.driver.errors import DriverError
+from softhca.management.cm import messages as m
+from softhca.management.mad import MadHeader
+from softhca.testing import SENT
+from softhca.testing.network import Network
+
+SERVICE = 0x0106_1C46
+
+
+def queue_pair(number=0x12):
+    return CmQueuePair(qp_num=number, starting_psn=100)
+
+
+class Scene:
+    """Two adapters with a host and a channel each; the second listens."""
+
+    def __init__(self, link="ipv4", **changes):
+        self.network = Network(link=link)
+        self.nodes = [self.network.add(**changes) for _ in range(2)]
+        self.devices = [node.open() for node in self.nodes]
+        self.channels = [device.open_connections(1) for device in self.devices]
+        self.base = self.costs()
+        self.listener = self.channels[1].listen(SERVICE)
+        self._last = 0x100
+
+    def costs(self):
+        """What each host costs its adapter."""
+        return [node.adapter.resources.cost(host) for node in self.nodes for host in node.hosts]
+
+    def connections(self):
+        """For how many connections each host is charged."""
+        pairs = zip(self.costs(), self.base, strict=True)
+        return [(now - before) / CONNECTION_BYTES for now, before in pairs]
+
+    def path(self, **changes):
+        return CmPath(gid=self.nodes[1].gid, **changes)
+
+    def next(self, side, kind):
+        """The next event of a side, polled for: nothing else drives its adapter."""
+        for _ in range(100):
+            event = self.channels[side].receive(0)
+            if event is not None:
+                assert event.kind == kind
+                return event
+            self.network.elapse(100_000_000)
+        raise AssertionError("no event")
+
+    def connect(self):
+        self._last += 1
+        active = self.channels[0].connect(SERVICE, self.path(), queue_pair(self._last))
+        passive = self.next(1, CM_REQUEST).id
+        self.channels[1].reply(passive, queue_pair(self._last))
+        self.next(0, CM_REPLIED)
+        self.channels[0].ready(active)
+        self.next(1, CM_ESTABLISHED)
+        return active, passive
+
+
+def test_a_host_is_charged_for_its_connections_until_it_lets_go_of_them():
+    scene = Scene()
+    assert scene.connections() == [0, 1]  # the listener
+    ends = [scene.connect() for _ in range(3)]
+    assert scene.connections() == [3, 4]
+    active, passive = ends.pop()
+    scene.channels[0].destroy(active)
+    assert scene.connections() == [2, 4]
+    scene.channels[1].destroy(passive)
+    scene.channels[1].destroy(scene.listener)
+    assert scene.connections() == [2, 2]
+
+
+def test_a_resolution_costs_until_it_is_answered_or_given_up():
+    scene = Scene()
+    scene.channels[0].resolve(SERVICE, scene.path())
+    asked = scene.next(1, CM_SIDR_REQUEST).id
+    assert scene.connections() == [1, 2]
+    scene.channels[1].answer(asked, 0, 0x77, 0x1234)
+    assert scene.connections() == [1, 1]
+    scene.next(0, CM_SIDR_REPLY)
+    assert scene.connections() == [0, 1]
+    scene.network.impair("loss=100%")
+    scene.channels[0].resolve(SERVICE, scene.path(max_cm_retries=1, cm_response_timeout=10))
+    assert scene.connections() == [1, 1]
+    scene.next(0, CM_UNREACHABLE)
+    assert scene.connections() == [0, 1]
+
+
+def test_a_host_has_as_many_connections_as_it_can_afford():
+    scene = Scene()
+    room = scene.base[0] + 2 * CONNECTION_BYTES
+    poor = Scene(max_host_bytes=room)
+    for _ in range(2):
+        poor.channels[0].connect(SERVICE, poor.path(), queue_pair())
+    with pytest.raises(DriverError) as refused:
+        poor.channels[0].connect(SERVICE, poor.path(), queue_pair())
+    assert refused.value.errno == errno.ENOMEM
+    assert poor.connections()[0] == 2
+
+
+def requests(scene):
+    """The REQs that are sent from now on, and how their packets are addressed."""
+    found = []
+
+    def look(datagram):
+        if datagram.event == SENT:
+            mad = datagram.packet.transport.payload
+            if MadHeader.decode(mad).attribute_id == m.ATTRIBUTE_OF[m.Req]:
+                found.append((m.Req.decode(mad[24:]), datagram.packet))
+
+    scene.network.observers.append(look)
+    return found
+
+
+@pytest.mark.parametrize("link", ["ipv4", "ipv6"])
+def test_a_request_names_both_ports_by_their_gids(link):
+    scene = Scene(link)
+    sent = requests(scene)
+    scene.channels[0].connect(SERVICE, scene.path(), queue_pair())
+    event = scene.next(1, CM_REQUEST)
+    gids = [node.gid for node in scene.nodes]
+    assert [event.path.gid, event.own_gid] == gids
+    ((request, _),) = sent
+    assert [request.primary_local_gid, request.primary_remote_gid] == gids
+    assert (request.primary_local_lid, request.primary_remote_lid) == (0xFFFF, 0xFFFF)
+
+
+def test_a_request_over_a_native_link_names_lids_and_comes_from_the_port_s_own():
+    scene = Scene("native", lmc=1)
+    sent = requests(scene)
+    lids = [node.adapter.ports[0].lid for node in scene.nodes]
+    scene.channels[0].connect(SERVICE, CmPath(gid=bytes(16), lid=lids[1]), queue_pair())
+    event = scene.next(1, CM_REQUEST)
+    assert event.path.lid == lids[0]
+    ((request, packet),) = sent
+    assert [request.primary_local_lid, request.primary_remote_lid] == lids
+    assert (packet.network[0].slid, packet.network[0].dlid) == tuple(lids)
