@@ -119,6 +119,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "transport/unreliable_receiver.py", "UnreliableReceiver.execute", "self.execution.abandon() → pass",
     ): "in ERR nothing comes any more, and reset() abandons",
     (
+        "management/cm/timers.py", "Timers.set", "self._order += 1 → self._order += 2",
+    ): "only which of two is greater counts",
+    (
         "wire/captures.py", "read_capture", "start = stream.read(4) → start = stream.read(5)",
     ): "who looks at it takes four bytes",
     (
