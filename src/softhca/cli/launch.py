@@ -25,13 +25,22 @@ ROCE_PORT = 4791
 FIRST_ADDRESS = int(ipaddress.IPv4Address("127.1.0.0"))
 BLOCK_ADDRESSES = 64
 BLOCKS = (int(ipaddress.IPv4Address("127.255.255.255")) + 1 - FIRST_ADDRESS) // BLOCK_ADDRESSES
-ALIAS, COMMANDS, SYSTEM = "alias", "commands", "system"
+ALIAS, COMMANDS, SYSTEM, SOCKETS = "alias", "commands", "system", "sockets"
 """Folders of what copies find."""
 ALIAS_MODULE = '''"""Stands where a program looks for pyverbs and gives it softhca's verbs."""
 
 from softhca import pyverbs_alias
 
 pyverbs_alias.install()
+'''
+
+SOCKETS_MODULE = '''"""Stands where the interpreter looks when it starts, and replaces its sockets by softhca's."""
+
+import os
+
+from softhca.sockets import replacing
+
+replacing.start(os.path.dirname(__file__))
 '''
 
 
@@ -166,6 +175,16 @@ def environment(
     commands = [str(place / COMMANDS), str(Path(sys.executable).parent)]
     changed["PATH"] = os.pathsep.join(dict.fromkeys([*commands, *_words(base.get("PATH", os.defpath))]))
     return changed
+
+
+def with_sockets(variables: dict[str, str], place: Path) -> dict[str, str]:
+    """The environment of a copy whose Python programs have softhca's sockets; the folder ``place`` is that of
+    `environment`.
+    """
+    folder = place / SOCKETS
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(SOCKETS_MODULE)
+    return variables | {"PYTHONPATH": os.pathsep.join([str(folder), variables["PYTHONPATH"]])}
 
 
 def _site_folders() -> list[str]:

@@ -21,7 +21,7 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.explain import add_explain_option, explain_variables, print_accounts
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
 from softhca.cli.keeper import DONE, MARK_VARIABLE
-from softhca.cli.launch import command_line, devices_of_copies, environment, prepare
+from softhca.cli.launch import command_line, devices_of_copies, environment, prepare, with_sockets
 from softhca.cli.merge import merge_captures
 from softhca.cli.native_programs import preloaded, wants_devices
 from softhca.cli.roles import SAME_HOST, number
@@ -53,6 +53,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
+    )
+    parser.add_argument(
+        "--sockets",
+        action="store_true",
+        help="Python programs' sockets connect by RDMA where the peer has it too, by TCP elsewhere",
     )
     add_faults_option(parser)
     add_explain_option(parser)
@@ -101,6 +106,8 @@ def _run_in(
         | explain_variables(args.explain, place / "accounts")
         for rank in range(args.copies)
     ]
+    if args.sockets:
+        environments = [with_sockets(each, place) for each in environments]
     with served(environments, mark, place) if shared else nullcontext():
         for each in environments if shared else ():
             each.update(preloaded(each))

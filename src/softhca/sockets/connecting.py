@@ -74,6 +74,14 @@ def source_towards(address: tuple[object, ...], family: int) -> str | None:
         return None
 
 
+def _remember(gid: bytes) -> None:
+    """A host has not answered, or cannot be asked."""
+    with _unreached_lock:
+        if len(_unreached) >= _MOST_UNREACHED:
+            _unreached.clear()
+        _unreached[gid] = time.monotonic()
+
+
 def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s: float) -> Stream | None:
     """A stream to ``port`` at ``gid``, from the TCP address ``own``; None where there is none.  `PoolError`
     where this side cannot.
@@ -89,6 +97,7 @@ def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s
         cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(port), flags=RAI_NUMERICHOST))
         local = devices.keep(cmid)
         if not place.is_loopback and local.address.is_loopback:
+            _remember(gid)
             return None
         cmid.resolve_route()
         while channel.channel.next_event(0) is not None:
@@ -100,10 +109,7 @@ def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s
         cmid.connect(parameters)
         event = channel.channel.next_event(limit_s)
         if event is None:
-            with _unreached_lock:
-                if len(_unreached) >= _MOST_UNREACHED:
-                    _unreached.clear()
-                _unreached[gid] = time.monotonic()
+            _remember(gid)
         if event is None or event.kind != events.ESTABLISHED:
             return None
         stream.begin(Offer.decode(event.private_data))

@@ -25,7 +25,7 @@ def keep(cmid: CMID) -> LocalPort:
     with _lock:
         if local.device not in _kept:
             if not _kept:  # behind the runtime's own, so that this comes first
-                atexit.register(HUB.end)
+                atexit.register(_at_exit)
             _kept.add(local.device)
             DEVICES.share(local, local.gid)
             cm_contexts.join(local.device)
@@ -37,10 +37,15 @@ def let_go() -> None:
     with _lock:
         kept = list(_kept)
         _kept.clear()
-    atexit.unregister(HUB.end)
+    atexit.unregister(_at_exit)
     for device in kept:
         cm_contexts.leave(device)
         DEVICES.release(device)
+
+
+def _at_exit() -> None:
+    HUB.end()
+    let_go()
 
 
 def _forget() -> None:

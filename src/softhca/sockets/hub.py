@@ -16,6 +16,7 @@ from softhca.driver.errors import DriverError
 from softhca.verbs.pyverbs_error import PyverbsError
 
 if TYPE_CHECKING:
+    from softhca.sockets.relay import Relay
     from softhca.sockets.stream import Stream
 
 Callback = Callable[[], object]
@@ -29,6 +30,7 @@ class Hub:
         self._epoll: select.epoll | None = None
         self._callbacks: dict[int, Callback] = {}
         self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
 
     def watch(self, fd: int, callback: Callback, events: int = select.EPOLLIN) -> None:
@@ -67,6 +69,8 @@ class Hub:
 
     def end(self) -> None:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""
+        for relay in list(self.relays):
+            relay.finish(RELAY_S)
         for stream in list(self.streams):
             stream.close(stream.settings.linger_s)
 
@@ -82,7 +86,10 @@ class Hub:
         self._callbacks = {}
         self._thread = None
         self.streams = weakref.WeakSet()
+        self.relays = set()
 
+
+RELAY_S = 2.0
 
 HUB = Hub()
 

@@ -1,7 +1,9 @@
 """A descriptor that is readable and writable as a stream is, for select, poll, epoll and event loops.
 
-It is one end of a socket pair.  A byte in it makes it readable; a full send buffer keeps it from being
-writable.  Both states are level states: they hold until the stream changes.
+It is one end of a socket pair.  A byte in it makes it readable.  Some bytes of its own are under way for
+ever; whether it is writable is a matter of how large its send buffer is said to be.  Both are levels: they
+hold until the stream changes.  Nobody can write to it, so that ``os.sendfile`` fails and event loops that
+try it send by other means.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import socket
 import threading
 
 _FILLER = bytes(2048)
+_SMALL, _LARGE = 1, 1 << 16
 
 
 class Readiness:
@@ -23,8 +26,10 @@ class Readiness:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._program, self._driver = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        self._program.send(_FILLER)
+        self._program.shutdown(socket.SHUT_WR)
         self._readable, self._writable = False, True
+        self._say(_LARGE)
 
     def replace(self, fd: int) -> None:
         """Have the number ``fd`` stand for this descriptor from here on."""
@@ -38,23 +43,17 @@ class Readiness:
                 if readable:
                     self._driver.send(b"!", socket.MSG_DONTWAIT)
                 else:
-                    self._empty(self._program)
+                    self._empty()
             if writable != self._writable:
                 self._writable = writable
-                if writable:
-                    self._empty(self._driver)
-                else:
-                    self._fill()
+                self._say(_LARGE if writable else _SMALL)
 
-    def _fill(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._program.send(_FILLER, socket.MSG_DONTWAIT)
+    def _say(self, length: int) -> None:
+        self._program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, length)
 
-    @staticmethod
-    def _empty(end: socket.socket) -> None:
+    def _empty(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while end.recv(65536, socket.MSG_DONTWAIT):
+            while self._program.recv(64, socket.MSG_DONTWAIT):
                 pass
 
     def close(self) -> None:

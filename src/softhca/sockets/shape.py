@@ -27,6 +27,7 @@ from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
 from softhca.sockets.listening import Listener
 from softhca.sockets.memory_processing import PoolError
 from softhca.sockets.readiness import Readiness
+from softhca.sockets.relay import Relay
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
 from softhca.verbs.pyverbs_error import PyverbsError
@@ -96,10 +97,7 @@ class socket(kernel.socket):
         self._upgrade: Upgrade | None = None
         self._listener: Listener | None = None
         self.settings: Settings = defaults.settings
-        found = _detached.pop(fileno, None) if fileno is not None else None
         super().__init__(family, type, proto, fileno)
-        if found is not None:
-            self._upgrade, self._listener = found
 
     # what it is
 
@@ -462,12 +460,17 @@ class socket(kernel.socket):
         return False
 
     def detach(self) -> int:
-        """The descriptor; ``socket(fileno=…)`` makes a socket of it again."""
-        upgrade, listener = self._upgrade, self._listener
-        self._upgrade = self._listener = None
+        """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
+        listening socket's is served by TCP alone.
+        """
+        upgrade, self._upgrade = self._upgrade, None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         number = super().detach()
-        if upgrade is not None or listener is not None:
-            _detached[number] = upgrade, listener
+        if upgrade is not None:
+            upgrade.stream.on_change = None
+            Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False))
         return number
 
     def dup(self) -> socket:
@@ -479,9 +482,6 @@ class socket(kernel.socket):
             made._upgrade = self._upgrade.join()
         made.settimeout(self.gettimeout())
         return made  # type: ignore[no-any-return]
-
-
-_detached: dict[int | None, tuple[Upgrade | None, Listener | None]] = {}
 
 
 def _of_class(one: socket) -> Any:

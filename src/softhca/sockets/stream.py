@@ -45,6 +45,24 @@ _FAILED = (PyverbsError, DriverError)
 Ready = Callable[[], bool]
 
 
+class _Guard:
+    """The lock of a stream; whoever gives it back answers what came in meanwhile."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._stream._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        stream = self._stream
+        stream._lock.release()
+        if stream._news:
+            stream._serve()
+
+
 class Stream:
     """One end of a connection over ``cmid``, which has a device.  `PoolError`, PyverbsError.
 
@@ -62,6 +80,7 @@ class Stream:
         self.receiving_ended = False
         self._cmid = cmid
         self._lock = threading.RLock()
+        self._guard = _Guard(self)
         self._news = self._pumping = self._closed = False
         self._state: StreamState | None = None
         self._number = 0
@@ -102,7 +121,7 @@ class Stream:
         qp = self._cmid._qp
         assert qp is not None
         record = peer.address + peer.pool_bytes
-        with self._lock:
+        with self._guard:
             self._state = StreamState(self._pool.length, peer)
             self._requests = WorkRequests(qp, peer.address, peer.rkey, record)
             self._requests.receive(RECEIVES)
@@ -110,7 +129,7 @@ class Stream:
 
     def open(self) -> None:
         """Of the side that has asked: the connection is there; the peer is told, which may send then."""
-        with self._lock:
+        with self._guard:
             assert self._state is not None
             self._state.opened = True
             self._credit(anyhow=True, empty=True)
@@ -119,6 +138,10 @@ class Stream:
 
     def _on_event(self) -> None:
         self._news = True
+        self._serve()
+
+    def _serve(self) -> None:
+        """Answer what `_on_event` has left, unless somebody has the lock, who then does."""
         while self._news and self._lock.acquire(blocking=False):
             try:
                 if self._pumping:
@@ -212,7 +235,7 @@ class Stream:
 
     def peer_gone(self) -> None:
         """The peer's program has ended, or given the connection up."""
-        with self._lock:
+        with self._guard:
             if self._closed:
                 return
             self._pump()
@@ -232,6 +255,8 @@ class Stream:
                     self._pump()
                 finally:
                     self._lock.release()
+            if self._news:
+                self._serve()
             return bool(self.error) or self._closed or ready()
 
         while not ended():
@@ -274,7 +299,7 @@ class Stream:
 
     def look_again(self) -> None:
         """Take completions that are there, and say what has changed."""
-        with self._lock:
+        with self._guard:
             if not self._closed:
                 self._pump()
                 self._changed()
@@ -286,7 +311,7 @@ class Stream:
     @property
     def held_bytes(self) -> int:
         """What the application holds of the pool."""
-        with self._lock:
+        with self._guard:
             return self._state.own.held if self._state is not None else 0
 
     def _look(self) -> StreamState:
@@ -306,7 +331,7 @@ class Stream:
         BlockingIOError where nothing is there (not blocking), TimeoutError, ConnectionResetError.
         """
         while True:
-            with self._lock:
+            with self._guard:
                 state = self._look()
                 if self.receiving_ended:
                     return 0
@@ -320,12 +345,23 @@ class Stream:
                     return 0
             if not blocking:
                 self._driver.progress()
-                with self._lock:
+                with self._guard:
                     if self._look().own.available or state.finished or self.error:
                         continue
                 raise BlockingIOError(errno.EAGAIN, "no completion, no data arrived")
             if not self.wait(lambda: self.readable, deadline_s):
                 raise TimeoutError("timed out")
+
+    def receive_bytes(self, length: int) -> bytes:
+        """Wait for up to ``length`` bytes; none at the end."""
+        parts: list[bytes] = []
+
+        def take(state: StreamState) -> int:
+            parts.append(self.take_bytes(state, length, False))
+            return len(parts[0])
+
+        self.receive(take, None, True)
+        return parts[0] if parts else b""
 
     def _after_receive(self) -> None:
         try:
@@ -392,7 +428,7 @@ class Stream:
 
     def _release(self, position: int) -> None:
         """The application has done with what it held."""
-        with self._lock:
+        with self._guard:
             self._mapped.pop(position, None)
             if self._state is not None:
                 self._state.own.release(position)
@@ -413,7 +449,7 @@ class Stream:
             frozen = type(view.obj) is bytes
             position = 0
             while position < view.nbytes:
-                with self._lock:
+                with self._guard:
                     taken, direct = self._send_some(view[position:], frozen, blocking)
                     last, waits = self._number, waits or (direct and not frozen)
                 if taken:
@@ -421,7 +457,7 @@ class Stream:
                     sent += taken
                 elif not blocking:
                     self._driver.progress()
-                    with self._lock:
+                    with self._guard:
                         self._look()
                         if self.writable:
                             continue
@@ -481,7 +517,7 @@ class Stream:
 
     def shutdown(self, reading: bool, writing: bool) -> None:
         """End a half, or both: the peer reads what was sent, then the end; what comes later is not read."""
-        with self._lock:
+        with self._guard:
             state = self._look()
             if reading:
                 self.receiving_ended = True
@@ -508,7 +544,7 @@ class Stream:
         """Say FIN (RESET where data are unread), wait until it has arrived, ``linger_s`` at most, and give
         everything back; may be called again.
         """
-        with self._lock:
+        with self._guard:
             if self._closed:
                 return
             self.on_change = None
@@ -526,7 +562,7 @@ class Stream:
 
     def destroy(self) -> None:
         """Give everything back at once; may be called again."""
-        with self._lock:
+        with self._guard:
             if self._closed:
                 return
             self._closed = True
