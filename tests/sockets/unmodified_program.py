@@ -51,7 +51,7 @@ async def asyncio_sendfile():
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        _reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         with open(__file__, "rb") as file:
             await asyncio.get_running_loop().sendfile(writer.transport, file)
             file.seek(0)
@@ -100,7 +100,8 @@ def xmlrpc_server():
     made = xmlrpc.server.SimpleXMLRPCServer(("127.0.0.1", 0), logRequests=False)
     with serving(made) as server:
         server.register_function(lambda one, other: one + other, "add")
-        with xmlrpc.client.ServerProxy("http://%s:%d" % server.server_address) as proxy:
+        host, port = server.server_address
+        with xmlrpc.client.ServerProxy(f"http://{host}:{port}") as proxy:
             same = proxy.add(20, 22) == 42
         server.shutdown()
     return same, None

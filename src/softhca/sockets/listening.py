@@ -16,7 +16,9 @@ import time
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.identifier import DEVICES
+from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.sockets import devices
+from softhca.sockets.attending import Attendant, attendant_of
 from softhca.sockets.finding import Sign
 from softhca.sockets.hub import HUB, before_fork
 from softhca.sockets.protocol import Offer, ProtocolError, host_of
@@ -46,29 +48,44 @@ class Listener:
         self._listener: CMID | None = None
         self._sign: Sign | None = None
         self._fd = -1
+        self._attendants: list[Attendant] = []
         try:
             self._listener = CMID(creator=self._channel)
             where = AddrInfo(src="::", src_service=str(port), flags=RAI_PASSIVE | RAI_NUMERICHOST)
             self._listener.bind_addr(where)
             self._listener.listen(MOST)
-            self._sign = Sign(port, _gids())
-            self._fd = self._channel.fd
-            os.set_blocking(self._fd, False)
+            places = _places()
+            self._attendants = [attendant_of(each.device) for each in places]
+            self._sign = Sign(port, [each.gid for each in places])
+            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             HUB.watch(self._fd, self._take)
+            self._channel.channel.on_post = self._posted
+            for each in self._attendants:
+                each.start()
+            self._posted()
             before_fork.append(self.close)
         except BaseException:
             self.close()
             raise
 
+    def _posted(self) -> None:
+        """An event waits: have the hub take it."""
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+        for each in self._attendants:
+            each.hand_over()
+
     def _take(self) -> None:
         """The hub: take all events that there are."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
         while not self._closed:
-            try:
-                event = CMEvent(self._channel)
-            except PyverbsError:
+            event = self._channel.channel.next_event(0)
+            if event is None:
                 return
-            if event.event_type == events.CONNECT_REQUEST:
-                self._requested(event)
+            if event.kind == events.CONNECT_REQUEST:
+                self._requested(CMEvent.of(event))
 
     def _requested(self, event: CMEvent) -> None:
         cmid = CMID(creator=event, listen_id=self._listener)
@@ -124,8 +141,11 @@ class Listener:
             self._ready.clear()
         with contextlib.suppress(ValueError):
             before_fork.remove(self.close)
-        if self._fd >= 0:
-            HUB.forget(self._fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            HUB.forget(fd)
+            os.close(fd)
         if self._sign is not None:
             self._sign.close()
         for stream in waiting:
@@ -136,11 +156,11 @@ class Listener:
         self._channel.close()
 
 
-def _gids() -> list[bytes]:
-    """Where all devices of this process are; OSError ENODEV."""
+def _places() -> list[LocalPort]:
+    """Where all devices of this process are, which the listener keeps open; OSError ENODEV."""
     places = DEVICES.all()
     for place in places:
         DEVICES.release(place.device)
     if not places:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-    return [place.gid for place in places]
+    return places

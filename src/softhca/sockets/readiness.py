@@ -35,18 +35,21 @@ class Readiness:
         """Have the number ``fd`` stand for this descriptor from here on."""
         os.dup2(self._program.fileno(), fd, inheritable=os.get_inheritable(fd))
 
-    def set(self, readable: bool, writable: bool) -> None:
-        """Be so."""
+    def set(self, readable: bool, writable: bool) -> bool:
+        """Be so; whether something has come about that somebody may wait for."""
+        news = False
         with self._lock, contextlib.suppress(OSError):
             if readable != self._readable:
-                self._readable = readable
+                self._readable = news = readable
                 if readable:
                     self._driver.send(b"!", socket.MSG_DONTWAIT)
                 else:
                     self._empty()
             if writable != self._writable:
                 self._writable = writable
+                news = news or writable
                 self._say(_LARGE if writable else _SMALL)
+        return news
 
     def _say(self, length: int) -> None:
         self._program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, length)

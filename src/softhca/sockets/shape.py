@@ -54,14 +54,14 @@ class Upgrade:
         stream.on_change = self._changed
 
     def _changed(self) -> None:
-        if self.polled:
-            self.readiness.set(self.stream.readable, self.stream.writable)
+        if self.polled and self.readiness.set(self.stream.readable, self.stream.writable):
+            self.stream.hand_over()
 
     def poll(self) -> None:
         """The program may wait for the descriptor from here on."""
         if not self.polled:
             self.polled = True
-            with contextlib.suppress(DriverError):
+            with contextlib.suppress(OSError):
                 self.stream.watch()
         self.stream.look_again()
 

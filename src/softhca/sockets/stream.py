@@ -19,6 +19,7 @@ from collections.abc import Callable
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
+from softhca.sockets.attending import attendant_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, page_list, space_of
 from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
@@ -40,6 +41,7 @@ SCATTERED = 64
 _RESERVED = 4
 """Of the messages, those that are kept for credits, FIN and RESET."""
 _POLLED = 32
+_RECV = int(e.IBV_WC_RECV)
 _FAILED = (PyverbsError, DriverError)
 
 Ready = Callable[[], bool]
@@ -91,6 +93,7 @@ class Stream:
         assert pd is not None
         assert context is not None
         self._driver = context.driver
+        self._attendant = attendant_of(self._driver)
         self._pool = Pool(pd, settings.pool_bytes)
         try:
             self._staging = Staging(pd, settings.staging_bytes)
@@ -166,7 +169,7 @@ class Stream:
                 for each in self._handle.poll(_POLLED):
                     if each.status:
                         self._fail(errno.ECONNRESET)
-                    elif each.opcode & e.IBV_WC_RECV:
+                    elif each.opcode & _RECV:
                         received += 1
                         self._arrived(each.imm_data)
                     else:
@@ -263,10 +266,13 @@ class Stream:
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
+            self._attendant.enter()
             try:
                 self._driver.wait_for(ended, left_s)
             except DriverError:
                 self._fail(errno.ECONNRESET)
+            finally:
+                self._attendant.leave()
         return True
 
     @property
@@ -294,8 +300,12 @@ class Stream:
         )  # fmt: skip
 
     def watch(self) -> None:
-        """Have a thread that takes completions while the application waits elsewhere.  DriverError."""
-        self._driver.events.watch()
+        """Have a thread that takes completions while the application waits elsewhere."""
+        self._attendant.start()
+
+    def hand_over(self) -> None:
+        """Something has changed that a thread waits for elsewhere."""
+        self._attendant.hand_over()
 
     def look_again(self) -> None:
         """Take completions that are there, and say what has changed."""

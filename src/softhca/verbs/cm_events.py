@@ -47,6 +47,13 @@ class CMEvent(PyverbsObject):
             raise PyverbsRDMAError("Failed to create CMEvent: there is none", errno.EAGAIN)
         self._event: IdentifierEvent | None = event
 
+    @classmethod
+    def of(cls, event: IdentifierEvent) -> "CMEvent":
+        """One that has been taken from the driver's channel already."""
+        made = cls.__new__(cls)
+        made._event = event
+        return made
+
     @property
     def event(self) -> IdentifierEvent:
         """The driver's event; `PyverbsUserError` when it has been acknowledged."""

@@ -90,6 +90,8 @@ class EventChannel:
         self._devices: dict[DeviceDriver, int] = {}
         self._descriptor: EventDescriptor | None = None
         self.closed = False
+        self.on_post: Callable[[], object] | None = None
+        """Called, when set, by the thread that has queued an event, which must not wait in it."""
 
     # for identifiers
 
@@ -124,6 +126,8 @@ class EventChannel:
             devices = list(self._devices) if here else []
         for device in devices:
             device.wake_waiters()
+        if self.on_post is not None:
+            self.on_post()
 
     def withdraw(self, identifier: Identifier) -> list[Notice]:
         """Take back all that is queued of ``identifier``."""

@@ -1,0 +1,117 @@
+"""The thread that takes a device's completions for sockets on which nobody waits in a call: those that a
+program polls by descriptor, and listening ones.
+
+A thread that waits in a call takes everybody's events by itself, without a hand-over.  So while there are
+such, the attendant stands by: it looks after 1, 2, 4, 8 ms whether calls still come, and sleeps while a
+thread stays in one.  When it has changed a descriptor it pauses, so that the thread that polls it gets the
+interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
+
+_FIRST_S, _LAST_S = 0.001, 0.008
+_HAND_OVER_S = 0.00005
+
+
+class Attendant:
+    """Of one device.  Any thread may call any method."""
+
+    def __init__(self, driver: DeviceDriver) -> None:
+        self._driver = driver
+        self._changed = threading.Condition()
+        self._counting = threading.Lock()
+        self._calls = self._waiting = 0
+        self._parked = self._inside = self._handed = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Attend from here on.  OSError EAGAIN where there is no thread."""
+        with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="softhca-attendant", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise OSError(11, str(error)) from None
+                self._thread = thread
+
+    def enter(self) -> None:
+        """A thread is going to wait in a call."""
+        if self._thread is None:
+            return
+        with self._counting:
+            self._calls += 1
+            self._waiting += 1
+        if self._inside:
+            self._driver.wake_waiters()
+
+    def leave(self) -> None:
+        """It waits no more."""
+        if self._thread is None:
+            return
+        with self._counting:
+            self._waiting = max(self._waiting - 1, 0)
+        if self._parked:
+            with self._changed:
+                self._changed.notify()
+
+    def hand_over(self) -> None:
+        """A descriptor has changed, or a request has come, for another thread."""
+        self._handed = True
+
+    def _run(self) -> None:
+        seen, pause_s = -1, _FIRST_S
+        try:
+            while self._driver.alive:
+                if self._waiting or self._calls != seen:
+                    seen = self._calls
+                    self._stand_by(pause_s)
+                    pause_s = min(2 * pause_s, 2 * _LAST_S)
+                    continue
+                pause_s = _FIRST_S
+                self._handed, self._inside = False, True
+                self._driver.wait_for(lambda: self._handed or self._waiting > 0)
+                self._inside = False
+                time.sleep(_HAND_OVER_S)
+        except DriverError:
+            return  # the device is closed
+
+    def _stand_by(self, pause_s: float) -> None:
+        with self._changed:
+            if pause_s <= _LAST_S:
+                self._changed.wait(pause_s)
+                return
+            self._parked = True
+            if self._waiting:
+                self._changed.wait()
+            self._parked = False
+
+
+_attendants: weakref.WeakKeyDictionary[DeviceDriver, Attendant] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def attendant_of(driver: DeviceDriver) -> Attendant:
+    """The one of a device."""
+    with _lock:
+        found = _attendants.get(driver)
+        if found is None:
+            found = _attendants[driver] = Attendant(driver)
+        return found
+
+
+def _forget() -> None:
+    """In a forked child: they are the parent's."""
+    global _attendants, _lock
+    _attendants, _lock = weakref.WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
