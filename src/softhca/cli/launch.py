@@ -34,7 +34,7 @@ from softhca import pyverbs_alias
 pyverbs_alias.install()
 '''
 
-SOCKETS_MODULE = '''"""Stands where the interpreter looks as it starts, and replaces its sockets by softhca's."""
+SOCKETS_MODULE = '''"""Found by the interpreter as it starts: its sockets are softhca's."""
 
 import os
 
