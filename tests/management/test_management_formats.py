@@ -139,8 +139,6 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (PortCounters, "xmit_wait", 320, 32),
     (PortCountersExtended, "xmit_data", 64, 64),
     (PortCountersExtended, "multicast_rcv_pkts", 512, 64),
-    (PortCountersExtended, "symbol_error", 576, 64),
-    (PortCountersExtended, "qp1_dropped", 1408, 64),
     (PortRcvErrorDetails, "looping_errors", 112, 16),
     (PortXmitDiscardDetails, "sw_hoq_lifetime_limit_discards", 80, 16),
 )

@@ -1,17 +1,20 @@
-"""Directed routes: subnet management packets that name the ports on their way, at a channel adapter's port
-(IBTA vol. 1, 14.2.2).
+"""Directed routes: subnet management packets that name the ports on their way (IBTA vol. 1, 14.2.2).
 
 On the way out (D = 0) the hop pointer counts up to the hop count and each node notes the port of its
 entrance; on the way back (D = 1) it counts down.  A channel adapter passes nothing on: it begins a way or
-ends one.  `ARRIVING` and `LEAVING` say for each place of the hop pointer what becomes of a packet.
+ends one; a switch passes on.  `ARRIVING`, `ARRIVING_SWITCH` and `LEAVING` say for each place of the hop
+pointer what becomes of a packet.
+
+`arrive` and `leave` are a channel adapter's; `enter` and `begin` are any node's, and change the packet's
+bytes in place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from softhca.management.constants import DIRECTION, LID_PERMISSIVE
+from softhca.management.constants import LID_PERMISSIVE
 from softhca.management.mad import Mad
 from softhca.wire.layout import Field, Header
 
@@ -23,6 +26,7 @@ INITIAL_PATH = 128 - _BODY
 # what becomes of a packet
 TAKE = "take"  # it has arrived
 SEND = "send"  # it leaves by the port
+FORWARD = "forward"  # it goes on by the next port of its way
 DISCARD = "discard"
 
 # places of the hop pointer, the first that fits
@@ -49,6 +53,23 @@ ARRIVING: dict[tuple[bool, str], str] = {
     (True, NOWHERE): DISCARD,
 }
 """What becomes of a packet of one hop or more that has come in."""
+
+ARRIVING_SWITCH: dict[tuple[bool, str], str] = {
+    # C14-9 and C14-13 at a switch; START: the way begins here, the packet has come by LID
+    (False, START): SEND,
+    (False, END): TAKE,
+    (False, BEYOND): TAKE,
+    (False, FIRST): DISCARD,
+    (False, BETWEEN): FORWARD,
+    (False, NOWHERE): DISCARD,
+    (True, START): TAKE,
+    (True, END): FORWARD,
+    (True, BEYOND): DISCARD,
+    (True, FIRST): TAKE,
+    (True, BETWEEN): FORWARD,
+    (True, NOWHERE): DISCARD,
+}
+"""The same of a packet that has come into a switch."""
 
 LEAVING: dict[tuple[bool, str], str] = {
     (False, START): SEND,
@@ -100,48 +121,79 @@ def place(pointer: int, count: int, returning: bool) -> str:
     return BEYOND if pointer == count + 1 else BETWEEN
 
 
+TAKEN = 0
+LOST = -1
+BY_LID = -2
+"""What `enter` and `begin` say where they name no port: the packet has come to its end; it is discarded; it
+goes on by LID, to DrDLID on its way out and to DrSLID on its way back."""
+
+_POINTER_AT, _COUNT_AT, _DIRECTION_AT = 6, 7, 4
+_SLID_AT, _DLID_AT = 32, 34
+_INITIAL_AT, _RETURN_AT = _BODY + INITIAL_PATH, _BODY + RETURN_PATH
+
+
+def enter(data: bytearray, entrance: int, is_switch: bool) -> int:
+    """A packet has come into a node by a port (0: a switch has got it by LID): by which port it goes on,
+    `TAKEN`, `LOST` or `BY_LID`.
+    """
+    pointer, count = data[_POINTER_AT], data[_COUNT_AT]
+    returning = data[_DIRECTION_AT] >= 0x80
+    where = place(pointer, count, returning)
+    if not count:
+        verdict = TAKE if where in (START, BEYOND) else DISCARD
+    else:
+        verdict = (ARRIVING_SWITCH if is_switch else ARRIVING)[returning, where]
+    if verdict is FORWARD:
+        if returning:
+            data[_POINTER_AT] = pointer - 1
+            return data[_RETURN_AT + pointer - 1] or LOST
+        data[_RETURN_AT + pointer] = entrance
+        data[_POINTER_AT] = pointer + 1
+        return data[_INITIAL_AT + pointer + 1] or LOST
+    if verdict is SEND:
+        return begin(data) if not entrance else LOST
+    if verdict is DISCARD:
+        return LOST
+    by_lid = int.from_bytes(data[_SLID_AT:_DLID_AT] if returning else data[_DLID_AT : _DLID_AT + 2], "big")
+    if returning:
+        data[_POINTER_AT] = 0
+    else:
+        if count and where is END:
+            data[_RETURN_AT + count] = entrance
+        data[_POINTER_AT] = count + 1
+    if by_lid == LID_PERMISSIVE:
+        return TAKEN
+    return BY_LID if is_switch else LOST
+
+
+def begin(data: bytearray) -> int:
+    """A packet of a node's own, of one hop or more: by which port it leaves, or `LOST`."""
+    pointer, count = data[_POINTER_AT], data[_COUNT_AT]
+    returning = data[_DIRECTION_AT] >= 0x80
+    if LEAVING[returning, place(pointer, count, returning)] is not SEND:
+        return LOST
+    data[_POINTER_AT] = count if returning else 1
+    return (data[_RETURN_AT + count] if returning else data[_INITIAL_AT + 1]) or LOST
+
+
 def arrive(mad: Mad, port_number: int) -> Mad | None:
     """A packet has come in by a port: as an agent or a client of this node gets it, None where it is
     discarded.
 
     One that has come to its end notes the port, and its pointer stands behind the last hop.
     """
-    pointer, count = hops(mad)
-    returning = bool(mad.header.status & DIRECTION)
-    where = place(pointer, count, returning)
-    route = DirectedRoute.decode(mad.body)
-    if where not in (START, BEYOND) if stays(mad) else ARRIVING[returning, where] is not TAKE:
-        return None
-    if returning:
-        return _at(mad, 0) if route.dr_slid == LID_PERMISSIVE else None
-    if route.dr_dlid != LID_PERMISSIVE:
-        return None
-    if count:
-        path = RETURN_PATH + count
-        mad = replace(mad, body=mad.body[:path] + bytes([port_number]) + mad.body[path + 1 :])
-    return _at(mad, count + 1)
+    data = bytearray(mad.encode())
+    return Mad.decode(data) if enter(data, port_number, is_switch=False) == TAKEN else None
 
 
 def leave(mad: Mad, port_number: int) -> Mad | None:
     """A packet of an agent or a client leaves by a port: as it goes out, None where it cannot, be it that its
     first port is another one.
     """
-    pointer, count = hops(mad)
-    returning = bool(mad.header.status & DIRECTION)
-    where = place(pointer, count, returning)
-    if LEAVING[returning, where] is not SEND or not count:
-        return None
-    first = RETURN_PATH + count if returning else INITIAL_PATH + 1
-    if mad.body[first] != port_number:
-        return None
-    return _at(mad, count if returning else 1)
+    data = bytearray(mad.encode())
+    return Mad.decode(data) if not stays(mad) and begin(data) == port_number else None
 
 
 def stays(mad: Mad) -> bool:
     """Whether a packet that is sent goes to this node itself: a way out, or back, of no hops."""
     return hops(mad)[1] == 0
-
-
-def _at(mad: Mad, pointer: int) -> Mad:
-    specific = pointer << 8 | mad.header.class_specific & 0xFF
-    return replace(mad, header=replace(mad.header, class_specific=specific))

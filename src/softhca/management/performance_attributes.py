@@ -17,8 +17,6 @@ CAPABILITY_ALL_PORTS = 1 << 8
 CAPABILITY_EXTENDED = 1 << 9
 CAPABILITY_XMIT_WAIT = 1 << 12
 """Of a performance manager's ClassPortInfo: 255 is answered; PortCountersExtended; PortXmitWait."""
-CAPABILITY2_EXTENDED_ERRORS = 1 << 1
-"""Of its second capability mask: PortCountersExtended has errors too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +98,14 @@ SELECT: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PortCountersExtended(Header):
-    """Traffic of a port in 64 bits, and, where the second capability mask says so, its errors too."""
+    """Traffic of a port in 64 bits."""
 
-    LENGTH_BYTES: ClassVar[int] = 184
+    LENGTH_BYTES: ClassVar[int] = 72
     LAYOUT: ClassVar[tuple[Field, ...]] = (
         Field("reserved8", 8),
         Field("port_select", 8),
         Field("counter_select", 16),
-        Field("counter_select2", 32),
+        Field("reserved32", 32),
         Field("xmit_data", 64),
         Field("rcv_data", 64),
         Field("xmit_pkts", 64),
@@ -116,26 +114,12 @@ class PortCountersExtended(Header):
         Field("unicast_rcv_pkts", 64),
         Field("multicast_xmit_pkts", 64),
         Field("multicast_rcv_pkts", 64),
-        Field("symbol_error", 64),
-        Field("link_error_recovery", 64),
-        Field("link_downed", 64),
-        Field("rcv_errors", 64),
-        Field("rcv_remote_physical_errors", 64),
-        Field("rcv_switch_relay_errors", 64),
-        Field("xmit_discards", 64),
-        Field("xmit_constraint_errors", 64),
-        Field("rcv_constraint_errors", 64),
-        Field("local_link_integrity_errors", 64),
-        Field("excessive_buffer_overruns", 64),
-        Field("vl15_dropped", 64),
-        Field("xmit_wait", 64),
-        Field("qp1_dropped", 64),
     )
 
     reserved8: int = 0
     port_select: int = 0
     counter_select: int = 0
-    counter_select2: int = 0
+    reserved32: int = 0
     xmit_data: int = 0
     rcv_data: int = 0
     xmit_pkts: int = 0
@@ -144,20 +128,6 @@ class PortCountersExtended(Header):
     unicast_rcv_pkts: int = 0
     multicast_xmit_pkts: int = 0
     multicast_rcv_pkts: int = 0
-    symbol_error: int = 0
-    link_error_recovery: int = 0
-    link_downed: int = 0
-    rcv_errors: int = 0
-    rcv_remote_physical_errors: int = 0
-    rcv_switch_relay_errors: int = 0
-    xmit_discards: int = 0
-    xmit_constraint_errors: int = 0
-    rcv_constraint_errors: int = 0
-    local_link_integrity_errors: int = 0
-    excessive_buffer_overruns: int = 0
-    vl15_dropped: int = 0
-    xmit_wait: int = 0
-    qp1_dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

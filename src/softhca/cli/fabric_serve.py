@@ -1,0 +1,156 @@
+"""``softhca fabric serve``: a fabric for unmodified programs of libibumad; ``fail``, ``restore`` and
+``degrade`` change its links while it is served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.fabric_topology import add_topology, load_topology
+from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.umad_sessions import MOST_SESSIONS, UmadSessions
+from softhca.runtime.fabric_control import ERRORS, ControlError, ControlSocket, ask
+from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT, UmadServer
+
+LIBRARIES = ("usr/lib/*/umad2sim/libumad2sim.so", "usr/lib*/umad2sim/libumad2sim.so")
+
+
+def add_parser(parts: Any) -> None:
+    """Add ``serve``, ``fail``, ``restore`` and ``degrade`` to the parts."""
+    parser: argparse.ArgumentParser = parts.add_parser(
+        "serve", help="a fabric for opensm, ibnetdiscover and other programs of libibumad, unmodified"
+    )
+    add_topology(parser)
+    _add_name(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS[:PORT]",
+        help=f"by UDP there and on the {MOST_SESSIONS} ports behind it (port {DEFAULT_PORT}), for anybody who"
+        " reaches it, instead of programs of this user on this host",
+    )
+    add_json_option(parser)
+    parser.set_defaults(run_part=serve)
+    for what, line in (
+        ("fail", "take the cable of a link of a fabric that is served out"),
+        ("restore", "put it in again"),
+        ("degrade", "let a port of a fabric that is served count errors"),
+    ):
+        part = parts.add_parser(what, help=line)
+        part.add_argument("link", metavar="NODE[PORT]", help="one end of the link")
+        if what == "degrade":
+            part.add_argument(
+                "errors", metavar="COUNTER=NUMBER", nargs="+", help=f"of {', '.join(sorted(ERRORS))}"
+            )
+        _add_name(part)
+        add_json_option(part)
+        part.set_defaults(run_part=change, do=what)
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--name", default=DEFAULT_NAME, help="of the fabric, IBSIM_SOCKNAME of its programs (%(default)s)"
+    )
+
+
+class _EndedError(Exception):
+    """Somebody wants the server to end."""
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Serve the fabric until SIGINT or SIGTERM; 0 then."""
+    plane = MadPlane(load_topology(args.topology))
+    sessions = UmadSessions(plane)
+    address = _address(args.listen) if args.listen else None
+    try:
+        server = UmadServer(sessions, time.monotonic_ns, args.name, address)
+        try:
+            control = ControlSocket(server, args.name, time.monotonic_ns)
+        except OSError:
+            server.close()
+            raise
+    except OSError as error:
+        remedy = "take another name: --name" if error.errno == errno.EADDRINUSE else ""
+        raise CommandError(f"cannot serve {args.name!r}: {error.strerror}", remedy) from None
+    before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if not args.json:
+            print(_hint(args.name, address), flush=True)
+        while True:
+            server.turn()
+    except _EndedError:
+        pass
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        control.close()
+        server.close()
+    _report(args, plane, sessions, server)
+    return 0
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    raise _EndedError
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(DEFAULT_PORT)
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 0xFFFF - MOST_SESSIONS:
+        raise UsageError(f"{text!r} is no address: expected ADDRESS[:PORT]")
+    return host, int(port)
+
+
+def _hint(name: str, address: tuple[str, int] | None) -> str:
+    """What a user must say so that a program meets this fabric."""
+    found = [each for pattern in LIBRARIES for each in sorted(Path("/").glob(pattern))]
+    where = f"LD_PRELOAD={found[0] if found else 'libumad2sim.so'}"
+    if address is not None:
+        where += f" IBSIM_SERVER_NAME={address[0]} IBSIM_SERVER_PORT={address[1]}"
+    elif name != DEFAULT_NAME:
+        where += f" IBSIM_SOCKNAME={name}"
+    return f"{where} ibnetdiscover"
+
+
+def _report(args: argparse.Namespace, plane: MadPlane, sessions: UmadSessions, server: UmadServer) -> None:
+    programs = {f"programs_{name}": count for name, count in sessions.counters.items()}
+    document = {**plane.counters, **programs, "programs_refused": server.refused}
+    if args.json:
+        print_json(document)
+    else:
+        rows = [(name, count) for name, count in document.items() if count]
+        print_table("management datagrams", ("what", "how many"), rows, sys.stderr)
+
+
+def change(args: argparse.Namespace) -> int:
+    """Ask the server for it."""
+    request: dict[str, Any] = {"do": "count" if args.do == "degrade" else args.do, "link": args.link}
+    if args.do == "degrade":
+        request["errors"] = dict(_errors(each) for each in args.errors)
+    try:
+        answer = ask(args.name, request)
+    except ControlError as error:
+        raise CommandError(str(error)) from None
+    if args.json:
+        print_json(answer)
+    elif answer.get("changed", True):
+        done = {"fail": "is down", "restore": "is back", "degrade": "has counted"}[args.do]
+        print(f"{' – '.join(answer['link'])} {done}")
+    else:
+        print(f"{' – '.join(answer['link'])} was so already")
+    return 0
+
+
+def _errors(text: str) -> tuple[str, int]:
+    name, equals, number = text.partition("=")
+    if not equals or not number.isascii() or not number.isdigit() or len(number) > 10:
+        raise UsageError(f"{text!r} is no counter and number: expected COUNTER=NUMBER")
+    return name.replace("-", "_"), int(number)

@@ -1,0 +1,195 @@
+"""The simulator protocol of libumad2sim, by which unmodified programs of libibumad meet a fabric: datagrams
+of 80 bytes on a control socket, of 288 bytes on a socket for each program (docs/fabric.md).
+
+Nothing here knows a socket: `UmadSessions` takes datagrams and gives some back.  All of them are hostile.
+Programs are in the machine's byte order (little endian) where the protocol is not the network's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, MadPlane
+from softhca.fabric.topology import End, Topology
+from softhca.management import constants as c
+
+MOST_SESSIONS = 10
+"""So many programs the library's server knows; each has a socket of its own."""
+MOST_WAITING = 1024
+"""Datagrams that wait until a program reads; what comes then is dropped and counted."""
+
+CONTROL = struct.Struct("<IIII64s")
+MAGIC = 0xDEADBEEF
+ERROR, CONNECT, DISCONNECT, GET_PORT, GET_VENDOR, GET_GID, GET_GUID, GET_NODEINFO, GET_PORTINFO = range(9)
+SET_IS_SM, GET_PKEYS = 9, 10
+_CONNECT = struct.Struct("<III32s")
+_VENDOR = struct.Struct("<III4xQ")
+_PORT = struct.Struct("<HB")
+NAME_BYTES = 32
+
+PACKET = struct.Struct(">H2xH2xIII4xQ256s")
+"""LIDs (each in four bytes), queue pairs, status, length, the MAD."""
+PERMISSIVE = 0xFFFF
+TIMED_OUT = 110
+"""ETIMEDOUT: the status of a request that comes back because nobody will answer."""
+
+COUNTERS = ("control", "control_bad", "packets", "packets_bad", "timed_out", "drops_full")
+
+
+class Control(NamedTuple):
+    """A control datagram: who asks, what, and its data."""
+
+    session: int
+    kind: int
+    length: int
+    data: bytes
+
+
+class Session:
+    """A program that is attached to a port.  ``outgoing`` waits to be read by it; ``peer_id`` is what it
+    named itself by: its process ID or its UDP port."""
+
+    def __init__(self, number: int, origin: Hashable, peer_id: int) -> None:
+        self.number = number
+        self.origin = origin
+        self.peer_id = peer_id
+        self.outgoing: deque[bytes] = deque()
+        self.endpoint: Endpoint
+
+
+class UmadSessions:
+    """The programs at ``plane``.  ``ready`` are sessions that have something outgoing, ``opened`` and
+    ``closed`` those of which the socket must be made or closed; the caller empties these three."""
+
+    def __init__(self, plane: MadPlane) -> None:
+        self.plane = plane
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.sessions: dict[int, Session] = {}
+        self.ready: set[Session] = set()
+        self.opened: list[Session] = []
+        self.closed: list[Session] = []
+
+    # control
+
+    def control(self, data: bytes, origin: Hashable, now: int) -> bytes | None:
+        """A control datagram has come from ``origin``: the reply.  None: it is none."""
+        if len(data) != CONTROL.size:
+            self.counters["control_bad"] += 1
+            return None
+        magic, *fields = CONTROL.unpack(data)
+        request = Control(*fields)
+        if magic != MAGIC:
+            self.counters["control_bad"] += 1
+            return None
+        self.counters["control"] += 1
+        if request.kind == CONNECT:
+            answer = self._connect(request, origin)
+        else:
+            session = self.sessions.get(request.session)
+            known = session is not None and session.origin == origin
+            answer = self._answer(session, request, now) if known and session is not None else None
+        if answer is None:
+            self.counters["control_bad"] += 1
+            return CONTROL.pack(MAGIC, request.session, ERROR, 0, bytes(64))
+        return CONTROL.pack(MAGIC, request.session, request.kind, request.length, answer.ljust(64, b"\0"))
+
+    def _connect(self, request: Control, origin: Hashable) -> bytes | None:
+        peer_id, _, _, name = _CONNECT.unpack_from(request.data)
+        end = attachment(self.plane.topology, name.split(b"\0")[0].decode("ascii", "replace"))
+        number = next((each for each in range(MOST_SESSIONS) if each not in self.sessions), None)
+        if end is None or number is None:
+            return None
+        session = Session(number, origin, peer_id)
+
+        def deliver(datagram: Datagram) -> bool:
+            return self._put(session, _packet(datagram, 0))
+
+        session.endpoint = self.plane.attach(end, deliver)
+        self.sessions[number] = session
+        self.opened.append(session)
+        said = self.plane.topology.nodes[end.node].name.encode()[: NAME_BYTES - 1]
+        return _CONNECT.pack(number, 0, 0, said)
+
+    def disconnect(self, session: Session, now: int) -> None:
+        """A program has gone."""
+        if self.sessions.pop(session.number, None) is not None:
+            self.plane.detach(session.endpoint, now)
+            self.ready.discard(session)
+            self.closed.append(session)
+
+    def _answer(self, session: Session, request: Control, now: int) -> bytes | None:
+        port, node = session.endpoint.port, session.endpoint.node
+        if request.kind == DISCONNECT:
+            self.disconnect(session, now)
+            return b""
+        if request.kind == GET_PORT:
+            return _PORT.pack(port.info.lid, port.state)
+        if request.kind == GET_VENDOR:
+            return _VENDOR.pack(node.node.vendor_id, node.node.device_id, 0, 0)
+        guid = node.node.port_guid(port.number).to_bytes(8, "big")
+        if request.kind == GET_GID:
+            return port.info.gid_prefix.to_bytes(8, "big") + guid
+        if request.kind == GET_GUID:
+            return guid
+        if request.kind == GET_NODEINFO:
+            return node.info(port.number)
+        if request.kind == GET_PORTINFO:
+            asked = node.port(request.data[0]) if request.data[0] else port
+            return None if asked is None else asked.encoded
+        if request.kind == SET_IS_SM:
+            self.plane.set_manager(session.endpoint, request.data[:4] != bytes(4), now)
+            return b""
+        if request.kind == GET_PKEYS:
+            return port.pkey_block(0)
+        return None
+
+    # datagrams
+
+    def receive(self, session: Session, data: bytes, now: int) -> None:
+        """A program has sent a datagram.  One that nobody will answer comes back with `TIMED_OUT`."""
+        if len(data) != PACKET.size or data[32] != c.BASE_VERSION:
+            self.counters["packets_bad"] += 1
+            return
+        self.counters["packets"] += 1
+        dlid, slid, dqpn, sqpn, _, _, mad = PACKET.unpack(data)
+        own = session.endpoint.port.info.lid
+        datagram = Datagram(dlid, slid if slid == PERMISSIVE else slid or own, dqpn, sqpn, mad)
+        fate = self.plane.send(session.endpoint, datagram, now)
+        if fate in (ANSWERED, DELIVERED) or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:
+            return
+        if len(session.outgoing) < MOST_WAITING:
+            self.counters["timed_out"] += 1
+            self._put(session, _packet(datagram, TIMED_OUT))
+
+    def _put(self, session: Session, packet: bytes) -> bool:
+        if len(session.outgoing) >= MOST_WAITING:
+            self.counters["drops_full"] += 1
+            return False
+        session.outgoing.append(packet)
+        self.ready.add(session)
+        return True
+
+
+def _packet(datagram: Datagram, status: int) -> bytes:
+    """As a program reads it: LIDs and queue pairs are those of the datagram that came."""
+    dlid, slid, dqpn, sqpn, mad = datagram
+    return PACKET.pack(dlid, slid, dqpn, sqpn, status, len(mad), mad)
+
+
+def attachment(topology: Topology, name: str) -> End | None:
+    """Where a program attaches that names a node, by its name or description: its first port with a link, a
+    switch's port 0.  Without a name: the first node that is no switch.  None: there is no such node."""
+    if name:
+        found = [each for each, node in enumerate(topology.nodes) if name in (node.name, node.description)]
+    else:
+        found = list(topology.end_nodes[:1] or topology.switches[:1])
+    if not found:
+        return None
+    node = topology.nodes[found[0]]
+    if node.is_switch:
+        return End(found[0], 0)
+    linked = [port for port in range(1, node.port_count + 1) if topology.peer(found[0], port)]
+    return End(found[0], linked[0] if linked else 1)

@@ -1,0 +1,140 @@
+"""The simulator protocol of libumad2sim: control datagrams, packets, programs that come and go."""
+
+from __future__ import annotations
+
+import pytest
+from mad_tools import smp
+
+from softhca.fabric import umad_sessions as u
+from softhca.fabric.generators import fat_tree
+from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.topology import End
+from softhca.management import constants as c
+from softhca.management.attributes import NodeInfo, PortInfo
+from softhca.management.mad import Mad, MadHeader
+
+
+def sessions() -> u.UmadSessions:
+    return u.UmadSessions(MadPlane(fat_tree(4)))
+
+
+def ask(
+    at: u.UmadSessions, kind: int, session: int = 0, data: bytes = b"", origin: str = "a"
+) -> tuple[int, bytes]:
+    reply = at.control(u.CONTROL.pack(u.MAGIC, session, kind, len(data), data), origin, 0)
+    assert reply is not None
+    magic, _, told, _, answer = u.CONTROL.unpack(reply)
+    assert magic == u.MAGIC
+    return told, answer
+
+
+def connect(at: u.UmadSessions, name: bytes = b"", origin: str = "a") -> u.Session:
+    told, answer = ask(at, u.CONNECT, data=u._CONNECT.pack(4711, 0, 0, name), origin=origin)
+    assert told == u.CONNECT
+    return at.sessions[u._CONNECT.unpack_from(answer)[0]]
+
+
+def packet(mad: Mad, dlid: int = 0xFFFF) -> bytes:
+    return u.PACKET.pack(dlid, dlid, 0, 0, 0, 256, mad.encode())
+
+
+def test_a_program_attaches_where_it_says() -> None:
+    at = sessions()
+    topology = at.plane.topology
+    for name, node in ((b"", 0), (b"h5", 5), (topology.nodes[20].name.encode(), 20)):
+        session = connect(at, name)
+        assert session.endpoint.node.index == node
+        assert session.peer_id == 4711
+    assert ask(at, u.CONNECT, data=u._CONNECT.pack(1, 0, 0, b"nobody"))[0] == u.ERROR
+    assert u.attachment(topology, "h5") == End(5, 1)
+    assert u.attachment(topology, topology.nodes[20].name) == End(20, 0)
+
+
+def test_what_a_program_is_told_of_its_port() -> None:
+    at = sessions()
+    session = connect(at, b"h3")
+    node, port = at.plane.nodes[3], at.plane.nodes[3].ports[1]
+    assert port is not None
+    assert NodeInfo.decode(ask(at, u.GET_NODEINFO)[1]).node_guid == node.node.guid
+    for number in (0, 1):
+        assert PortInfo.decode(ask(at, u.GET_PORTINFO, data=bytes([number]))[1]) == port.info
+    assert ask(at, u.GET_PORTINFO, data=b"\2")[0] == u.ERROR
+    assert ask(at, u.GET_PORT)[1][:3] == bytes([0, 0, 2])
+    assert ask(at, u.GET_GUID)[1][:8] == node.node.port_guid(1).to_bytes(8, "big")
+    assert ask(at, u.GET_GID)[1][:16] == bytes.fromhex("fe80000000000000") + node.node.port_guid(1).to_bytes(
+        8, "big"
+    )
+    assert ask(at, u.GET_PKEYS)[1][:4] == b"\xff\xff\0\0"
+    assert ask(at, u.GET_VENDOR)[0] == u.GET_VENDOR
+    assert ask(at, u.SET_IS_SM, data=b"\1\0\0\0")[0] == u.SET_IS_SM
+    assert session.endpoint.is_manager
+    assert port.info.capability_mask & 2
+    assert ask(at, u.SET_IS_SM, data=bytes(4))[0] == u.SET_IS_SM
+    assert not port.info.capability_mask & 2
+
+
+def test_only_who_has_connected_may_use_a_session() -> None:
+    at = sessions()
+    connect(at, b"h3", "a")
+    for kind in (u.GET_NODEINFO, u.SET_IS_SM, u.DISCONNECT):
+        assert ask(at, kind, origin="b")[0] == u.ERROR
+        assert ask(at, kind, session=7)[0] == u.ERROR
+    assert ask(at, 99)[0] == u.ERROR
+    assert at.counters["control_bad"] == 7
+    assert ask(at, u.DISCONNECT)[0] == u.DISCONNECT
+    assert ask(at, u.GET_NODEINFO)[0] == u.ERROR
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 80, b"\xff" * 80, b"\xef\xbe\xad\xde" * 30, b"\xef\xbe\xad\xde"]
+)
+def test_what_is_no_control_datagram_has_no_reply(data: bytes) -> None:
+    at = sessions()
+    assert at.control(data, "a", 0) is None
+    assert at.counters["control_bad"] == 1
+
+
+def test_sessions_are_bounded_and_used_again() -> None:
+    at = sessions()
+    all_of_them = [connect(at, origin=f"{number}") for number in range(u.MOST_SESSIONS)]
+    assert ask(at, u.CONNECT, data=u._CONNECT.pack(1, 0, 0, b""))[0] == u.ERROR
+    assert at.opened == all_of_them
+    at.disconnect(all_of_them[4], 0)
+    assert at.closed == [all_of_them[4]]
+    assert connect(at).number == 4
+
+
+def test_a_request_is_answered_and_one_that_nobody_answers_comes_back() -> None:
+    at = sessions()
+    session = connect(at)
+    mad = smp(c.CLASS_SUBN_DIRECTED, 1, c.ATTRIBUTE_NODE_INFO, 0, b"", 0, 0x0123_0004_0000_0009, [1], 0xFFFF)
+    at.receive(session, packet(mad), 0)
+    assert at.ready == {session}
+    answer = u.PACKET.unpack(session.outgoing.popleft())
+    assert answer[4:6] == (0, 256)
+    told = Mad.decode(answer[6])
+    assert (told.header.method, told.header.transaction_id) == (0x81, mad.header.transaction_id)
+    lost = smp(c.CLASS_SUBN_DIRECTED, 1, c.ATTRIBUTE_NODE_INFO, 0, b"", 0, 7, [1, 3, 3, 3], 0xFFFF)
+    lost = Mad(lost.header, lost.body[:106] + bytes([99]) + lost.body[107:])
+    at.receive(session, packet(lost), 0)
+    back = u.PACKET.unpack(session.outgoing.popleft())
+    assert back[4] == u.TIMED_OUT
+    assert back[6] == lost.encode()
+    at.receive(session, packet(Mad.make(MadHeader(management_class=1, method=c.METHOD_TRAP)), 9), 0)
+    assert not session.outgoing
+    assert at.counters == {
+        "control": 1, "control_bad": 0, "packets": 3, "packets_bad": 0, "timed_out": 1, "drops_full": 0,
+    }  # fmt: skip
+
+
+def test_packets_that_are_none_are_counted_and_a_program_that_does_not_read_is_bounded() -> None:
+    at = sessions()
+    session = connect(at)
+    for bad in (b"", bytes(287), bytes(289), bytes(288)):
+        at.receive(session, bad, 0)
+    assert at.counters["packets_bad"] == 4
+    mad = packet(smp(c.CLASS_SUBN_DIRECTED, 1, c.ATTRIBUTE_NODE_INFO, 0, b"", 0, 1, [], 0xFFFF))
+    for _ in range(u.MOST_WAITING + 5):
+        at.receive(session, mad, 0)
+    assert len(session.outgoing) == u.MOST_WAITING
+    assert at.counters["drops_full"] >= 5

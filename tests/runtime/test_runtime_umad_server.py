@@ -1,0 +1,149 @@
+"""The sockets by which programs of libibumad meet a fabric."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from softhca.fabric import umad_sessions as u
+from softhca.fabric.generators import fat_tree
+from softhca.fabric.mad_plane import MadPlane
+from softhca.management import constants as c
+from softhca.management.directed_route import DirectedRoute
+from softhca.management.mad import Mad, MadHeader
+from softhca.runtime.umad_server import UmadServer
+
+NAME = f"softhca-test-{os.getpid()}"
+
+
+def server(address: tuple[str, int] | None = None) -> UmadServer:
+    return UmadServer(u.UmadSessions(MadPlane(fat_tree(4))), lambda: 0, NAME, address)
+
+
+@pytest.fixture
+def local() -> Iterator[UmadServer]:
+    made = server()
+    yield made
+    made.close()
+
+
+class Program:
+    """What libumad2sim does, over abstract Unix sockets."""
+
+    def __init__(self, at: UmadServer, number: int) -> None:
+        self.at = at
+        self.control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.data = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.control.bind(f"\0{NAME}:ctl{number}\0")
+        self.control.connect(f"\0{NAME}:ctl\0")
+        self.data.bind(f"\0{NAME}:in{number}\0")
+        for each in (self.control, self.data):
+            each.setblocking(False)
+        reply = self.ask(u.CONNECT, u._CONNECT.pack(number, 0, 0, b""))
+        self.number = u._CONNECT.unpack_from(u.CONTROL.unpack(reply)[4])[0]
+        self.data.connect(f"\0{NAME}:out{self.number}\0")
+
+    def ask(self, kind: int, data: bytes = b"") -> bytes:
+        self.control.send(u.CONTROL.pack(u.MAGIC, getattr(self, "number", 0), kind, len(data), data))
+        self.at.turn(0)
+        return self.control.recv(4096)
+
+    def close(self) -> None:
+        self.control.close()
+        self.data.close()
+
+
+def request() -> bytes:
+    header = MadHeader(management_class=c.CLASS_SUBN_DIRECTED, method=1, attribute_id=c.ATTRIBUTE_NODE_INFO)
+    mad = Mad.make(header)
+    mad = Mad(header, DirectedRoute().encode() + mad.body[12:])
+    return u.PACKET.pack(0xFFFF, 0xFFFF, 0, 0, 0, 256, mad.encode())
+
+
+def test_programs_ask_and_are_answered_each_by_its_own_socket(local: UmadServer) -> None:
+    programs = [Program(local, 1000 + number) for number in range(3)]
+    assert [each.number for each in programs] == [0, 1, 2]
+    for each in reversed(programs):
+        each.data.send(request())
+    local.turn(0)
+    for each in programs:
+        assert Mad.decode(u.PACKET.unpack(each.data.recv(4096))[6]).header.method == 0x81
+    programs[1].ask(u.DISCONNECT)
+    programs[1].close()
+    again = Program(local, 1001)
+    assert again.number == 1
+    for each in (programs[0], again, programs[2]):
+        each.close()
+
+
+def test_a_program_that_ends_without_a_word_gives_its_place_up(local: UmadServer) -> None:
+    program = Program(local, 2000)
+    program.data.send(request())
+    program.close()
+    local.turn(0)
+    assert local.sessions.sessions == {}
+
+
+def test_a_program_that_reads_nothing_keeps_nobody_waiting(local: UmadServer) -> None:
+    idle, busy = Program(local, 3000), Program(local, 3001)
+    sent = 2000
+    for _ in range(sent):
+        idle.data.send(request())
+        local.turn(0)
+    busy.data.send(request())
+    local.turn(0)
+    assert len(busy.data.recv(4096)) == 288
+    waiting = local.sessions.sessions[idle.number].outgoing
+    assert 0 < len(waiting) <= u.MOST_WAITING
+    got = 0
+    while waiting or got + local.sessions.counters["drops_full"] < sent:
+        try:
+            idle.data.recv(4096)
+            got += 1
+        except BlockingIOError:
+            local.turn(0)
+    assert got + local.sessions.counters["drops_full"] == sent
+    idle.close()
+    busy.close()
+
+
+def test_a_name_is_one_server_s(local: UmadServer) -> None:
+    with pytest.raises(OSError, match="in use"):
+        server()
+
+
+def test_garbage_on_the_control_socket_is_counted(local: UmadServer) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
+        nameless.sendto(b"x" * 80, f"\0{NAME}:ctl\0")
+        nameless.sendto(u.CONTROL.pack(u.MAGIC, 0, u.CONNECT, 0, b""), f"\0{NAME}:ctl\0")
+        local.turn(0)
+    assert local.refused == 2
+    assert local.sessions.sessions == {}
+
+
+def test_programs_by_udp() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    at = server(("127.0.0.1", port))
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as data,
+    ):
+        for each in (control, data):
+            each.bind(("127.0.0.1", 0))
+            each.settimeout(5)
+        control.connect(("127.0.0.1", port))
+        own = data.getsockname()[1]
+        control.send(u.CONTROL.pack(u.MAGIC, 0, u.CONNECT, 44, u._CONNECT.pack(own, 0, 0, b"h2")))
+        at.turn(5)
+        number, _, _, name = u._CONNECT.unpack_from(u.CONTROL.unpack(control.recv(4096))[4])
+        assert name.rstrip(b"\0") == b"h2"
+        data.connect(("127.0.0.1", port + 1 + number))
+        data.send(request())
+        at.turn(5)
+        assert Mad.decode(u.PACKET.unpack(data.recv(4096))[6]).header.method == 0x81
+    at.close()
