@@ -9,6 +9,8 @@ The suite runs with compiled modules and again interpreted.  What can't differ r
 * the tool that breaks copies of the source: it runs them interpreted, whatever runs the tool;
 * guests: most of what runs is their kernel, and what they hold our adapter against is held without them, in
   both runs, by ``tests/replay`` and the same captures;
+* perftest's programs: most of what runs is their own, and the interpreted run has those of ibverbs-utils on
+  the same library;
 * what reads reports, documents and the build's script.
 """
 
@@ -35,6 +37,7 @@ FILES = (
     "interop/test_interop_judge.py",
     "interop/test_interop_matrix.py",
     "mutants/test_mutants_tool.py",
+    "native/test_native_perftest.py",
     "test_compiler_copy.py",
 )
 

@@ -51,7 +51,7 @@ def test_what_runs_in_one_mode_only_is_there_and_in_no_room_of_hot_modules() -> 
     assert len(left_out) > len(suite_plan.FILES)
     assert {path.relative_to(suite_plan.TESTS).as_posix() for path in left_out} >= set(suite_plan.FILES)
     folders = {path.parent.name for path in left_out}
-    assert folders == {"benchmarks", "hardware", "interop", "mutants", "tests"}
+    assert folders == {"benchmarks", "hardware", "interop", "mutants", "native", "tests"}
     assert all((suite_plan.TESTS / name).exists() for name in suite_plan.LONG)
 
 

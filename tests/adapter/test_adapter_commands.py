@@ -359,6 +359,9 @@ class Side:
     def take_descriptor(self, number):
         raise OSError(errno.EBADF, "none was passed")
 
+    def event_channel(self, number):
+        raise OSError(errno.EBADF, "there is none")
+
     def attach(self, adapter, **fields):
         """The errno of ATTACH_ARENA."""
         host = adapter.hosts[adapter.attach_host(self)]
@@ -576,6 +579,7 @@ def test_every_command_with_any_fields_has_one_reply(data):
         "send_body_bytes": [4 * 80], "recv_body_bytes": [4 * 32],
         "max_send_wr": [4], "max_recv_wr": [4], "max_send_sge": [1], "max_recv_sge": [1],
         "max_inline_data": [0], "create_flags": [0], "xrcd": [0], "comp_vector": [0], "flags": [0, 1, 7],
+        "channel": [0, 1],
         "qp_type": [RC, UD], "qp_state": range(7), "attr_mask": [*MASK.values(), 0x1FFFFF, 0xBFFF],
         "length": [4096, 8192], "access": [0, 15], "page_offset": [0], "va": [0, (1 << 64) - 4096],
         "is_global": [1], "sgid_index": [0], "port_num": [1], "ah_port_num": [1], "ah_is_global": [1],

@@ -101,6 +101,7 @@ COMMANDS = [
     (control.DEREG_MR, {"lkey": 99}, errno.EINVAL, "no MR 99"),
     (control.DEALLOC_MW, {"mw": 99}, errno.EINVAL, "99"),
     (control.CREATE_CQ, {"comp_vector": 1, **RING}, errno.EINVAL, "comp_vector, flags: "),
+    (control.CREATE_CQ, {"channel": 1, **RING}, errno.EBADF, "no event channel 1"),
     (control.CREATE_CQ, {**RING, "entries": 0}, errno.EINVAL, "entries, not 0"),
     (control.CREATE_QP, {"qp_type": 99}, errno.EOPNOTSUPP, "qp_type = 99"),
     (control.CREATE_QP, {"qp_type": RAW}, errno.EOPNOTSUPP, "qp_type: RoCEv2"),

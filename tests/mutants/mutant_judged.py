@@ -21,6 +21,7 @@ COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
 SERVED = "runtime/served_turns.py"
+CHANNELS = "runtime/event_channels.py"
 TRANSMITTER = "runtime/transmitter.py"
 DELAYED = "runtime/delayed_acknowledgement.py"
 BATCHING = "runtime/doorbell_batching.py"
@@ -94,6 +95,9 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("frame-zero-is-taken", HANDSHAKE, "    if 0 in frames or", "    if", "a host names a page frame that there is not"), "queues/test_queues_handshake.py"),
     (m("flag-raised-behind-the-last-look", SERVER, RAISE + TURN, TURN + "            for application in attached:\n                application.raise_flag()\n",
        "a doorbell that is rung while an adapter process falls asleep is lost"), "runtime/test_runtime_process_asleep.py"),
+    (m("event-channel-forgets-what-finds-no-room", CHANNELS, "            self._pending[kind, element] = None\n", "", "an event that finds a channel's socket full is lost"), "runtime/test_runtime_event_channels.py"),
+    (m("event-channel-never-watched", CHANNELS, "self._watch(self._end.fileno(), select.EPOLLOUT)", "pass", "what waits for room in an event channel waits for ever"), "runtime/test_runtime_event_channels.py"),
+    (m("event-channel-outlives-the-hosts-end", CHANNELS, "if happened & (select.EPOLLHUP | select.EPOLLERR):", "if False:", "an event channel stays when its host has closed its end"), "runtime/test_runtime_event_channels.py"),
     (m("flag-never-raised", SERVER, RAISE, "", "an adapter process that sleeps asks for no kick"), "runtime/test_runtime_process_asleep.py"),
     (m("ended-application-let-go-behind-the-turn", SERVED, "        if self.ended.now():\n            self.dismiss_ended()\n        worked: cython.bint = self.loop.turn(now)\n", "        worked: cython.bint = self.loop.turn(now)\n        if self.ended.now():\n            self.dismiss_ended()\n",
        "an adapter process works in the memory of an application whose process has ended"), "runtime/test_runtime_served_turns.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def built(folder: Path) -> Path:
 
 def needs(*programs: str) -> None:
     """Skip the test where one of Debian's programs is not installed."""
-    packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils"}
+    packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils",
+                "stdbuf": "coreutils"}
     for name in programs:
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed (Debian's {packages[name.partition('_')[0]]})")
@@ -40,7 +42,7 @@ class World:
     """An adapter process on ``address``, and programs that are its clients."""
 
     def __init__(self, library_path: Path, address: str, options: str = "") -> None:
-        self.socket = f"@softhca-native-{os.getpid()}-{address}"
+        self.socket = f"@softhca-native-{os.getpid()}-{secrets.token_hex(4)}"
         self.library = library_path
         path = os.pathsep.join(filter(None, sys.path))
         self.adapter = subprocess.Popen(
@@ -48,7 +50,9 @@ class World:
              "--listen", self.socket, "--stay"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True,
         )  # fmt: skip
-        assert self.adapter.stdout.readline() == "ready\n"
+        if self.adapter.stdout.readline() != "ready\n":
+            self.end()
+            raise AssertionError("no adapter process")
         self.environment = {
             **os.environ,
             "LD_PRELOAD": str(library_path),
@@ -58,9 +62,13 @@ class World:
 
     def close(self) -> None:
         """The adapter process ends as it should."""
+        assert self.end() == 0
+
+    def end(self) -> int:
+        """End the adapter process in whatever state it is; its exit status."""
         self.adapter.stdin.close()
         try:
-            assert self.adapter.wait(LIMIT_S) == 0
+            return self.adapter.wait(LIMIT_S)
         finally:
             self.adapter.kill()
             self.adapter.stdout.close()

@@ -1,9 +1,10 @@
 """Debian's programs of ibverbs-utils, unmodified, on the library and an adapter process."""
 
 import re
+import subprocess
 
 import pytest
-from native_world import needs
+from native_world import LIMIT_S, World, needs
 
 PINGPONGS = {
     "rc": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c"),
@@ -11,6 +12,11 @@ PINGPONGS = {
     "rc-timestamps": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-t"),
     "rc-on-demand": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-o"),
     "rc-large": ("ibv_rc_pingpong", "-g", "0", "-n", "10", "-c", "-s", "1000003"),
+    "rc-events": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-e"),
+    "rc-events-timestamps": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-t", "-e"),
+    "uc-events": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c", "-e"),
+    "ud-events": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c", "-e"),
+    "srq-events": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4", "-e"),
     "uc": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c"),
     "ud": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c"),
     "srq": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4"),
@@ -56,3 +62,28 @@ def test_pingpong(world, kind, unused_port):
     for said in (server, client):
         assert re.search(rf"^{iterations} iters in", said, re.MULTILINE), said
         assert "invalid data" not in said
+
+
+@pytest.mark.parametrize("events", [(), ("-e",)], ids=["polling", "events"])
+def test_xrc_pingpong(world, unused_port, events):
+    needs("ibv_xsrq_pingpong")
+    for said in world.pair(unused_port, "ibv_xsrq_pingpong", "-g", "0", *events):
+        assert re.search(r"^success$", said, re.MULTILINE), said
+
+
+def test_the_end_of_an_adapter_is_an_event_once(libibverbs):
+    needs("ibv_asyncwatch", "stdbuf")
+    own = World(libibverbs, "*")
+    try:
+        with subprocess.Popen(
+            ["stdbuf", "-oL", "ibv_asyncwatch", "-d", "softhca0"],
+            stdout=subprocess.PIPE, text=True, env=own.environment,
+        ) as watcher:  # fmt: skip
+            assert "async event FD" in watcher.stdout.readline()
+            own.adapter.kill()
+            said = watcher.stdout.read()
+            assert watcher.wait(LIMIT_S) == 1  # the next one fails
+    finally:
+        own.adapter.kill()
+        own.end()
+    assert said.count("DEVICE_FATAL") == 1

@@ -22,7 +22,7 @@ from softhca.adapter import (
     queue_pair_commands,
     xrc_domains,
 )
-from softhca.adapter.hosts import COMMANDS_A_TURN
+from softhca.adapter.hosts import COMMANDS_A_TURN, ChannelHook
 from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -274,11 +274,14 @@ def _dereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     if fields["flags"] or fields["comp_vector"]:
         raise OSError(errno.EINVAL, "comp_vector, flags: there is one vector, and no creation flag")
+    hook: Any = host
+    if fields["channel"]:
+        hook = ChannelHook(host, host.event_channel(fields["channel"]))
     number = adapter.resources.reserve(Kind.CQ)
     layout = _completion_layout(adapter, host, fields)
     cost_bytes = cost_of(layout, produces=True)
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
-    cq = CompletionQueue(number, layout, host)
+    cq = CompletionQueue(number, layout, hook)
     adapter.resources.add(Kind.CQ, number, host.number, cq, cost_bytes=cost_bytes)
     return {"cq": number, "cqe": layout.entries}
 
@@ -305,8 +308,11 @@ def _resize_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 
 def _destroy_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    adapter.resources.remove(adapter.resources.find(Kind.CQ, fields["cq"], host.number))
+    resource = adapter.resources.find(Kind.CQ, fields["cq"], host.number)
+    adapter.resources.remove(resource)
     host.forget(control.CQ_EVENTS, fields["cq"])
+    if isinstance(resource.element.notify_hook, ChannelHook):
+        resource.element.notify_hook.forget(fields["cq"])
     return {}
 
 

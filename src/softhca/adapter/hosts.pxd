@@ -17,6 +17,8 @@ cdef class Host:
     cdef public DoorbellFifo doorbells
     cdef public list queue_pairs
     cdef public object take_descriptor
+    cdef public object event_channel
+    cdef public object asynchronous
     cdef public bint stops_data_access
     cdef public dict arenas
     cdef public bint notified

@@ -14,11 +14,14 @@ import cython
 
 from softhca.queues.control import ControlRings
 from softhca.queues.control_fields import (
+    AGENT_EVENTS,
+    CM_EVENTS,
     EVENT_COMPLETION,
     EVENT_CQ_ERR,
     EVENT_DEVICE_FATAL,
     EVENT_SRQ_ERR,
     EVENT_SRQ_LIMIT_REACHED,
+    MR_EVENTS,
 )
 from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.handshake import HostFrames
@@ -32,7 +35,19 @@ if TYPE_CHECKING:
     from softhca.queues.shared_receive import SharedReceiveQueue
 
 COMMANDS_A_TURN = 64
+_IN_RING = frozenset({EVENT_COMPLETION}) | AGENT_EVENTS | CM_EVENTS | MR_EVENTS
+"""Events that are no asynchronous events of the verbs."""
 _SLOTS = cython.declare(cython.int, DOORBELL_SLOTS)
+
+
+class EventSink(Protocol):
+    """An event channel of a host: where events go that are not told in its event ring."""
+
+    def post(self, kind: int, element: int) -> None:
+        """Tell of an event; never blocks."""
+
+    def forget(self, kind: int, element: int) -> None:
+        """The element is destroyed: an event of it that was not sent yet is dropped."""
 
 
 class HostSide(Protocol):
@@ -55,12 +70,36 @@ class HostSide(Protocol):
         where it has passed none.
         """
 
+    def event_channel(self, number: int) -> EventSink:
+        """The event channel ``number`` of the host; OSError EBADF where there is none."""
+
+
+class ChannelHook:
+    """What a completion queue calls whose events go to the event channel ``sink`` of ``host``."""
+
+    def __init__(self, host: Host, sink: EventSink) -> None:
+        self._host = host
+        self._sink = sink
+
+    def completion_event(self, cq: CompletionQueue) -> None:
+        """See `Host.completion_event`."""
+        self._sink.post(EVENT_COMPLETION, cq.number)
+
+    def overflow(self, cq: CompletionQueue) -> None:
+        """See `Host.overflow`."""
+        self._host.overflow(cq)
+
+    def forget(self, number: int) -> None:
+        """The completion queue is destroyed."""
+        self._sink.forget(EVENT_COMPLETION, number)
+
 
 class Host:
     """One attached host, number ``number``.  OSError when its frames do not hold what they should.
 
     ``asked`` and ``pending_events`` are what each round checks: its end of the command ring, and the events
     that found no room.  ``due``: commands whose turn has come.
+    ``asynchronous``: the event channel that takes the asynchronous events of the verbs, where there is one.
     """
 
     queue_pairs: list[QueuePair]
@@ -88,6 +127,8 @@ class Host:
         self.doorbells = DoorbellFifo.over(list(side.frames.doorbells), side.address_map, DOORBELL_SLOTS)
         self.queue_pairs = []
         self.take_descriptor = side.take_descriptor
+        self.event_channel = side.event_channel
+        self.asynchronous: EventSink | None = None
         self.stops_data_access = False
         self.arenas = {}
         self._free_slots = []
@@ -140,15 +181,20 @@ class Host:
 
     def report_event(self, kind: int, element: int) -> None:
         """Give an event to the host; each (kind, element) that finds the ring full waits once."""
-        self.events.post(kind, element)
         if kind != EVENT_COMPLETION:
             self._observe(kind, element)
+        if self.asynchronous is not None and kind not in _IN_RING:
+            self.asynchronous.post(kind, element)
+            return
+        self.events.post(kind, element)
         self.mark()
 
     def forget(self, kinds: Iterable[int], element: int) -> None:
         """An element goes: an event of it that still waits must not name a later one of its number."""
         for kind in kinds:
             self.events.forget(kind, element)
+            if self.asynchronous is not None:
+                self.asynchronous.forget(kind, element)
 
     def mark(self) -> None:
         """Something new stands in the host's rings."""

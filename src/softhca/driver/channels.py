@@ -5,9 +5,11 @@ The driver is the same whether the adapter is embedded or has a process of its o
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 from softhca.driver.liveness import Liveness
 from softhca.memory.host import HostMemory
@@ -67,6 +69,10 @@ class HostChannel:
     def take_descriptor(self, number: int) -> int:
         """For an adapter in this process: a duplicate of the passed descriptor."""
         return os.dup(number)
+
+    def event_channel(self, number: int) -> NoReturn:
+        """For an adapter in this process: events are told in the ring alone.  OSError EBADF."""
+        raise OSError(errno.EBADF, f"there is no event channel {number}")
 
     @property
     def foreign(self) -> bool:

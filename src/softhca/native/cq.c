@@ -25,6 +25,7 @@ struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_c
     if (!error) {
         fields.body_bytes = cq->ring.body_bytes;
         fields.frames = &cq->ring.run;
+        fields.channel = channel ? ((struct channel *)channel)->number : 0;
         CALL(context->host, error, create_cq, &fields, &reply);
     }
     if (error) {

@@ -37,8 +37,12 @@ struct context {
     struct table cqs, qps, srqs;
     struct context *next;
     uint8_t roce_sl;           /* sl of datagrams: the kind of their packets, as other adapters say it */
-    int fatal_told;
-    int channel_number;
+    atomic_int fatal_told;     /* that the adapter has gone is told once */
+};
+
+struct channel {
+    struct ibv_comp_channel channel;
+    uint32_t number;
 };
 
 struct pd {

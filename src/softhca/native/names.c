@@ -27,7 +27,7 @@ EXPORT const char *ibv_event_type_str(int event)
         "communication established", "send queue drained", "path migrated", "path migration request error",
         "local catastrophic error", "port active", "port error", "LID change", "P_Key change", "SM change",
         "SRQ catastrophic error", "SRQ limit reached", "last WQE reached", "client reregistration",
-        "GID table change", "WQ fatal"};
+        "GID table change", "WQ fatal", "device speed change"};
     return TEXT(texts, event);
 }
 

@@ -188,14 +188,27 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     each(en_sqd_async_notify) each(max_rd_atomic) each(max_dest_rd_atomic) each(min_rnr_timer)             \
     each(port_num) each(timeout) each(retry_cnt) each(rnr_retry) each(alt_port_num) each(alt_timeout)
 
+/* An XRC initiator responds to nothing and a target requests nothing: programs set attributes of both on both,
+   and those that a side has no use for are left out, as the kernel does. */
+static uint32_t meant(int qp_type, uint32_t mask)
+{
+    mask &= ~DEAD_BITS;
+    if (qp_type == QPT_XRC_SEND)
+        mask &= ~(SOFTHCA_ATTR_MAX_DEST_RD_ATOMIC | SOFTHCA_ATTR_MIN_RNR_TIMER);
+    if (qp_type == QPT_XRC_RECV)
+        mask &= ~(SOFTHCA_ATTR_MAX_RD_ATOMIC | SOFTHCA_ATTR_RETRY_CNT | SOFTHCA_ATTR_RNR_RETRY);
+    return mask;
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 {
     struct host *host = HOST(base->context);
-    struct softhca_modify_qp fields = {.qp_num = base->qp_num, .attr_mask = (uint32_t)mask & ~DEAD_BITS};
+    struct softhca_modify_qp fields = {.qp_num = base->qp_num,
+                                       .attr_mask = meant(base->qp_type, (uint32_t)mask)};
     int state = mask & QP_STATE_BIT ? attr->qp_state : base->state, former = base->state, error;
     if (state < 0 || state > (int)SOFTHCA_STATE_ERR)
         return said(EINVAL);
-    if ((uint32_t)mask & ~0xffffffu)
+    if ((uint32_t)mask & ~0x1ffffffu)
         return said(EOPNOTSUPP);
 #define PUT(name) fields.name = (__typeof__(fields.name))attr->name;
     EACH_ATTRIBUTE(PUT)

@@ -247,7 +247,10 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     REG_MR: ("REG_MR", REGION, _all("u32", "lkey rkey")),
     REREG_MR: ("REREG_MR", (*_all("u32", "lkey flags"), *REGION), _all("u32", "lkey rkey")),
     DEREG_MR: ("DEREG_MR", _all("u32", "lkey"), ()),
-    CREATE_CQ: ("CREATE_CQ", (*_all("u32", "comp_vector flags"), *RING), _all("u32", "cq cqe")),
+    # ``channel``: where its events go, 0: to the event ring.
+    CREATE_CQ: (
+        "CREATE_CQ", (*_all("u32", "comp_vector flags channel"), *RING), _all("u32", "cq cqe")
+    ),
     RESIZE_CQ: ("RESIZE_CQ", (*_all("u32", "cq"), *RING), _all("u32", "cqe")),
     DESTROY_CQ: ("DESTROY_CQ", _all("u32", "cq"), ()),
     CREATE_QP: (

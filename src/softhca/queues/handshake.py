@@ -31,6 +31,7 @@ DESCRIPTOR = 2
 DETACH = 3
 RESOURCES = 4
 READY = 5
+CHANNEL = 6
 
 MESSAGES: Mapping[int, tuple[str, Fields, Fields]] = {
     # number: (name, the request's fields, its answer's fields)
@@ -52,6 +53,9 @@ MESSAGES: Mapping[int, tuple[str, Fields, Fields]] = {
     ),
     # The first word of an adapter process to the host that started it: the address of its port.
     READY: ("READY", (), (("place", "bytes"),)),
+    # An event channel; the answer brings the host's end.  ``asynchronous``: it takes the host's asynchronous
+    # events from now on, which are told in the event ring otherwise.
+    CHANNEL: ("CHANNEL", (("asynchronous", "u8"),), (("channel", "u32"),)),
 }  # fmt: skip
 
 REFUSAL: Fields = (("text", "bytes"),)

@@ -14,6 +14,7 @@ from softhca.memory.arenas import AddressMap
 from softhca.memory.host import SharedHostMemory
 from softhca.queues.handshake import HostFrames
 from softhca.queues.layout import PROBE_BYTES
+from softhca.runtime.event_channels import EventChannel
 from softhca.runtime.wake_socket import WakeSocket
 
 MAX_MEMORY_BYTES = 1 << 40
@@ -37,12 +38,19 @@ class Application:
     flag_address: int = 0
     passed: dict[int, int] = field(default_factory=dict)
     next_passed: int = 1
+    channels: dict[int, EventChannel] = field(default_factory=dict)
 
     def take_descriptor(self, number: int) -> int:
         """See ``adapter.hosts.HostSide``."""
         if number not in self.passed:
             raise OSError(errno.EBADF, f"no descriptor was passed as {number}")
         return self.passed.pop(number)
+
+    def event_channel(self, number: int) -> EventChannel:
+        """See ``adapter.hosts.HostSide``."""
+        if number not in self.channels:
+            raise OSError(errno.EBADF, f"there is no event channel {number}")
+        return self.channels[number]
 
     def raise_flag(self) -> None:
         """Announce that the adapter is about to sleep; a full barrier."""
@@ -63,6 +71,7 @@ class ApplicationSide:
     foreign: bool
     """Whether the application's memory outside ``address_map`` is reached by ``pid``."""
     take_descriptor: Callable[[int], int]
+    event_channel: Callable[[int], EventChannel]
 
 
 def check_memfd(descriptor: int) -> None:

@@ -31,6 +31,7 @@ from softhca.links.link import Link
 from softhca.queues.control import Values
 from softhca.queues.handshake import (
     ATTACH,
+    CHANNEL,
     DESCRIPTOR,
     DETACH,
     HostFrames,
@@ -50,6 +51,7 @@ from softhca.runtime.application import (
 )
 from softhca.runtime.assembly import counts, descriptors_of
 from softhca.runtime.clock import now_ns
+from softhca.runtime.event_channels import EventChannels
 from softhca.runtime.listener import Listener, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.poll_back_off import PollBackOff
@@ -101,6 +103,7 @@ class AdapterServer:
             CONTROL_EVERY_TURNS, now_ns,
         )
         self._epoll = select.epoll()
+        self._channels = EventChannels(self._epoll)
         self._epoll.register(self._stop, select.EPOLLIN)
         for each in self.links:
             for descriptor in descriptors_of(each):
@@ -231,8 +234,8 @@ class AdapterServer:
                 self.same_host.disarm_wakeup()
 
     def _serve_descriptors(self, limit_s: float | None) -> None:
-        """Block up to ``limit_s``; serve wake sockets and control sockets."""
-        for descriptor, _ in self._epoll.poll(limit_s):
+        """Block up to ``limit_s``; serve wake sockets, control sockets and event channels."""
+        for descriptor, happened in self._epoll.poll(limit_s):
             application = self._applications.get(descriptor)
             if application is not None:
                 self._answer(application)
@@ -240,6 +243,8 @@ class AdapterServer:
                 application = self._wake_sockets[descriptor]
                 if application.wake_socket is not None and not application.wake_socket.drain():
                     self._dismiss(application)  # its end is closed: it can never be woken again
+            elif descriptor in self._channels:
+                self._channels.serve(descriptor, happened)
             elif self._listener is not None and descriptor == self._listener.fileno():
                 self._accept()
         if self._accept_after_ns:
@@ -292,6 +297,8 @@ class AdapterServer:
             return self._attach(application, request.fields, descriptors)
         if request.message == DESCRIPTOR:
             return self._pass(application, descriptors), ()
+        if request.message == CHANNEL:
+            return self._open_channel(application, request.fields)
         if request.message == DETACH:
             self._detach(application)
             return {"others": len(self._applications) - 1}, ()
@@ -320,7 +327,7 @@ class AdapterServer:
             undo.callback(theirs.close)
             foreign = probe(application.pid, fields["probe"], fields["probe_bytes"])
             side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0,
-                                   application.take_descriptor)
+                                   application.take_descriptor, application.event_channel)
             try:
                 host = self.adapter.attach_host(side)
             except (ValueError, OverflowError) as error:
@@ -345,6 +352,17 @@ class AdapterServer:
         application.next_passed += 1
         application.passed[number] = descriptors.pop()
         return {"number": number}
+
+    def _open_channel(
+        self, application: Application, fields: Values
+    ) -> tuple[Values, Sequence[WakeSocket]]:
+        """Give an attached application an event channel."""
+        if application.memory is None:
+            raise OSError(errno.EPROTO, "an attached application has event channels")
+        number, theirs = self._channels.open(application.channels)
+        if fields["asynchronous"]:
+            self.adapter.hosts[application.host].asynchronous = application.channels[number]
+        return {"channel": number}, (theirs,)
 
     def _dismiss(self, application: Application) -> None:
         """An application has left: free what it owned."""
@@ -371,6 +389,7 @@ class AdapterServer:
         del self._hosts[application.host]
         if not self.loop.dead:  # an engine that has failed is not called any more
             self.adapter.detach_host(application.host)
+        self._channels.close(application.channels)
         ours.close()
         messages.close_all(application.passed.values())
         application.passed.clear()
