@@ -1,0 +1,340 @@
+"""Debian's own opensm and diagnostic tools on a fabric of ours: what they print is held against the topology.
+
+The tools are unmodified; ``libumad2sim.so`` (Debian package ibsim-utils) stands in for the kernel.  A test is
+left out only where the packages are not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from machine_speed import limit_s
+from softhca.fabric.generators import random_fabric
+from softhca.fabric.topology import NodeKind, Topology
+from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
+
+SEARCH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+TOOLS = ("opensm", "ibnetdiscover", "iblinkinfo", "smpquery", "ibtracert", "ibroute", "ibqueryerrors")
+LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))), None)
+ABSENT = [tool for tool in TOOLS if shutil.which(tool, path=SEARCH) is None]
+if LIBRARY is None:
+    ABSENT.append("libumad2sim.so")
+pytestmark = pytest.mark.skipif(
+    bool(ABSENT), reason=f"not installed: {', '.join(ABSENT)} (Debian: opensm infiniband-diags ibsim-utils)"
+)
+MANAGER = "h0"
+_ROUTE = re.compile(r"0x([0-9a-f]{4}) (\d{3}) : \((?:Channel Adapter|Switch) portguid 0x([0-9a-f]{16})")
+
+
+class Bench:
+    """A server of a topology, opensm on it, and tools."""
+
+    def __init__(self, folder: Path, topology: Topology) -> None:
+        self.folder = folder
+        self.topology = topology
+        self.name = f"softhca-test-{os.getpid()}-{folder.name}"
+        file = folder / "fabric.topo"
+        file.write_text(write_ibnetdiscover(topology))
+        self.file = file
+        self._children: list[subprocess.Popen[str]] = []
+        server = self.start(
+            [sys.executable, "-m", "softhca", "fabric", "serve", str(file), "--name", self.name]
+        )
+        assert "LD_PRELOAD" in self.line_of(server, "LD_PRELOAD")
+
+    def environment(self, host: str = "") -> dict[str, str]:
+        """That of a tool at a host."""
+        index = self.topology.index(host or MANAGER)
+        return {
+            **os.environ,
+            "PATH": SEARCH,
+            "LD_PRELOAD": str(LIBRARY),
+            "IBSIM_SOCKNAME": self.name,
+            "SIM_HOST": f"H-{self.topology.nodes[index].guid:016x}",
+            "OSM_CACHE_DIR": str(self.folder),
+            "OSM_TMP_DIR": str(self.folder),
+        }
+
+    def start(self, command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """A program that goes on; its output is read by `line_of`."""
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=self.folder if environment else None,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._children.append(child)
+        return child
+
+    @staticmethod
+    def line_of(child: subprocess.Popen[str], text: str) -> str:
+        """The next line of a program that has a text in it; one that hangs is ended."""
+        assert child.stdout is not None
+        watch = threading.Timer(limit_s(60), child.kill)
+        watch.start()
+        try:
+            for line in child.stdout:
+                if text in line:
+                    return line
+        finally:
+            watch.cancel()
+        raise AssertionError(f"{child.args} ended before it said {text!r}")
+
+    def manage(self) -> subprocess.Popen[str]:
+        """OpenSM, when it has brought the fabric up."""
+        opensm = self.start(["opensm", "-f", "stdout", "-F", os.devnull], self.environment())
+        self.line_of(opensm, "SUBNET UP")
+        return opensm
+
+    def run(self, *command: str, host: str = "", status: int = 0) -> str:
+        """What a tool prints; it must end with a status."""
+        done = subprocess.run(
+            command,
+            env=self.environment(host),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=limit_s(60),
+            check=False,
+        )
+        assert done.returncode == status, (command, done.stdout[-500:], done.stderr[-500:])
+        return done.stdout
+
+    def ask(self, *words: str) -> str:
+        """A command of softhca on the served fabric."""
+        command = [sys.executable, "-m", "softhca", "fabric", *words, "--name", self.name]
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s(60), check=True).stdout
+
+    def end_text(self, name: str, port: int) -> str:
+        """An end of a link as the served file names it."""
+        node = self.topology.nodes[self.topology.index(name)]
+        return f"{'S' if node.is_switch else 'H'}-{node.guid:016x}[{port}]"
+
+    def close(self) -> None:
+        """End all that was started, the server last: the tools take their leave of it."""
+        for child in reversed(self._children):
+            child.send_signal(signal.SIGINT)
+            child.communicate(timeout=limit_s(30))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("fabric"), random_fabric(6, 2, 4, Random(11)))
+    made.manage()
+    yield made
+    made.close()
+
+
+def shape(topology: Topology) -> tuple[object, object]:
+    """Nodes by GUID, and links between GUIDs and ports."""
+    nodes = {(node.guid, node.kind, node.port_count, node.description) for node in topology.nodes}
+    links = {
+        (frozenset((topology.nodes[end.node].guid, end.port) for end in (link.end_a, link.end_b)), str(link))
+        for link in topology.links
+    }
+    return nodes, links
+
+
+def lids(bench: Bench) -> dict[int, int]:
+    """The LID that OpenSM gave each node, by node's index: what ``ibnetdiscover`` prints behind #."""
+    text = bench.run("ibnetdiscover")
+    guids = {node.guid: index for index, node in enumerate(bench.topology.nodes)}
+    found: dict[int, int] = {}
+    for guid, lid in re.findall(r'^Switch\s+\d+ "S-([0-9a-f]{16})".* lid (\d+) ', text, re.MULTILINE):
+        found[guids[int(guid, 16)]] = int(lid)
+    for guid, body in re.findall(r'^Ca\s+\d+ "H-([0-9a-f]{16})".*\n(\[.*)', text, re.MULTILINE):
+        found[guids[int(guid, 16)]] = int(re.findall(r"# lid (\d+) lmc", body)[0])
+    return found
+
+
+def test_ibnetdiscover_prints_the_topology(bench: Bench) -> None:
+    assert shape(read_ibnetdiscover(bench.run("ibnetdiscover"))) == shape(bench.topology)
+
+
+def test_ibnetdiscover_prints_the_same_from_ibsim(bench: Bench) -> None:
+    if shutil.which("ibsim", path=SEARCH) is None:
+        pytest.skip("ibsim is not installed (Debian package ibsim-utils)")
+    peer = subprocess.Popen(
+        ["ibsim", "-s", "-n", str(bench.file)],
+        env={**os.environ, "PATH": SEARCH, "IBSIM_SOCKNAME": bench.name + "-peer"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=bench.folder,
+        text=True,
+    )
+    environment = {**bench.environment(), "IBSIM_SOCKNAME": bench.name + "-peer"}
+    try:
+        told = subprocess.run(
+            ["ibnetdiscover"], env=environment, cwd=bench.folder, capture_output=True, text=True, check=True,
+            timeout=limit_s(60),
+        )  # fmt: skip
+    finally:
+        peer.kill()
+        peer.communicate()
+    ours, theirs = (read_ibnetdiscover(text) for text in (bench.run("ibnetdiscover"), told.stdout))
+    assert {node.guid for node in ours.nodes} == {node.guid for node in theirs.nodes}
+    assert {pair for pair, _ in shape(ours)[1]} == {pair for pair, _ in shape(theirs)[1]}  # type: ignore[attr-defined]
+
+
+def test_every_link_is_active(bench: Bench) -> None:
+    text = bench.run("iblinkinfo", "--line")
+    active = [line for line in text.splitlines() if "Active/  LinkUp" in line]
+    assert len(active) == 2 * len(bench.topology.links)
+    assert all("4X" in line for line in active)
+
+
+def test_the_tools_tell_what_opensm_has_set(bench: Bench) -> None:
+    found = lids(bench)
+    assert len(set(found.values())) == len(bench.topology.nodes)
+    own = found[bench.topology.index(MANAGER)]
+    assert f"sm lid {own} " in bench.run("sminfo", host="h3")
+    assert "SMINFO_MASTER" in bench.run("sminfo", host="h3")
+    for index in (1, bench.topology.switches[2]):
+        node = bench.topology.nodes[index]
+        info = bench.run("smpquery", "nodeinfo", str(found[index]))
+        assert f"Guid:............................0x{node.guid:016x}" in info
+        assert f"NumPorts:........................{node.port_count}" in info
+        ports = bench.run("smpquery", "portinfo", str(found[index]), "0" if node.is_switch else "1")
+        assert f"Lid:.............................{found[index]}" in ports
+        assert f"SMLid:...........................{own}" in ports
+        assert node.description in bench.run("smpquery", "nodedesc", str(found[index]))
+    assert "PortXmitPkts" in bench.run("perfquery", str(found[1]), "1")
+    assert "PortUnicastXmitPkts" in bench.run("perfquery", "-x", str(found[1]), "1")
+    record = bench.run("saquery", "--src-to-dst", f"{own}:{found[3]}", host="h3")
+    assert f"slid....................{own}" in record
+    assert f"dlid....................{found[3]}" in record
+
+
+def shortest(topology: Topology, switch: int) -> dict[int, int]:
+    """How many switches a packet from a switch crosses to each node, the first one counted."""
+    found, waiting = {switch: 1}, [switch]
+    for here in waiting:
+        for port in range(1, topology.nodes[here].port_count + 1):
+            peer = topology.peer(here, port)
+            if peer is None or peer.node in found:
+                continue
+            is_switch = topology.nodes[peer.node].is_switch
+            found[peer.node] = found[here] + is_switch
+            if is_switch:
+                waiting.append(peer.node)
+    return found
+
+
+def test_opensm_s_tables_lead_everywhere_and_by_ways_as_short_as_ours(bench: Bench) -> None:
+    routing = pytest.importorskip(
+        "softhca.fabric.routing", reason="numpy and scipy: pip install 'softhca[fabric]'"
+    )
+    topology, found = bench.topology, lids(bench)
+    by_guid = {node.port_guid(0 if node.is_switch else 1): index for index, node in enumerate(topology.nodes)}
+    tables = {
+        switch: {
+            int(lid, 16): (int(port), by_guid[int(guid, 16)])
+            for lid, port, guid in _ROUTE.findall(bench.run("ibroute", str(found[switch])))
+        }
+        for switch in topology.switches
+    }
+    ours = routing.route(topology, "min-hop")
+    endpoints = list(map(int, ours.graph.endpoints.node))
+    for switch in topology.switches:
+        assert {lid: owner for lid, (_, owner) in tables[switch].items()} == {
+            lid: node for node, lid in found.items()
+        }
+        for node, hops in shortest(topology, switch).items():
+            here, crossed = switch, 1
+            while (port := tables[here][found[node]][0]) != 0:
+                peer = topology.peer(here, port)
+                assert peer is not None
+                if peer.node == node and not topology.nodes[node].is_switch:
+                    break
+                here, crossed = peer.node, crossed + 1
+                assert crossed <= len(topology.switches)
+            assert crossed == hops
+            lid = int(ours.lids.base[endpoints.index(node)])
+            assert len(ours.way(ours.graph.number[switch], lid)) == hops
+
+
+def test_ibtracert_follows_links_of_the_topology(bench: Bench) -> None:
+    topology, found = bench.topology, lids(bench)
+    source, goal = topology.index("h1"), topology.index("h10")
+    text = bench.run("ibtracert", str(found[source]), str(found[goal]))
+    ports = {node.guid: index for index, node in enumerate(topology.nodes)}
+    here = source
+    for out, guid, entrance in re.findall(r"\[(\d+)\] -> \S+ port \{0x([0-9a-f]{16})\}\[(\d+)\]", text):
+        peer = topology.peer(here, int(out))
+        assert peer is not None
+        there = next(
+            index
+            for index, node in enumerate(topology.nodes)
+            if int(guid, 16) in (node.guid, *node.port_guids)
+        )
+        assert peer == (there, int(entrance))
+        here = there
+    assert here == goal
+    assert len(ports) == len(topology.nodes)
+
+
+def test_a_server_of_ibping_is_found_and_answers(bench: Bench) -> None:
+    found = lids(bench)
+    bench.start(["ibping", "-S"], bench.environment("h4"))
+    goal = str(found[bench.topology.index("h4")])
+    for _ in range(50):  # until the server is there
+        done = subprocess.run(
+            ["ibping", "-c", "1", goal], env=bench.environment("h5"), cwd=bench.folder, capture_output=True,
+            text=True, timeout=limit_s(60), check=False,
+        )  # fmt: skip
+        if " 1 received" in done.stdout:
+            break
+    assert " 1 received" in done.stdout
+    assert "Pong from" in done.stdout
+
+
+def test_errors_of_a_port_are_seen_and_cleared(bench: Bench) -> None:
+    end = bench.end_text("s2", 1)
+    bench.ask("degrade", end, "symbol_error=500", "link-error-recovery=3")
+    text = bench.run("ibqueryerrors", "--threshold-file", os.devnull, status=1)  # there are some
+    assert re.search(r"port 1: .*\[SymbolErrorCounter == 500\].*\[LinkErrorRecoveryCounter == 3\]", text)
+    found = lids(bench)
+    bench.run("perfquery", "-R", str(found[bench.topology.index("s2")]), "1")
+    assert "SymbolErrorCounter == 500" not in bench.run("ibqueryerrors", "--threshold-file", os.devnull)
+
+
+def test_a_link_that_fails_is_routed_around_and_comes_back(tmp_path: Path) -> None:
+    topology = random_fabric(5, 1, 3, Random(2))
+    own = Bench(tmp_path, topology)
+    try:
+        opensm = own.manage()
+        index, link = next(
+            (index, link)
+            for index, link in enumerate(topology.links)
+            if all(topology.nodes[end.node].is_switch for end in (link.end_a, link.end_b))
+            and len(shortest(topology.without([index]), link.end_a.node)) == len(topology.nodes)
+        )
+        end = own.end_text(topology.nodes[link.end_a.node].name, link.end_a.port)
+        assert own.ask("fail", end).endswith(" is down\n")
+        assert shape(read_ibnetdiscover(own.run("ibnetdiscover"))) == shape(topology.without([index]))
+        own.line_of(opensm, "SUBNET UP")  # the trap has reached OpenSM, and it has routed anew
+        found = lids(own)
+        hosts = [each for each in topology.end_nodes if topology.nodes[each].kind is NodeKind.CHANNEL_ADAPTER]
+        for host in hosts[1:]:
+            assert "To ca" in own.run("ibtracert", str(found[hosts[0]]), str(found[host]))
+        assert own.ask("restore", end).endswith(" is back\n")
+        assert own.ask("restore", end).endswith(" was so already\n")
+        own.line_of(opensm, "SUBNET UP")
+        assert shape(read_ibnetdiscover(own.run("ibnetdiscover"))) == shape(topology)
+    finally:
+        own.close()
