@@ -150,3 +150,48 @@ def test_without_the_extra_a_line_says_what_to_install(
     status, _, error = result(capsys, "show", "fat-tree:radix=4")
     assert status == 2
     assert "pip install 'softhca[fabric]'" in error
+
+
+def test_discover_brings_a_fabric_up_and_mends_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = tmp_path / "found.topo"
+    status, shown = document(
+        capsys, "discover", "fat-tree:radix=4", "--fail", "s1-3[3]", "--lmc", "1", "--write", str(found)
+    )
+    assert status == 0
+    assert [step["step"] for step in shown["steps"]] == ["up", "s1-3[3] failed"]
+    for step in shown["steps"]:
+        assert (step["nodes"], step["engine"], step["hosts_apart"]) == (36, "fat-tree", 0)
+        assert (step["credit_loop"], step["problems"]) == (False, [])
+        assert step["datagrams"] > 100
+    assert len({node["lid"] for node in shown["nodes"]}) == 36
+    assert shown["nodes"][0]["name"] == "h0"
+    text = found.read_text()
+    assert f"# lid {shown['nodes'][0]['lid']} lmc 1 " in text
+    assert len(read_ibnetdiscover(text).links) == 47
+    status, out, _ = result(capsys, "discover", "torus:sizes=3x3", "--at", "s1.1", "--engine", "up-down")
+    assert status == 0
+    assert "up-down" in out
+    assert "s1.1" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--at", "h99"), "no node is named 'h99'"),
+        (("--lmc", "8"), "an LMC 0 to 7"),
+        (("--window", "0"), "a window"),
+        (("--fail", "h99[1]"), "no link at 'h99[1]'"),
+    ],
+)
+def test_discover_refuses_what_cannot_be(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
+) -> None:
+    status, _, error = result(capsys, "discover", TREE, *words)
+    assert status == 2
+    assert reason in error
+
+
+def test_discover_knows_only_who_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    status, shown = document(capsys, "discover", TREE, "--fail", "s1-0[3]", "--fail", "s1-0[4]")
+    assert status == 0  # who is cut off is not there any more
+    assert [step["nodes"] for step in shown["steps"]] == [14, 14, 3]

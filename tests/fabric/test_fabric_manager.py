@@ -181,6 +181,19 @@ def test_a_second_sweep_writes_nothing() -> None:
     assert sets == []
 
 
+def test_a_switch_that_has_been_reset_is_written_anew() -> None:
+    fabric = FABRICS["tree"]
+    managed = ManagedFabric(fabric)
+    manager = managed.add((0, 1))
+    managed.settle()
+    switch = managed.plane.nodes[fabric.index("s2-3")]
+    switch.linear.clear()
+    switch.set_switch_info(linear_fdb_top=0)
+    manager.sweep(managed.now)
+    managed.settle()
+    check(managed, manager)
+
+
 def test_what_is_lost_is_sent_again() -> None:
     managed = ManagedFabric(FABRICS["random"])
     dice = Random(1)

@@ -13,10 +13,16 @@ LIDS = "fabric/lids.py"
 UP_DOWN = "fabric/up_down.py"
 TORUS = "fabric/dimension_order.py"
 VERIFY = "fabric/verify.py"
+REQUESTS = "fabric/manager/requests.py"
+DISCOVERY = "fabric/manager/discovery.py"
+CONFIGURATION = "fabric/manager/configuration.py"
+STATES = "fabric/manager/states.py"
+MANAGER = "fabric/manager/manager.py"
 
 ON_TOPOLOGIES = "fabric/test_fabric_topology.py"
 ON_FILES = "fabric/test_fabric_topology_file.py"
 ON_ROUTES = "fabric/test_fabric_routing.py"
+ON_MANAGER = "fabric/test_fabric_manager.py"
 
 FABRIC: tuple[tuple[Mutant, str], ...] = (
     (m("fabric-guid-twice", TOPOLOGY, "            if owners.setdefault(guid, index) != index:", "            if False:",
@@ -41,4 +47,30 @@ FABRIC: tuple[tuple[Mutant, str], ...] = (
        "hosts whose packets go round for ever count as reached"), ON_ROUTES),
     (m("fabric-lid-not-aligned", LIDS, " and lid % step == 0", "",
        "a port keeps a LID whose low bits are not its own"), ON_ROUTES),
+    (m("manager-gives-up-at-once", REQUESTS, "            if request.tries <= self._retries:", "            if False:",
+       "one lost datagram makes a node unknown"), ON_MANAGER),
+    (m("manager-window-without-end", REQUESTS, "while self._waiting and len(self._under_way) < self._window:", "while self._waiting and False:",
+       "a manager sends nothing"), ON_MANAGER),
+    (m("manager-believes-any-guid", DISCOVERY, "        if node is None or node.peers.get(end[1], other) == other:", "        if True:",
+       "two nodes with one GUID are taken for one"), ON_MANAGER),
+    (m("manager-crosses-links-twice", DISCOVERY, "            if leads and forwards and port not in node.peers:", "            if leads:",
+       "channel adapters are asked to pass packets on"), ON_MANAGER),
+    (m("manager-leaves-links-armed", CONFIGURATION, "                PORT.put(wanted, \"state\", ACTIVE)", "                PORT.put(wanted, \"state\", ARMED)",
+       "links never become ACTIVE"), ON_MANAGER),
+    (m("manager-trusts-its-memory-after-a-reset", CONFIGURATION, "        del shadow[key]", "        pass",
+       "the table of a switch that has been reset stays empty"), ON_MANAGER),
+    (m("manager-does-not-clear-changes", CONFIGURATION, "replace(wanted, port_state_change=1)", "replace(wanted, port_state_change=0)",
+       "each light sweep becomes a heavy one"), ON_MANAGER),
+    (m("manager-wrong-half-of-a-mask", CONFIGURATION, "data[2 * place + 1 - bit // 8]", "data[2 * place + bit // 8]",
+       "copies of multicast packets leave by other ports"), ON_MANAGER),
+    (m("manager-never-polls", STATES, "    (STANDBY, LOST): (DISCOVERING, (SWEEP,)),\n", "",
+       "nobody takes over when the master is gone"), ON_MANAGER),
+    (m("manager-hands-over-and-stays", STATES, "    (MASTER, ACKNOWLEDGE): (STANDBY, (POLL,)),", "    (MASTER, ACKNOWLEDGE): (MASTER, ()),",
+       "two masters configure one fabric"), ON_MANAGER),
+    (m("manager-trusts-strangers", MANAGER, "                if info.sm_key == self.config.sm_key:", "                if True:",
+       "a manager without the SM_Key is given the fabric"), ON_MANAGER),
+    (m("manager-forgets-lids", MANAGER, "        return said | self._known_lids", "        return {}",
+       "hosts get other LIDs when a link fails"), ON_MANAGER),
+    (m("manager-ignores-traps", MANAGER, "        if notice.trap_number != TRAP_BAD_M_KEY:\n            self._sweep()", "        if notice.trap_number == TRAP_BAD_M_KEY:\n            self._sweep()",
+       "a failed link is noticed by the next light sweep only"), ON_MANAGER),
 )  # fmt: skip
