@@ -57,7 +57,7 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         # BAD_PKEY_CNTR, CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, MEM_WINDOW,
         # XRC, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B
         "device_cap_flags": sum(1 << bit for bit in (1, 5, 10, 11, 12, 17, 20, 21, 24)),
-        "device_cap_flags_ex": 1 << 40,  # ATOMIC_WRITE
+        "device_cap_flags_ex": 1 << 40 | 1 << 38,  # ATOMIC_WRITE, FLUSH_GLOBAL
         "max_sge_rd": limits["max_sge"],
         "max_qp_rd_atom": 4,
         "max_res_rd_atom": 4 * limits["max_qp"],
@@ -76,7 +76,7 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
 
 @pytest.mark.parametrize(("profile", "rc", "uc", "ud", "xrc"), [
     # SEND 1, RECV 2, WRITE 4, READ 8, ATOMIC 16, SRQ_RECV 32, ATOMIC_WRITE 128
-    ("hca", 191, 39, 35, 61), ("tca", 0, 0, 35, 0), ("tca+uc", 0, 35, 35, 0), ("tca+rc+read", 43, 0, 35, 0),
+    ("hca", 255, 39, 35, 61), ("tca", 0, 0, 35, 0), ("tca+uc", 0, 35, 35, 0), ("tca+rc+read", 43, 0, 35, 0),
 ])  # fmt: skip
 def test_on_demand_paging_is_told_for_what_the_profile_has(profile, rc, uc, ud, xrc):
     caps = {"rc_odp_caps": rc, "uc_odp_caps": uc, "ud_odp_caps": ud, "xrc_odp_caps": xrc}

@@ -8,6 +8,7 @@ from softhca.adapter.config import AdapterConfig
 from softhca.adapter.profile import OPTIONS, Profile
 from softhca.driver import services
 from softhca.driver.errors import DriverError
+from softhca.memory.regions import FLUSH_GLOBAL, FLUSH_PERSISTENT
 from softhca.testing.addressing import gid
 from softhca.testing.ends import (
     ALL_RIGHTS,
@@ -63,18 +64,20 @@ def test_what_is_no_profile_is_refused(text, reason):
         Profile.of(text)
 
 
-ATOMIC_WRITE = 15
+ATOMIC_WRITE, FLUSH = 15, 14
+FLUSHES = FLUSH_GLOBAL | FLUSH_PERSISTENT
 
 
 @pytest.mark.parametrize(
     ("text", "has", "rights", "lacks"),
     [
-        ("hca", {states.RC, states.UC, states.UD, states.XRC}, 14, ()),
-        ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE)),
-        ("tca+uc+write", {states.UC, states.UD}, REMOTE_WRITE, (READ, COMPARE_SWAP, FETCH_ADD)),
+        ("hca", {states.RC, states.UC, states.UD, states.XRC}, 14 | FLUSHES, ()),
+        ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH)),
+        ("tca+uc+write", {states.UC, states.UD}, REMOTE_WRITE | FLUSHES, (READ, COMPARE_SWAP, FETCH_ADD)),
         ("tca+rc+read", {states.RC, states.UD}, REMOTE_READ,
-         (WRITE, WRITE_IMM, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE)),
-        ("tca+rc+atomic", {states.RC, states.UD}, REMOTE_ATOMIC, (WRITE, WRITE_IMM, READ, ATOMIC_WRITE)),
+         (WRITE, WRITE_IMM, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH)),
+        ("tca+rc+atomic", {states.RC, states.UD}, REMOTE_ATOMIC,
+         (WRITE, WRITE_IMM, READ, ATOMIC_WRITE, FLUSH)),
     ],
 )  # fmt: skip
 def test_what_profiles_mean(text, has, rights, lacks):

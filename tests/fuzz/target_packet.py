@@ -32,6 +32,7 @@ FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "rdeth": (("ee_context", "ee_context"),),
     "deth": (("qkey", "qkey"), ("source_qp", "source_qp")),
     "xrceth": (("xrc_srq", "xrc_srq"),),
+    "feth": (("selectivity", "selectivity"), ("placement", "placement")),
     "reth": (("va", "reth_va"), ("rkey", "reth_rkey"), ("dma_length_bytes", "reth_length")),
     "atomiceth": (
         ("va", "atomic_va"),

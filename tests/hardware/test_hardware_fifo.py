@@ -173,7 +173,7 @@ def test_a_fifo_without_room_refuses_the_whole_packet_and_takes_the_next():
         (0, 0x01, (drops.DROP_LINK_HEADER, 0)),
         (1, 0x02, (drops.DROP_RAW, 0)),
         (5, 0x01, (drops.DROP_LENGTH, 0)),
-        (8, 0x18, (0, drops.DROP_OPCODE)),
+        (8, 0x1C, (0, drops.DROP_OPCODE)),
         (8, 0x09, (0, drops.DROP_TRUNCATED)),  # from SEND ONLY to READ RESPONSE FIRST: no room for its AETH
         (8, 0x15, (0, drops.DROP_LENGTH)),  # an acknowledge carries nothing
         (9, 0x01, (0, drops.DROP_VERSION)),

@@ -501,7 +501,7 @@ def test_rereg_all_three_at_once_and_zero_based(world):
 
 @pytest.mark.parametrize(("change", "code"), [
     ({"pd": 0}, errno.EINVAL), ({"pd": 1 << 24}, errno.EINVAL), ({"access": REMOTE_WRITE}, errno.EINVAL),
-    ({"access": 256}, errno.EINVAL), ({"access": ALL | ZERO_BASED}, errno.EINVAL),
+    ({"access": 512}, errno.EINVAL), ({"access": ALL | ZERO_BASED}, errno.EINVAL),
     ({"translation": (0, 0, [])}, errno.EINVAL), ({"translation": (0, 8, [])}, errno.EINVAL),
     ({"translation": (0, 8, [0xFFFFFFFF])}, errno.EFAULT),
     ({"access": REMOTE_ATOMIC, "translation": (0, 8, [1])}, errno.EINVAL),

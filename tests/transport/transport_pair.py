@@ -508,6 +508,8 @@ class Pair:
         source_qp=None,
         pad=None,
         migreq=True,
+        selectivity=0,
+        placement=0,
     ):
         """Let a packet arrive that no requester or responder of ours has sent; extension headers by the
         opcode."""
@@ -521,6 +523,8 @@ class Pair:
             out[FLAGS] &= ~MIGREQ_BIT
         if "deth" in names:
             o = build.put_deth(out, o, qkey, source.number if source_qp is None else source_qp)
+        if "feth" in names:
+            o = build.put_feth(out, o, selectivity, placement)
         if "reth" in names:
             o = build.put_reth(out, o, va, rkey, length)
         if "atomiceth" in names:

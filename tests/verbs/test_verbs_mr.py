@@ -159,9 +159,10 @@ def test_hints_do_not_reach_the_device_and_rights_do(pd: PD, driver: FakeDriver)
         | e.IBV_ACCESS_RELAXED_ORDERING
         | e.IBV_ACCESS_HUGETLB
         | e.IBV_ACCESS_ON_DEMAND
-        | e.IBV_ACCESS_FLUSH_GLOBAL,
+        | e.IBV_ACCESS_FLUSH_GLOBAL
+        | e.IBV_ACCESS_FLUSH_PERSISTENT,
     )
-    assert registration(driver, mr)["access"] == 1 | 64
+    assert registration(driver, mr)["access"] == 1 | 64 | 256
 
 
 def test_iova_reaches_the_device(pd: PD, driver: FakeDriver) -> None:

@@ -11,6 +11,7 @@ from softhca.wire.atomicacketh import AtomicAckEth
 from softhca.wire.atomiceth import AtomicEth
 from softhca.wire.bth import Bth
 from softhca.wire.deth import Deth
+from softhca.wire.feth import Feth
 from softhca.wire.ieth import Ieth
 from softhca.wire.immdt import ImmDt
 from softhca.wire.layout import Header
@@ -23,6 +24,7 @@ WRITERS = [
     (build.put_reth, Reth), (build.put_atomiceth, AtomicEth), (build.put_aeth, Aeth),
     (build.put_atomicacketh, AtomicAckEth), (build.put_immdt, ImmDt), (build.put_ieth, Ieth),
     (build.put_deth, Deth), (build.put_rdeth, Rdeth), (build.put_xrceth, Xrceth),
+    (build.put_feth, Feth),
 ]  # fmt: skip
 
 

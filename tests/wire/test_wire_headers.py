@@ -13,6 +13,7 @@ from softhca.wire.atomiceth import AtomicEth
 from softhca.wire.bth import Bth
 from softhca.wire.deth import Deth
 from softhca.wire.errors import WireError
+from softhca.wire.feth import Feth
 from softhca.wire.grh import Grh
 from softhca.wire.ieth import Ieth
 from softhca.wire.immdt import ImmDt
@@ -40,6 +41,7 @@ STANDARD = {
     "deth": Deth,
     "rdeth": Rdeth,
     "xrceth": Xrceth,
+    "feth": Feth,
     "reth": Reth,
     "atomiceth": AtomicEth,
     "aeth": Aeth,
@@ -174,6 +176,7 @@ def test_a_byte_offset_is_where_the_layout_puts_the_field(module: str, constant:
         (Deth(0x11223344, source_qp=0x556677), "1122334400556677"),
         (Rdeth(ee_context=0xABCDEF), "00abcdef"),
         (Xrceth(xrc_srq=0xABCDEF), "00abcdef"),
+        (Feth(selectivity=1, placement=3), "00000013"),
         (Reth(0x0102030405060708, 0x090A0B0C, 0x0D0E0F10), "0102030405060708090a0b0c0d0e0f10"),
         (AtomicEth(1, 2, 3, 4), "00000000000000010000000200000000000000030000000000000004"),
         (Aeth(0x1F, 5), "1f000005"),

@@ -91,13 +91,20 @@ def test_ud_has_two_opcodes_with_deth() -> None:
 def test_all_other_codes_are_reserved() -> None:
     rc = set(RC_TABLE)
     known = rc | {0x20 | c for c in range(12)} | {0x40 | c for c in range(0x16)} | {0x64, 0x65, 0x81}
-    assert set(OPCODES) == known | {0xA0 | c for c in rc} | {0x1D}
+    assert set(OPCODES) == known | {0xA0 | c for c in rc} | {0x1C, 0x1D}
 
 
 def test_an_atomic_write_is_one_packet_with_reth_and_data_of_reliable_connections() -> None:
     row = OPCODES[0x1D]
     assert (row.name, row.headers, row.payload) == ("RC_ATOMIC_WRITE", ("reth",), True)
     assert (row.service, row.position, row.is_response) == (opcodes.RC, opcodes.ONLY, False)
+
+
+def test_a_flush_is_one_packet_with_feth_and_reth_of_reliable_connections() -> None:
+    row = OPCODES[0x1C]
+    assert (row.name, row.headers, row.payload) == ("RC_FLUSH", ("feth", "reth"), False)
+    assert (row.service, row.position, row.is_response) == (opcodes.RC, opcodes.ONLY, False)
+    assert row.extension_bytes == 20
 
 
 def test_a_constant_stands_for_every_opcode() -> None:
@@ -120,6 +127,7 @@ def test_operations_follow_the_names() -> None:
         opcodes.RESYNC: "RESYNC",
         opcodes.CNP: "CNP",
         opcodes.ATOMIC_WRITE: "ATOMIC_WRITE",
+        opcodes.FLUSH: "FLUSH",
     }
     for row in OPCODES.values():
         assert row.name.partition("_")[2].startswith(words[row.operation]) or row.name == "CNP"

@@ -17,6 +17,7 @@ VIEW_NAMES = {
     "rdeth": {"ee_context": "ee_context"},
     "deth": {"qkey": "qkey", "source_qp": "source_qp"},
     "xrceth": {"xrc_srq": "xrc_srq"},
+    "feth": {"selectivity": "selectivity", "placement": "placement"},
     "reth": {"va": "reth_va", "rkey": "reth_rkey", "dma_length_bytes": "reth_length"},
     "atomiceth": {"va": "atomic_va", "rkey": "atomic_rkey", "swap_add": "swap_add", "compare": "compare"},
     "aeth": {"syndrome": "syndrome", "msn": "msn"},

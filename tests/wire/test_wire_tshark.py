@@ -1,8 +1,8 @@
 """Wireshark's tshark finds nothing malformed, unknown or reserved in the captures that we write.
 
-It is asked about RC, UC and UD: its 4.0 knows no XRC opcode, no ATOMIC WRITE and no CNP, and looks for
-the RDETH eight bytes too late. It knows no LINKTYPE_INFINIBAND either; native packets are shown to it under
-a user's link type instead.
+It is asked about RC, UC and UD: its 4.0 knows no XRC opcode, no ATOMIC WRITE, no FLUSH and no CNP, and
+looks for the RDETH eight bytes too late. It knows no LINKTYPE_INFINIBAND either; native packets are shown to
+it under a user's link type instead.
 """
 
 import re
@@ -16,7 +16,7 @@ from wire_samples import FRAMINGS, every_opcode
 
 from machine_speed import limit_s
 from softhca.wire.capture_file import LINKTYPE_RAW
-from softhca.wire.opcodes import RC, RC_ATOMIC_WRITE, UC, UD
+from softhca.wire.opcodes import RC, RC_ATOMIC_WRITE, RC_FLUSH, UC, UD
 from softhca.wire.packet import Packet
 from softhca.wire.pcap import PcapWriter
 from softhca.wire.pcapng import PcapngWriter
@@ -44,11 +44,14 @@ def tshark() -> Tshark:
     return run
 
 
+NEWER = (RC_ATOMIC_WRITE, RC_FLUSH)
+
+
 def shown(kind: str) -> list[Packet]:
     return [
         packet
         for packet in every_opcode(kind)
-        if packet.transport.opcode.service in (RC, UC, UD) and packet.transport.bth.opcode != RC_ATOMIC_WRITE
+        if packet.transport.opcode.service in (RC, UC, UD) and packet.transport.bth.opcode not in NEWER
     ]
 
 

@@ -36,7 +36,8 @@ CAP_XRC = 1 << 20
 CAP_MEM_MGT_EXTENSIONS = 1 << 21
 CAP_MEM_WINDOW_TYPE_2A = 1 << 23
 CAP_MEM_WINDOW_TYPE_2B = 1 << 24
-CAP_ATOMIC_WRITE = 1 << 40  # of the extended ones
+CAP_FLUSH_GLOBAL = 1 << 38  # this and the next one: of the extended ones
+CAP_ATOMIC_WRITE = 1 << 40
 DEVICE_CAPS = (
     CAP_BAD_PKEY_CNTR
     | CAP_CURR_QP_STATE_MOD
@@ -56,6 +57,7 @@ ODP_WRITE = 1 << 2
 ODP_READ = 1 << 3
 ODP_ATOMIC = 1 << 4
 ODP_SRQ_RECV = 1 << 5
+ODP_FLUSH = 1 << 6
 ODP_ATOMIC_WRITE = 1 << 7
 _ODP_MESSAGES = ODP_SEND | ODP_RECV | ODP_SRQ_RECV
 _ODP_OPTIONS = {WRITE_OPTION: ODP_WRITE, READ_OPTION: ODP_READ, ATOMIC_OPTION: ODP_ATOMIC}
@@ -83,7 +85,9 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     outstanding = 0
     if profile.has(READ_OPTION) or profile.has(ATOMIC_OPTION):
         outstanding = config.max_qp_rd_atom
-    extended = CAP_ATOMIC_WRITE if profile.has(WRITE_OPTION) and RC in profile.services else 0
+    extended = 0
+    if profile.has(WRITE_OPTION) and RC in profile.services:
+        extended = CAP_ATOMIC_WRITE | CAP_FLUSH_GLOBAL
     guid = guid_of(config.gids[0])
     if config.framing == NATIVE:
         guid = int.from_bytes(config.gids[0][8:], "big")
@@ -140,8 +144,9 @@ def odp_attributes(profile: Profile, reachable: bool) -> dict[str, int]:
     """``ibv_odp_caps``, by names of `control_fields`: what regions of a host's own memory may be used for,
     for each service.  Nothing where that memory is not ``reachable``."""
     options = sum(bit for option, bit in _ODP_OPTIONS.items() if profile.has(option))
+    written = ODP_ATOMIC_WRITE | ODP_FLUSH if options & ODP_WRITE else 0
     caps = {
-        "rc_odp_caps": (RC, _ODP_MESSAGES | options | (ODP_ATOMIC_WRITE if options & ODP_WRITE else 0)),
+        "rc_odp_caps": (RC, _ODP_MESSAGES | options | written),
         "uc_odp_caps": (UC, _ODP_MESSAGES | options & ODP_WRITE),
         "ud_odp_caps": (UD, _ODP_MESSAGES),
         "xrc_odp_caps": (XRC, (_ODP_MESSAGES | options) & ~ODP_RECV),

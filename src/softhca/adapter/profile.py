@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, OPERATIONS, READ, WRITE
+from softhca.memory.regions import FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, FLUSH, OPERATIONS, READ, WRITE
 from softhca.transport.services import SERVICES
 from softhca.transport.states import RAW, RC, UC, UD
 
@@ -36,11 +36,11 @@ def _of_kind(kind: int) -> frozenset[int]:
     return frozenset(row.opcode for row in OPERATIONS.values() if row.kind == kind)
 
 
-# option → work requests, the right that a queue pair gives for it, and the services that carry it
+# option → work requests, the rights that a queue pair gives for it, and the services that carry it
 _OPERATIONS: dict[str, tuple[frozenset[int], int, frozenset[str]]] = {
     WRITE_OPTION: (
-        _of_kind(WRITE) | _of_kind(ATOMIC_WRITE),
-        REMOTE_WRITE,
+        _of_kind(WRITE) | _of_kind(ATOMIC_WRITE) | _of_kind(FLUSH),
+        REMOTE_WRITE | FLUSH_GLOBAL | FLUSH_PERSISTENT,
         frozenset({RC_OPTION, UC_OPTION}),
     ),
     READ_OPTION: (_of_kind(READ), REMOTE_READ, frozenset({RC_OPTION})),

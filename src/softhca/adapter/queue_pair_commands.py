@@ -12,7 +12,7 @@ from softhca.adapter.port import Port
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.constants import GENERAL_QPN
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from softhca.memory.regions import FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import qp_attributes
 from softhca.queues.control_fields import (
     CREATE_TELLS_LOSSES,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NO_SRQ = 0
 NO_DOMAIN = 0
 """Of a queue pair without a protection domain: no key is of that one."""
-_REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+_REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT
 _CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
 
 Fields = dict[str, Any]

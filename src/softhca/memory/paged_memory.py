@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 from softhca.machine.primitives import atomic_add64, load32, load64, store64, wait_word, wake_word
 from softhca.memory import paged_layout as layout
+from softhca.memory.bits import RIGHTS_MASK
 from softhca.memory.paged import clear_entries, put_entries, scan_entries
 from softhca.memory.paged_frames import Frames, Piece, View
 from softhca.memory.paged_mapping import PagedMapping, busy_lines, make_memfd, quiesce_bits
 from softhca.memory.paged_swap import SwapFile
 from softhca.memory.regions import (
-    ACCESS_MASK,
     LOCAL_WRITE,
     MW_BIND,
     ON_DEMAND,
@@ -417,7 +417,7 @@ def _matched(old: list[Piece], new: list[Piece]) -> list[tuple[Piece, Piece]]:
 
 def _check_rights(rights: int) -> None:
     """EINVAL for rights that a memory cannot have."""
-    if rights & ~ACCESS_MASK or rights & (MW_BIND | ZERO_BASED):
+    if rights & ~RIGHTS_MASK or rights & (MW_BIND | ZERO_BASED):
         raise OSError(errno.EINVAL, f"a pageable memory has no rights {rights:#x}")
     if rights & (REMOTE_WRITE | REMOTE_ATOMIC) and not rights & LOCAL_WRITE:
         raise OSError(errno.EINVAL, "remote write and remote atomic access need local write access")

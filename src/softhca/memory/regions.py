@@ -55,7 +55,10 @@ REMOTE_ATOMIC = 8
 MW_BIND = 16
 ZERO_BASED = 32
 ON_DEMAND = 64
-ACCESS_MASK = bits.RIGHTS_MASK
+FLUSH_GLOBAL = 256
+FLUSH_PERSISTENT = 512
+"""No region has it: its memory is as lasting as the adapter's process."""
+ACCESS_MASK = bits.RIGHTS_MASK | FLUSH_GLOBAL
 REFUSED_KEY = 1
 REFUSED_PD = 2
 REFUSED_RIGHTS = 3
@@ -492,7 +495,9 @@ class RegionTable:
             check_rights(pd, access)
             if access & ZERO_BASED != region.access & ZERO_BASED:
                 raise OSError(errno.EINVAL, "access: ZERO_BASED changes with the translation only")
-            self.tpt.protect_run(region.first_entry, region.entry_count, access, pd)
+            self.tpt.protect_run(
+                region.first_entry, region.entry_count, access & bits.RIGHTS_MASK, pd
+            )
             if (pd, access) != (region.pd, region.access):
                 region.generation += 1
             region.pd, region.access = pd, access
@@ -534,7 +539,7 @@ class RegionTable:
         first = self.tpt.allocate(sum(count for _, count in runs))
         place = first
         for frame, count in runs:
-            self.tpt.set_run(place, frame, count, access, pd)
+            self.tpt.set_run(place, frame, count, access & bits.RIGHTS_MASK, pd)
             place += count
         return first
 

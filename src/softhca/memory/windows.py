@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import cython
 
+from softhca.memory.bits import RIGHTS_MASK
 from softhca.memory.regions import (
     LOCAL_WRITE,
     MW_BIND,
@@ -353,7 +354,7 @@ class WindowTable:
             return -(refusal.errno or errno.EINVAL)
         place = region.first_entry
         for frame, count in runs:
-            self.regions.tpt.set_run(place, frame, count, access, pd)
+            self.regions.tpt.set_run(place, frame, count, access & RIGHTS_MASK, pd)
             place += count
         region.zero_based = bool(access & ZERO_BASED)
         region.va = 0 if region.zero_based else va

@@ -35,7 +35,7 @@ TITLES = {
 """What stands above the group of constants that begins with this one."""
 
 _RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED",
-           "ON_DEMAND")  # fmt: skip
+           "ON_DEMAND", "FLUSH_GLOBAL", "FLUSH_PERSISTENT")  # fmt: skip
 
 HEAD = f"""\
 /* The host interface of softhca, version {ABI_VERSION}, for programs that speak to an adapter process

@@ -37,6 +37,7 @@ LOCAL_INV = 7
 BIND_MW = 8
 SEND_WITH_INV = 9
 REG_MR = 11
+FLUSH = 14
 ATOMIC_WRITE = 15
 
 # Flags of send entries; these are not ibv_send_flags' bits.
@@ -82,6 +83,7 @@ WC_COMP_SWAP = 3
 WC_FETCH_ADD = 4
 WC_BIND_MW = 5
 WC_LOCAL_INV = 6
+WC_FLUSH = 8
 WC_ATOMIC_WRITE = 9
 WC_RECV = 128
 WC_RECV_RDMA_WITH_IMM = 129

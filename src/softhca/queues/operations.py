@@ -26,6 +26,8 @@ LOCAL = 4
 """No packet: the adapter itself does it when its turn comes."""
 ATOMIC_WRITE = 5
 """One request with an RETH and eight bytes, answered by an empty READ response."""
+FLUSH = 6
+"""One request with FETH and RETH, answered by an empty READ response."""
 
 _BEGIN_SEND = ("SEND_FIRST", "SEND_MIDDLE")
 _BEGIN_WRITE = ("RDMA_WRITE_FIRST", "RDMA_WRITE_MIDDLE")
@@ -74,6 +76,7 @@ _ROWS = (
               (*_BEGIN_SEND, "SEND_LAST_WITH_INVALIDATE", "SEND_ONLY_WITH_INVALIDATE"),
               invalidates=True, consumes_receive=True, inline=True),
     Operation(abi.REG_MR, "REG_MR", LOCAL, abi.WC_DRIVER1),
+    Operation(abi.FLUSH, "FLUSH", FLUSH, abi.WC_FLUSH, ("FLUSH",)),
     Operation(abi.ATOMIC_WRITE, "ATOMIC_WRITE", ATOMIC_WRITE, abi.WC_ATOMIC_WRITE, ("ATOMIC_WRITE",),
               inline=True),
 )  # fmt: skip

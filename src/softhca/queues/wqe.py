@@ -10,6 +10,9 @@ Work requests on keys name the window or fast region by its number (rkey) and it
 (imm_or_key; LOCAL_INV: the whole key that dies).  BIND_MW: remote_va and compare_add are address and length,
 swap the region's L_Key (bits 0–31) and the rights (32–63); no elements.  REG_MR: likewise, bits 0–31 of swap
 being the offset in the first page, and the elements are runs of pages (PAGE_RUN).
+
+FLUSH: remote_va and compare_add (below 2^32) are address and length of what is flushed, swap is the FETH:
+placement types in bits 0–3, selectivity level in bits 4–5; no elements.
 """
 
 from __future__ import annotations

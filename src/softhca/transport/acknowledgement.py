@@ -25,7 +25,7 @@ from softhca.queues.layout import (
     WC_RETRY_EXC_ERR,
     WC_RNR_RETRY_EXC_ERR,
 )
-from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, FLUSH, LOCAL, READ
 from softhca.transport.conditions import (
     FRESH,
     NOT_READY,
@@ -78,9 +78,10 @@ NAK_STATUS: dict[int, int] = {
 }
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
-_ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
+# Bit n: requests of kind n are answered by one empty READ response.
+_EMPTY = cython.declare(cython.uint, 1 << ATOMIC_WRITE | 1 << FLUSH)
 # Bit n: requests of kind n have an answer of their own, which no later one implies.
-_ANSWERED = cython.declare(cython.uint, 1 << READ | 1 << ATOMIC | 1 << ATOMIC_WRITE)
+_ANSWERED = cython.declare(cython.uint, 1 << READ | 1 << ATOMIC | 1 << ATOMIC_WRITE | 1 << FLUSH)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ACK = cython.declare(cython.uint, ACK)
@@ -306,7 +307,7 @@ class Sender(RequestTransmitter):
         if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         request = self.at(self.head)
-        if (request.kind != _READ and request.kind != _ATOMIC_WRITE) or request.status:
+        if (request.kind != _READ and not (_EMPTY >> request.kind) & 1) or request.status:
             # Either something before the READ is still unanswered, which advance() has just ruled out, or a
             # lie.
             self.fail_head(_BAD_RESPONSE)
@@ -341,7 +342,7 @@ class Sender(RequestTransmitter):
         """
         pmtu: cython.ulonglong = self.connection.path_mtu_bytes
         rest: cython.ulonglong = request.length_bytes - index * pmtu
-        if request.kind == _ATOMIC_WRITE:
+        if (_EMPTY >> request.kind) & 1:
             return view.position == _ONLY and view.payload_bytes == 0
         ends: cython.bint = index + 1 == request.packets or (index + 1) % self.slice_packets == 0
         if ends:

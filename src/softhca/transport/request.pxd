@@ -21,5 +21,6 @@ cdef class Request(BufferList):
 
     cpdef object prepare(self, RegionTable regions, unsigned int pd, unsigned int operations)
     cpdef object segment(self, unsigned int pmtu_bytes, unsigned int first_psn)
+    cdef bint flushes(self) noexcept
     cdef bint takes_word(self) noexcept
     cpdef int payload(self, unsigned long long offset, unsigned long long n, unsigned long long address) except? -1

@@ -15,9 +15,10 @@ from softhca.queues.layout import (
     WC_LOC_PROT_ERR,
     WC_LOC_QP_OP_ERR,
 )
-from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ, mask, table
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, FLUSH, LOCAL, READ, mask, table
 from softhca.queues.wqe import WORK_LENGTH, WORK_OK, SendWork
 from softhca.transport.scatter import BufferList
+from softhca.wire import feth
 
 if TYPE_CHECKING:
     from softhca.memory.regions import RegionTable
@@ -26,6 +27,10 @@ _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
+_FLUSH = cython.declare(cython.int, FLUSH)
+_PLACEMENTS = cython.declare(cython.ulonglong, feth.GLOBAL_VISIBILITY | feth.PERSISTENCE)
+_REGION = cython.declare(cython.ulonglong, feth.REGION)
+_MAX_LENGTH = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _WORD_AT = cython.declare(cython.uint, SEND_WQE_COMPARE_ADD_AT)
 _INLINE = cython.declare(cython.uint, INLINE)
 _WORK_OK = cython.declare(cython.int, WORK_OK)
@@ -81,6 +86,10 @@ class Request(BufferList):
         self.limited = (_LIMITED >> work.opcode) & 1 != 0
         if self.kind == _LOCAL:
             return
+        if self.kind == _FLUSH:
+            if not self.flushes():
+                self.status = _OPERATION_ERROR
+            return
         self.length_bytes = work.total_bytes
         if self.kind == _ATOMIC_WRITE:
             if self.takes_word():
@@ -98,6 +107,17 @@ class Request(BufferList):
             if self.length_bytes < ATOMIC_BYTES:
                 self.status = _LENGTH_ERROR
             self.length_bytes = ATOMIC_BYTES
+
+    def flushes(self) -> bool:
+        """Whether a FLUSH says what there is: placement types, a selectivity level, a length of 32 bits."""
+        placement: cython.ulonglong = self.work.swap & 0xF
+        return (
+            placement != 0
+            and placement & ~_PLACEMENTS == 0
+            and self.work.swap >> 4 <= _REGION
+            and self.work.compare_add <= _MAX_LENGTH
+            and self.work.num_sge == 0
+        )
 
     def takes_word(self) -> bool:
         """Whether an ATOMIC WRITE has no data but the eight bytes at the entry's compare_add."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.queues.layout import FENCE, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_MW_BIND_ERR, WC_WR_FLUSH_ERR
-from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, LOCAL, READ, WRITE
+from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, FLUSH, LOCAL, READ, WRITE
 from softhca.transport.conditions import (
     CREDITS,
     FRESH,
@@ -87,6 +87,7 @@ _READ = cython.declare(cython.int, READ)
 _WRITE = cython.declare(cython.int, WRITE)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _ATOMIC_WRITE = cython.declare(cython.int, ATOMIC_WRITE)
+_FLUSH = cython.declare(cython.int, FLUSH)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _FENCE = cython.declare(cython.uint, FENCE)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
@@ -348,7 +349,7 @@ class RequestTransmitter(SendEngine):
             return self.block(_READS)
         if request.kind == _READ:
             return self.step_read(request, window)
-        if request.kind == _ATOMIC or request.kind == _ATOMIC_WRITE:
+        if request.kind == _ATOMIC or request.kind == _ATOMIC_WRITE or request.kind == _FLUSH:
             return self.step_atomic(request, window)
         return self.step_message(request, window)
 
@@ -502,7 +503,7 @@ class RequestTransmitter(SendEngine):
         return 1
 
     def step_atomic(self, request: Request, window: DestinationWindow) -> int:
-        """Compare-and-swap, fetch-and-add or ATOMIC WRITE."""
+        """Compare-and-swap, fetch-and-add, ATOMIC WRITE or FLUSH."""
         written: cython.int
         if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
@@ -514,6 +515,8 @@ class RequestTransmitter(SendEngine):
         self.writer.budget_bytes = _UNLIMITED
         if request.kind == _ATOMIC:
             written = self.writer.atomic_request(request)
+        elif request.kind == _FLUSH:
+            written = self.writer.flush_request(request)
         else:
             written = self.writer.atomic_write_request(request)
         if written == -_EAGAIN:

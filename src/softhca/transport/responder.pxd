@@ -1,4 +1,4 @@
-from softhca.memory.regions cimport Region
+from softhca.memory.regions cimport Region, RegionTable
 from softhca.transport.connection cimport Connection
 from softhca.transport.engines cimport ReceiveEngine
 from softhca.transport.execution cimport MessageExecutor
@@ -32,7 +32,9 @@ cdef class Responder(ReceiveEngine):
     cdef object read_request(self, PacketView view)
     cdef object atomic_request(self, PacketView view)
     cdef object atomic_write(self, PacketView view, Arrival arrival)
-    cdef object atomic_write_again(self, PacketView view)
+    cdef object flush_request(self, PacketView view)
+    cdef object answered_empty(self, PacketView view)
+    cdef object empty_again(self, PacketView view)
     cdef object answered_later(self, Resource resource, unsigned int packets)
     cdef object refuse(self, unsigned int code)
     cdef object advance(self, unsigned int packets)

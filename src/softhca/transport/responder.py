@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Region
+from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Region, RegionTable
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR
 from softhca.queues.layout import MAX_MESSAGE_BYTES, WC_REM_INV_REQ_ERR
 from softhca.transport.engines import ReceiveEngine
@@ -57,7 +57,7 @@ from softhca.transport.replies import (
 )
 from softhca.transport.states import ERR
 from softhca.transport.window import DestinationWindow
-from softhca.wire import opcodes
+from softhca.wire import feth, opcodes
 from softhca.wire.psn import distance
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ _REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
 _REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
+_FLUSH_SHIFT = cython.declare(cython.uint, 8)  # from a placement type to the right that it takes
+_SELECTIVITY_REGION = cython.declare(cython.uint, feth.REGION)
 _MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 _SEND = cython.declare(cython.uint, opcodes.SEND)
 _WRITE = cython.declare(cython.uint, opcodes.WRITE)
@@ -99,6 +101,7 @@ _READ_REQUEST = cython.declare(cython.uint, opcodes.READ_REQUEST)
 _COMPARE_SWAP = cython.declare(cython.uint, opcodes.COMPARE_SWAP)
 _FETCH_ADD = cython.declare(cython.uint, opcodes.FETCH_ADD)
 _ATOMIC_WRITE = cython.declare(cython.uint, opcodes.ATOMIC_WRITE)
+_FLUSH = cython.declare(cython.uint, opcodes.FLUSH)
 _FIRST = cython.declare(cython.uint, opcodes.FIRST)
 _MIDDLE = cython.declare(cython.uint, opcodes.MIDDLE)
 _INVALID_REQUEST_ERROR = cython.declare(cython.int, WC_REM_INV_REQ_ERR)
@@ -210,6 +213,8 @@ class Responder(ReceiveEngine):
             self.atomic_request(view)
         elif view.operation == _ATOMIC_WRITE:
             self.atomic_write(view, arrival)
+        elif view.operation == _FLUSH:
+            self.flush_request(view)
         else:
             self.refuse(_INVALID_REQUEST)
 
@@ -377,7 +382,6 @@ class Responder(ReceiveEngine):
     def atomic_write(self, view: PacketView, arrival: Arrival) -> None:
         """ATOMIC WRITE: check it, put its eight bytes into place at once, answer by an empty READ response
         (annex A19).  It takes a READ resource, for a repetition is answered and not done again."""
-        resource: Resource
         region: Region
         result: cython.int
         if (
@@ -405,7 +409,45 @@ class Responder(ReceiveEngine):
         if result:
             self.refuse(_REMOTE_ACCESS if result == -_EACCES else _REMOTE_OPERATIONAL)
             return
-        resource = self.replies.ring.add(self.epsn, 1)
+        self.answered_empty(view)
+
+    def flush_request(self, view: PacketView) -> None:
+        """FLUSH: what was written before it is visible to all of the host, for it was copied there, and this
+        thread's stores are seen in their order.  So there is nothing to do but to check the request, and to
+        answer it by an empty READ response (annex A19).  Persistence is a right that no region gives.
+        """
+        region: Region
+        regions: RegionTable = self.connection.environment.regions
+        rights: cython.uint = view.placement << _FLUSH_SHIFT
+        va: cython.ulonglong = view.reth_va
+        length: cython.ulonglong = view.reth_length
+        if (
+            rights == 0
+            or rights & ~self.connection.access  # which has no right for reserved types
+            or view.selectivity > _SELECTIVITY_REGION
+        ):
+            self.refuse(_INVALID_REQUEST)
+            return
+        if view.selectivity == _SELECTIVITY_REGION:
+            region = regions.live_key(view.reth_rkey)
+            if region is not None:
+                va = region.va
+                length = region.length
+        region = regions.find(
+            view.reth_rkey, self.connection.pd, va, length, rights, self.connection.number
+        )
+        if region is None:
+            self.connection.count("key_refusals")
+            self.refuse(_REMOTE_ACCESS)
+            return
+        if not self.replies.ring.has_place():
+            self.refuse(_INVALID_REQUEST)
+            return
+        self.answered_empty(view)
+
+    def answered_empty(self, view: PacketView) -> None:
+        """The request has been carried out: let an empty READ response answer it, and its repetitions."""
+        resource: Resource = self.replies.ring.add(self.epsn, 1)
         resource.va = view.reth_va
         resource.length_bytes = 0
         resource.rkey = view.reth_rkey
@@ -425,8 +467,8 @@ class Responder(ReceiveEngine):
             self.read_again(view)
         elif view.operation == _COMPARE_SWAP or view.operation == _FETCH_ADD:
             self.atomic_again(view)
-        elif view.operation == _ATOMIC_WRITE:
-            self.atomic_write_again(view)
+        elif view.operation == _ATOMIC_WRITE or view.operation == _FLUSH:
+            self.empty_again(view)
 
     def same_range(self, resource: Resource, view: PacketView, index: int) -> bool:
         """Whether a repeated RDMA READ asks for a part of what was asked at first (9.7.4.1.1)."""
@@ -489,8 +531,8 @@ class Responder(ReceiveEngine):
         resource.resumed = index > 0 and not view.migreq
         self.flow.environment.schedule(self.flow)
 
-    def atomic_write_again(self, view: PacketView) -> None:
-        """Answer a repeated ATOMIC WRITE: its bytes may have been written over since."""
+    def empty_again(self, view: PacketView) -> None:
+        """Answer a repeated ATOMIC WRITE, whose bytes may have been written over since, or FLUSH."""
         psn: cython.uint = view.psn
         resource: Resource = self.replies.ring.find(psn)
         if (

@@ -1,6 +1,6 @@
 from softhca.transport.connection cimport Connection
 from softhca.transport.request cimport Request
-from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_icrc, put_ieth,
+from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_feth, put_icrc, put_ieth,
                                  put_immdt, put_pad, put_rdeth, put_reth, put_vcrc, put_xrceth)
 from softhca.wire.burst cimport Burst
 from softhca.wire.icrc cimport compute
@@ -43,6 +43,7 @@ cdef class PacketWriter:
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *
     cpdef bint atomic_request(self, Request request) except *
     cpdef int atomic_write_request(self, Request request) except? -1
+    cpdef bint flush_request(self, Request request) except *
     cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *
     cpdef bint atomic_response(self, unsigned int psn, unsigned int syndrome, unsigned int msn,
                                unsigned long long original) except *

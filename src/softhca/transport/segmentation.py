@@ -24,6 +24,7 @@ from softhca.wire.build import (
     put_atomiceth,
     put_bth,
     put_deth,
+    put_feth,
     put_icrc,
     put_ieth,
     put_immdt,
@@ -392,6 +393,22 @@ class PacketWriter:
             return result
         self.close(o + 8)
         return 1
+
+    def flush_request(self, request: Request) -> bool:
+        """Write the request of a FLUSH; False: it does not fit."""
+        o: cython.Py_ssize_t
+        swap: cython.ulonglong = request.work.swap
+        code: cython.uint = self.opcode_of(request, 0)
+        if not self.fits(self.packet_bytes(code, 0)):
+            return False
+        o = self.open(code, False, 0, True, request.first_psn, self.connection.dest_qp)
+        o = put_feth(self.burst.data, o, swap >> 4, swap & 0xF)
+        self.close(
+            put_reth(
+                self.burst.data, o, request.work.remote_va, request.work.rkey, request.work.compare_add
+            )
+        )
+        return True
 
     def acknowledge(self, psn: int, syndrome: int, msn: int) -> bool:
         """Write an ACK or NAK; False: it does not fit."""

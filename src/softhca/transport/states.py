@@ -191,7 +191,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "port_num": (1, 255),
     "max_rd_atomic": (0, 255),
     "max_dest_rd_atomic": (0, 255),
-    "qp_access_flags": (0, 0xFF),
+    "qp_access_flags": (0, 0x3FF),
     "path_mig_state": (0, 2),
     "en_sqd_async_notify": (0, 255),
 }

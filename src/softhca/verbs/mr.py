@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 HUGE_PAGE_SIZE = 0x200000
 
 HINTS = IBV_ACCESS_OPTIONAL_RANGE | int(
-    ibv_access_flags.IBV_ACCESS_HUGETLB
-    | ibv_access_flags.IBV_ACCESS_FLUSH_GLOBAL
-    | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT
+    ibv_access_flags.IBV_ACCESS_HUGETLB | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT
 )
 """Rights that change nothing here."""
 _WRITES = int(
@@ -49,8 +47,8 @@ class MR(Resource):
     it is the real one.
 
     Rights that allow remote writing need ``IBV_ACCESS_LOCAL_WRITE`` too (IBTA 10.6.3.1); the device refuses
-    others with ``EINVAL``.  Hints (``RELAXED_ORDERING``, ``HUGETLB``) and the rights of an operation that the
-    device has not (``FLUSH_GLOBAL``, ``FLUSH_PERSISTENT``) are accepted and change nothing.
+    others with ``EINVAL``.  Hints (``RELAXED_ORDERING``, ``HUGETLB``) are accepted and change nothing; so is
+    the right ``FLUSH_PERSISTENT``, which is not granted: no memory here is persistent.
 
     With ``IBV_ACCESS_ON_DEMAND`` memory at ``address`` or in ``buffer`` is looked up at each access: it may
     be unmapped and mapped again at any time.  What accesses a byte that is not mapped ends with a protection

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from softhca.verbs.addr import AHAttr
 from softhca.verbs.cq import CQ, CQEX
-from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.pd import PD
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import ibv_qp_create_flags, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type
@@ -28,9 +27,7 @@ _UD = int(ibv_qp_type.IBV_QPT_UD)
 _INIT = int(ibv_qp_state.IBV_QPS_INIT)
 _RESET = int(ibv_qp_state.IBV_QPS_RESET)
 _MTU_1024 = 3
-_ACCESS_FLAGS = int(mask.IBV_QP_ACCESS_FLAGS)
 # Rights of an operation that the device has not: they allow nothing.
-_FLUSH = int(ibv_access_flags.IBV_ACCESS_FLUSH_GLOBAL | ibv_access_flags.IBV_ACCESS_FLUSH_PERSISTENT)
 
 _WORDS = (
     "qp_state",
@@ -286,8 +283,6 @@ class QPAttr(Structure):
         for bit, names in _PLAIN_NUMBERS:
             if comp_mask & bit:
                 chosen.update({name: getattr(self, name) for name in names})
-        if comp_mask & _ACCESS_FLAGS:
-            chosen["qp_access_flags"] &= ~_FLUSH
         for bit, name in _VECTORS.items():
             if comp_mask & int(bit):
                 chosen[name] = getattr(self, "_" + name).as_dict()

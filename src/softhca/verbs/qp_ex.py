@@ -33,6 +33,7 @@ _OPERATIONS = {
     int(ibv_wr_opcode.IBV_WR_BIND_MW): ops.IBV_QP_EX_WITH_BIND_MW,
     int(ibv_wr_opcode.IBV_WR_LOCAL_INV): ops.IBV_QP_EX_WITH_LOCAL_INV,
     int(ibv_wr_opcode.IBV_WR_SEND_WITH_INV): ops.IBV_QP_EX_WITH_SEND_WITH_INV,
+    int(ibv_wr_opcode.IBV_WR_FLUSH): ops.IBV_QP_EX_WITH_FLUSH,
     int(ibv_wr_opcode.IBV_WR_ATOMIC_WRITE): ops.IBV_QP_EX_WITH_ATOMIC_WRITE,
 }
 _WORD_BYTES = 8
@@ -246,8 +247,14 @@ class QPEx(QP):
         operation.compare_add = int.from_bytes(data, sys.byteorder)
 
     def wr_flush(self, rkey: int, remote_addr: int, len: int, type: int, level: int) -> None:
-        """Make earlier writes visible, or durable: ``EOPNOTSUPP``."""
-        refuse("Failed to post a flush")
+        """Have the peer make what was written there before visible to all of its host
+        (``IBV_FLUSH_GLOBAL`` in ``type``): ``len`` bytes at ``remote_addr``, or with ``level``
+        ``IBV_FLUSH_MR`` the whole region.  Reliable connections only; the region and the peer's queue pair
+        need ``IBV_ACCESS_FLUSH_GLOBAL``.  No region here gives ``IBV_FLUSH_PERSISTENT``: that is a remote
+        access error.
+        """
+        operation = self._begin(ibv_wr_opcode.IBV_WR_FLUSH, rkey, remote_addr)
+        operation.compare_add, operation.swap = int(len) & 0xFFFFFFFF, int(type) & 0xF | (int(level) & 3) << 4
 
     def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
         """Send a segmented packet: ``EOPNOTSUPP``."""

@@ -17,6 +17,7 @@ cpdef Py_ssize_t put_ieth(unsigned char[::1] data, Py_ssize_t o, unsigned int rk
 cpdef Py_ssize_t put_deth(unsigned char[::1] data, Py_ssize_t o, unsigned int qkey, unsigned int source_qp) noexcept
 cpdef Py_ssize_t put_rdeth(unsigned char[::1] data, Py_ssize_t o, unsigned int ee_context) noexcept
 cpdef Py_ssize_t put_xrceth(unsigned char[::1] data, Py_ssize_t o, unsigned int xrc_srq) noexcept
+cpdef Py_ssize_t put_feth(unsigned char[::1] data, Py_ssize_t o, unsigned int selectivity, unsigned int placement) noexcept
 cpdef Py_ssize_t put_pad(unsigned char[::1] data, Py_ssize_t o, unsigned int pad) noexcept
 cpdef Py_ssize_t put_icrc(unsigned char[::1] data, Py_ssize_t o, unsigned int icrc) noexcept
 cpdef Py_ssize_t put_vcrc(unsigned char[::1] data, Py_ssize_t o, unsigned int vcrc) noexcept

@@ -107,6 +107,11 @@ def put_xrceth(data, o, xrc_srq):
     return put24(data, o + 1, xrc_srq)
 
 
+def put_feth(data, o, selectivity, placement):
+    """FETH."""
+    return put32(data, o, (selectivity & 3) << 4 | placement & 0xF)
+
+
 def put_pad(data, o, pad):
     """``pad`` zero bytes (0…3) behind the payload."""
     i: cython.Py_ssize_t

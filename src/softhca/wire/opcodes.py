@@ -1,5 +1,5 @@
 """The opcode table, service × operation × position, as data (IBTA vol. 1, table 38; XRC: annex A14; CNP:
-annex A17; ATOMIC WRITE: annex A19).
+annex A17; ATOMIC WRITE and FLUSH: annex A19).
 
 From the table follow the headers of a packet, which packets carry payload, and which packet may come after
 which.
@@ -31,6 +31,7 @@ FETCH_ADD = 7
 RESYNC = 8
 CNP = 9
 ATOMIC_WRITE = 10
+FLUSH = 11
 
 # positions in a message
 FIRST = 0
@@ -38,7 +39,7 @@ MIDDLE = 1
 LAST = 2
 ONLY = 3
 
-# extension headers, one bit each, in the order in which they follow the BTH
+# extension headers, one bit each
 HAS_RDETH = 0x001
 HAS_DETH = 0x002
 HAS_XRCETH = 0x004
@@ -48,11 +49,13 @@ HAS_AETH = 0x020
 HAS_ATOMICACKETH = 0x040
 HAS_IMMDT = 0x080
 HAS_IETH = 0x100
+HAS_FETH = 0x200
 EXTENSION_HEADERS: tuple[tuple[str, int, int], ...] = (
-    # name, bit, bytes
+    # name, bit, bytes; in the order in which they follow the BTH
     ("rdeth", HAS_RDETH, 4),
     ("deth", HAS_DETH, 8),
     ("xrceth", HAS_XRCETH, 4),
+    ("feth", HAS_FETH, 4),
     ("reth", HAS_RETH, 16),
     ("atomiceth", HAS_ATOMICETH, 28),
     ("aeth", HAS_AETH, 4),
@@ -115,12 +118,13 @@ _ROWS: tuple[tuple[int, str, int, int, tuple[str, ...], bool], ...] = (
     (0x15, "RESYNC", RESYNC, ONLY, (), False),
     (0x16, "SEND_LAST_WITH_INVALIDATE", SEND, LAST, ("ieth",), True),
     (0x17, "SEND_ONLY_WITH_INVALIDATE", SEND, ONLY, ("ieth",), True),
+    (0x1C, "FLUSH", FLUSH, ONLY, ("feth", "reth"), False),
     (0x1D, "ATOMIC_WRITE", ATOMIC_WRITE, ONLY, ("reth",), True),
 )
 
 # which rows a service has, and what it puts in front of the headers of its requests and of its responses
 _SERVICES: tuple[tuple[int, tuple[int, ...], tuple[str, ...], tuple[str, ...]], ...] = (
-    (RC, (*range(0x15), 0x16, 0x17, 0x1D), (), ()),
+    (RC, (*range(0x15), 0x16, 0x17, 0x1C, 0x1D), (), ()),
     (UC, tuple(range(0x0C)), (), ()),
     (RD, tuple(range(0x16)), ("rdeth", "deth"), ("rdeth",)),
     (UD, (0x04, 0x05), ("deth",), ("deth",)),
@@ -176,7 +180,7 @@ def successors(code: int) -> frozenset[int]:
 SUCCESSORS: dict[int, frozenset[int]] = {code: successors(code) for code in OPCODES}
 
 # The same for the hot path: one packed word an opcode, 0 where it is reserved.
-PACKED_HEADERS_MASK = 0x1FF  # HAS_… bits
+PACKED_HEADERS_MASK = 0x3FF  # HAS_… bits
 PACKED_OPERATION_SHIFT = 12  # 4 bits
 PACKED_POSITION_SHIFT = 16  # 2 bits
 PACKED_PAYLOAD_BIT = 0x40000
@@ -223,6 +227,7 @@ RC_COMPARE_SWAP = 0x13
 RC_FETCH_ADD = 0x14
 RC_SEND_LAST_WITH_INVALIDATE = 0x16
 RC_SEND_ONLY_WITH_INVALIDATE = 0x17
+RC_FLUSH = 0x1C
 RC_ATOMIC_WRITE = 0x1D
 UC_SEND_FIRST = 0x20
 UC_SEND_MIDDLE = 0x21

@@ -27,6 +27,7 @@ from softhca.wire.capture_file import (
 )
 from softhca.wire.deth import Deth
 from softhca.wire.errors import WireError
+from softhca.wire.feth import Feth
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.grh import NEXT_HEADER_IBA, Grh
 from softhca.wire.ieth import Ieth
@@ -59,6 +60,7 @@ EXTENSIONS: dict[str, type[Header]] = {
     "rdeth": Rdeth,
     "deth": Deth,
     "xrceth": Xrceth,
+    "feth": Feth,
     "reth": Reth,
     "atomiceth": AtomicEth,
     "aeth": Aeth,

@@ -31,10 +31,13 @@ cdef class PacketView:
     cdef public bint has_atomicacketh
     cdef public bint has_immdt
     cdef public bint has_ieth
+    cdef public bint has_feth
     cdef public unsigned int ee_context
     cdef public unsigned int qkey
     cdef public unsigned int source_qp
     cdef public unsigned int xrc_srq
+    cdef public unsigned int selectivity
+    cdef public unsigned int placement
     cdef public unsigned long long reth_va
     cdef public unsigned int reth_rkey
     cdef public unsigned int reth_length

@@ -20,6 +20,7 @@ _HAS_AETH = cython.declare(cython.uint, 0x020)
 _HAS_ATOMICACKETH = cython.declare(cython.uint, 0x040)
 _HAS_IMMDT = cython.declare(cython.uint, 0x080)
 _HAS_IETH = cython.declare(cython.uint, 0x100)
+_HAS_FETH = cython.declare(cython.uint, 0x200)
 _PAYLOAD_BIT = cython.declare(cython.uint, 0x40000)
 _VALID_BIT = cython.declare(cython.uint, 0x80000000)
 _BTH_BYTES = cython.declare(cython.uint, 12)
@@ -83,6 +84,8 @@ class PacketView:
         self.qkey = 0
         self.source_qp = 0
         self.xrc_srq = 0
+        self.selectivity = 0
+        self.placement = 0
         self.reth_va = 0
         self.reth_rkey = 0
         self.reth_length = 0
@@ -106,6 +109,7 @@ class PacketView:
         self.has_atomicacketh = False
         self.has_immdt = False
         self.has_ieth = False
+        self.has_feth = False
 
     def decode(self, data, offset, length):
         """Read the packet BTH…ICRC of ``length`` bytes at ``offset`` of ``data``; 0, or a reason of
@@ -160,7 +164,7 @@ class PacketView:
     def _extensions(self, data, o, row):
         """Read the extension headers that ``row`` of the opcode table lists; their length is checked."""
         self._forget()
-        if row & (_HAS_RDETH | _HAS_DETH | _HAS_XRCETH):
+        if row & (_HAS_RDETH | _HAS_DETH | _HAS_XRCETH | _HAS_FETH):
             if row & _HAS_RDETH:
                 self.has_rdeth = True
                 self.ee_context = be24(data, o + 1)
@@ -173,6 +177,11 @@ class PacketView:
             if row & _HAS_XRCETH:
                 self.has_xrceth = True
                 self.xrc_srq = be24(data, o + 1)
+                o += 4
+            if row & _HAS_FETH:
+                self.has_feth = True
+                self.selectivity = (data[o + 3] >> 4) & 3
+                self.placement = data[o + 3] & 0xF
                 o += 4
         if row & _HAS_RETH:
             self.has_reth = True

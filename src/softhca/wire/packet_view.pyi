@@ -16,6 +16,8 @@ class PacketView:
     qkey: int
     source_qp: int
     xrc_srq: int
+    selectivity: int
+    placement: int
     reth_va: int
     reth_rkey: int
     reth_length: int
@@ -42,5 +44,6 @@ class PacketView:
     has_atomicacketh: bool
     has_immdt: bool
     has_ieth: bool
+    has_feth: bool
     def __init__(self) -> None: ...
     def decode(self, data: Octets, offset: int, length: int) -> int: ...

@@ -290,3 +290,38 @@ def test_an_atomic_write_puts_eight_bytes_in_one_step(verbs_pair) -> None:
     assert server.mr.read(16, 0) == b"from mem" + b"in one s"
     client.send(e.IBV_WR_ATOMIC_WRITE, 8, to=(server.mr.rkey, server.mr.buf + 4))
     assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_REM_INV_REQ_ERR
+
+
+def test_a_flush_ends_once_what_was_written_is_visible_and_persistence_is_nobodys(verbs_pair) -> None:
+    client, server = connected(verbs_pair)
+    assert client.context.query_device_ex().device_cap_flags_ex & 1 << 38
+    allowed = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_FLUSH_GLOBAL
+    allowed |= e.IBV_ACCESS_FLUSH_PERSISTENT  # is taken, and not granted
+    with MR(server.pd, 4096, allowed) as target:
+        for end in (client, server):
+            end.qp.close()
+            init = QPInitAttrEx(
+                e.IBV_QPT_RC, scq=end.send_cq, rcq=end.recv_cq, cap=QPCap(8, 8, 1, 1, 0), pd=end.pd,
+                comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                send_ops_flags=e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE,
+            )  # fmt: skip
+            end.qp = QPEx(end.context, init)
+        connect(client, server, qp_access_flags=int(allowed))
+        ex = client.qp
+        client.mr.write(b"to be seen", 10)
+        for number, (placement, level) in enumerate([
+            (e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_RANGE), (e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_MR),
+            (e.IBV_FLUSH_PERSISTENT, e.IBV_FLUSH_RANGE),
+        ]):  # fmt: skip
+            ex.wr_start()
+            ex.wr_id, ex.wr_flags = number, 0
+            ex.wr_rdma_write(target.rkey, target.buf + number * 16)
+            ex.wr_set_sge(SGE(client.mr.buf, 10, client.mr.lkey))
+            ex.wr_flags = e.IBV_SEND_SIGNALED
+            ex.wr_flush(target.rkey, target.buf, 4096, placement, level)
+            ex.wr_complete()
+            (done,) = poll(client.send_cq, 1, client, server)
+            assert target.read(10, number * 16) == b"to be seen"
+            persistent = placement == e.IBV_FLUSH_PERSISTENT
+            assert done.status == (e.IBV_WC_REM_ACCESS_ERR if persistent else e.IBV_WC_SUCCESS)
+            assert persistent or (done.wr_id, done.opcode) == (number, e.IBV_WC_FLUSH)
