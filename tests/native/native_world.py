@@ -15,7 +15,6 @@ from machine_speed import limit_s
 from softhca.native import build, library
 
 LIMIT_S = limit_s(60)
-_SOURCE = Path(build.SOURCES)
 
 
 def built(folder: Path) -> Path:
@@ -27,6 +26,30 @@ def built(folder: Path) -> Path:
         pytest.skip("there is no C compiler")
     build.build(folder / "libibverbs.so.1", ("-Werror",))
     return folder / "libibverbs.so.1"
+
+
+def compiled_client(library_path: Path, folder: Path) -> Path:
+    """``verbs_client.c``, linked with the library."""
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    source = Path(__file__).with_name("verbs_client.c")
+    subprocess.run([*command, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCES}",
+                    str(source), "-o", str(folder / "client"), str(library_path)], check=True)  # fmt: skip
+    return folder / "client"
+
+
+def sanitizers() -> list[str]:
+    """The compiler's libraries of AddressSanitizer and UBSan, to be preloaded."""
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    asked = [subprocess.run([*command, f"-print-file-name={name}"], capture_output=True, text=True)
+             for name in ("libasan.so", "libubsan.so")]  # fmt: skip
+    found = [done.stdout.strip() for done in asked]
+    if not all(map(os.path.isabs, found)):
+        pytest.skip("the C compiler has no sanitizers")
+    return found
 
 
 def needs(*programs: str) -> None:
@@ -84,9 +107,9 @@ class World:
             env={**self.environment, **variables},
         )
 
-    def pair(self, port: int, *command: str, server: tuple[str, ...] = ()) -> tuple[str, str]:
-        """Run a program as server (with the words ``server`` besides) and as client of it, by its own
-        exchange on TCP ``port``; what both said.
+    def pair(self, port: int, *command: str, **variables: str) -> tuple[str, str]:
+        """Run a program as server and as client of it, by its own exchange on TCP ``port``; what both
+        said.
         """
         told = {
             "stdin": subprocess.DEVNULL,
@@ -95,10 +118,10 @@ class World:
             "text": True,
             "env": self.environment,
         }
-        with subprocess.Popen([*command, "-p", str(port), *server], **told) as passive:
+        with subprocess.Popen([*command, "-p", str(port)], **told) as passive:
             try:
                 await_listener(port, passive)
-                active = self.run(*command, "-p", str(port), "127.0.0.1")
+                active = self.run(*command, "-p", str(port), "127.0.0.1", **variables)
                 said, _ = passive.communicate(timeout=LIMIT_S)
             except BaseException:
                 passive.kill()

@@ -120,6 +120,7 @@ void cq_drop(struct cq *cq, uint32_t qp_num)
     uint64_t tail;
     struct drop *grown;
     lock_spin(&cq->lock);
+    cq->last = NULL;
     tail = __atomic_load_n(&cq->ring.control->tail, __ATOMIC_ACQUIRE);
     if (tail != cq->ring.head) {
         grown = realloc(cq->drops, (cq->drop_count + 1) * sizeof *grown);
@@ -147,6 +148,21 @@ static int is_dropped(struct cq *cq, uint32_t qp_num)
     return found;
 }
 
+/* A completion of a send queue gives places in it back. */
+static void retire(struct cq *cq, const struct softhca_cqe *cqe)
+{
+    struct context *context = CONTEXT(cq->ex.base.context);
+    if (cqe->opcode >= SOFTHCA_WC_RECV)
+        return;
+    if (!cq->last || cq->last->ex.base.qp_num != cqe->qp_num) {
+        pthread_mutex_lock(&context->objects);
+        cq->last = table_find(&context->qps, cqe->qp_num);
+        pthread_mutex_unlock(&context->objects);
+    }
+    if (cq->last)
+        qp_retire(cq->last, cqe);
+}
+
 /* The next completion; 1, 0: there is none, -1: the ring is broken.  With the lock held. */
 static int take(struct cq *cq, struct softhca_cqe *cqe)
 {
@@ -159,6 +175,7 @@ static int take(struct cq *cq, struct softhca_cqe *cqe)
             return bytes ? -1 : 0;
         }
     } while (cq->drop_count && is_dropped(cq, cqe->qp_num));
+    retire(cq, cqe);
     return 1;
 }
 

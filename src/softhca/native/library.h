@@ -72,6 +72,7 @@ struct cq {
     uint32_t comp_events_got, async_events_got;
     uint64_t wc_flags;
     struct softhca_cqe current;
+    struct qp *last;           /* whose completion was polled last */
 };
 
 struct srq {
@@ -87,6 +88,11 @@ struct xrcd {
     uint32_t number;
 };
 
+struct order {
+    uint64_t wr_id;
+    int signaled;
+};
+
 struct qp {
     struct ibv_qp_ex ex;
     struct numbered entry;
@@ -97,6 +103,11 @@ struct qp {
     struct ibv_qp_cap cap;
     int sq_sig_all;
     unsigned char *scratch;
+    /* A send has its place in the queue until its completion, or one behind it, is polled, as on other adapters:
+       so a program that posts until the queue is full never overruns its completion queue. */
+    struct order *orders;
+    uint64_t retired;
+    uint32_t retired_index;
     /* the batch of ibv_wr_start … ibv_wr_complete */
     struct ring begun;
     struct softhca_send_wqe *building;
@@ -132,6 +143,7 @@ void *table_find(struct table *table, uint32_t number);
 struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_context,
                           struct ibv_comp_channel *channel);
 void cq_set_extended(struct cq *cq, uint64_t wc_flags);
+void qp_retire(struct qp *qp, const struct softhca_cqe *cqe);
 void cq_drop(struct cq *cq, uint32_t qp_num);
 int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);
 int req_notify_cq(struct ibv_cq *base, int solicited_only);

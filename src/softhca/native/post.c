@@ -105,11 +105,41 @@ static int put_send(const struct qp *qp, const struct ibv_send_wr *wr, unsigned 
     return (int)bytes;
 }
 
+/* The completion of a send was polled: it, and what stands before it, have their places no longer.  What was
+   not signaled completes only in error, and is known by its wr_id then. */
+void qp_retire(struct qp *qp, const struct softhca_cqe *cqe)
+{
+    uint64_t retired = qp->retired;
+    uint32_t index = qp->retired_index;
+    for (uint32_t i = 0; i < qp->send.entries; i++) {
+        const struct order *order = &qp->orders[index];
+        if (++index == qp->send.entries)
+            index = 0;
+        retired++;
+        if (cqe->status ? order->wr_id == cqe->wr_id : order->signaled) {
+            qp->retired_index = index;
+            __atomic_store_n(&qp->retired, retired, __ATOMIC_RELEASE);
+            return;
+        }
+    }
+}
+
+static int send_has_room(struct qp *qp)
+{
+    return qp->send.tail - __atomic_load_n(&qp->retired, __ATOMIC_ACQUIRE) < qp->cap.max_send_wr
+        && ring_has_room(&qp->send);
+}
+
+static void note_order(struct qp *qp, uint64_t wr_id, int signaled)
+{
+    qp->orders[qp->send.index] = (struct order){wr_id, signaled || qp->sq_sig_all};
+}
+
 static int post_one_send(struct qp *qp, const struct ibv_send_wr *wr)
 {
     unsigned char *place;
     int bytes;
-    if (!qp->cap.max_send_wr || !ring_has_room(&qp->send))
+    if (!send_has_room(qp))
         return qp->send.broken ? EIO : ENOMEM;
     place = ring_place(&qp->send, qp->send_entry_bytes);
     bytes = put_send(qp, wr, place ? place : qp->scratch);
@@ -117,6 +147,7 @@ static int post_one_send(struct qp *qp, const struct ibv_send_wr *wr)
         return -bytes;
     if (!place)
         ring_copy_in(&qp->send, qp->send.body_tail, qp->scratch, (uint32_t)bytes);
+    note_order(qp, wr->wr_id, !!(wr->send_flags & SEND_SIGNALED));
     ring_add(&qp->send, (uint32_t)bytes);
     return 0;
 }
@@ -226,6 +257,7 @@ static void settle(struct qp *qp)
     if (!qp->built || qp->batch_error)
         return;
     ring_copy_in(&qp->send, qp->send.body_tail, qp->batch_entry, qp->batch_bytes);
+    note_order(qp, header_of(qp)->wr_id, header_of(qp)->flags & SOFTHCA_SIGNALED);
     ring_add(&qp->send, qp->batch_bytes);
     qp->built = 0;
 }
@@ -235,7 +267,7 @@ static struct softhca_send_wqe *begin(struct ibv_qp_ex *base, int opcode)
     struct qp *qp = QP(base);
     struct softhca_send_wqe *wqe = header_of(qp);
     settle(qp);
-    if (!qp->batch_error && (!qp->cap.max_send_wr || !ring_has_room(&qp->send)))
+    if (!qp->batch_error && !send_has_room(qp))
         qp->batch_error = ENOMEM;
     if (!qp->batch_error && base->wr_flags & ~KNOWN_FLAGS)
         qp->batch_error = EINVAL;

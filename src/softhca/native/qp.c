@@ -23,7 +23,8 @@ static int make_rings(struct host *host, struct qp *qp, const struct softhca_cre
         error = host_make_ring(host, &qp->send, entries, (uint64_t)entries * qp->send_entry_bytes);
         qp->scratch = error ? NULL : calloc(1, qp->send_entry_bytes);
         qp->batch_entry = error ? NULL : calloc(1, qp->send_entry_bytes);
-        if (!error && (!qp->scratch || !qp->batch_entry))
+        qp->orders = error ? NULL : calloc(entries, sizeof *qp->orders);
+        if (!error && (!qp->scratch || !qp->batch_entry || !qp->orders))
             error = ENOMEM;
     }
     entries = most(fields->max_recv_wr, 1);
@@ -38,6 +39,7 @@ static void free_qp(struct host *host, struct qp *qp)
     host_free_ring(host, &qp->recv);
     free(qp->scratch);
     free(qp->batch_entry);
+    free(qp->orders);
     free(qp);
 }
 
@@ -145,8 +147,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     TELL(context->host, error, destroy_qp, &fields);
     if (error && !context->host->dead)
         return said(error);
-    drop_completions(base);
     table_remove(context, &context->qps, &qp->entry);
+    drop_completions(base);
     await_acknowledged(&base->mutex, &base->cond, &base->events_completed, qp->async_events_got);
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
@@ -224,8 +226,13 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
         return said(error);
     }
     base->state = state;
-    if (mask & QP_STATE_BIT && state == SOFTHCA_STATE_RESET)
+    if (mask & QP_STATE_BIT && state == SOFTHCA_STATE_RESET) {
         drop_completions(base);
+        lock_spin(&QP(base)->send_lock);
+        __atomic_store_n(&QP(base)->retired, QP(base)->send.tail, __ATOMIC_RELEASE);
+        QP(base)->retired_index = QP(base)->send.index;
+        unlock_spin(&QP(base)->send_lock);
+    }
     return 0;
 }
 

@@ -1,0 +1,337 @@
+/* A client of the library, linked with it, for what the distribution's programs do not try: threads, forks,
+   unacknowledged events, RESET, resizing, memory that goes away.  verbs_client CASE: status 0 where all is
+   right.  "storm" goes on for ever, and writes a byte to its output after each step. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "verbs.h"
+
+extern struct ibv_device **ibv_get_device_list(int *);
+extern struct ibv_context *ibv_open_device(struct ibv_device *);
+extern int ibv_close_device(struct ibv_context *);
+extern struct ibv_pd *ibv_alloc_pd(struct ibv_context *);
+extern int ibv_dealloc_pd(struct ibv_pd *);
+extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
+extern int ibv_dereg_mr(struct ibv_mr *);
+extern struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *);
+extern int ibv_destroy_comp_channel(struct ibv_comp_channel *);
+extern struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+extern int ibv_resize_cq(struct ibv_cq *, int);
+extern int ibv_destroy_cq(struct ibv_cq *);
+extern int ibv_get_cq_event(struct ibv_comp_channel *, struct ibv_cq **, void **);
+extern void ibv_ack_cq_events(struct ibv_cq *, unsigned);
+extern int ibv_get_async_event(struct ibv_context *, struct ibv_async_event *);
+extern void ibv_ack_async_event(struct ibv_async_event *);
+extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
+extern int ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
+extern int ibv_destroy_qp(struct ibv_qp *);
+extern int ibv_query_gid(struct ibv_context *, uint8_t, int, union ibv_gid *);
+
+#define CHECK(what) ((what) ? (void)0 : fail(__LINE__, #what))
+#define BYTES (1u << 16)
+#define DEPTH 64
+
+static void fail(int line, const char *what)
+{
+    fprintf(stderr, "line %d: %s (errno %d)\n", line, what, errno);
+    _exit(1);
+}
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static unsigned char *data;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_qp *pair[2];
+static int storming;
+
+static void step(void)
+{
+    if (storming)
+        CHECK(write(1, ".", 1) == 1);
+}
+
+static void connect_qp(struct ibv_qp *qp, uint32_t peer)
+{
+    struct ibv_qp_attr attr = {.qp_state = 1, .port_num = 1, .qp_access_flags = 15};
+    CHECK(!ibv_modify_qp(qp, &attr, 0x39));
+    step();
+    attr = (struct ibv_qp_attr){.qp_state = 2, .path_mtu = 3, .dest_qp_num = peer, .max_dest_rd_atomic = 4,
+                                .min_rnr_timer = 12, .ah_attr = {.is_global = 1, .port_num = 1}};
+    attr.ah_attr.grh.hop_limit = 64;
+    CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
+    CHECK(!ibv_modify_qp(qp, &attr, 0x129181));
+    attr = (struct ibv_qp_attr){.qp_state = 3, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
+    CHECK(!ibv_modify_qp(qp, &attr, 0x12e01));
+    CHECK(qp->state == 3);
+    step();
+}
+
+static void open_all(void)
+{
+    int count;
+    struct ibv_device **list = ibv_get_device_list(&count);
+    struct ibv_qp_init_attr init = {.cap = {DEPTH, DEPTH, 2, 2, 64}, .qp_type = 2};
+    CHECK(list && count == 1);
+    CHECK((context = ibv_open_device(list[0])));
+    free(list);
+    step();
+    CHECK((pd = ibv_alloc_pd(context)));
+    data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(data != MAP_FAILED);
+    CHECK((mr = ibv_reg_mr(pd, data, BYTES, 15)));
+    step();
+    CHECK((channel = ibv_create_comp_channel(context)));
+    CHECK((cq = ibv_create_cq(context, 4 * DEPTH, data, channel, 0)));
+    CHECK(ibv_destroy_comp_channel(channel) == EBUSY);
+    step();
+    init.send_cq = init.recv_cq = cq;
+    for (int i = 0; i < 2; i++)
+        CHECK((pair[i] = ibv_create_qp(pd, &init)));
+    for (int i = 0; i < 2; i++)
+        connect_qp(pair[i], pair[!i]->qp_num);
+}
+
+static void close_all(void)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK(!ibv_destroy_qp(pair[i]));
+    step();
+    CHECK(!ibv_destroy_cq(cq));
+    CHECK(!ibv_destroy_comp_channel(channel));
+    CHECK(!ibv_dereg_mr(mr));
+    CHECK(!ibv_dealloc_pd(pd));
+    step();
+    CHECK(!ibv_close_device(context));
+    munmap(data, BYTES);
+}
+
+static int post_write(uint64_t wr_id, uint64_t from, uint64_t to, uint32_t length)
+{
+    struct ibv_sge sge = {(uintptr_t)data + from, length, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .send_flags = 2}, *bad;
+    wr.wr.rdma.remote_addr = (uintptr_t)data + to;
+    wr.wr.rdma.rkey = mr->rkey;
+    return context->ops.post_send(pair[0], &wr, &bad);
+}
+
+static struct ibv_wc completion(void)
+{
+    struct ibv_wc wc;
+    int count;
+    while (!(count = context->ops.poll_cq(cq, 1, &wc)))
+        ;
+    CHECK(count == 1);
+    return wc;
+}
+
+/* Many threads post to one queue pair and poll one queue: every request completes once. */
+#define THREADS 4
+#define EACH 300
+static int seen[THREADS * EACH], done;
+
+static void *poster(void *number)
+{
+    for (int i = 0; i < EACH; i++) {
+        uint64_t wr_id = (uint64_t)(uintptr_t)number * EACH + (uint64_t)i;
+        while (post_write(wr_id, 0, BYTES / 2, 64) == ENOMEM)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void *poller(void *unused)
+{
+    struct ibv_wc wc[8];
+    (void)unused;
+    while (__atomic_load_n(&done, __ATOMIC_SEQ_CST) < THREADS * EACH) {
+        int count = context->ops.poll_cq(cq, 8, wc);
+        CHECK(count >= 0);
+        for (int i = 0; i < count; i++) {
+            CHECK(wc[i].status == 0 && wc[i].wr_id < THREADS * EACH);
+            CHECK(__atomic_fetch_add(&seen[wc[i].wr_id], 1, __ATOMIC_SEQ_CST) == 0);
+            __atomic_fetch_add(&done, 1, __ATOMIC_SEQ_CST);
+        }
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t all[THREADS + 2];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&all[i], NULL, poster, (void *)i));
+    for (int i = 0; i < 2; i++)
+        CHECK(!pthread_create(&all[THREADS + i], NULL, poller, NULL));
+    for (int i = 0; i < THREADS + 2; i++)
+        CHECK(!pthread_join(all[i], NULL));
+    CHECK(done == THREADS * EACH);
+}
+
+/* In a child nothing of the parent's works, and the parent goes on. */
+static void forks(void)
+{
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        CHECK(post_write(1, 0, BYTES / 2, 64) == EIO);
+        CHECK(!ibv_alloc_pd(context) && errno == EIO);
+        CHECK(!ibv_reg_mr(pd, data, BYTES, 1) && errno == EIO);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && !status);
+    CHECK(!post_write(2, 0, BYTES / 2, 64));
+    CHECK(completion().wr_id == 2);
+}
+
+static void *acknowledge(void *unused)
+{
+    (void)unused;
+    CHECK(!__atomic_load_n(&done, __ATOMIC_SEQ_CST));
+    ibv_ack_cq_events(cq, 1);
+    return NULL;
+}
+
+/* One request, one event; O_NONBLOCK; a queue ends when what was got of it is acknowledged. */
+static void events(void)
+{
+    struct ibv_cq *got;
+    void *given;
+    pthread_t thread;
+    CHECK(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+    CHECK(ibv_get_cq_event(channel, &got, &given) == -1 && errno == EAGAIN);
+    CHECK(!post_write(1, 0, BYTES / 2, 64) && completion().wr_id == 1);
+    CHECK(ibv_get_cq_event(channel, &got, &given) == -1 && errno == EAGAIN); /* nobody asked */
+    CHECK(!context->ops.req_notify_cq(cq, 0));
+    CHECK(!fcntl(channel->fd, F_SETFL, 0));
+    CHECK(!post_write(2, 0, BYTES / 2, 64) && !post_write(3, 0, BYTES / 2, 64));
+    CHECK(!ibv_get_cq_event(channel, &got, &given) && got == cq && given == data);
+    CHECK(completion().wr_id == 2 && completion().wr_id == 3);
+    CHECK(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+    CHECK(ibv_get_cq_event(channel, &got, &given) == -1 && errno == EAGAIN);
+    for (int i = 0; i < 2; i++)
+        CHECK(!ibv_destroy_qp(pair[i]));
+    CHECK(!pthread_create(&thread, NULL, acknowledge, NULL));
+    CHECK(!ibv_destroy_cq(cq));
+    __atomic_store_n(&done, 1, __ATOMIC_SEQ_CST);
+    CHECK(!pthread_join(thread, NULL));
+    _exit(0);
+}
+
+/* RESET takes completions along; a queue is resized with what is in it. */
+static void resets(void)
+{
+    struct ibv_qp_attr attr = {.qp_state = 0};
+    struct ibv_wc wc;
+    for (uint64_t i = 0; i < 10; i++)
+        CHECK(!post_write(i, 0, BYTES / 2, 64));
+    while (data[BYTES / 2 + 63] != 7) {
+        data[63] = 7;
+        CHECK(!post_write(99, 0, BYTES / 2, 64));
+        while (completion().wr_id != 99)
+            ;
+    }
+    for (uint64_t i = 0; i < 10; i++)
+        CHECK(!post_write(100 + i, 0, BYTES / 2, 64));
+    CHECK(completion().wr_id == 100);
+    CHECK(!ibv_resize_cq(cq, 300) && cq->cqe == 300);
+    CHECK(completion().wr_id == 101);
+    CHECK(ibv_resize_cq(cq, 0) == EINVAL);
+    for (int i = 0; i < 2; i++)
+        CHECK(!ibv_modify_qp(pair[i], &attr, 1) && pair[i]->state == 0);
+    CHECK(context->ops.poll_cq(cq, 1, &wc) == 0);
+    CHECK(post_write(1, 0, BYTES / 2, 64) == EINVAL);
+    for (int i = 0; i < 2; i++)
+        connect_qp(pair[i], pair[!i]->qp_num);
+    CHECK(!post_write(200, 0, BYTES / 2, 64) && completion().wr_id == 200);
+}
+
+/* Memory that is unmapped before its region ends fails the operation, which is told of the queue pair too. */
+static void unmapped(void)
+{
+    struct ibv_async_event event;
+    CHECK(!munmap(data + BYTES / 2, BYTES / 2));
+    CHECK(!post_write(1, 0, BYTES / 2, 64));
+    CHECK(completion().status != 0);
+    CHECK(post_write(2, 0, 0, 64) == 0); /* accepted, and flushed */
+    CHECK(completion().status == 5);
+    CHECK(!ibv_get_async_event(context, &event));
+    CHECK(event.event_type >= 1 && event.event_type <= 3 && event.element.qp == pair[1]);
+    ibv_ack_async_event(&event);
+}
+
+/* Requests that cannot be, a full queue, chains that are posted up to the first bad one. */
+static void refusals(void)
+{
+    struct ibv_send_wr wr[3] = {{.wr_id = 1}, {.wr_id = 2}, {.wr_id = 3}}, *bad = NULL;
+    struct ibv_sge sge = {(uintptr_t)data, 65, 0};
+    int error = 0;
+    for (int i = 0; i < 3; i++) {
+        wr[i].send_flags = 2 | 8;
+        wr[i].num_sge = 1;
+        wr[i].sg_list = &sge;
+        wr[i].wr.rdma.remote_addr = (uintptr_t)data;
+        wr[i].wr.rdma.rkey = mr->rkey;
+        wr[i].next = i < 2 ? &wr[i + 1] : NULL;
+    }
+    CHECK(context->ops.post_send(pair[0], wr, &bad) == EINVAL && bad == &wr[0]); /* more than 64 inline */
+    sge.length = 64;
+    wr[1].opcode = 13;
+    CHECK(context->ops.post_send(pair[0], wr, &bad) == EINVAL && bad == &wr[1]);
+    CHECK(completion().wr_id == 1);
+    wr[1].opcode = 0;
+    wr[1].num_sge = 3;
+    wr[1].send_flags = 2;
+    CHECK(context->ops.post_send(pair[0], wr, &bad) == EINVAL && bad == &wr[1] && completion().wr_id == 1);
+    for (int i = 0; i < 100000 && !error; i++)
+        error = post_write((uint64_t)i, 0, BYTES / 2, 1000);
+    CHECK(error == ENOMEM);
+    CHECK(!ibv_reg_mr(pd, data, BYTES, 1 << 12) && errno == EOPNOTSUPP);
+    CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
+    CHECK(!ibv_create_cq(context, 1 << 30, NULL, NULL, 0));
+    CHECK(ibv_dealloc_pd(pd) == EBUSY && ibv_destroy_cq(cq) == EBUSY);
+}
+
+static void storm(void)
+{
+    storming = 1;
+    for (;;) {
+        open_all();
+        for (int round = 0; round < 20; round++) {
+            for (uint64_t i = 0; i < 8; i++)
+                CHECK(!post_write(i, 0, BYTES / 2, BYTES / 2));
+            step();
+            for (int i = 0; i < 8; i++)
+                CHECK(completion().status == 0);
+        }
+        close_all();
+    }
+}
+
+int main(int count, char **words)
+{
+    struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"threads", threads}, {"forks", forks}, {"events", events}, {"resets", resets},
+                 {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (count != 2 || strcmp(words[1], cases[i].name))
+            continue;
+        if (cases[i].run != storm)
+            open_all();
+        cases[i].run();
+        close_all();
+        return 0;
+    }
+    return 2;
+}
