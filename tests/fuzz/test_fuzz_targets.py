@@ -16,6 +16,7 @@ GENERATED = {
     "control": 30_000,
     "engine": 4_000,
     "exchange": 50_000,
+    "fabric_mads": 1_000,
     "frames": 12_000,
     "handshake": 15_000,
     "headers": 40_000,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
+from mutant_fabric_agents import FABRIC_AGENTS
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -288,6 +289,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("sidr-request-asked-twice", SIDR, "        return (request.request_id, source.gid, source.lid) in self._asked\n", "        return False\n",
        "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
     *FABRIC,
+    *FABRIC_AGENTS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

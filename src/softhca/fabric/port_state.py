@@ -109,7 +109,9 @@ class PortState:
 
     def change(self, **values: int) -> None:
         """Fields of PortInfo have these values from now on."""
-        self.put(replace(self.info, **values))
+        info = self.info
+        if any(getattr(info, name) != value for name, value in values.items()):
+            self.put(replace(info, **values))
 
     def has_lid(self, lid: int) -> bool:
         """Whether a LID is one of its own: the base LID and 2^LMC - 1 behind it."""

@@ -45,7 +45,6 @@ TOP_PORT = 254
 COUNTERS = (
     "answered",
     "refused_version",
-    "refused_method",
     "refused_attribute",
     "refused_value",
     "drops_m_key",

@@ -1,0 +1,61 @@
+"""Bugs of management agents, of datagrams' ways through a fabric, and of the programs at it."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+AGENT = "fabric/subnet_agent.py"
+PERFORMANCE = "fabric/performance_agent.py"
+PLANE = "fabric/mad_plane.py"
+PORT = "fabric/port_state.py"
+NOTICES = "fabric/notices.py"
+SESSIONS = "fabric/umad_sessions.py"
+SERVER = "runtime/umad_server.py"
+ROUTE = "management/directed_route.py"
+MAD = "management/mad.py"
+
+ON_AGENTS = "fabric/test_fabric_agents.py"
+ON_PLANE = "fabric/test_fabric_mad_plane.py"
+ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
+ON_SERVER = "runtime/test_runtime_umad_server.py"
+ON_MANAGEMENT = "management/test_management_agents.py"
+
+FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
+    (m("set-answered-as-set", MAD, "RESPONSE_METHODS.get(self.header.method, self.header.method | RESPONSE)", "self.header.method | RESPONSE",
+       "a manager hears no answer to what it sets"), ON_MANAGEMENT),
+    (m("m-key-not-asked", AGENT, "        if mad[3] == c.METHOD_GET and info.m_key_protect_bits < 2:", "        if info.m_key_protect_bits < 2:",
+       "who has no M_Key configures ports"), ON_PLANE),
+    (m("m-key-shown", AGENT, "        if attribute == c.ATTRIBUTE_PORT_INFO and not shown:", "        if False:",
+       "who has no M_Key reads it"), ON_PLANE),
+    (m("m-key-lease-never-ends", AGENT, "        if port.lease_ns and now >= port.lease_ns:", "        if False:",
+       "a node whose manager is gone stays locked"), ON_PLANE),
+    (m("forwarding-to-no-port", AGENT, "        _require(all(port < count or port == 0xFF for port in data))", "",
+       "a switch takes a table with ports that it has not got"), ON_AGENTS),
+    (m("port-state-skipped", PORT, "(INIT, ACTIVE): None", "(INIT, ACTIVE): ACTIVE",
+       "a link is ACTIVE that was never ARMED"), ON_AGENTS),
+    (m("lid-not-aligned", PORT, " or asked.lid & ((1 << asked.lmc) - 1):", ":",
+       "LIDs of two ports overlap"), ON_AGENTS),
+    (m("counter-runs-over", PERFORMANCE, "min(total, (1 << field.bits) - 1)", "total & ((1 << field.bits) - 1)",
+       "a counter that is full begins at 0 again"), ON_AGENTS),
+    (m("trap-at-every-change", NOTICES, "max(now, self._last_sent_ns.get(key, -NEVER_NS) + self._interval_ns(port))", "now",
+       "a link that flaps floods the manager"), ON_PLANE),
+    (m("trap-never-repressed", NOTICES, "                del self._pending[key]\n\n", "                pass\n\n",
+       "a manager hears of one change again and again"), ON_PLANE),
+    (m("initialised-link-carries-all", PLANE, "not (subnet or port.state == ACTIVE)", "False",
+       "packets go over links that no manager has let"), ON_PLANE),
+    (m("response-to-anybody", PLANE, "        if endpoint is None or not endpoint.is_at(place):", "        if endpoint is None:",
+       "a program takes a response that came to another port"), ON_PLANE),
+    (m("failed-link-retrained", PLANE, "any(each.disabled or each.failed for _, each in ends)", "any(each.disabled for _, each in ends)",
+       "a link is up whose cable is out"), ON_PLANE),
+    (m("entrance-not-noted", ROUTE, "        data[_RETURN_AT + pointer] = entrance\n        data[_POINTER_AT]", "        data[_POINTER_AT]",
+       "an answer goes back another way than the request came"), ON_PLANE),
+    (m("session-of-another-program", SESSIONS, "session is not None and session.origin == origin", "session is not None",
+       "a program speaks in another one's name"), ON_SESSIONS),
+    (m("program-that-does-not-read", SESSIONS, "        if len(session.outgoing) >= MOST_WAITING:", "        if False:",
+       "what waits for a program that does not read has no end"), ON_SESSIONS),
+    (m("nameless-program-served", SERVER, "            if not trusted or not origin:", "            if not trusted:",
+       "a control datagram without a sender's name ends the server"), ON_SERVER),
+)
