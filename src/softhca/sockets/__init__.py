@@ -14,13 +14,10 @@ from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.settings import Settings
 from softhca.sockets.shape import create_connection, create_server, socket
 
-SocketType = socket
-
 __all__ = [
     "PageBuffer",
     "PoolError",
     "Settings",
-    "SocketType",
     "create_connection",
     "create_server",
     "socket",

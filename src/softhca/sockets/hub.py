@@ -5,6 +5,7 @@ is served, and sees the end of peers.  It sleeps in one epoll; a stream's data d
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import threading
@@ -18,6 +19,8 @@ from softhca.verbs.pyverbs_error import PyverbsError
 if TYPE_CHECKING:
     from softhca.sockets.relay import Relay
     from softhca.sockets.stream import Stream
+
+_log = logging.getLogger("softhca.sockets")
 
 Callback = Callable[[], object]
 
@@ -63,9 +66,14 @@ class Hub:
             for fd, _ in found:
                 with self._lock:
                     callback = self._callbacks.get(fd)
-                if callback is not None:
-                    with contextlib.suppress(OSError, PyverbsError, DriverError):
-                        callback()
+                if callback is None:
+                    continue
+                try:
+                    callback()
+                except (OSError, PyverbsError, DriverError):
+                    pass
+                except Exception:
+                    _log.exception("a socket's callback has failed")  # the other sockets go on
 
     def end(self) -> None:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""

@@ -78,8 +78,9 @@ class Listener:
 
     def _take(self) -> None:
         """The hub: take all events that there are."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._fd)
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._fd >= 0:
+                os.eventfd_read(self._fd)
         while not self._closed:
             event = self._channel.channel.next_event(0)
             if event is None:

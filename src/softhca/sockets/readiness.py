@@ -31,6 +31,11 @@ class Readiness:
         self._readable, self._writable = False, True
         self._say(_LARGE)
 
+    @property
+    def inode(self) -> int:
+        """What tells it, and its duplicates, from all other descriptors."""
+        return os.fstat(self._program.fileno()).st_ino
+
     def replace(self, fd: int) -> None:
         """Have the number ``fd`` stand for this descriptor from here on."""
         os.dup2(self._program.fileno(), fd, inheritable=os.get_inheritable(fd))

@@ -20,12 +20,12 @@ _ORIGINAL = kernel.socket
 
 def install() -> None:
     """Sockets that are made from here on are softhca's; again is once."""
-    kernel.socket = kernel.SocketType = shape.socket  # type: ignore[misc, assignment]
+    kernel.socket = shape.socket  # type: ignore[misc]
 
 
 def uninstall() -> None:
     """As it was."""
-    kernel.socket = kernel.SocketType = _ORIGINAL  # type: ignore[misc, assignment]
+    kernel.socket = _ORIGINAL  # type: ignore[misc]
 
 
 def start(folder: str) -> None:

@@ -12,12 +12,15 @@ import _socket
 import contextlib
 import errno
 import os
+import select
 import socket as kernel
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from functools import partial
+from operator import index
 from typing import Any
 
 from softhca.driver.errors import DriverError
@@ -47,6 +50,7 @@ class Upgrade:
         self.stream = stream
         self.tcp = tcp
         self.readiness = Readiness()
+        _upgrades[self.readiness.inode] = self
         self.polled = False
         self._users = 1
         self._lock = threading.RLock()
@@ -66,7 +70,15 @@ class Upgrade:
         self.stream.look_again()
 
     def _tcp_ended(self) -> None:
-        HUB.forget(self.tcp.fileno())
+        with self._lock:
+            number = self.tcp.fileno()
+            if number < 0:
+                return
+            looking = select.poll()
+            looking.register(number, SIDEBAND_EVENTS)
+            if not looking.poll(0):
+                return  # it was another one's, which had that number before
+            HUB.forget(number)
         self.stream.peer_gone()
 
     def join(self) -> Upgrade:
@@ -81,10 +93,12 @@ class Upgrade:
             self._users -= 1
             if self._users:
                 return
+        _upgrades.pop(self.readiness.inode, None)
         self.stream.close(0 if abruptly else self.stream.settings.linger_s)
-        if self.tcp.fileno() >= 0:
-            HUB.forget(self.tcp.fileno())
-        self.tcp.close()
+        with self._lock:
+            if self.tcp.fileno() >= 0:
+                HUB.forget(self.tcp.fileno())
+            self.tcp.close()
         self.readiness.close()
 
 
@@ -98,6 +112,10 @@ class socket(kernel.socket):
         self._listener: Listener | None = None
         self.settings: Settings = defaults.settings
         super().__init__(family, type, proto, fileno)
+        if fileno is not None and not hasattr(self, "do_handshake"):
+            upgrade = _upgrades.get(os.fstat(fileno).st_ino)
+            if upgrade is not None:
+                self._upgrade = upgrade.join()
 
     # what it is
 
@@ -328,6 +346,8 @@ class socket(kernel.socket):
         """As `recv`; there are no ancillary data."""
         if self._upgrade is None:
             return super().recvmsg(bufsize, ancbufsize, flags)
+        if bufsize < 0 or ancbufsize < 0:
+            raise ValueError("negative buffer size in recvmsg")
         return self.recv(bufsize, flags), [], 0, None
 
     def recvmsg_into(
@@ -336,9 +356,10 @@ class socket(kernel.socket):
         """As `recv_into`, into one buffer after the other."""
         if self._upgrade is None:
             return super().recvmsg_into(buffers, ancbufsize, flags)
+        if ancbufsize < 0:
+            raise ValueError("negative buffer size in recvmsg_into")
         count = 0
-        for buffer in buffers:
-            view = memoryview(buffer).cast("B")
+        for view in [memoryview(each).cast("B") for each in buffers]:
             if not view.nbytes:
                 continue
             try:
@@ -382,11 +403,16 @@ class socket(kernel.socket):
         """Send ``buffers``, one after the other; EOPNOTSUPP for ancillary data."""
         if self._upgrade is None:
             return super().sendmsg(buffers, ancdata, flags, address)
-        if list(ancdata):
+        if _check_ancillary(ancdata):
             raise OSError(errno.EOPNOTSUPP, "ancillary data over RDMA")
+        if address is not None and not isinstance(address, tuple):
+            raise TypeError(f"an address is a tuple, not {type(address).__name__}")
         if address is not None:
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
-        return self._send([memoryview(each).cast("B") for each in buffers], flags)
+        views = [memoryview(each).cast("B") for each in buffers]
+        if len(views) > 1 and sum(view.nbytes for view in views) <= self.settings.threshold_bytes:
+            views = [memoryview(b"".join(views))]
+        return self._send(views, flags)
 
     def sendto(self, data: Any, *arguments: Any) -> int:
         """Send; a connection has its address."""
@@ -394,10 +420,13 @@ class socket(kernel.socket):
             return super().sendto(data, *arguments)
         return self.send(data, arguments[0] if len(arguments) > 1 else 0)
 
-    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        """Send a file; how many bytes."""
+    def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         if self._upgrade is None:
-            return super().sendfile(file, offset, count)
+            return int(super()._sendfile_use_sendfile(file, offset, count))  # type: ignore[misc]
+        try:
+            os.fstat(file.fileno())
+        except (AttributeError, OSError) as error:
+            raise kernel._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
         return int(self._sendfile_use_send(file, offset, count))  # type: ignore[attr-defined]
 
     # options and names
@@ -436,6 +465,8 @@ class socket(kernel.socket):
         if upgrade is None:
             super().shutdown(how)
             return
+        if not -(1 << 31) <= how < 1 << 31:
+            raise OverflowError("Python int too large to convert to C int")
         if how not in (kernel.SHUT_RD, kernel.SHUT_WR, kernel.SHUT_RDWR):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         if upgrade.stream.error:
@@ -478,14 +509,31 @@ class socket(kernel.socket):
         number = _socket.dup(kernel.socket.fileno(self))
         made = _of_class(self)(self.family, self.type, self.proto, fileno=number)
         made.settings = self.settings
-        if self._upgrade is not None:
-            made._upgrade = self._upgrade.join()
         made.settimeout(self.gettimeout())
         return made  # type: ignore[no-any-return]
 
 
+_upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
+"""By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
+
+
 def _of_class(one: socket) -> Any:
     return type(one)
+
+
+def _check_ancillary(items: Iterable[Any]) -> bool:
+    """Whether there are any; TypeError where one is no level, type and bytes."""
+    found = False
+    for each in items:
+        try:
+            level, kind, data = each
+        except ValueError:
+            raise TypeError("an item of ancillary data is a level, a type and bytes") from None
+        index(level)
+        index(kind)
+        memoryview(data)
+        found = True
+    return found
 
 
 def _check_flags(flags: int) -> None:

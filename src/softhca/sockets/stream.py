@@ -83,7 +83,7 @@ class Stream:
         self._cmid = cmid
         self._lock = threading.RLock()
         self._guard = _Guard(self)
-        self._news = self._pumping = self._closed = False
+        self._news = self._pumping = self._closed = self._lost = False
         self._state: StreamState | None = None
         self._number = 0
         self._inflight: deque[tuple[int, int, object]] = deque()
@@ -484,10 +484,14 @@ class Stream:
 
     def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
         """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them
-        from the application's own memory.
+        from the application's own memory.  What is sent first after the peer has closed is lost, as with TCP,
+        where only the answer to it tells.
         """
         state = self._look()
-        if self.error:
+        if state.deaf and not (state.was_reset or state.said_fin or self._lost):
+            self._lost = True
+            return view.nbytes, False
+        if self.error and not (state.deaf and not state.was_reset):
             raise _failure(self.error)
         if state.said_fin or state.deaf:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
