@@ -47,9 +47,10 @@ class Run:
 
     def __init__(self, shape, port_settings=PLAIN, **options):
         self.arrived = []
+        self.lost = Counter()
         self.fabric = SwitchedFabric(
             *shape, lambda node, packet, now: self.arrived.append((node, packet, now)),
-            settings=port_settings, **options,
+            settings=port_settings, lost=lambda packet, reason: self.lost.update([reason]), **options,
         )  # fmt: skip
         self.sent = 0
 
@@ -61,18 +62,13 @@ class Run:
         assert self.fabric.events.run_all(EVENTS)
         return self.arrived
 
-    def ports(self):
-        for switch in self.fabric.switches.values():
-            yield from switch.ports[1:]
-        for end in self.fabric.ends.values():
-            yield end.port
-
     def counted(self, name):
-        return sum(getattr(port.counters, name) for port in self.ports())
+        return sum(getattr(port.counters, name) for port in self.fabric.ports())
 
     def assert_whole(self):
         """Everything is empty, and every sender may use all of its receiver's buffer."""
-        for port in self.ports():
+        assert self.fabric.stuck() == []
+        for port in self.fabric.ports():
             assert port.receiver.used == [0] * 15
             if port.up:
                 capacity = port.receiver.capacity_blocks[0]
@@ -219,18 +215,19 @@ def test_a_segment_whose_rest_does_not_come_holds_others_up_for_the_time_out_onl
 
 
 def test_what_waits_too_long_at_the_head_is_discarded_and_the_lane_stalls():
-    settings = replace(PLAIN, buffer_blocks=32, head_of_queue_ps=3 * PS_PER_US, stall_count=2)
+    settings = replace(PLAIN, buffer_blocks=32, head_of_queue_ps=PS_PER_US, stall_count=2)
     run = Run(star(3, slow=3), settings)
     for _ in range(100):
         run.send(1, 3)
         run.send(2, 3)
     arrived = run.finish()
     reasons = Counter()
-    for port in run.ports():
+    for port in run.fabric.ports():
         reasons.update(port.counters.reasons)
     assert set(reasons) == {"head of queue", "lane stalled"}
     assert len(arrived) + sum(reasons.values()) == 200
     assert in_order(arrived)
+    assert run.lost == reasons
     run.assert_whole()
 
 
@@ -250,8 +247,10 @@ def test_a_link_that_fails_loses_what_is_on_it_and_begins_anew():
     arrived = run.finish()
     assert at_failure < len(arrived) < 200
     assert in_order(arrived)
-    lost = 200 - len(arrived) - run.counted("discarded")
-    assert 0 <= lost <= 4  # were on the cable
+    assert set(run.lost) == {"link down"}
+    on_the_cable = run.lost["link down"] - run.counted("discarded")
+    assert 0 <= on_the_cable <= 4
+    assert len(arrived) + run.lost["link down"] == 200
     run.assert_whole()
 
 
@@ -288,6 +287,7 @@ def test_lost_packets_take_no_credits_along(loss):
         run.send(1, 2)
     arrived = run.finish()
     assert run.counted("errors") + len(arrived) == 400
+    assert run.lost == {"error": run.counted("errors")}
     assert 0.3 * loss < run.counted("errors") / 400 < min(2.2 * loss, 1)
     with pytest.raises(ValueError, match="probability"):
         run.fabric.degrade(0, 1.5)
@@ -397,7 +397,7 @@ def test_congestion_control_frees_those_that_only_share_a_link(congestion):
     assert whole == pytest.approx(1200 * 2048 * SDR, rel=0.01)
     with_control, whole_with, notified = victim_finishes(congestion, 64)
     assert notified > 10
-    assert with_control < 0.6 * without
+    assert with_control < 0.75 * without
     assert whole_with < 2 * whole
 
 

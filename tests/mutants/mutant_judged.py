@@ -206,7 +206,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a switch sends bytes that have not arrived"), "fabric/test_fabric_switching.py"),
     (m("victims-mark", "fabric/switching/port.py", "mark is not None and is_root and", "mark is not None and",
        "ports that only wait for credits mark what they send"), "fabric/test_fabric_switching.py"),
-    (m("failed-link-delivers", "fabric/switching/port.py", "        if peer is None or not self.up or epoch != peer._epoch:\n            return  # it was on the link when that failed\n", "        if peer is None or not self.up:\n            return\n",
+    (m("failed-link-delivers", "fabric/switching/port.py", "        if peer is None or not self.up or epoch != peer._epoch:\n            self._has_lost(", "        if peer is None or not self.up:\n            self._has_lost(",
        "a packet arrives that was on a link when it failed"), "fabric/test_fabric_switching.py"),
     (m("shared-device-not-counted", "driver/rdmacm/local_devices.py", "                    found.users += 1\n", "",
        "a device is closed while identifiers that requests have made are on it"), "driver/test_driver_rdmacm_devices.py"),

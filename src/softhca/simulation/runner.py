@@ -93,6 +93,9 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     for number in range(1, scenario.adapters + 1):
         node = world.add(number, mtu)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
+    paths = None
+    if scenario.switches:
+        paths = world.switch(scenario.switches, dice_of(scenario, seed, "switches"))
     if scenario.forged:
         world.forge(scenario.forged, withdraws=scenario.races > 0)
     if scenario.tampered:
@@ -111,6 +114,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.run(MAX_EVENTS, LIMIT_NS)
     for setting in settings:
         setting.finish()
+    if paths is not None:
+        paths.finish()
     if dice_of(scenario, seed, "end").random() < ABRUPT:
         for node in world.nodes.values():
             node.close()

@@ -63,6 +63,7 @@ class Scenario:
     ``conversations``: programs connect by the communication manager, so many from each adapter to each other
     one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
     the same PSNs.
+    ``switches``: packets go through switches, joined as that one of `fabric_paths.LAYOUTS` says.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Scenario:
     window_bytes: int = 0
     conversations: int = 0
     rounds: int = 1
+    switches: str = ""
 
 
 _RC_KINDS = (
@@ -204,6 +206,18 @@ SCENARIOS = {
         Scenario(
             "native-ud", "UD over native links, beside a forger", UD, _UD_KINDS,
             adapters=3, pairs=1, inside=1, forged=0.1, link="native",
+        ),
+        Scenario(
+            "incast", "RC of five adapters at one switch, the first behind a slow link", RC, _RC_KINDS,
+            adapters=5, pairs=1, operations=8, link="native", switches="star",
+        ),
+        Scenario(
+            "segment-switch", "the same through a switch that preserves segments", RC, _RC_KINDS,
+            adapters=5, pairs=1, operations=8, link="native", switches="segment star",
+        ),
+        Scenario(
+            "link-failure-under-load", "RC over two leaves and two spines while a link fails and returns", RC,
+            _RC_KINDS, adapters=4, pairs=1, operations=25, link="native", switches="two spines",
         ),
         Scenario(
             "rc-greedy", "RC to peers that take fewer reads at once than they are sent", RC,

@@ -40,6 +40,7 @@ cdef class World:
     cdef object _forger
     cdef object _tamperer
     cdef object _echo
+    cdef object _paths
 
     cpdef at(self, object time_ns, object action, object argument=*)
     cpdef carry(self, object source, object burst)
@@ -54,7 +55,7 @@ cdef class World:
     cdef _lost(self, object node, bytes data)
     cdef Impairment _link(self, object source, object destination)
     @cython.locals(arrival=Arrival, together=bytes, transport=bytes, transports=list)
-    cpdef _arrive(self, Flight flight)
+    cpdef arrive(self, Flight flight)
     @cython.locals(transport=bytes)
     cdef _note_arrival(self, Flight flight)
     @cython.locals(data=bytes, transport=bytes)

@@ -9,6 +9,7 @@ memory address of this process is ever looked at.
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.simulation.echo import Echo
+from softhca.simulation.fabric_paths import FabricPaths
 from softhca.simulation.forger import Forger
 from softhca.simulation.frames import frames_of, header_bytes, unwrap
 from softhca.simulation.node import Node
@@ -99,6 +101,7 @@ class World:
         self._forger: Forger | None = None
         self._tamperer: Tamperer | None = None
         self._echo: Echo | None = None
+        self._paths: FabricPaths | None = None
 
     def add(self, number: int, mtu: int = 3) -> Node:
         """Adapter ``number`` (`frames` says where it is); ``mtu`` is an ``ibv_mtu``."""
@@ -124,6 +127,11 @@ class World:
     def echo(self) -> None:
         """Let NAKs follow RNR NAKs that say nothing new."""
         self._echo = Echo(f"{self.seed}/{self.faults.seed}/echo", self.frames)
+
+    def switch(self, layout: str, dice: random.Random) -> FabricPaths:
+        """Let all packets go through switches, joined as the layout of that name says."""
+        self._paths = FabricPaths(self, layout, dice)
+        return self._paths
 
     # time
 
@@ -172,6 +180,9 @@ class World:
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
+            if self._paths is not None:
+                self._paths.carry(self._flight(source, node, route, PASSED, data, data), data)
+                continue
             copies = link.send(frame, now)
             if not copies:
                 trace.packet(now, "lost", source.number, transport, link.lost_because)
@@ -189,7 +200,7 @@ class World:
                 flight = self._flight(source, node, route, copy.what, copy.data, data)
                 if copy.what == PASSED:
                     run, run_ns = flight, copy.time_ns
-                self.at(copy.time_ns, self._arrive, flight)
+                self.at(copy.time_ns, self.arrive, flight)
             if self._forger is not None:
                 self._forge(source, node, route, data)
             if self._echo is not None and copies:
@@ -221,11 +232,18 @@ class World:
     ) -> None:
         """A packet that no adapter has sent will arrive, as from ``gid``."""
         flight = Flight(source, node, [packet], -1, what, gid, route.source_port, 0, route.destination)
-        self.at(time_ns, self._arrive, flight)
+        self.at(time_ns, self.arrive, flight)
 
     def _lost(self, node: Node, data: bytes) -> None:
         key = node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")
         self.losses.setdefault(key, []).append(self.now)
+
+    def vanish(self, flight: Flight, reason: str) -> None:
+        """Packets that were under way do not arrive."""
+        for number, data in zip(flight.numbers, flight.packets, strict=True):
+            transport = self.frames.transport(data)
+            self.trace.packet(self.now, "lost", flight.node.number, transport, reason, number)
+            self._lost(flight.node, data)
 
     def _link(self, source: int, destination: int) -> Impairment:
         link = self._links.get((source, destination))
@@ -234,19 +252,15 @@ class World:
             self._links[source, destination] = link
         return link
 
-    def _arrive(self, flight: Flight) -> None:
+    def arrive(self, flight: Flight) -> None:
         """Packets reach a host; an adapter that stands still takes them when it goes on."""
         node = flight.node
         if node.engine is None:
-            for number, data in zip(flight.numbers, flight.packets, strict=True):
-                self.trace.packet(
-                    self.now, "lost", node.number, self.frames.transport(data), "crash", number
-                )
-                self._lost(node, data)
+            self.vanish(flight, "crash")
             return
         until_ns = node.stalled_until()
         if until_ns:
-            self.at(until_ns, self._arrive, flight)
+            self.at(until_ns, self.arrive, flight)
             return
         if flight.what in DAMAGED and not self.frames.linked and not self._mend(flight):
             return

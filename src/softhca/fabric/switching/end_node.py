@@ -8,7 +8,7 @@ from typing import Any
 
 from softhca.fabric.switching.congestion import CongestionControl
 from softhca.fabric.switching.events import EventQueue
-from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
+from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, Packet
 from softhca.fabric.switching.port import Port, PortSettings, release
 from softhca.fabric.switching.switch import lanes_by_service_level
 
@@ -57,6 +57,7 @@ class EndNode:
         self._notify_ps = notify_ps
         self._notified_ps: dict[int, int] = {}
         self._flows: dict[int, _Flow] = {}
+        self._behind: list[deque[_Flow]] = [deque() for _ in range(DATA_VLS)]
 
     def send(self, packet: Packet) -> None:
         """Send a packet behind what waits for the same destination."""
@@ -85,12 +86,12 @@ class EndNode:
         length = packet.length_bytes
         if not port.up:
             flow.waiting.popleft()
-            port.counters.discard("link down")
+            port.discard(packet, "link down")
+            self.sent(port, packet.vl, now_ps)
         else:
             transmission_ps = port.transmission_ps(length)
-            if port.queued_blocks(packet.vl) * 64 > 2 * length:
-                # The link is behind: come again when it has sent a packet.
-                self.events.plan(now_ps + transmission_ps, self, NEXT, flow)
+            if port.queued_blocks(packet.vl):
+                self._behind[packet.vl].append(flow)  # until the port has sent what it has
                 return
             flow.waiting.popleft()
             pause_ps = flow.control.pause_ps(length, transmission_ps, now_ps) if flow.control else 0
@@ -99,6 +100,11 @@ class EndNode:
         flow.planned = bool(flow.waiting)
         if flow.planned:
             self.events.plan(flow.next_ps, self, NEXT, flow)
+
+    def sent(self, port: Port, vl: int, now_ps: int) -> None:
+        """`Owner.sent`: the next flow may give the port a packet."""
+        if vl != MANAGEMENT_VL and self._behind[vl] and not port.queued_blocks(vl):
+            self.events.plan(now_ps, self, NEXT, self._behind[vl].popleft())
 
     def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         """`Owner.arrived`."""

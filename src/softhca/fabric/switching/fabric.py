@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from softhca.fabric.switching.congestion import CongestionControl
@@ -21,7 +21,8 @@ class SwitchedFabric:
     """``forwarding[node]`` is the table of the switch with that index, by LID.
 
     An end node's port 1 is its port here; further ports are not used.  ``congestion`` makes the congestion
-    control of a flow.  Everything is determined by the arguments, ``seed`` (which losses fall out) and calls.
+    control of a flow; ``lost`` is called with each packet that does not arrive, and why.  Everything is
+    determined by the arguments, ``seed`` (which packets are lost) and the calls.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SwitchedFabric:
         congestion: Callable[[], CongestionControl] | None = None,
         notify_ps: int = 0,
         multicast: Mapping[int, Mapping[int, Sequence[int]]] | None = None,
+        lost: Callable[[Packet, str], None] | None = None,
         seed: int = 0,
     ) -> None:
         self.topology = topology
@@ -52,6 +54,8 @@ class SwitchedFabric:
                 self.ends[index] = EndNode(
                     self.events, settings, self._deliverer(index, deliver), congestion, notify_ps
                 )
+        for port in self.ports():
+            port.lost = lost
         for link in topology.links:
             a, b = self._port(link.end_a), self._port(link.end_b)
             if a is not None and b is not None:
@@ -66,6 +70,13 @@ class SwitchedFabric:
         if switch is not None:
             return switch.ports[end.port]
         return self.ends[end.node].port if end.port == 1 else None
+
+    def ports(self) -> Iterator[Port]:
+        """Every port, but for the management ports of switches."""
+        for switch in self.switches.values():
+            yield from switch.ports[1:]
+        for end in self.ends.values():
+            yield end.port
 
     def _ends_of(self, link: int) -> list[Port]:
         found = self.topology.links[link]
@@ -93,6 +104,18 @@ class SwitchedFabric:
             raise ValueError(f"no probability: {loss}")
         for port in self._ends_of(link):
             port.loss, port.random = loss, self._random
+
+    def stuck(self) -> list[str]:
+        """At rest: what should not be so, in words: packets in buffers, credits that have not come back."""
+        found = []
+        for port in self.ports():
+            peer = port.peer
+            for vl in range(port.settings.lanes):
+                if port.queued_blocks(vl) or port.receiver.used[vl]:
+                    found.append(f"packets are left in a port {port.number} on VL {vl}")
+                elif port.up and peer is not None and port.credits.limit[vl] != peer.receiver.limit(vl):
+                    found.append(f"a port {port.number} does not know all of its peer's room on VL {vl}")
+        return found
 
     def counters(self, end: End) -> PortCounters:
         """What a port has counted; KeyError, IndexError where there is none."""

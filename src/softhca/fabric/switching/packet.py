@@ -30,14 +30,14 @@ class Packet:
     """One packet on its way.
 
     ``length_bytes`` counts from LRH to VCRC.  ``begins`` and ``ends`` mark the first and last packet of a
-    segment (a message, or a run of its packets).  ``message`` is the sender's number, ``data`` its bytes
-    where there are any, ``becn`` makes it a notification of congestion.  The rest changes from hop to hop:
+    segment (a message, or a run of its packets).  ``message`` is the sender's number, ``content`` what
+    goes along, ``becn`` makes it a notification of congestion.  The rest changes from hop to hop:
     ``vl``, ``fecn`` (it met congestion), when it may leave (``ready_ps``), whose buffer it is in (``held``),
     how many ``hops`` it has behind it.
     """
 
     __slots__ = (
-        "becn", "begins", "born_ps", "data", "dlid", "ends", "fecn", "held", "hops", "length_bytes",
+        "becn", "begins", "born_ps", "content", "dlid", "ends", "fecn", "held", "hops", "length_bytes",
         "message", "pkey", "ready_ps", "sl", "slid", "vl",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class Packet:
         begins: bool = True,
         ends: bool = True,
         becn: bool = False,
-        data: bytes | None = None,
+        content: object = None,
     ) -> None:
         self.slid = slid
         self.dlid = dlid
@@ -67,7 +67,7 @@ class Packet:
         self.ends = ends
         self.becn = becn
         self.fecn = False
-        self.data = data
+        self.content = content
         self.born_ps = 0
         self.ready_ps = 0
         self.hops = 0
@@ -77,7 +77,7 @@ class Packet:
         """The same for another port of a multicast group, in the same buffer."""
         other = Packet(
             self.slid, self.dlid, self.length_bytes, sl=self.sl, vl=self.vl, pkey=self.pkey,
-            message=self.message, begins=self.begins, ends=self.ends, becn=self.becn, data=self.data,
+            message=self.message, begins=self.begins, ends=self.ends, becn=self.becn, content=self.content,
         )  # fmt: skip
         other.fecn, other.born_ps, other.hops, other.held = self.fecn, self.born_ps, self.hops, self.held
         if self.held is not None:

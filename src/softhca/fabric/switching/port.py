@@ -7,6 +7,7 @@ their own length, but no room on the link: eight bytes beside packets of up to 4
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -92,9 +93,13 @@ class Owner(Protocol):
         """The head of a packet has come in, and has a place in the port's buffer; its tail comes at
         ``tail_ps``."""
 
+    def sent(self, port: Port, vl: int, now_ps: int) -> None:
+        """The port has begun to send a packet of a lane, or discarded it."""
+
 
 class Port:
-    """Port ``number`` of ``owner``; `connect` joins two."""
+    """Port ``number`` of ``owner``; `connect` joins two.  ``lost`` is called with each packet that is lost or
+    discarded here, and why."""
 
     def __init__(self, events: EventQueue, owner: Owner, number: int, settings: PortSettings) -> None:
         self.events = events
@@ -111,6 +116,7 @@ class Port:
         self.receiver = CreditReceiver(settings.buffer_blocks, settings.lanes)
         self.arbiter = Arbiter(settings.high, settings.low, settings.high_limit)
         self.queues: list[TransmitQueue | None] = [None] * (DATA_VLS + 1)
+        self.lost: Callable[[Packet, str], None] | None = None
         self._active = 0
         self._epoch = 0
         self._busy_until_ps = 0
@@ -143,8 +149,9 @@ class Port:
         for vl, queue in enumerate(self.queues):
             if queue is not None:
                 for packet in queue.drain():
-                    self._drop(packet, "link down")
+                    self.discard(packet, "link down")
                 self._active &= ~(1 << vl)
+                self.owner.sent(self, vl, self.events.now_ps)
         self._blocked_since_ps = [NEVER_PS] * DATA_VLS
 
     # sending
@@ -159,7 +166,7 @@ class Port:
         vl = packet.vl
         now_ps = self.events.now_ps
         if not self.up or (vl != MANAGEMENT_VL and self._stalled_until_ps[vl] > now_ps):
-            self._drop(packet, "lane stalled" if self.up else "link down")
+            self.discard(packet, "lane stalled" if self.up else "link down")
             return
         queue = self.queues[vl]
         if queue is None:
@@ -167,7 +174,7 @@ class Port:
             queue = ArrivalOrder() if timeout_ps is None or vl == MANAGEMENT_VL else SegmentOrder(timeout_ps)
             self.queues[vl] = queue
         if vl == MANAGEMENT_VL and queue.blocks >= MANAGEMENT_BLOCKS:
-            self._drop(packet, "VL 15 full")
+            self.discard(packet, "VL 15 full")
             return
         packet.ready_ps = ready_ps
         queue.push(packet, blocks_of(packet.length_bytes))
@@ -240,6 +247,7 @@ class Port:
         self.events.plan(now_ps + delay_ps + self.transmission_ps(HEADER_BYTES), self.peer, HEAD,
                          (packet, tail_ps + delay_ps, self._epoch))  # fmt: skip
         self._plan(tail_ps)
+        self.owner.sent(self, vl, now_ps)
 
     def _plan(self, time_ps: int) -> None:
         """Look at the queues again then."""
@@ -247,11 +255,17 @@ class Port:
             self._planned_ps = time_ps
             self.events.plan(time_ps, self, TRANSMIT)
 
-    def _drop(self, packet: Packet, reason: str) -> None:
+    def discard(self, packet: Packet, reason: str) -> None:
+        """Drop a packet, and give its place in a buffer back."""
         self.counters.discard(reason)
         if packet.held is not None:
             held, packet.held = packet.held, None
             release(held)
+        self._has_lost(packet, reason)
+
+    def _has_lost(self, packet: Packet, reason: str) -> None:
+        if self.lost is not None:
+            self.lost(packet, reason)
 
     # waiting for credits
 
@@ -283,7 +297,7 @@ class Port:
         if packet is None:
             return
         queue.pop(now_ps, blocks_of(packet.length_bytes))
-        self._drop(packet, "head of queue")
+        self.discard(packet, "head of queue")
         self._discards_in_a_row[vl] += 1
         if self._discards_in_a_row[vl] >= self.settings.stall_count:
             self._discards_in_a_row[vl] = 0
@@ -291,9 +305,10 @@ class Port:
             assert life_ps is not None
             self._stalled_until_ps[vl] = now_ps + STALL_FACTOR * life_ps
             for other in queue.drain():
-                self._drop(other, "lane stalled")
+                self.discard(other, "lane stalled")
         if not queue.blocks:
             self._active &= ~(1 << vl)
+        self.owner.sent(self, vl, now_ps)
         self._transmit(now_ps)
 
     def _say_count(self, now_ps: int) -> None:
@@ -312,9 +327,11 @@ class Port:
     def _head_arrives(self, packet: Packet, tail_ps: int, epoch: int, now_ps: int) -> None:
         peer = self.peer
         if peer is None or not self.up or epoch != peer._epoch:
-            return  # it was on the link when that failed
+            self._has_lost(packet, "link down")  # it was on the link when that failed
+            return
         if self.loss and self.random is not None and self.random.random() < self.loss:
             self.counters.errors += 1
+            self._has_lost(packet, "error")
             return
         vl = packet.vl
         if vl == MANAGEMENT_VL:
@@ -323,6 +340,7 @@ class Port:
             blocks = blocks_of(packet.length_bytes)
             if not self.receiver.take(vl, blocks):
                 self.counters.overruns += 1
+                self._has_lost(packet, "overrun")
                 return
             self.counters.received_packets += 1
             self.counters.received_data += packet.length_bytes >> 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from softhca.fabric.switching.events import EventQueue
 from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
-from softhca.fabric.switching.port import Port, PortSettings, release
+from softhca.fabric.switching.port import Port, PortSettings
 
 NO_PORT = 255
 """An entry of a forwarding table that leads nowhere (IBTA vol. 1, 14.2.5.11)."""
@@ -57,21 +57,25 @@ class Switch:
             number = forwarding[packet.dlid] if packet.dlid < len(forwarding) else NO_PORT
             outputs = [] if number == NO_PORT or number == port.number else [number]
         if refused or not outputs:
-            port.counters.discard("P_Key" if refused else "no route")
             port.counters.refused_pkeys += bool(refused)
-            self._give_back(packet)
+            port.discard(packet, "P_Key" if refused else "no route")
             return
         copies = [packet, *(packet.copy() for _ in outputs[1:])]
         for number, each in zip(outputs, copies, strict=True):
             self._forward(port, self.ports[number], each, now_ps, tail_ps)
 
+    def sent(self, port: Port, vl: int, now_ps: int) -> None:
+        """`Owner.sent`: nobody waits for it here."""
+
     def _forward(self, port: Port, output: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         if packet.vl != MANAGEMENT_VL:
             table = self.sl_to_vl.get((port.number, output.number)) or self.sl_to_vl[None]
             vl = table[packet.sl]
-            if vl == DROP_VL or vl >= self.settings.lanes or not self._may_pass(output.number, packet):
-                output.counters.discard("no lane" if self._may_pass(output.number, packet) else "P_Key")
-                self._give_back(packet)
+            if not self._may_pass(output.number, packet):
+                output.discard(packet, "P_Key")
+                return
+            if vl == DROP_VL or vl >= self.settings.lanes:
+                output.discard(packet, "no lane")
                 return
             packet.vl = vl
         ready_ps = now_ps + self.settings.latency_ps
@@ -84,8 +88,3 @@ class Switch:
         """Partition enforcement: a full or limited member's key, whichever the port has, by its 15 bits."""
         keys = self.pkeys.get(number)
         return keys is None or packet.vl == MANAGEMENT_VL or packet.pkey & 0x7FFF in keys
-
-    def _give_back(self, packet: Packet) -> None:
-        if packet.held is not None:
-            held, packet.held = packet.held, None
-            release(held)

@@ -1,0 +1,71 @@
+"""Worlds whose packets go through switches: links that fail, and oracles that notice."""
+
+import json
+
+import pytest
+
+from softhca.fabric.switching.port import Port
+from softhca.fabric.switching.transmit_queues import SegmentOrder
+from softhca.simulation.fabric_paths import LAYOUTS, RULES
+from softhca.simulation.runner import run_world
+from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.trace import Trace
+
+NAMES = ("incast", "segment-switch", "link-failure-under-load")
+
+
+def events(name, seed):
+    """The lines of a world's trace."""
+    lines = []
+    outcome = run_world(name, seed, trace=Trace(lambda line: lines.append(json.loads(line))))
+    assert outcome.violations == ()
+    return lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_says_all_that_happens(name):
+    assert run_world(name, 3) == run_world(name, 3)
+    assert run_world(name, 3).digest != run_world(name, 4).digest
+
+
+def test_each_layout_is_used():
+    assert {scenario.switches for scenario in SCENARIOS.values()} - {""} == set(LAYOUTS)
+
+
+def test_a_link_that_fails_loses_packets_and_programs_go_on():
+    seen = [events("link-failure-under-load", seed) for seed in (1, 2, 3)]
+    for lines in seen:
+        kinds = [line["event"] for line in lines]
+        assert kinds.index("link down") < kinds.index("link up")
+    lost = [line for lines in seen for line in lines if line["event"] == "lost"]
+    assert {line["reason"] for line in lost} == {"link down"}
+
+
+def test_a_switch_keeps_all_that_it_is_sent():
+    assert not [line for line in events("incast", 2) if line["event"] == "lost"]
+
+
+def broken_rules(name, seeds=range(1, 5)):
+    return {found.rule for seed in seeds for found in run_world(name, seed).violations}
+
+
+def test_segments_that_break_up_are_noticed(monkeypatch):
+    real = SegmentOrder.pop
+
+    def pop(self, now_ps, blocks):
+        real(self, now_ps, blocks)
+        self._open = None
+
+    monkeypatch.setattr(SegmentOrder, "pop", pop)
+    assert RULES[1] in broken_rules("segment-switch")
+
+
+def test_credits_that_do_not_come_back_are_noticed(monkeypatch):
+    real = Port._flow_control
+
+    def flow_control(self, vl, now_ps):
+        if self.number != 4:
+            real(self, vl, now_ps)
+
+    monkeypatch.setattr(Port, "_flow_control", flow_control)
+    assert RULES[0] in broken_rules("incast")
