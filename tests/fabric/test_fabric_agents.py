@@ -47,7 +47,7 @@ def status(answer: Mad | None) -> int:
 
 REFUSED = -1
 CHANGES = {
-    # state: what it is after a Set of 0, DOWN, INIT, ARMED, ACTIVE; a link that goes down trains to INIT at once
+    # state: what it is after a Set of 0, DOWN, INIT, ARMED, ACTIVE; what goes down trains to INIT at once
     DOWN: (DOWN, DOWN, REFUSED, REFUSED, REFUSED),
     INIT: (INIT, INIT, REFUSED, ARMED, REFUSED),
     ARMED: (ARMED, INIT, REFUSED, ARMED, ACTIVE),
