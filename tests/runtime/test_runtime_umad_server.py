@@ -147,3 +147,24 @@ def test_programs_by_udp() -> None:
         at.turn(5)
         assert Mad.decode(u.PACKET.unpack(data.recv(4096))[6]).header.method == 0x81
     at.close()
+
+
+def test_a_manager_of_ours_works_between_the_programs() -> None:
+    managed_fabric = pytest.importorskip(
+        "softhca.fabric.manager.managed_fabric", reason="numpy and scipy: pip install 'softhca[fabric]'"
+    )
+    managed = managed_fabric.ManagedFabric(fat_tree(4))
+    manager = managed.add((0, 1))
+    at = UmadServer(u.UmadSessions(managed.plane), lambda: 0, NAME, managed=managed)
+    program = Program(at, 4000)
+    turns = 0
+    while not manager.is_settled:
+        program.data.send(request())
+        at.turn(0)
+        assert len(program.data.recv(4096)) == 288  # whatever the manager has to do
+        turns += 1
+    assert turns > 2
+    ports = [port for node in managed.plane.nodes for port in node.ports if port is not None and port.linked]
+    assert {port.state for port in ports} == {4}
+    program.close()
+    at.close()

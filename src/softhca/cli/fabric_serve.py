@@ -10,15 +10,18 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.fabric.mad_plane import MadPlane
-from softhca.fabric.umad_sessions import MOST_SESSIONS, UmadSessions
+from softhca.fabric.umad_sessions import MOST_SESSIONS, UmadSessions, attachment
 from softhca.runtime.fabric_control import ERRORS, ControlError, ControlSocket, ask
 from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT, UmadServer
+
+if TYPE_CHECKING:
+    from softhca.fabric.manager.managed_fabric import ManagedFabric
 
 LIBRARIES = ("usr/lib/*/umad2sim/libumad2sim.so", "usr/lib*/umad2sim/libumad2sim.so")
 
@@ -35,6 +38,13 @@ def add_parser(parts: Any) -> None:
         metavar="ADDRESS[:PORT]",
         help=f"by UDP there and on the {MOST_SESSIONS} ports behind it (port {DEFAULT_PORT}), for anybody who"
         " reaches it, instead of programs of this user on this host",
+    )
+    parser.add_argument(
+        "--manager",
+        nargs="?",
+        const="",
+        metavar="NODE",
+        help="let our fabric manager bring it up, from this node or the first host, instead of opensm",
     )
     add_json_option(parser)
     parser.set_defaults(run_part=serve)
@@ -68,11 +78,17 @@ def serve(args: argparse.Namespace) -> int:
     """Serve the fabric until SIGINT or SIGTERM; 0 then."""
     plane = MadPlane(load_topology(args.topology))
     sessions = UmadSessions(plane)
+    start_ns = time.monotonic_ns()
+
+    def clock() -> int:
+        return time.monotonic_ns() - start_ns
+
+    managed = None if args.manager is None else _managed(plane, args.manager)
     address = _address(args.listen) if args.listen else None
     try:
-        server = UmadServer(sessions, time.monotonic_ns, args.name, address)
+        server = UmadServer(sessions, clock, args.name, address, managed)
         try:
-            control = ControlSocket(server, args.name, time.monotonic_ns)
+            control = ControlSocket(server, args.name, clock)
         except OSError:
             server.close()
             raise
@@ -94,6 +110,18 @@ def serve(args: argparse.Namespace) -> int:
         server.close()
     _report(args, plane, sessions, server)
     return 0
+
+
+def _managed(plane: MadPlane, name: str) -> ManagedFabric:
+    """The fabric with a manager of ours at the node that is named, else at the first host."""
+    from softhca.fabric.manager.managed_fabric import ManagedFabric
+
+    end = attachment(plane.topology, name)
+    if end is None:
+        raise UsageError(f"no node is called {name!r}")
+    managed = ManagedFabric(plane.topology, plane)
+    managed.add(end)
+    return managed
 
 
 def _end(number: int, frame: object) -> NoReturn:

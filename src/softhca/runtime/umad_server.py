@@ -13,13 +13,19 @@ import select
 import socket
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from softhca.fabric.umad_sessions import Session, UmadSessions
+
+if TYPE_CHECKING:
+    from softhca.fabric.manager.managed_fabric import ManagedFabric
 
 DEFAULT_NAME = "sim"
 DEFAULT_PORT = 7070
 MOST_A_TURN = 64
 """Datagrams of one program that are taken before the others have their turn."""
+STEPS_A_TURN = 4
+"""Rounds of datagrams of the fabric's own managers before the programs have their turn."""
 LARGEST = 2048
 _CREDENTIALS = struct.Struct("3i")
 _GONE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPERM, errno.ENOENT)
@@ -31,7 +37,8 @@ class UmadServer:
     """Listens under the name ``name`` (``IBSIM_SOCKNAME`` of the programs), or at the UDP ``address`` and the
     `MOST_SESSIONS` ports behind it.  OSError EADDRINUSE: somebody else does.
 
-    Descriptors that are registered here by `watch` are served by the same loop.
+    Descriptors that are registered here by `watch` are served by the same loop, and so are the managers of
+    ``managed``, which has the sessions' plane; its time and ``clock``'s begin together.
     """
 
     def __init__(
@@ -40,7 +47,10 @@ class UmadServer:
         clock: Callable[[], int],
         name: str = DEFAULT_NAME,
         address: tuple[str, int] | None = None,
+        managed: ManagedFabric | None = None,
     ) -> None:
+        self._managed = managed
+        self._busy = False
         self.sessions = sessions
         self.refused = 0
         self._clock = clock
@@ -81,8 +91,10 @@ class UmadServer:
 
     def turn(self, timeout_s: float | None = None) -> None:
         """Wait for datagrams, or for the next trap to be due, and serve what has come."""
-        plane = self.sessions.plane
-        wait_s = (plane.next_deadline_ns - self._clock()) / 1e9
+        deadlines = [self.sessions.plane.next_deadline_ns]
+        if self._managed is not None:
+            deadlines += [each.next_deadline_ns for each in self._managed.managers]
+        wait_s = 0.0 if self._busy else (min(deadlines) - self._clock()) / 1e9
         if timeout_s is not None:
             wait_s = min(wait_s, timeout_s)
         for descriptor, events in self._poll.poll(min(max(wait_s, 0), 3600)):
@@ -91,8 +103,19 @@ class UmadServer:
                 self._unblock(descriptor)
             if handler is not None and events & ~select.EPOLLOUT:
                 handler()
-        plane.expire(self._clock())
+        self._manage(self._clock())
         self._flush()
+
+    def _manage(self, now: int) -> None:
+        """Let the managers work for a while, and send the traps that are due."""
+        managed = self._managed
+        if managed is None:
+            self.sessions.plane.expire(now)
+            return
+        managed.now = max(managed.now, now)
+        self._busy = all(managed.step() for _ in range(STEPS_A_TURN))
+        if not self._busy:
+            managed.run_until(now)
 
     # control
 

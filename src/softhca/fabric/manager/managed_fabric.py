@@ -17,8 +17,8 @@ MOST_ROUNDS = 10_000
 class ManagedFabric:
     """``plane`` and the managers on it.  ``now`` is the time in nanoseconds."""
 
-    def __init__(self, topology: Topology) -> None:
-        self.plane = MadPlane(topology)
+    def __init__(self, topology: Topology, plane: MadPlane | None = None) -> None:
+        self.plane = plane or MadPlane(topology)
         self.now = 0
         self.managers: dict[FabricManager, Endpoint] = {}
         self.datagrams = 0
