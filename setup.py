@@ -216,8 +216,8 @@ class BuildSources(build_py):
         return place / "softhca" / "native" / "libibverbs.so.1"
 
     def get_outputs(self, include_bytecode=1) -> list[str]:
-        made = str(self.library())
-        return [*super().get_outputs(include_bytecode), *([made] if os.path.exists(made) else [])]
+        made = [self.library(), self.library().with_name("libsofthca-paths.so")]
+        return [*super().get_outputs(include_bytecode), *(str(each) for each in made if each.exists())]
 
 
 def build_library(target: Path) -> None:
@@ -226,7 +226,7 @@ def build_library(target: Path) -> None:
     if MODE == "skip" or os.environ.get("SOFTHCA_ONLY"):
         return
     package = SOURCE / "softhca"
-    sources = [*(package / "native").glob("*.[chpm]*"), *(package / "queues").glob("*.py")]
+    sources = [*(package / "native").rglob("*.[chpm]*"), *(package / "queues").glob("*.py")]
     if target.exists() and target.stat().st_mtime > max(each.stat().st_mtime for each in sources):
         return
     found = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))

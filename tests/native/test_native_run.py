@@ -1,6 +1,7 @@
 """``softhca run`` with programs in C."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,46 @@ def test_what_a_shell_starts_gets_it_where_the_adapter_is_a_process(libibverbs):
     assert "softhca0" in done.stdout
 
 
+def test_ucx_finds_a_device_by_its_files(libibverbs):
+    needs("ucx_info")
+    done = softhca_run(libibverbs, "--", "ucx_info", "-d", UCX_LOG_LEVEL="error")
+    assert done.returncode == 0
+    for transport in ("rc_verbs", "ud_verbs"):
+        assert re.search(rf"Transport: {transport}\n# +Device: softhca0:1", done.stdout)
+
+
+@pytest.mark.parametrize("transports", ["ud,self", "rc,ud,self"])
+def test_ucx_sends_over_it(libibverbs, transports, unused_port):
+    needs("ucx_perftest")
+    test = f"ucx_perftest -p {unused_port} -t tag_lat -n 50 -w 5 -s 3000"
+    script = f"""{test} > /dev/null & server=$!
+    while ! grep -q ':{unused_port:04X} .* 0A ' /proc/net/tcp; do kill -0 $server || exit 1; done
+    {test} 127.0.0.1 && wait $server"""
+    done = softhca_run(libibverbs, "--", "sh", "-c", script, SOFTHCA_ADAPTER="process", UCX_TLS=transports,
+                       UCX_NET_DEVICES="softhca0:1")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Final: +50 ", done.stdout, re.MULTILINE)
+
+
+def test_files_elsewhere_are_as_they_are(libibverbs, tmp_path):
+    (tmp_path / "own" / "class" / "infiniband" / "x").mkdir(parents=True)
+    (tmp_path / "own" / "class" / "infiniband" / "x" / "name").write_text("found\n")
+    paths = libibverbs.with_name("libsofthca-paths.so")
+    own = str(tmp_path / "own")
+    environment = {"PATH": os.defpath, "LD_PRELOAD": str(paths), "SOFTHCA_SYSTEM_FILES": own}
+
+    def said(*command, **variables):
+        return subprocess.run(command, capture_output=True, text=True, env={**environment, **variables})
+
+    assert said("cat", "/sys/class/infiniband/x/name").stdout == "found\n"
+    assert said("cat", "/sys/class/infiniband/x/absent").returncode == 1
+    assert said("cat", "/sys/class/infiniband_mad/x").returncode == 1
+    assert said("cat", "/sys/class/infiniband/x/name", SOFTHCA_SYSTEM_FILES="").returncode == 1
+    assert said("test", "-c", "/dev/infiniband/uverbs0").returncode == 0
+    assert said("test", "-c", "/dev/infiniband/rdma_cm").returncode == 1
+    assert said("cat", "/etc/hostname").stdout == Path("/etc/hostname").read_text()
+
+
 def test_which_programs_want_devices(libibverbs, monkeypatch, tmp_path):
     needs("ibv_devices", "rping")
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
@@ -56,8 +97,9 @@ def test_which_programs_want_devices(libibverbs, monkeypatch, tmp_path):
 
 def test_the_library_stands_before_what_is_preloaded_already(libibverbs, monkeypatch, tmp_path):
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
-    assert preloaded({}) == {PRELOAD: str(libibverbs)}
-    assert preloaded({PRELOAD: "one.so:two.so"}) == {PRELOAD: f"{libibverbs} one.so two.so"}
+    both = f"{libibverbs} {libibverbs.with_name('libsofthca-paths.so')}"
+    assert preloaded({}) == {PRELOAD: both}
+    assert preloaded({PRELOAD: "one.so:two.so"}) == {PRELOAD: f"{both} one.so two.so"}
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(tmp_path / "absent"))
     assert preloaded({PRELOAD: "one.so"}) == {}
 

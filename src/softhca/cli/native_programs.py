@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softhca.cli.errors import CommandError
-from softhca.native import library
+from softhca.native import PATHS_NAME, library
 
 PRELOAD = "LD_PRELOAD"
 LINKED_WITH = ("libibverbs.so", "librdmacm.so", "libucp.so", "libuct.so", "libucs.so",
@@ -83,4 +83,6 @@ def preloaded(environment: Mapping[str, str]) -> dict[str, str]:
     found = library()
     if found is None:
         return {}
-    return {PRELOAD: " ".join([str(found), *environment.get(PRELOAD, "").replace(":", " ").split()])}
+    beside = found.with_name(PATHS_NAME)
+    ours = [str(found), *([str(beside)] if beside.is_file() else [])]
+    return {PRELOAD: " ".join([*ours, *environment.get(PRELOAD, "").replace(":", " ").split()])}

@@ -12,6 +12,10 @@ import os
 from pathlib import Path
 
 NAME = "libibverbs.so.1"
+PATHS_NAME = "libsofthca-paths.so"
+"""Stands beside the library: gives programs that look for ``/dev/infiniband`` and ``/sys/class/infiniband``
+themselves what stands for these."""
+
 VARIABLE = "SOFTHCA_LIBIBVERBS"
 
 

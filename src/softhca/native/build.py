@@ -14,19 +14,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from softhca.native import NAME
+from softhca.native import NAME, PATHS_NAME
 from softhca.queues.header import header
 
 SOURCES = Path(__file__).resolve().parent
 WORDS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread")
 """What the compiler is told."""
 LINKED = (
-    "-shared",
     f"-Wl,-soname,{NAME}",
     f"-Wl,--version-script={SOURCES / 'libibverbs.map'}",
     "-Wl,-z,nodelete",
     "-Wl,-z,now",
 )
+PATHS_SOURCE = SOURCES / "preload" / "paths.c"
 
 
 def compiler() -> list[str] | None:
@@ -38,7 +38,8 @@ def compiler() -> list[str] | None:
 
 
 def build(target: Path, flags: Sequence[str] = ()) -> None:
-    """Compile the library to the file ``target``, with further words ``flags`` for the compiler.
+    """Compile the library to the file ``target``, and what stands beside it, with further words ``flags`` for
+    the compiler.
 
     OSError where there is no compiler; CalledProcessError where it fails, which has said why on stderr.
     """
@@ -49,11 +50,15 @@ def build(target: Path, flags: Sequence[str] = ()) -> None:
     flags = [*WORDS, *shlex.split(os.environ.get("CFLAGS", "")), *flags]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "softhca.h").write_text(header())
-        made = Path(folder, NAME)
-        subprocess.run([*command, *flags, f"-I{folder}", *LINKED, *sources, "-o", str(made)], check=True)
+        made, paths = str(Path(folder, NAME)), str(Path(folder, PATHS_NAME))
+        command += [*flags, "-shared"]
+        subprocess.run([*command, f"-I{folder}", *LINKED, *sources, "-o", made], check=True)
+        subprocess.run([*command, str(PATHS_SOURCE), "-ldl", "-o", paths], check=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(made, target.with_name(f".{target.name}"))
-        target.with_name(f".{target.name}").replace(target)  # a running program may have it mapped
+        for source, place in ((made, target), (paths, target.with_name(PATHS_NAME))):
+            new = place.with_name(f".{place.name}")
+            shutil.copy(source, new)
+            new.replace(place)  # a running program may have the former one mapped
 
 
 if __name__ == "__main__":
