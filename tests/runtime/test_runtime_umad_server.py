@@ -124,6 +124,16 @@ def test_garbage_on_the_control_socket_is_counted(local: UmadServer) -> None:
     assert local.sessions.sessions == {}
 
 
+def test_a_program_without_a_socket_for_datagrams_is_let_go(local: UmadServer) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as alone:
+        alone.bind(f"\0{NAME}:ctl5000\0")
+        alone.sendto(
+            u.CONTROL.pack(u.MAGIC, 0, u.CONNECT, 44, u._CONNECT.pack(5000, 0, 0, b"")), f"\0{NAME}:ctl\0"
+        )
+        local.turn(0)
+    assert local.sessions.sessions == {}
+
+
 def test_programs_by_udp() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))

@@ -164,8 +164,11 @@ class UmadServer:
             except OSError:
                 self.sessions.disconnect(session, self._clock())
                 continue
+            if not self._connect(session, made):  # anybody could send to it
+                made.close()
+                self.sessions.disconnect(session, self._clock())
+                continue
             self._sockets[session] = made
-            self._connect(session, made)
             self.watch(made.fileno(), lambda session=session: self._take(session))  # type: ignore[misc]
         self.sessions.opened.clear()
         self.sessions.closed.clear()
