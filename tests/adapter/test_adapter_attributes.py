@@ -56,7 +56,7 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "hw_ver": 1,
         # BAD_PKEY_CNTR, CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, MEM_WINDOW,
         # XRC, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B
-        "device_cap_flags": sum(1 << bit for bit in (1, 5, 10, 11, 12, 17, 20, 21, 24)),
+        "device_cap_flags": sum(1 << bit for bit in (1, 4, 5, 10, 11, 12, 17, 20, 21, 24)),
         "device_cap_flags_ex": 1 << 40 | 1 << 38,  # ATOMIC_WRITE, FLUSH_GLOBAL
         "max_sge_rd": limits["max_sge"],
         "max_qp_rd_atom": 4,

@@ -286,10 +286,13 @@ def test_wrong_attributes_for_rtr_change_nothing(end, change):
     assert attributes["max_send_wr"] == 16
 
 
-def test_an_alternate_path_is_not_supported(end):
+def test_an_alternate_path_is_loaded_and_goes_with_a_reset(end):
     qp = end.qp()
     qp.modify(INIT)
-    refused(end, errno.EOPNOTSUPP, qp.modify, {**RTR, "alt_ah_attr": VECTOR})
+    qp.modify({**RTR, "alt_ah_attr": VECTOR, "alt_port_num": 1, "alt_timeout": 7})
+    assert (qp.query()["alt_port_num"], qp.query()["alt_timeout"]) == (1, 7)
+    qp.modify({"qp_state": 0})
+    assert (qp.query()["alt_port_num"], qp.query()["alt_timeout"]) == (0, 0)
 
 
 def test_a_datagram_queue_pair_has_the_ports_mtu(end):

@@ -62,7 +62,7 @@ MODIFY = [
     (RC, [TO_INIT], path(dgid=bytes(16)), "dgid: on RoCE"),
     (RC, [TO_INIT], path(is_global=0), "is_global, dgid: on RoCE"),
     (RC, [TO_INIT], path(sgid_index=7), "sgid_index = 7: there is no such GID"),
-    (RC, [TO_INIT], {**TO_RTR, "alt_ah_attr": TO_RTR["ah_attr"]}, "alt_ah_attr: automatic path migration"),
+    (RC, [TO_INIT], {**TO_RTR, "alt_ah_attr": TO_RTR["ah_attr"]}, "there is no port 0"),
     (RC, [], {**TO_INIT, "pkey_index": 4}, "pkey_index = 4: the table has 1 P_Keys"),
     (RC, [], {**TO_INIT, "port_num": 2}, "port 2"),
     (RC, [TO_INIT, {"qp_state": ERR}], {"qp_state": ERR, "timeout": 1},

@@ -57,6 +57,7 @@ CM_STATES = "management/cm/states.py"
 CM_TIMERS = "management/cm/timers.py"
 CM_PORT = "adapter/connection_manager.py"
 INSTANCES = "management/cm/instances.py"
+PATHS = "adapter/path_migration.py"
 
 WIRE = (
     m("psn-distance-without-wrap", PSN,
@@ -495,6 +496,18 @@ CONNECTIONS = (
       "no packet says which connection it belongs to"),
     m("instance-of-the-last-request", "adapter/connection_instances.py", "            self._give(own, instance)", "            self._give(own, offer_of(message.private_data) or instance % 127 + 1)",
       "the active side takes another number than its peer has agreed to"),
+    m("failover-peer-not-told", CONTEXT, "            self.receive_engine().announce()", "            pass",
+      "a peer that says nothing stays at a dead path"),
+    m("failover-by-the-old-port", CONTEXT, "        self.flow.port_number = self.port_number = path.port_number", "        self.port_number = path.port_number",
+      "a connection that has migrated still asks the old port for turns"),
+    m("failover-not-when-retries-end", ANSWERS, "        elif not self.connection.migrate(FAIL, self.now):", "        elif True:",
+      "an armed connection fails instead of migrating"),
+    m("failover-not-when-the-port-fails", PATHS, "    if not up:\n        port_failed", "    if False:\n        port_failed",
+      "an armed connection stays at a port of which the adapter knows that it is down"),
+    m("failover-peer-refused", ADMISSION, "    return queue_pair.migration == _ARMED and queue_pair.alternate.port_number == port_number", "    return False",
+      "packets of a peer that has migrated are for nobody"),
+    m("failover-peer-not-followed", QP_FLOW, "            elif arrival.source == route.destination and arrival.destination == route.source:\n", "            elif False:\n",
+      "who gets packets of a peer that has migrated stays where it is"),
 )  # fmt: skip
 
 UNSEEN = {

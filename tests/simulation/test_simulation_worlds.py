@@ -29,6 +29,7 @@ GOLDEN = {
     "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
     "cm-under-loss": "52843cf02a3bf9a10c09b2de054cd2ae",
     "stale-connection": "0bd9427a7eb0c1d8b2dbf83a27c865d3",
+    "port-failover": "5649ce6aefaf72b508d697ab3df2543e",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""
 

@@ -27,6 +27,7 @@ MAX_MESSAGE_BYTES = 1 << 31
 
 # ibv_device_cap_flags
 CAP_BAD_PKEY_CNTR = 1 << 1
+CAP_AUTO_PATH_MIG = 1 << 4
 CAP_CURR_QP_STATE_MOD = 1 << 5
 CAP_PORT_ACTIVE_EVENT = 1 << 10
 CAP_SYS_IMAGE_GUID = 1 << 11
@@ -40,6 +41,7 @@ CAP_FLUSH_GLOBAL = 1 << 38  # this and the next one: of the extended ones
 CAP_ATOMIC_WRITE = 1 << 40
 DEVICE_CAPS = (
     CAP_BAD_PKEY_CNTR
+    | CAP_AUTO_PATH_MIG
     | CAP_CURR_QP_STATE_MOD
     | CAP_PORT_ACTIVE_EVENT
     | CAP_SYS_IMAGE_GUID

@@ -1,4 +1,4 @@
-from softhca.adapter.admission cimport admitted, from_peer, receives
+from softhca.adapter.admission cimport admitted, expects, from_peer, receives
 from softhca.adapter.memory_waiters cimport MemoryWaiters
 from softhca.adapter.hosts cimport Host
 from softhca.adapter.keyed cimport KeyedQueuePairs

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import cython
 
-from softhca.adapter.admission import admitted, from_peer, receives
+from softhca.adapter.admission import admitted, expects, from_peer, receives
 from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import release, serve_commands
 from softhca.adapter.config import MULTICAST_QPN, AdapterConfig
@@ -19,6 +19,7 @@ from softhca.adapter.management_flow import management_flows
 from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
+from softhca.adapter.path_migration import set_link
 from softhca.adapter.paths import SourcePortFor
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match
 from softhca.adapter.port_info import set_port_info
@@ -200,6 +201,11 @@ class Adapter(Environment):
         """
         set_port_info(self, port_number, **values)
 
+    def set_link(self, port_number: int, up: bool) -> None:
+        """The link of a port has failed, or carries packets again: hosts are told, and armed connections
+        leave a port that has (`transport.migration`)."""
+        set_link(self, port_number, up)
+
     def set_data_access(self, allowed: bool) -> None:
         """Let the adapter touch registered memory, or not: then every such access is *held*, and what waits
         for it goes on when it is allowed again.  Commands, queues, completions and events do not mind.
@@ -332,7 +338,11 @@ class Adapter(Environment):
                 return self._manage_roce(arrival, offset, n, now)
             if number != _MULTICAST_QPN or not self.groups.heard(arrival.destination):
                 return self._refused(None, arrival, offset, n, local)
-        elif not local or not receives(queue_pair) or not from_peer(queue_pair, arrival, self._link):
+        elif (
+            not local
+            or not receives(queue_pair)
+            or not from_peer(queue_pair, arrival, self._link, self._at.number)
+        ):
             return self._refused(queue_pair, arrival, offset, n, local)
         reason = self._at.sources.check(
             queue_pair if queue_pair is not None and queue_pair.connected else None,
@@ -358,7 +368,11 @@ class Adapter(Environment):
     def _at_port(self, number: int) -> QueuePair:
         """The queue pair with this number, if it lives on the port whose packets are looked at; else None."""
         queue_pair: QueuePair = self.queue_pairs.get(number)
-        if queue_pair is not None and queue_pair.flow.port_number != self._at.number:
+        if (
+            queue_pair is not None
+            and queue_pair.flow.port_number != self._at.number
+            and not expects(queue_pair, self._at.number)
+        ):
             return None
         return queue_pair
 
@@ -377,7 +391,9 @@ class Adapter(Environment):
             return reason
         if view.dest_qp == _MULTICAST_QPN:
             return _UNKNOWN_QP if view.service == _UD else _SERVICE
-        return admitted(queue_pair, arrival, self._view, self._link) if local else _DESTINATION
+        if not local:
+            return _DESTINATION
+        return admitted(queue_pair, arrival, self._view, self._link, self._at.number)
 
     def _begin(self, queue_pair: QueuePair, arrival: Arrival, now: int) -> int:
         """A packet for a connection whose peer has not yet shown from which port it sends: 0.  The peer is
@@ -464,7 +480,7 @@ class Adapter(Environment):
         if view.dest_qp <= _GENERAL_QPN:
             return self._manage(arrival, now)
         queue_pair = self._named(view)
-        reason = admitted(queue_pair, arrival, self._view, self._link)
+        reason = admitted(queue_pair, arrival, self._view, self._link, self._at.number)
         if reason == 0:
             queue_pair.flow.receive(view, arrival, now)
         return reason
@@ -654,6 +670,11 @@ class Adapter(Environment):
         resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
         if resource is not None:
             self.hosts[resource.host].report_event(kind, number)
+
+    def port_usable(self, number: int) -> bool:
+        """Whether packets leave by a port (`Environment.port_usable`)."""
+        port: Port = self.ports[number - 1]
+        return port.state >= _ARMED
 
     def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this number (`Environment.address_handle`)."""

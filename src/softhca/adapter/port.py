@@ -173,6 +173,10 @@ class Port:
         self._name(new_prefix)
         return self.info() != before
 
+    def set_state(self, state: int) -> None:
+        """The link has changed, and with it ``state``."""
+        self.state = state
+
     def info(self) -> dict[str, int]:
         """What `set_info` sets, as a dictionary."""
         return {name: getattr(self, name) for name in INFO_FIELDS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softhca.adapter.path_migration import port_failed
 from softhca.adapter.paths import route_of
 from softhca.adapter.port import PORT_ACTIVE, Port
 from softhca.adapter.queue_pair_commands import connection_path
@@ -49,6 +50,8 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
     for host in adapter.hosts.values():
         for kind in events:
             host.report_event(kind, port_number)
+    if EVENT_PORT_ERR in events:
+        port_failed(adapter, port, adapter.now)
 
 
 def _renew_routes(adapter: Adapter, port: Port) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import MTU_BYTES
+from softhca.adapter.path_migration import alternate_of, check_migration
 from softhca.adapter.paths import check_vector
 from softhca.adapter.port import Port
 from softhca.adapter.resources import Kind, Resource
@@ -167,8 +168,6 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, port: Port, attri
             raise OSError(errno.EINVAL, f"{name} = {attributes[name]} is beyond the adapter's {limit}")
     if attributes.get("qp_access_flags", 0) & _REMOTE_RIGHTS & ~config.profile.rights:
         raise OSError(errno.EOPNOTSUPP, f"qp_access_flags: this {config.profile} has no such operations")
-    if "alt_ah_attr" in attributes:
-        raise OSError(errno.EOPNOTSUPP, "alt_ah_attr: automatic path migration is not supported")
     if "ah_attr" in attributes:
         check_vector(attributes["ah_attr"], port, connected=True)
 
@@ -194,10 +193,14 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         attributes["ah_attr"], route = connection_path(port, queue_pair, attributes["ah_attr"], peer)
     if "pkey_index" in attributes:
         pkey = port.pkey(attributes["pkey_index"])
+    alternate = alternate_of(adapter, queue_pair, attributes)
     before = queue_pair.state
-    code = queue_pair.modify(attributes, now, route=route, pkey=pkey)
+    broken = broken_rule(queue_pair.row.rules, before, attributes)
+    if not broken:
+        check_migration(queue_pair, attributes, alternate)
+    code = queue_pair.modify(attributes, now, route=route, pkey=pkey, alternate=alternate)
     if code:
-        raise OSError(code, broken_rule(queue_pair.row.rules, before, attributes))
+        raise OSError(code, broken)
     queue_pair.flow.port_number = queue_pair.port_number
     if "dest_qp_num" in attributes and "ah_attr" in attributes and not queue_pair.instance:
         connections = port.management[GENERAL_QPN].connections

@@ -84,6 +84,8 @@ def unpack(mask: int, fields: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in _VECTORS:
             attributes[name] = {field: fields[_VECTORS[name] + field] for field in VECTOR_FIELDS}
+            if name == "alt_ah_attr":
+                attributes.update({each: fields[each] for each in _ALTERNATE})
         else:
             attributes[name] = fields[name]
     return attributes

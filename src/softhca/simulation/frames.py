@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from softhca.adapter.config import NATIVE as NATIVE_PORT
-from softhca.adapter.config import AdapterConfig, native_gid
+from softhca.adapter.config import AdapterConfig, PortConfig, native_gid
 from softhca.driver.services import Path
 from softhca.testing.addressing import GUID, is_group
 from softhca.testing.addressing import gid as gid_of
@@ -33,6 +33,20 @@ IPV4_BYTES = 28
 IPV6_BYTES = 48
 GROUP_LID = 0xC001
 """IP and UDP header together."""
+
+
+PLACES_A_PORT = 100
+"""Port 1 of adapter N is at the place N, its port 2 at N + 100, and so on: addresses are places'."""
+
+
+def place_of(number: int, port_number: int) -> int:
+    """Where a port of adapter ``number`` is."""
+    return number + PLACES_A_PORT * (port_number - 1)
+
+
+def port_at(place: int) -> tuple[int, int]:
+    """Which adapter and port are at a place."""
+    return place % PLACES_A_PORT, place // PLACES_A_PORT + 1
 
 
 class Datagram(NamedTuple):
@@ -58,12 +72,17 @@ class Frames:
         self._known: dict[tuple[Any, ...], bytes] = {}
 
     def gid(self, number: int) -> bytes:
-        """The GID of adapter ``number``."""
+        """The GID of adapter ``number``, or of the port at a place."""
         return gid_of(number, self.framing)
 
-    def config(self, number: int, mtu: int) -> AdapterConfig:
-        """How adapter ``number`` is made; ``mtu`` is an ``ibv_mtu``."""
-        return AdapterConfig(gids=(self.gid(number),), active_mtu=mtu)
+    def config(self, number: int, mtu: int, ports: int = 1) -> AdapterConfig:
+        """How adapter ``number`` is made, with so many ports; ``mtu`` is an ``ibv_mtu``."""
+        further = tuple(PortConfig(**self.port(place_of(number, each), mtu)) for each in range(2, ports + 1))
+        return AdapterConfig(**self.port(number, mtu), further_ports=further)
+
+    def port(self, place: int, mtu: int) -> dict[str, Any]:
+        """What a port has of its own (`PortConfig`)."""
+        return {"gids": (self.gid(place),), "active_mtu": mtu}
 
     def paths(self, left: int, right: int, mtu: int, dice: random.Random) -> tuple[Path, Path]:
         """The paths of two queue pairs to each other, as their programs know them."""
@@ -135,10 +154,9 @@ class NativeFrames(Frames):
     def gid(self, number: int) -> bytes:
         return native_gid(GUID + number)
 
-    def config(self, number: int, mtu: int) -> AdapterConfig:
-        return AdapterConfig(
-            gids=(self.gid(number),), active_mtu=mtu, framing=NATIVE_PORT, lid=2 * number, lmc=1, sm_lid=2
-        )
+    def port(self, place: int, mtu: int) -> dict[str, Any]:
+        link = {"framing": NATIVE_PORT, "lid": 2 * place, "lmc": 1, "sm_lid": 2}
+        return {**super().port(place, mtu), **link}
 
     def paths(self, left: int, right: int, mtu: int, dice: random.Random) -> tuple[Path, Path]:
         bits = dice.randrange(2), dice.randrange(2)

@@ -26,6 +26,7 @@ LOOKS: dict[str, str] = {
     seen.PACKET_DROPPED: "drop",
     seen.RETRY_EXHAUSTED: "error",
     seen.RNR_RETRY_EXHAUSTED: "error",
+    seen.PATH_MIGRATED: "retry",
     seen.SEND_FAILED: "error",
     seen.RECEIVE_FAILED: "error",
     seen.DUPLICATE_ANSWERED: "repeat",

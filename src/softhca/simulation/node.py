@@ -50,16 +50,17 @@ class Node:
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
     did anything.  ``crashes`` counts how often the adapter has died.  ``events`` are the asynchronous events
     (kind, element) that the present device has had, and how often, as far as `hear` took them.  A ``pager``
-    holds memory.
+    holds memory.  ``ports``: their numbers.
     """
 
-    def __init__(self, world: World, number: int, mtu: int) -> None:
+    def __init__(self, world: World, number: int, mtu: int, ports: int = 1) -> None:
         dice = random.Random(f"{world.seed}/node/{number}")
         faults = world.faults
         self.world = world
         self.number = number
         self.gid = world.frames.gid(number)
         self.mtu = mtu
+        self.ports = range(1, ports + 1)
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
         self.events: Counter[tuple[int, int]] = Counter()
@@ -79,7 +80,7 @@ class Node:
 
     def _start(self) -> None:
         dice = random.Random(f"{self.world.seed}/adapter/{self.number}/{self.crashes}")
-        config = self.world.frames.config(self.number, self.mtu)
+        config = self.world.frames.config(self.number, self.mtu, len(self.ports))
         overhead: Callable[[bytes], int] | None = None
         if self.world.window_bytes:
             config = replace(config, window_bytes=self.world.window_bytes)
@@ -88,7 +89,8 @@ class Node:
             config, seed=dice.getrandbits(64), overhead_for=overhead, now=self.clock()
         )
         engine.observer = self._observe
-        engine.port.source_port_for = _port_of_two
+        for port in engine.ports:
+            port.source_port_for = _port_of_two
         self._free_entries: int = engine.regions.tpt.free_entries
 
         def kick() -> None:
@@ -187,12 +189,14 @@ class Node:
             self.turn()
 
     def _transmit(self, now: int) -> bool:
-        engine, burst = self.engine, self._burst
-        for sent in range(BURSTS_A_TURN):
-            if not engine.transmit(1, burst, now):
-                return sent > 0
-            self.world.carry(self, burst)
-        return True
+        engine, burst, sent = self.engine, self._burst, False
+        for port in self.ports:
+            for _ in range(BURSTS_A_TURN):
+                if not engine.transmit(port, burst, now):
+                    break
+                self.world.carry(self, burst)
+                sent = True
+        return sent
 
     def drops(self) -> dict[str, int]:
         """Why the adapter dropped packets, and how many, by name; empty while it is down."""

@@ -9,6 +9,7 @@ from softhca.links.decisions import Script
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
 from softhca.simulation import conversation_setting
 from softhca.simulation.conversation_setting import ConversationSetting
+from softhca.simulation.failover import FailoverSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
@@ -91,7 +92,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     mtu = dice_of(scenario, seed, "mtu").choice(MTUS)
     world.crowd(scenario.window_bytes)
     for number in range(1, scenario.adapters + 1):
-        node = world.add(number, mtu)
+        node = world.add(number, mtu, scenario.ports)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
     paths = None
     if scenario.switches:
@@ -127,13 +128,15 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-AnySetting = Setting | MailboxSetting | ConversationSetting
+AnySetting = Setting | MailboxSetting | ConversationSetting | FailoverSetting
 
 
 def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
     """What a scenario's programs are."""
     if scenario.conversations:
         return ConversationSetting(world, scenario, seed, generation)
+    if scenario.failures:
+        return FailoverSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)
 
 

@@ -64,6 +64,7 @@ class Scenario:
     one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
     the same PSNs.
     ``switches``: packets go through switches, joined as that one of `fabric_paths.LAYOUTS` says.
+    ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one.
     """
 
     name: str
@@ -101,6 +102,8 @@ class Scenario:
     conversations: int = 0
     rounds: int = 1
     switches: str = ""
+    ports: int = 1
+    failures: int = 0
 
 
 _RC_KINDS = (
@@ -365,6 +368,16 @@ SCENARIOS = {
             "while packets of the old connections still come", RC, (),
             Faults(loss=0.002, duplication=0.3, reorder_ns=20_000_000), pairs=0, operations=5,
             largest_bytes=300, conversations=3, rounds=8,
+        ),
+        Scenario(
+            "port-failover", "RC between adapters of two ports, one of which fails, and then the other", RC, (),
+            Faults(duplication=0.02, reordering=0.02, jitter_ns=2_000), pairs=4, operations=40,
+            largest_bytes=5_000, ports=2, failures=4,
+        ),
+        Scenario(
+            "native-failover", "RC over native links between adapters of two ports that fail in turn", RC, (),
+            Faults(jitter_ns=2_000), pairs=4, operations=40, largest_bytes=5_000, ports=2, failures=4,
+            link="native",
         ),
     )
 }  # fmt: skip

@@ -19,7 +19,7 @@ from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.simulation.echo import Echo
 from softhca.simulation.fabric_paths import FabricPaths
 from softhca.simulation.forger import Forger
-from softhca.simulation.frames import frames_of, header_bytes, unwrap
+from softhca.simulation.frames import frames_of, header_bytes, place_of, port_at, unwrap
 from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire import WireOracle
@@ -32,6 +32,8 @@ DAMAGED = ("corrupted", "truncated")
 DISORDERLY = ("reordered", "duplicated")
 LATE_NS = 200_000
 TAMPERED = "tampered"
+CUT = "cut"
+"""Why a packet is lost whose port has failed."""
 
 Tap = Callable[[int, str, int, int, bytes], object]
 """A listener: (time_ns, ``sent`` or ``received``, from adapter, to adapter, IP packet)."""
@@ -41,15 +43,16 @@ class Flight:
     """Packets of one burst that arrive together: of equal length but the last, each BTH … ICRC.
 
     ``numbers`` are the packets' in the trace, −1 for one that no adapter sent.  ``source`` is what the
-    receiving host sees of their sender.
+    receiving host sees of their sender, ``port_number`` the port that they arrive by.
     """
 
     def __init__(
         self, from_node: Node, node: Node, packets: list[bytes], number: int, what: str,
-        source: bytes | None, source_port: int, traffic_class: int, destination: bytes,
+        source: bytes | None, source_port: int, traffic_class: int, destination: bytes, port_number: int = 1,
     ) -> None:  # fmt: skip
         self.from_node = from_node
         self.node = node
+        self.port_number = port_number
         self.packets = packets
         self.numbers = [number]
         self.what = what
@@ -83,6 +86,8 @@ class World:
         self.framing = self.frames.framing
         trace.raw = self.frames.raw
         self.nodes: dict[int, Node] = {}
+        self._places: list[int] = []
+        self._cut: set[int] = set()
         self.losses: dict[tuple[int, int], list[int]] = {}
         self.wire = WireOracle(self.report, self.losses)
         self.now = START_NS
@@ -103,10 +108,15 @@ class World:
         self._echo: Echo | None = None
         self._paths: FabricPaths | None = None
 
-    def add(self, number: int, mtu: int = 3) -> Node:
-        """Adapter ``number`` (`frames` says where it is); ``mtu`` is an ``ibv_mtu``."""
-        node = self.nodes[number] = Node(self, number, mtu)
+    def add(self, number: int, mtu: int = 3, ports: int = 1) -> Node:
+        """Adapter ``number`` (`frames` says where its ports are); ``mtu`` is an ``ibv_mtu``."""
+        node = self.nodes[number] = Node(self, number, mtu, ports)
+        self._places += [place_of(number, port) for port in node.ports]
         return node
+
+    def cut(self, number: int, port_number: int, cut: bool) -> None:
+        """Nothing passes by a port of adapter ``number`` any more, or it does again."""
+        (self._cut.add if cut else self._cut.discard)(place_of(number, port_number))
 
     def forge(self, share: float, withdraws: bool = False) -> None:
         """Let a forger send packets of its own behind so many of the packets (`Forger`)."""
@@ -158,14 +168,17 @@ class World:
 
     def carry(self, source: Node, burst: Any) -> None:
         """Hand an adapter's burst to the links towards its destination, packet by packet."""
-        for number in self.frames.destinations(burst.route, list(self.nodes)):
-            if number != source.number:
-                self._send(source, self.nodes[number], burst)
+        own = place_of(source.number, burst.route.port_number)
+        for place in self.frames.destinations(burst.route, self._places):
+            if place != own:
+                self._send(source, own, place, burst)
 
-    def _send(self, source: Node, node: Node, burst: Any) -> None:
+    def _send(self, source: Node, own: int, place: int, burst: Any) -> None:
         """All packets of a burst; those that arrive together, untouched, do so as one run."""
         route, now, trace, frames = burst.route, self.now, self.trace, self.frames
-        link = self._link(source.number, node.number)
+        number, port_number = port_at(place)
+        node = self.nodes[number]
+        link = self._link(own, place)
         length, stride = burst.length, burst.stride
         linked, raw = frames.linked, frames.raw
         packets = memoryview(burst.buffer)
@@ -183,9 +196,10 @@ class World:
             if self._paths is not None:
                 self._paths.carry(self._flight(source, node, route, PASSED, data, data), data)
                 continue
-            copies = link.send(frame, now)
+            cut = not self._cut.isdisjoint((own, place))
+            copies = [] if cut else link.send(frame, now)
             if not copies:
-                trace.packet(now, "lost", source.number, transport, link.lost_because)
+                trace.packet(now, "lost", source.number, transport, CUT if cut else link.lost_because)
                 self._lost(node, data)
             wrong = self._tamperer.instead(route, data) if self._tamperer is not None else None
             if wrong is not None:
@@ -198,6 +212,7 @@ class World:
                     run.numbers.append(trace.packets)
                     continue
                 flight = self._flight(source, node, route, copy.what, copy.data, data)
+                flight.port_number = port_number
                 if copy.what == PASSED:
                     run, run_ns = flight, copy.time_ns
                 self.at(copy.time_ns, self.arrive, flight)
@@ -285,7 +300,7 @@ class World:
         arrival.source_port = flight.source_port
         arrival.destination = flight.destination
         arrival.traffic_class = flight.traffic_class
-        node.engine.receive(1, arrival, node.clock())
+        node.engine.receive(flight.port_number, arrival, node.clock())
         if self._holds:
             self._judge_arrival(flight)
         node.turn()

@@ -35,6 +35,7 @@ from softhca.transport.conditions import (
     recoveries_that,
 )
 from softhca.transport.credits import CREDITS, INVALID
+from softhca.transport.migration import FAIL
 from softhca.transport.observation import (
     GHOST_RESPONSE,
     HELD_RESULT,
@@ -240,13 +241,13 @@ class Sender(RequestTransmitter):
         return not (_TRANSMITS >> self.condition) & 1 or self.cursor_psn() == self.una_psn
 
     def again(self, reason: str) -> None:
-        """One retry: go back to the oldest unanswered PSN, or give up."""
+        """One retry: go back to the oldest unanswered PSN, take the alternate path, or give up."""
         if not _TRANSMIT[self.connection.state]:
             return
         if self.retry.spend_retry():
             self.connection.observe(RETRANSMISSION, self.una_psn, reason)
             self.rewind(True)
-        else:
+        elif not self.connection.migrate(FAIL, self.now):
             self.connection.observe(RETRY_EXHAUSTED, self.una_psn, reason)
             self.fail_head(_RETRY_EXCEEDED)
 

@@ -31,6 +31,8 @@ cdef class Connection:
     cdef public unsigned int rnr_retry
     # the connection's among those of the two end nodes; 0: it has none
     cdef public unsigned int instance
+    # ibv_mig_state
+    cdef public int migration
     # draining: what SQD waits for, and whether the consumer wants the event
     cdef public bint draining
     cdef public bint notify_drained
@@ -45,3 +47,4 @@ cdef class Connection:
     cpdef object observe(self, str event, long long psn=*, str reason=*, long long value=*)
     cpdef object fail(self, int event=*, str reason=*)
     cpdef object drained(self)
+    cpdef bint migrate(self, str event, unsigned long long now) except -1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.counters import TransportCounters
+from softhca.transport.migration import MIGRATED
 from softhca.transport.observation import MESSAGE_DROPPED, PACKET_DROPPED
 from softhca.transport.states import NAMES, RESET
 
@@ -25,7 +26,8 @@ class Connection:
 
     ``row``: its service (`services.Service`); ``connected``: that has one peer; ``tells_losses``: a UC
     responder reports EVENT_MESSAGES_LOST (o9-131).  ``instance``: which connection between the two end nodes
-    this is, 1 … 127, in every packet, and packets with another one are stale; 0: neither.
+    this is, 1 … 127, in every packet, and packets with another one are stale; 0: neither.  ``migration``:
+    its state of path migration (`migration`).
     """
 
     port_number: int
@@ -43,6 +45,7 @@ class Connection:
     retry_count: int
     rnr_retry: int
     instance: int
+    migration: int
     flow: Flow
 
     dest_qp: int
@@ -57,6 +60,7 @@ class Connection:
         self.tells_losses = False
         self.state = RESET
         self.instance = 0
+        self.migration = MIGRATED
         self.counters = TransportCounters()
         self.draining = False
         self.notify_drained = False
@@ -89,6 +93,11 @@ class Connection:
     def fail(self, event: int = -1, reason: str = "") -> None:
         """To the error state; ``event`` ≥ 0 is reported."""
         raise NotImplementedError
+
+    def migrate(self, event: str, now: int) -> bool:
+        """Something has happened to the path (an input of `migration.TABLE`); whether it is another one now.
+        """
+        return False
 
     def drained(self) -> None:
         """SQD: nothing begun is unfinished any more."""

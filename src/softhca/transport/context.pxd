@@ -28,6 +28,8 @@ cdef class QueuePair(Connection):
     cdef public SendEngine requester
     cdef public ReceiveEngine responder
     cdef public object executor
+    # path migration
+    cdef public object alternate
 
     cpdef SendEngine send_engine(self)
     cpdef ReceiveEngine receive_engine(self)

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 import cython
 
 from softhca.queues.control_fields import (
+    EVENT_PATH_MIG,
+    EVENT_PATH_MIG_ERR,
     EVENT_QP_FATAL,
     EVENT_QP_LAST_WQE_REACHED,
 )
+from softhca.transport import migration
 from softhca.transport.connection import Connection
 from softhca.transport.dormant import DormantReceiver, DormantSender
 from softhca.transport.observation import (
@@ -32,6 +35,7 @@ from softhca.transport.observation import (
     COMPLETION_LOST,
     DESTROYED,
     MODIFIED,
+    PATH_MIGRATED,
     STATE_CHANGED,
 )
 from softhca.transport.states import (
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from softhca.queues.shared_receive import SharedReceiveQueue
     from softhca.transport.engines import ReceiveEngine, SendEngine
     from softhca.transport.environment import Environment
+    from softhca.transport.migration import AlternatePath
     from softhca.transport.queue_pair_flow import QueuePairFlow
     from softhca.transport.same_host import SameHostExecutor
     from softhca.transport.services import Service
@@ -83,7 +88,7 @@ _NUMBERS: dict[str, str] = {
     "rnr_retry": "rnr_retry",
 }
 # what `query` gives by itself
-_DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify"}
+_DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify", "path_mig_state"}
 
 
 class QueuePair(Connection):
@@ -94,7 +99,8 @@ class QueuePair(Connection):
     connection, ``source``, what is known of where its packets come from, and ``source_port``, the UDP port
     with which its peer began (0: not yet, or it does not matter).  ``xrc_domain``: of an XRC target, the
     domain whose shared receive queues it serves (`transport.xrc`); an XRC initiator has no ``receive_ring``,
-    a target neither ring.  ``executor``: None, or who carries requests out without packets
+    a target neither ring.  ``alternate``: the path that is not in use (`transport.migration`).  ``executor``:
+    None, or who carries requests out without packets
     (`softhca.transport.same_host`).
     """
 
@@ -103,6 +109,7 @@ class QueuePair(Connection):
     attributes: dict[str, Any]
     flow: QueuePairFlow
     executor: SameHostExecutor | None
+    alternate: AlternatePath | None
 
     def __init__(
         self,
@@ -157,6 +164,8 @@ class QueuePair(Connection):
         self.source = None
         self.source_port = 0
         self.instance = 0
+        self.migration = migration.MIGRATED
+        self.alternate = None
         self.attributes = {}
         self.draining = False
         self.notify_drained = False
@@ -187,12 +196,14 @@ class QueuePair(Connection):
     def modify(
         self, attributes: dict[str, Any], now: int = 0, route: Route | None = None,
         window: DestinationWindow | None = None, pkey: int | None = None,
+        alternate: AlternatePath | None = None,
     ) -> int:
         """Change attributes and state as ``ibv_modify_qp`` does; 0 or EINVAL, and then nothing has changed.
 
         ``attributes`` maps ``ibv_qp_attr`` names to values, with ``qp_state`` where the state is to
         change.  What the adapter has resolved comes apart: ``route`` for ``ah_attr`` (with its ``window``,
-        or the environment's window for that route), ``pkey`` for ``pkey_index``.
+        or the environment's window for that route), ``pkey`` for ``pkey_index``, ``alternate`` for
+        ``alt_ah_attr``.  What of path migration may be asked for is the adapter's to check.
         """
         target = attributes.get("qp_state", self.state)
         given = {name: value for name, value in attributes.items() if name != "qp_state"}
@@ -221,7 +232,12 @@ class QueuePair(Connection):
             self.requester.begin(self.sq_psn)
         if "rq_psn" in given:
             self.responder.begin(self.rq_psn)
+        if alternate is not None:
+            self.alternate = alternate
         self._enter(target, given, now)
+        if target != RESET and "path_mig_state" in given:
+            wanted = given["path_mig_state"]
+            self.migrate(migration.REARM if wanted == migration.REARMED else migration.MOVE, now)
         if self.environment.same_host is not None:
             self.environment.same_host.publish(self)
         return 0
@@ -234,6 +250,42 @@ class QueuePair(Connection):
         self.flow.window = window
         self.source = None
         self.source_port = 0
+
+    def migrate(self, event: str, now: int) -> bool:
+        """Something has happened to the path: take the step of `migration.TABLE`, if there is one."""
+        row = migration.TABLE.get((self.migration, event))
+        if row is None:
+            return False
+        if row[1] == migration.MIGRATE and not self._take_alternate(now):
+            return False
+        self.migration = row[0]
+        if row[1] != migration.NOTHING and self.row.acknowledged:
+            self.receive_engine().announce()
+        if row[1] != migration.MIGRATE:
+            return False
+        self.requester.path_changed(now)
+        if self.environment.same_host is not None:
+            self.environment.same_host.publish(self)
+        self.observe(PATH_MIGRATED, -1, event)
+        self.environment.event(EVENT_PATH_MIG, self.number)
+        return True
+
+    def _take_alternate(self, now: int) -> bool:
+        """Go along the alternate path from now on; False: its port carries nothing."""
+        path = self.alternate
+        if path is None:
+            return False
+        if not self.environment.port_usable(path.port_number):
+            self.environment.event(EVENT_PATH_MIG_ERR, self.number)
+            return False
+        self._new_path(path.route, self.environment.window_for(path.route))
+        self.alternate = None
+        self.flow.port_number = self.port_number = path.port_number
+        self.flow.service_level = path.vector.get("sl", 0)
+        self.pkey, self.pkey_index, self.timeout = path.pkey, path.pkey_index, path.timeout
+        self.attributes["ah_attr"] = path.vector
+        self.attributes.pop("alt_ah_attr", None)
+        return True
 
     def _enter(self, target: int, given: dict[str, Any], now: int) -> None:
         """The modify is allowed: do what entering ``target`` means."""
@@ -268,6 +320,11 @@ class QueuePair(Connection):
         for name, mine in _NUMBERS.items():
             result[name] = getattr(self, mine)
         result["qp_state"] = result["cur_qp_state"] = self.state
+        result["path_mig_state"] = self.migration
+        if self.alternate is not None:
+            result["alt_port_num"] = self.alternate.port_number
+            result["alt_pkey_index"] = self.alternate.pkey_index
+            result["alt_timeout"] = self.alternate.timeout
         result["path_mtu"] = max(1, (self.path_mtu_bytes // 128).bit_length() - 1)
         result["sq_draining"] = int(self.draining)
         result["en_sqd_async_notify"] = int(self.notify_drained)

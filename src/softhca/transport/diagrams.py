@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 
 from softhca.queues.states import POSTING, Posting
+from softhca.transport import migration as migration_of
 from softhca.transport.conditions import CONDITIONS, EVENTS, RECOVERIES
 from softhca.transport.services import SERVICES
 from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, RTS, SQE, TRANSITIONS, Behaviour
@@ -15,7 +16,8 @@ from softhca.transport.states import BEHAVIOUR, ERR, NAMES, RESET, RTS, SQE, TRA
 HEADING = """# States of a queue pair, and of its sender
 
 Drawn from the tables in `src/softhca/transport/states.py` and `src/softhca/queues/states.py` (IBTA vol. 1,
-10.3.1 and 11.2.5.2), and in `src/softhca/transport/conditions.py`.
+10.3.1 and 11.2.5.2), in `src/softhca/transport/conditions.py`, and in `src/softhca/transport/migration.py`
+(17.2.8).
 Do not edit by hand: `python -m softhca.transport.diagrams > docs/states.md`.
 """
 
@@ -78,13 +80,26 @@ def recovery_table() -> str:
     return "\n".join(rows)
 
 
+def migration() -> str:
+    """The states of path migration, as a Mermaid diagram and a Markdown table."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {migration_of.STATES[migration_of.MIGRATED]}"]
+    rows = ["| state | input | next state | done |", "| --- | --- | --- | --- |"]
+    for (state, event), (after, done) in migration_of.TABLE.items():
+        before, behind = migration_of.STATES[state], migration_of.STATES[after]
+        if before != behind:
+            lines.append(f"    {before} --> {behind}: {event}")
+        rows.append(f"| {before} | `{event}` | {behind} | {done} |")
+    return "\n".join([*lines, "```", "", *rows])
+
+
 def page() -> str:
     """The whole document."""
     parts = [HEADING, mermaid(), "\n## What happens in each state\n", behaviour_table(),
              "\n## Attributes of each transition\n", attribute_table(),
              "\n## What a sender waits for, and what ends it\n", condition_table(),
              "\n## What a requester hears of its oldest packets that is new, and what follows\n",
-             recovery_table()]
+             recovery_table(),
+             "\n## Path migration\n", migration()]
     return "\n".join(parts) + "\n"
 
 

@@ -14,6 +14,7 @@ cdef class SendEngine:
     cpdef object flush(self)
     cpdef object reset(self)
     cpdef object leave_window(self)
+    cpdef object path_changed(self, unsigned long long now)
     cpdef bint has_work(self)
     cpdef bint drained(self)
 
@@ -28,6 +29,7 @@ cdef class ReceiveEngine:
     cpdef object start(self, unsigned long long now)
     cpdef object flush(self)
     cpdef object reset(self)
+    cpdef object announce(self)
     cpdef bint has_work(self)
     cpdef bint may_delay_ack(self)
     cpdef int join(self, Burst burst, unsigned long long now)

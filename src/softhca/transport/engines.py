@@ -58,6 +58,10 @@ class SendEngine:
     def leave_window(self) -> None:
         """Give the destination's window back what is in flight, for the destination changes."""
 
+    def path_changed(self, now: int) -> None:
+        """The connection goes along another path from now on, with its time-out: what is under way on the old
+        one may not have arrived."""
+
     def has_work(self) -> bool:
         """True when `produce` may have something to send."""
         return False
@@ -102,6 +106,9 @@ class ReceiveEngine:
 
     def reset(self) -> None:
         """Forget everything, without completions; what the ring holds is dropped."""
+
+    def announce(self) -> None:
+        """Let the peer hear of this end, where the service acknowledges: send what it was told last again."""
 
     def has_work(self) -> bool:
         """True when `produce` may have something to send."""

@@ -114,6 +114,10 @@ class Environment:
     def event(self, kind: int, number: int) -> None:
         """Report asynchronous event ``kind`` (``control_fields.EVENT_``…) of the element with ``number``."""
 
+    def port_usable(self, number: int) -> bool:
+        """Whether packets can leave by the port with this number."""
+        return True
+
     def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this ``number``, or None."""
         return None

@@ -34,6 +34,7 @@ MESSAGE_DROPPED = "message_dropped"
 PACKET_DROPPED = "packet_dropped"
 SEND_FAILED = "send_failed"
 RECEIVE_FAILED = "receive_failed"
+PATH_MIGRATED = "path_migrated"
 ASYNC_EVENT = "async_event"
 
 # event → (meaning, what its PSN is, its reasons)
@@ -52,6 +53,11 @@ EVENTS: dict[str, tuple[str, str, str]] = {
         "a requester gives up",
         "the oldest that is not answered",
         "that of the retransmission for which no retry is left",
+    ),
+    PATH_MIGRATED: (
+        "a connection takes its alternate path",
+        "",
+        "`migrate` (the consumer), `peer_migrated`, or `path_failed`: no retry is left, or the port is down",
     ),
     GAP: ("a responder misses packets", "of the first packet beyond them", "`expected` and the PSN missed"),
     NAK_SENT: ("a NAK is written", "of the NAK", "its code"),

@@ -5,6 +5,7 @@ from softhca.transport.flow cimport Flow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.raw cimport RawView
+from softhca.wire.route cimport Route
 
 
 cdef class QueuePairFlow(Flow):
@@ -19,4 +20,6 @@ cdef class QueuePairFlow(Flow):
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
     @cython.locals(qp=QueuePair)
     cpdef int produce(self, Burst burst, unsigned long long now) except? -1
+    @cython.locals(qp=QueuePair)
+    cdef object _consider_path(self, PacketView view, Arrival arrival, unsigned long long now)
     cdef bint _requester_first(self) except -1

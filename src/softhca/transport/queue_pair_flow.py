@@ -8,8 +8,10 @@ import cython
 
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
+from softhca.transport.migration import FOLLOW, READY
 from softhca.transport.states import BEHAVIOUR, RESET, RTR
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
+from softhca.wire.route import Route
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from softhca.wire.packet_view import PacketView
     from softhca.wire.raw import RawView
 
+_NATIVE = cython.declare(cython.int, 0)
 _RTR = cython.declare(cython.int, RTR)
 _RESET = cython.declare(cython.int, RESET)
 _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
@@ -65,6 +68,8 @@ class QueuePairFlow(Flow):
         if qp.instance and view.reserved7 != qp.instance:
             qp.drop("drops_instance", view.psn)
             return
+        if qp.migration:
+            self._consider_path(view, arrival, now)
         if not qp.established and qp.state == _RTR:
             qp.established = True
             self.environment.event(EVENT_COMM_EST, qp.number)
@@ -78,6 +83,20 @@ class QueuePairFlow(Flow):
             qp.requester.receive(view, arrival, now)
         else:
             qp.responder.receive(view, arrival, now)
+
+    def _consider_path(self, view: PacketView, arrival: Arrival, now: int) -> None:
+        """A packet says whether the peer is ready to migrate, or has done so (`transport.migration`)."""
+        qp = self.qp
+        route: Route
+        if not view.migreq:
+            qp.migrate(READY, now)
+        elif qp.alternate is not None:
+            route = qp.alternate.route
+            if route.framing == _NATIVE:
+                if arrival.slid == route.dlid:
+                    qp.migrate(FOLLOW, now)
+            elif arrival.source == route.destination and arrival.destination == route.source:
+                qp.migrate(FOLLOW, now)
 
     def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
         """Take a raw datagram (`wire.raw`) for this queue pair, which is a raw one."""

@@ -80,6 +80,7 @@ _GO_BACK = cython.declare(cython.uint, conditions_that("go_back"))
 _MEMORY_THERE = cython.declare(cython.uint, conditions_that("memory"))
 _STALL = cython.declare(cython.uint, conditions_that("stall"))
 _PATH = cython.declare(cython.uint, conditions_that("path"))
+_DELAY = cython.declare(cython.uint, conditions_that("delay"))
 _LOST = cython.declare(tuple, tuple(row.lost for row in RECOVERIES))
 _OTHER = cython.declare(tuple, tuple(row.other for row in RECOVERIES))
 _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
@@ -653,6 +654,13 @@ class RequestTransmitter(SendEngine):
         self.rd_outstanding = 0
         self.condition = _IDLE
         self.leave_window()
+
+    def path_changed(self, now: int) -> None:
+        self.now = now
+        connection = self.connection
+        self.retry.configure(connection.timeout, connection.retry_count, connection.rnr_retry)
+        if self.head != self.tail and not (_DELAY >> self.condition) & 1 and _TRANSMIT[connection.state]:
+            self.rewind(False)
 
     def leave_window(self) -> None:
         if self.flow.window is None:

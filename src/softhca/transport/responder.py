@@ -36,6 +36,7 @@ from softhca.transport.execution import (
     OPERATIONAL,
     MessageExecutor,
 )
+from softhca.transport.migration import MIGRATED
 from softhca.transport.observation import (
     ACKNOWLEDGED,
     ATOMIC_AGAIN,
@@ -85,6 +86,7 @@ _INVALIDATION = cython.declare(cython.int, INVALIDATION)
 _HELD = cython.declare(cython.int, HELD)
 _NOTHING = cython.declare(cython.int, NOTHING)
 _RNR = cython.declare(cython.uint, RNR)
+_MIGRATED = cython.declare(cython.int, MIGRATED)
 _SEQUENCE = cython.declare(cython.uint, SEQUENCE)
 _INVALID_REQUEST = cython.declare(cython.uint, INVALID_REQUEST)
 _REMOTE_ACCESS = cython.declare(cython.uint, REMOTE_ACCESS)
@@ -292,6 +294,9 @@ class Responder(ReceiveEngine):
                 self.nak_sent = True
                 self.replies.nak_psn = self.epsn
 
+    def announce(self) -> None:
+        self.replies.acknowledge_through((self.epsn - 1) & 0xFFFFFF)
+
     def refuse(self, code: int) -> None:
         """NAK ``code`` to the expected packet, of an RDMA READ or atomic: the connection ends."""
         self.execution.complete(_INVALID_REQUEST_ERROR, 0, self.now)
@@ -485,7 +490,8 @@ class Responder(ReceiveEngine):
 
         The answer to a part begins with FIRST or ONLY, as that to any request.  Linux's SoftRoCE takes these
         for an error inside of an answer that it has in part; it wants MIDDLE or LAST, and gets them: its
-        packets are known by their MigReq, which is 1 where nobody migrates paths.
+        packets are known by their MigReq, which is 1 where nobody migrates paths, and 0 between ends that are
+        ready to (`migration`).
         """
         index: cython.uint
         packets: cython.uint = 1
@@ -528,7 +534,7 @@ class Responder(ReceiveEngine):
             index + packets,
             index * pmtu + view.reth_length,
         )
-        resource.resumed = index > 0 and not view.migreq
+        resource.resumed = index > 0 and not view.migreq and self.connection.migration == _MIGRATED
         self.flow.environment.schedule(self.flow)
 
     def empty_again(self, view: PacketView) -> None:

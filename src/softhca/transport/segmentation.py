@@ -17,6 +17,7 @@ import cython
 
 from softhca.queues.layout import SOLICITED
 from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
+from softhca.transport.migration import MIGRATED
 from softhca.wire import bth, opcodes
 from softhca.wire.build import (
     put_aeth,
@@ -50,6 +51,7 @@ UNLIMITED = 1 << 62
 _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
+_MIGRATED = cython.declare(cython.int, MIGRATED)
 _ACK_REQUEST = cython.declare(cython.uint, bth.ACK_REQUEST)
 _ACK_REQUEST_BIT = cython.declare(cython.uint, bth.ACK_REQUEST_BIT)
 _MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -196,6 +198,7 @@ class PacketWriter:
             psn,
             0,
             self.connection.instance,
+            self.connection.migration == _MIGRATED,
         )
         if front & _RDETH:
             o = put_rdeth(self.burst.data, o, self.ee_context)

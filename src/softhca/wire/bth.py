@@ -27,8 +27,7 @@ ACK_REQUEST_BIT = 0x80
 class Bth(Header):
     """``pad`` is the number of bytes (0…3) that fill the payload to whole words; ``tver`` is 0.
 
-    ``migreq`` is 1 in all that this package sends: the migrated state, as channel adapters without path
-    migration do.
+    ``migreq`` is 1 in the migrated state, which connections without path migration never leave.
     """
 
     LENGTH_BYTES: ClassVar[int] = LENGTH_BYTES

@@ -5,7 +5,7 @@ cdef Py_ssize_t put64(unsigned char[::1] data, Py_ssize_t o, unsigned long long 
 
 cpdef Py_ssize_t put_bth(unsigned char[::1] data, Py_ssize_t o, unsigned int opcode, bint solicited, unsigned int pad,
                          unsigned int pkey, unsigned int dest_qp, bint ack_request, unsigned int psn,
-                         unsigned int congestion=*, unsigned int reserved7=*) noexcept
+                         unsigned int congestion=*, unsigned int reserved7=*, bint migreq=*) noexcept
 cpdef Py_ssize_t put_reth(unsigned char[::1] data, Py_ssize_t o, unsigned long long va, unsigned int rkey,
                           unsigned int length) noexcept
 cpdef Py_ssize_t put_atomiceth(unsigned char[::1] data, Py_ssize_t o, unsigned long long va, unsigned int rkey,

@@ -41,10 +41,12 @@ def put64(data, o, value):
     return put32(data, o + 4, value & _WORD)
 
 
-def put_bth(data, o, opcode, solicited, pad, pkey, dest_qp, ack_request, psn, congestion=0, reserved7=0):
-    """BTH with MigReq 1 and version 0; ``congestion`` is its whole byte 4 (FECN 0x80, BECN 0x40)."""
+def put_bth(
+    data, o, opcode, solicited, pad, pkey, dest_qp, ack_request, psn, congestion=0, reserved7=0, migreq=True
+):
+    """BTH with version 0; ``congestion`` is its whole byte 4 (FECN 0x80, BECN 0x40)."""
     data[o] = opcode & 0xFF
-    data[o + 1] = (0x80 if solicited else 0) | 0x40 | (pad & 3) << 4
+    data[o + 1] = (0x80 if solicited else 0) | (0x40 if migreq else 0) | (pad & 3) << 4
     put16(data, o + 2, pkey)
     data[o + 4] = congestion & 0xFF
     put24(data, o + 5, dest_qp)
