@@ -102,6 +102,26 @@ def test_memory_windows_give_and_take_rights(mode):
     assert all(" Success" in what for _, what in told[:4] + told[5:8])
 
 
+def test_a_connection_goes_on_when_one_port_fails_and_then_the_other():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "port_failover.py")], env=environment, capture_output=True, text=True,
+        timeout=limit_s(60),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "Success: 'by the first port'; port 1, armed, port 1, armed",
+        "the cable of port 1 is pulled",
+        "Success: 'nothing is lost'; port 2, migrated, port 2, migrated",
+        "events: PATH_MIG PATH_MIG",
+        "Success: 'and again'; port 2, armed, port 2, armed",
+        "the cable of port 2 is pulled",
+        "Success: 'nothing is lost'; port 1, migrated, port 1, migrated",
+        "events: PATH_MIG PATH_MIG",
+        "Success: 'and again'; port 1, armed, port 1, armed",
+    ]
+
+
 @pytest.mark.parametrize("mode", ["embedded", "process"])
 @pytest.mark.parametrize("name", ["rc_pingpong", "ud_pingpong"])
 def test_programs_for_pyverbs_play_ping_pong(name, mode):

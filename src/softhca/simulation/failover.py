@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 
 from softhca.driver import services
 from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR
@@ -181,8 +180,9 @@ class FailoverSetting:
             program.node.tasks.append(program.turn)
         for traveller in self._travellers:
             traveller.connect()
-            for number, moment in enumerate(sorted(self._dice.randrange(span_ns) for _ in traveller.messages)):
-                self._at(world.now + moment, traveller, lambda each=traveller, at=number: each.send(at))
+            moments = sorted(self._dice.randrange(span_ns) for _ in traveller.messages)
+            for number, moment in enumerate(moments):
+                self._plan_message(world.now + moment, traveller, number)
         for number in range(self.scenario.failures):
             moment = world.now + FAILURE_NS // 2 + number * FAILURE_NS
             self._plan_failure(moment, 1 + number % 2)
@@ -191,9 +191,9 @@ class FailoverSetting:
     def _travellers(self) -> list[Traveller]:
         return [traveller for pair in self.pairs for traveller in pair]
 
-    def _at(self, time_ns: int, traveller: Traveller, action: Callable[[], None]) -> None:
+    def _plan_message(self, time_ns: int, traveller: Traveller, number: int) -> None:
         def now(_: object) -> None:
-            action()
+            traveller.send(number)
             traveller.program.node.turn()
 
         self.world.at(time_ns, now)

@@ -15,6 +15,7 @@ from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.device import DeviceDriver
 from softhca.links.impairment import is_off, phase_ns
 from softhca.memory.host import HostMemory
+from softhca.simulation.frames import place_of
 from softhca.transport.observation import MEMORY_HELD, RESPONSE_PACED
 from softhca.transport.window import BURST_OVERHEAD_BYTES
 from softhca.wire.burst import Burst
@@ -50,7 +51,7 @@ class Node:
     ``tasks`` are asked for something to do whenever the adapter had something to do; they say whether they
     did anything.  ``crashes`` counts how often the adapter has died.  ``events`` are the asynchronous events
     (kind, element) that the present device has had, and how often, as far as `hear` took them.  A ``pager``
-    holds memory.  ``ports``: their numbers.
+    holds memory.  ``ports``: their numbers, ``gids``: theirs.
     """
 
     def __init__(self, world: World, number: int, mtu: int, ports: int = 1) -> None:
@@ -61,6 +62,7 @@ class Node:
         self.gid = world.frames.gid(number)
         self.mtu = mtu
         self.ports = range(1, ports + 1)
+        self.gids = [world.frames.gid(place_of(number, port)) for port in self.ports]
         self.tasks: list[Callable[[], bool]] = []
         self.crashes = 0
         self.events: Counter[tuple[int, int]] = Counter()

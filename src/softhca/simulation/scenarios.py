@@ -370,8 +370,8 @@ SCENARIOS = {
             largest_bytes=300, conversations=3, rounds=8,
         ),
         Scenario(
-            "port-failover", "RC between adapters of two ports, one of which fails, and then the other", RC, (),
-            Faults(duplication=0.02, reordering=0.02, jitter_ns=2_000), pairs=4, operations=40,
+            "port-failover", "RC between adapters of two ports, one of which fails, and then the other",
+            RC, (), Faults(duplication=0.02, reordering=0.02, jitter_ns=2_000), pairs=4, operations=40,
             largest_bytes=5_000, ports=2, failures=4,
         ),
         Scenario(

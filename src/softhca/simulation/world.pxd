@@ -15,6 +15,7 @@ cdef class Flight:
     cdef public object source_port
     cdef public object traffic_class
     cdef public object destination
+    cdef public int port_number
 
 
 cdef class World:
@@ -25,6 +26,8 @@ cdef class World:
     cdef public object frames
     cdef public int framing
     cdef public dict nodes
+    cdef list _places
+    cdef set _cut
     cdef public dict losses
     cdef public object wire
     cdef public object now
@@ -47,7 +50,7 @@ cdef class World:
     @cython.locals(
         length=cython.Py_ssize_t, stride=cython.Py_ssize_t, offset=cython.Py_ssize_t, linked=cython.bint, raw=cython.bint,
         data=bytes, transport=bytes, run=Flight, flight=Flight, link=Impairment, trace=Trace)
-    cdef _send(self, object source, object node, object burst)
+    cdef _send(self, object source, object own, object place, object burst)
     cdef Flight _flight(self, object source, object node, object route, str what, bytes frame, bytes data)
     cdef _forge(self, object source, object node, object route, bytes data)
     cdef _add(

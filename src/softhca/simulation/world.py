@@ -116,7 +116,10 @@ class World:
 
     def cut(self, number: int, port_number: int, cut: bool) -> None:
         """Nothing passes by a port of adapter ``number`` any more, or it does again."""
-        (self._cut.add if cut else self._cut.discard)(place_of(number, port_number))
+        if cut:
+            self._cut.add(place_of(number, port_number))
+        else:
+            self._cut.discard(place_of(number, port_number))
 
     def forge(self, share: float, withdraws: bool = False) -> None:
         """Let a forger send packets of its own behind so many of the packets (`Forger`)."""
@@ -330,7 +333,7 @@ class World:
     def _mend(self, flight: Flight) -> bool:
         """Let the receiving host's IP layer look at a damaged packet; whether its adapter is given it."""
         found = unwrap(self.framing, flight.packets[0])
-        if not isinstance(found, str) and found.destination != flight.node.gid:
+        if not isinstance(found, str) and found.destination not in flight.node.gids:
             found = "not for this host"
         if isinstance(found, str):
             payload = flight.packets[0][header_bytes(self.framing) :]
