@@ -1,9 +1,10 @@
 """How many connections a second two adapters on the loopback set up and tear down through the communication
-manager: ``python benchmarks/connections.py [--connections N] [--outstanding N] [--rounds N]``.
+manager: ``python benchmarks/connections.py [--connections N] [--outstanding N] [--rounds N] [--live N]``.
 
 One program has both ends, so that everything takes turns on one processor: REQ, REP, RTU, DREQ and DREP, and
 the commands of both sides; no queue pair is made.  It prints the rate of each round, their median, and how
-much more memory and how many descriptors the program has after the last round than after the first.
+much more memory and how many descriptors the program has after the last round than after the first.  With
+``--live`` so many connections are up while the rounds run.
 """
 
 import argparse
@@ -30,6 +31,8 @@ class Ends:
         self.path = cm.CmPath(gid=bytes(self.contexts[1].query_gid(1, 0).raw), ack_timeout=1)
         self.outstanding = outstanding
         self.number = 0x100
+        self.stay = False
+        self.live: list[int] = []
 
     def run(self, count: int) -> None:
         """Make and end so many connections."""
@@ -44,6 +47,12 @@ class Ends:
             while (event := self.active.receive(0)) is not None:
                 done += self._active(event)
 
+    def keep(self, count: int) -> None:
+        """Make so many connections that stay."""
+        self.stay = True
+        self.run(count)
+        self.stay = False
+
     def _passive(self, event: cm.CmEvent) -> None:
         if event.kind == cm.CM_REQUEST:
             self.passive.reply(event.id, cm.CmQueuePair(event.queue_pair.qp_num, 2))
@@ -55,6 +64,9 @@ class Ends:
         """1 where a connection has ended."""
         if event.kind == cm.CM_REPLIED:
             self.active.ready(event.id)
+            if self.stay:
+                self.live.append(event.id)
+                return 1
             self.active.disconnect(event.id)
         elif event.kind == cm.CM_DISCONNECTED:
             self.active.destroy(event.id)
@@ -70,8 +82,10 @@ class Ends:
 
 
 def held() -> tuple[int, int]:
-    """Most memory that the program has had, in KiB, and its descriptors."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(os.listdir("/proc/self/fd"))
+    """Memory that the program has, in KiB, and its descriptors."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = int(statm.read().split()[1])
+    return pages * resource.getpagesize() // 1024, len(os.listdir("/proc/self/fd"))
 
 
 def main() -> None:
@@ -80,9 +94,16 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1500)
     parser.add_argument("--outstanding", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--live", type=int, default=0)
     options = parser.parse_args()
     ends = Ends(options.outstanding)
     rates, before = [], (0, 0)
+    if options.live:
+        empty, begin = held(), time.perf_counter()
+        ends.keep(options.live)
+        rate, (memory, _) = len(ends.live) / (time.perf_counter() - begin), held()
+        each = (memory - empty[0]) / options.live
+        print(f"{len(ends.live)} live, made at {rate:.0f} a second, {each:.1f} KiB each for both", flush=True)
     for number in range(options.rounds):
         begin = time.perf_counter()
         ends.run(options.connections)

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
+from softhca.simulation import failover
 from softhca.simulation.failover import ARRIVES, Traveller
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
-from softhca.simulation.world import World
 
 
 def events_of(name, seed, faults=""):
@@ -40,6 +40,5 @@ def test_a_connection_without_an_alternate_path_is_found_out(monkeypatch):
 
 
 def test_a_port_that_comes_back_late_is_found_out(monkeypatch):
-    cut = World.cut
-    monkeypatch.setattr(World, "cut", lambda self, number, port, on: cut(self, number, port, True))
+    monkeypatch.setattr(failover, "AWAY_NS", 10 * failover.FAILURE_NS)
     assert ARRIVES in {found.rule for found in run_world("port-failover", 1).violations}

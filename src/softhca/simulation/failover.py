@@ -28,7 +28,9 @@ RETRIES = 2
 TIME_OUT_NS = 2 * 4_096 << TIMEOUT
 """When a requester's timer fires."""
 FAILURE_NS = 12 * TIME_OUT_NS
-"""From one failure to the next; half as long a port stays away."""
+"""From one failure to the next."""
+AWAY_NS = FAILURE_NS // 2
+"""How long a port stays away."""
 ARRIVES, MOVES = "every message arrives, in order and unchanged", "a connection leaves a port that fails"
 _PLACE_STEP = 1 << 32
 
@@ -224,7 +226,7 @@ class FailoverSetting:
                 node.turn()
 
         world.at(time_ns, fail)
-        world.at(time_ns + FAILURE_NS // 2, heal)
+        world.at(time_ns + AWAY_NS, heal)
 
     def forsake(self, number: int) -> None:
         """The adapter of a host is about to die, and with it what this world is about."""
