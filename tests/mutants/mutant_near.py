@@ -149,7 +149,7 @@ NEAR = (
       "packets wait in the ring of one that sleeps"),
     m("near-ring-believed", PACKET_RING, "stride == 0 or stride > length:", "stride > length:",
       "a burst without a stride is taken from a peer"),
-    m("flood-of-unknown-senders-costs-icrcs", ENGINE, "elif not local or not receives(queue_pair) or not from_peer(queue_pair, arrival, self._link):", "elif not local:",
+    m("flood-of-unknown-senders-costs-icrcs", ENGINE, "            not local\n            or not receives(queue_pair)\n            or not from_peer(queue_pair, arrival, self._link, self._at.number)\n", "            not local\n",
       "the ICRC of packets is computed before it is known whether anybody here may have them"),
     m("flood-fills-the-table", SOURCES, "if len(self.unconnected) >= self.limit:", "if False:",
       "every sender of a sound datagram is remembered for ever"),
