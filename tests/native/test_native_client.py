@@ -9,7 +9,7 @@ from native_world import compiled_client, needs, sanitizers
 
 from softhca.native import build
 
-CASES = ["threads", "forks", "events", "resets", "unmapped", "refusals"]
+CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals"]
 
 
 @pytest.fixture(scope="module")

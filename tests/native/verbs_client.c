@@ -70,10 +70,18 @@ static void connect_qp(struct ibv_qp *qp, uint32_t peer)
     attr.ah_attr.grh.hop_limit = 64;
     CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
     CHECK(!ibv_modify_qp(qp, &attr, 0x129181));
-    attr = (struct ibv_qp_attr){.qp_state = 3, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
+    attr = (struct ibv_qp_attr){.qp_state = 3, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+                                .max_rd_atomic = 4};
     CHECK(!ibv_modify_qp(qp, &attr, 0x12e01));
     CHECK(qp->state == 3);
     step();
+}
+
+static void connect_qp_again(struct ibv_qp *qp, uint32_t peer)
+{
+    struct ibv_qp_attr attr = {.qp_state = 0};
+    CHECK(!ibv_modify_qp(qp, &attr, 1));
+    connect_qp(qp, peer);
 }
 
 static void open_all(void)
@@ -301,6 +309,70 @@ static void refusals(void)
     CHECK(ibv_dealloc_pd(pd) == EBUSY && ibv_destroy_cq(cq) == EBUSY);
 }
 
+/* Extended queues: a batch is posted whole or not at all; every builder; polling by entry. */
+static void extended(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_cq_init_attr_ex wanted = {.cqe = DEPTH, .wc_flags = 1 | 4 | 128};
+    struct ibv_cq_ex *queue = front->create_cq_ex(context, &wanted);
+    struct ibv_qp_init_attr_ex init = {.cap = {DEPTH, 1, 1, 1, 64}, .qp_type = 2, .comp_mask = 1 | 64,
+                                       .pd = pd, .send_ops_flags = 1 | 16 | 32 | 64 | 2048 | 4096};
+    struct ibv_poll_cq_attr none = {0};
+    struct ibv_qp_ex *qp;
+    uint64_t value = 0x1122334455667788, *words = (uint64_t *)(data + BYTES / 2), last = 0;
+    CHECK(queue);
+    init.send_cq = init.recv_cq = &queue->base;
+    CHECK((qp = (struct ibv_qp_ex *)front->create_qp_ex(context, &init)));
+    connect_qp(&qp->base, pair[1]->qp_num);
+    connect_qp_again(pair[1], qp->base.qp_num);
+    CHECK(queue->start_poll(queue, &none) == ENOENT);
+    qp->start(qp);
+    qp->wr_id = 1, qp->wr_flags = 2;
+    qp->rdma_write(qp, mr->rkey, (uintptr_t)words);
+    qp->set_inline_data(qp, &value, 8);
+    qp->abort(qp); /* nothing of it is posted */
+    qp->start(qp);
+    qp->rdma_write(qp, mr->rkey, (uintptr_t)words);
+    qp->set_inline_data(qp, data, 65);
+    CHECK(qp->complete(qp) == EINVAL);
+    qp->start(qp);
+    for (qp->wr_id = 1; qp->wr_id < 7; qp->wr_id++) {
+        if (qp->wr_id == 1)
+            qp->rdma_write(qp, mr->rkey, (uintptr_t)words), qp->set_inline_data(qp, &value, 8);
+        else if (qp->wr_id == 2)
+            qp->atomic_write(qp, mr->rkey, (uintptr_t)(words + 1), &value);
+        else if (qp->wr_id == 3)
+            qp->atomic_cmp_swp(qp, mr->rkey, (uintptr_t)words, value, 5),
+                qp->set_sge(qp, mr->lkey, (uintptr_t)data, 8);
+        else if (qp->wr_id == 4)
+            qp->atomic_fetch_add(qp, mr->rkey, (uintptr_t)words, 2),
+                qp->set_sge(qp, mr->lkey, (uintptr_t)(data + 8), 8);
+        else if (qp->wr_id == 5)
+            qp->rdma_read(qp, mr->rkey, (uintptr_t)words),
+                qp->set_sge(qp, mr->lkey, (uintptr_t)(data + 16), 16);
+        else
+            qp->rdma_read(qp, mr->rkey, (uintptr_t)words),
+                qp->set_sge(qp, mr->lkey, (uintptr_t)(data + 32), 8);
+    }
+    CHECK(!qp->complete(qp));
+    while (last < 6) {
+        if (queue->start_poll(queue, &none))
+            continue;
+        do {
+            CHECK(queue->status == 0 && queue->wr_id == last + 1);
+            CHECK(queue->read_qp_num(queue) == qp->base.qp_num);
+            CHECK(queue->read_completion_ts(queue));
+            last = queue->wr_id;
+        } while (!queue->next_poll(queue));
+        queue->end_poll(queue);
+    }
+    CHECK(words[0] == 7 && words[1] == value);
+    CHECK(((uint64_t *)data)[0] == value && ((uint64_t *)data)[1] == 5);
+    CHECK(((uint64_t *)data)[2] == 7 && ((uint64_t *)data)[3] == value && ((uint64_t *)data)[4] == 7);
+    CHECK(!ibv_destroy_qp(&qp->base));
+    CHECK(!ibv_destroy_cq(&queue->base));
+}
+
 static void storm(void)
 {
     storming = 1;
@@ -322,7 +394,8 @@ int main(int count, char **words)
     struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"threads", threads}, {"forks", forks}, {"events", events}, {"resets", resets},
+    } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
+                 {"resets", resets},
                  {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))

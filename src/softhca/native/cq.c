@@ -78,7 +78,8 @@ EXPORT int ibv_resize_cq(struct ibv_cq *base, int entries)
     CALL(host, error, resize_cq, &fields, &reply);
     if (!error) {
         struct ring old = cq->ring;
-        for (uint32_t i = 0; i < cq->drop_count; i++) /* the new ring begins with what was unread in the old one */
+        /* the new ring begins with what was unread in the old one */
+        for (uint32_t i = 0; i < cq->drop_count; i++)
             cq->drops[i].until = cq->drops[i].until > old.head ? cq->drops[i].until - old.head : 0;
         cq->ring = ring;
         ring = old;

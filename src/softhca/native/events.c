@@ -1,5 +1,6 @@
-/* Completion channels and asynchronous events: each is an event channel of the adapter's, whose descriptor the
-   program may poll.  Whoever waits blocks in read(), so that signals and cancellation do what they do there. */
+/* Completion channels and asynchronous events: each is an event channel of the adapter's, whose descriptor
+   the program may poll.  Whoever waits blocks in read(), so that signals and cancellation do what they do
+   there. */
 #include "library.h"
 
 #include <unistd.h>
@@ -14,7 +15,8 @@ static int open_channel(struct host *host, int asynchronous, uint32_t *number, i
     *descriptor = -1;
     error = host->dead;
     if (!error)
-        error = host_ask(host, softhca_encode_message_channel(host->out, sizeof host->out, &fields), descriptor);
+        error = host_ask(host, softhca_encode_message_channel(host->out, sizeof host->out, &fields),
+                         descriptor);
     if (!error)
         error = decoded(softhca_decode_message_channel_answer(host->in, host->in_bytes, &answer));
     if (!error && *descriptor < 0)
@@ -129,7 +131,8 @@ static int of_qp(int kind)
         || kind == SOFTHCA_EVENT_QP_LAST_WQE_REACHED;
 }
 
-/* Fill an event for the program, and count it; 0: what it is of was destroyed, or it is none of the verbs'. */
+/* Fill an event for the program, and count it; 0: what it is of was destroyed, or it is none of the
+   verbs'. */
 static int present(struct context *context, const struct softhca_event *from, struct ibv_async_event *to)
 {
     int kind = (int)from->kind, known = 1;

@@ -234,7 +234,8 @@ static int make_memory(struct host *host)
     if (host->memfd < 0 || ftruncate(host->memfd, MEMORY_BYTES)
         || fcntl(host->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return errno;
-    host->memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, host->memfd, 0);
+    host->memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, host->memfd,
+        0);
     if (host->memory == MAP_FAILED) {
         host->memory = NULL;
         return ENOMEM;
@@ -264,8 +265,10 @@ static int send_attach(struct host *host)
     memcpy(probe + 8, &mixed, 8);
     memcpy(fields.probe_bytes, probe, sizeof fields.probe_bytes);
     error = host_make_ring(host, &host->commands, SOFTHCA_COMMAND_ENTRIES, SOFTHCA_COMMAND_BODY_BYTES);
-    error = error ? error : host_make_ring(host, &host->replies, SOFTHCA_COMMAND_ENTRIES, SOFTHCA_REPLY_BODY_BYTES);
-    error = error ? error : host_make_ring(host, &host->events, SOFTHCA_EVENT_ENTRIES, SOFTHCA_EVENT_BODY_BYTES);
+    error = error ? error : host_make_ring(host, &host->replies, SOFTHCA_COMMAND_ENTRIES,
+        SOFTHCA_REPLY_BODY_BYTES);
+    error = error ? error : host_make_ring(host, &host->events, SOFTHCA_EVENT_ENTRIES,
+        SOFTHCA_EVENT_BODY_BYTES);
     if (error)
         return error;
     rings[0] = host->commands.run, rings[1] = host->replies.run, rings[2] = host->events.run;
@@ -273,7 +276,8 @@ static int send_attach(struct host *host)
     fields.flag = take_pages(host, 1);
     host->doorbells = (void *)(host->memory + (size_t)doorbells.first * PAGE);
     host->flag = (void *)(host->memory + (size_t)fields.flag * PAGE);
-    error = send_message(host, softhca_encode_message_attach(host->out, sizeof host->out, &fields), &host->memfd);
+    error = send_message(host, softhca_encode_message_attach(host->out, sizeof host->out, &fields),
+        &host->memfd);
     error = error ? error : receive_message(host, &host->wake);
     if (error)
         return error;

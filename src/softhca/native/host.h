@@ -95,7 +95,8 @@ static inline int decoded(int result)
     return result < 0 ? EIO : result;
 }
 
-/* A command with fields and without reply, with both, with a reply alone, with neither; `result` is an errno. */
+/* A command with fields and without reply, with both, with a reply alone, with neither; `result` is an
+   errno. */
 #define CALL_(host, result, name, encode, decode)                      \
     do {                                                               \
         int cancel_state_;                                             \
@@ -220,7 +221,7 @@ static inline void ring_release(struct ring *ring)
 
 void host_wake(struct host *host);
 
-/* Wake the adapter if it sleeps.  What was written to rings before stands in front of a locked instruction. */
+/* Wake the adapter if it sleeps.  What was written to rings before stands in front of a fence. */
 static inline void host_kick(struct host *host)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -231,7 +232,8 @@ static inline void host_kick(struct host *host)
 /* Ring the doorbell of a queue pair, and kick. */
 static inline void host_ring(struct host *host, uint32_t slot)
 {
-    uint64_t *pending = (uint64_t *)(host->doorbells + 1), *places = pending + SOFTHCA_DOORBELL_SLOTS, none = 0;
+    uint64_t *pending = (uint64_t *)(host->doorbells + 1), *places = pending + SOFTHCA_DOORBELL_SLOTS,
+        none = 0;
     if (__atomic_compare_exchange_n(&pending[slot], &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         uint64_t place = __atomic_fetch_add(&host->doorbells->tail, 1, __ATOMIC_SEQ_CST);
         __atomic_store_n(&places[place % SOFTHCA_DOORBELL_SLOTS], (uint64_t)slot + 1, __ATOMIC_RELEASE);

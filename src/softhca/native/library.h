@@ -103,8 +103,8 @@ struct qp {
     struct ibv_qp_cap cap;
     int sq_sig_all;
     unsigned char *scratch;
-    /* A send has its place in the queue until its completion, or one behind it, is polled, as on other adapters:
-       so a program that posts until the queue is full never overruns its completion queue. */
+    /* A send has its place in the queue until its completion, or one behind it, is polled, as on other
+       adapters: so a program that posts until the queue is full never overruns its completion queue. */
     struct order *orders;
     uint64_t retired;
     uint32_t retired_index;
@@ -135,7 +135,8 @@ static inline int said(int error)
     return error;
 }
 
-void table_add(struct context *context, struct table *table, struct numbered *entry, uint32_t number, void *object);
+void table_add(struct context *context, struct table *table, struct numbered *entry, uint32_t number,
+               void *object);
 void table_remove(struct context *context, struct table *table, struct numbered *entry);
 /* With context->objects held. */
 void *table_find(struct table *table, uint32_t number);
@@ -161,9 +162,12 @@ int dealloc_mw(struct ibv_mw *mw);
 
 int events_open(struct context *context);
 /* Wait until every event that was got for an object is acknowledged. */
-void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed, uint32_t got);
+void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
+                        uint32_t got);
 
 void set_extended_ops(struct verbs_front *front);
+int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,
+                    size_t bytes);
 int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr, size_t bytes);
 
 #endif

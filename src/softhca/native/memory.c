@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#define KNOWN_ACCESS 0x7fu /* the seven rights of the verbs; optional bits mean nothing here */
+#define KNOWN_ACCESS 0x37fu /* the rights of the verbs; optional bits mean nothing here */
 #define OPTIONAL_ACCESS 0x3ff00000u
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *base)
@@ -119,7 +119,8 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length
     return register_memory(pd, address, length, (uintptr_t)address, (unsigned)access);
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access)
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                      int access)
 {
     return register_memory(pd, address, length, iova, (unsigned)access);
 }
@@ -145,7 +146,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *base)
     return 0;
 }
 
-EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
+EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *address, size_t length,
+                        int access)
 {
     struct mr *mr = (struct mr *)base;
     struct host *host = HOST(base->context);
@@ -211,7 +213,8 @@ struct ibv_mw *alloc_mw(struct ibv_pd *base, int type)
         free(mw);
         return failed(error);
     }
-    *mw = (struct ibv_mw){.context = base->context, .pd = base, .rkey = reply.rkey, .handle = reply.mw, .type = type};
+    *mw = (struct ibv_mw){.context = base->context, .pd = base, .rkey = reply.rkey, .handle = reply.mw,
+        .type = type};
     return mw;
 }
 
@@ -335,7 +338,8 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *base, uint8_t port, struct ib
     return 0;
 }
 
-EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
+EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+                                            uint8_t port)
 {
     struct ibv_ah_attr attr;
     return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) ? NULL : ibv_create_ah(pd, &attr);

@@ -49,7 +49,8 @@ EXPORT const char *ibv_port_state_str(int state)
 static const struct {
     int rate, mult, mbps;
 } rates[] = {{2, 1, 2500}, {5, 2, 5000}, {3, 4, 10000}, {6, 8, 20000}, {4, 12, 30000}, {7, 16, 40000},
-             {8, 24, 60000}, {9, 32, 80000}, {10, 48, 120000}, {11, -1, 14062}, {12, -1, 56250}, {13, -1, 112500},
+             {8, 24, 60000}, {9, 32, 80000}, {10, 48, 120000}, {11, -1, 14062}, {12, -1, 56250},
+             {13, -1, 112500},
              {14, -1, 168750}, {15, -1, 25781}, {16, -1, 103125}, {17, -1, 206250}, {18, -1, 309375},
              {19, -1, 28125}, {20, -1, 50000}, {21, -1, 400000}, {22, -1, 600000}, {23, -1, 800000},
              {24, -1, 1200000}};
@@ -160,7 +161,8 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, int opcode, uint32_t fl
     return 0;
 }
 
-EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *base, struct ibv_ah_attr *attr, uint8_t *mac, uint16_t *vid)
+EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *base, struct ibv_ah_attr *attr, uint8_t *mac,
+                                       uint16_t *vid)
 {
     (void)base, (void)attr, (void)mac, (void)vid;
     return -EOPNOTSUPP;
@@ -196,12 +198,14 @@ EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *to, const struct kern
 }
 
 struct kernel_qp_attr {
-    uint32_t qp_attr_mask, qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num;
+    uint32_t qp_attr_mask, qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn,
+        dest_qp_num;
     uint32_t qp_access_flags;
     struct kernel_ah_attr ah_attr, alt_ah_attr;
     uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data;
     uint16_t pkey_index, alt_pkey_index;
-    uint8_t en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout;
+    uint8_t en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num,
+        timeout;
     uint8_t retry_cnt, rnr_retry, alt_port_num, alt_timeout, reserved[5];
 };
 SIZED(kernel_qp_attr, 144);
@@ -218,7 +222,8 @@ EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, const struct kern
     to->sq_psn = from->sq_psn;
     to->dest_qp_num = from->dest_qp_num;
     to->qp_access_flags = from->qp_access_flags;
-    to->cap = (struct ibv_qp_cap){from->max_send_wr, from->max_recv_wr, from->max_send_sge, from->max_recv_sge,
+    to->cap = (struct ibv_qp_cap){from->max_send_wr, from->max_recv_wr, from->max_send_sge,
+        from->max_recv_sge,
                                   from->max_inline_data};
     ibv_copy_ah_attr_from_kern(&to->ah_attr, &from->ah_attr);
     ibv_copy_ah_attr_from_kern(&to->alt_ah_attr, &from->alt_ah_attr);
@@ -255,7 +260,8 @@ struct ibv_sa_path_rec {
     int reversible;
     uint8_t numb_path;
     uint16_t pkey;
-    uint8_t sl, mtu_selector, mtu, rate_selector, rate, packet_life_time_selector, packet_life_time, preference;
+    uint8_t sl, mtu_selector, mtu, rate_selector, rate, packet_life_time_selector, packet_life_time,
+        preference;
 };
 SIZED(ibv_sa_path_rec, 64);
 

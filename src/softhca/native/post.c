@@ -14,7 +14,8 @@ static int may_send(int state)
 static uint8_t entry_flags(unsigned flags)
 {
     return (uint8_t)((flags & SEND_SIGNALED ? SOFTHCA_SIGNALED : 0) | (flags & SEND_FENCE ? SOFTHCA_FENCE : 0)
-                     | (flags & SEND_SOLICITED ? SOFTHCA_SOLICITED : 0) | (flags & SEND_INLINE ? SOFTHCA_INLINE : 0));
+                     | (flags & SEND_SOLICITED ? SOFTHCA_SOLICITED : 0)
+                     | (flags & SEND_INLINE ? SOFTHCA_INLINE : 0));
 }
 
 static void put_window(struct softhca_send_wqe *wqe, const struct ibv_mw *mw, uint32_t rkey,
@@ -359,12 +360,14 @@ static void wr_local_inv(struct ibv_qp_ex *base, uint32_t rkey)
     begin(base, SOFTHCA_LOCAL_INV)->imm_or_key = rkey;
 }
 
-static void wr_bind_mw(struct ibv_qp_ex *base, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static void wr_bind_mw(struct ibv_qp_ex *base, struct ibv_mw *mw, uint32_t rkey,
+                       const struct ibv_mw_bind_info *info)
 {
     put_window(begin(base, SOFTHCA_BIND_MW), mw, rkey, info);
 }
 
-static void wr_cmp_swp(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap)
+static void wr_cmp_swp(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, uint64_t compare,
+                       uint64_t swap)
 {
     wr_rdma(base, SOFTHCA_ATOMIC_CMP_AND_SWP, rkey, address);
     header_of(QP(base))->compare_add = compare;
@@ -389,10 +392,12 @@ static void wr_send_tso(struct ibv_qp_ex *base, void *header, uint16_t bytes, ui
     refuse(base, EOPNOTSUPP);
 }
 
-static void wr_flush(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, size_t length, uint8_t level, uint8_t type)
+static void wr_flush(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, size_t length, uint8_t type,
+                     uint8_t level)
 {
-    (void)rkey, (void)address, (void)length, (void)level, (void)type;
-    refuse(base, EOPNOTSUPP);
+    wr_rdma(base, SOFTHCA_FLUSH, rkey, address);
+    header_of(QP(base))->compare_add = length;
+    header_of(QP(base))->swap = (type & 15) | (uint64_t)(level & 3) << 4;
 }
 
 static void set_ud_addr(struct ibv_qp_ex *base, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
@@ -454,7 +459,7 @@ static void set_sge(struct ibv_qp_ex *base, uint32_t lkey, uint64_t address, uin
 static void wr_atomic_write(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, const void *value)
 {
     wr_rdma(base, SOFTHCA_ATOMIC_WRITE, rkey, address);
-    add_inline(QP(base), value, 8);
+    memcpy(&header_of(QP(base))->compare_add, value, 8);
 }
 
 void qp_set_extended(struct qp *qp)

@@ -81,7 +81,8 @@ static void fill_fields(const struct ibv_qp_init_attr_ex *attr, struct softhca_c
 struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr)
 {
     struct context *context = CONTEXT(base);
-    int sends = attr->qp_type != QPT_XRC_RECV, receives = sends && attr->qp_type != QPT_XRC_SEND && !attr->srq;
+    int sends = attr->qp_type != QPT_XRC_RECV,
+        receives = sends && attr->qp_type != QPT_XRC_SEND && !attr->srq;
     struct softhca_create_qp fields;
     struct softhca_create_qp_reply reply;
     struct qp *qp = calloc(1, sizeof *qp);
@@ -105,7 +106,8 @@ struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *att
         free_qp(context->host, qp);
         return failed(error);
     }
-    qp->cap = (struct ibv_qp_cap){reply.max_send_wr, reply.max_recv_wr, reply.max_send_sge, reply.max_recv_sge,
+    qp->cap = (struct ibv_qp_cap){reply.max_send_wr, reply.max_recv_wr, reply.max_send_sge,
+        reply.max_recv_sge,
                                   reply.max_inline_data};
     attr->cap = qp->cap;
     qp->sq_sig_all = attr->sq_sig_all;
@@ -190,8 +192,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     each(en_sqd_async_notify) each(max_rd_atomic) each(max_dest_rd_atomic) each(min_rnr_timer)             \
     each(port_num) each(timeout) each(retry_cnt) each(rnr_retry) each(alt_port_num) each(alt_timeout)
 
-/* An XRC initiator responds to nothing and a target requests nothing: programs set attributes of both on both,
-   and those that a side has no use for are left out, as the kernel does. */
+/* An XRC initiator responds to nothing and a target requests nothing: programs set attributes of both on
+   both, and those that a side has no use for are left out, as the kernel does. */
 static uint32_t meant(int qp_type, uint32_t mask)
 {
     mask &= ~DEAD_BITS;
@@ -217,7 +219,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
 #undef PUT
     VECTOR_TO(fields, ah_, attr->ah_attr);
     VECTOR_TO(fields, alt_ah_, attr->alt_ah_attr);
-    fields.qp_access_flags &= 0x7f;
+    fields.qp_access_flags &= 0x37f;
     if (state == SOFTHCA_STATE_RESET)
         base->state = state; /* the adapter drops what is posted: nothing may be posted behind that */
     TELL(host, error, modify_qp, &fields);
@@ -236,7 +238,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
     return 0;
 }
 
-EXPORT int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+EXPORT int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
+                        struct ibv_qp_init_attr *init)
 {
     struct qp *qp = QP(base);
     struct softhca_query_qp query = {.qp_num = base->qp_num};
@@ -287,7 +290,8 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *base, const union ibv_gid *gid, uint1
 struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *attr)
 {
     struct context *context = CONTEXT(base);
-    struct softhca_create_srq fields = {.max_wr = attr->attr.max_wr, .max_sge = attr->attr.max_sge, .frames_count = 1};
+    struct softhca_create_srq fields = {.max_wr = attr->attr.max_wr, .max_sge = attr->attr.max_sge,
+        .frames_count = 1};
     struct softhca_create_srq_reply reply;
     uint32_t type = attr->comp_mask & 1 ? (uint32_t)attr->srq_type : 0;
     struct srq *srq;
@@ -332,7 +336,8 @@ struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-    struct ibv_srq_init_attr_ex extended = {.srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = 2,
+    struct ibv_srq_init_attr_ex extended = {.srq_context = attr->srq_context, .attr = attr->attr,
+        .comp_mask = 2,
                                             .pd = pd};
     struct ibv_srq *srq = make_srq(pd->context, &extended);
     if (srq)
@@ -342,7 +347,8 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 EXPORT int ibv_modify_srq(struct ibv_srq *base, struct ibv_srq_attr *attr, int mask)
 {
-    struct softhca_modify_srq fields = {.srq = base->handle, .attr_mask = (uint32_t)mask, .max_wr = attr->max_wr,
+    struct softhca_modify_srq fields = {.srq = base->handle, .attr_mask = (uint32_t)mask,
+        .max_wr = attr->max_wr,
                                         .srq_limit = attr->srq_limit};
     int error;
     TELL(HOST(base->context), error, modify_srq, &fields);
