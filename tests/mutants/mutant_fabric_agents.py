@@ -14,6 +14,7 @@ PORT = "fabric/port_state.py"
 NOTICES = "fabric/notices.py"
 SESSIONS = "fabric/umad_sessions.py"
 SERVER = "runtime/umad_server.py"
+CONTROL = "runtime/fabric_control.py"
 ROUTE = "management/directed_route.py"
 MAD = "management/mad.py"
 
@@ -21,6 +22,7 @@ ON_AGENTS = "fabric/test_fabric_agents.py"
 ON_PLANE = "fabric/test_fabric_mad_plane.py"
 ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
 ON_SERVER = "runtime/test_runtime_umad_server.py"
+ON_CONTROL = "runtime/test_runtime_fabric_control.py"
 ON_MANAGEMENT = "management/test_management_agents.py"
 
 FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
@@ -58,4 +60,8 @@ FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
        "what waits for a program that does not read has no end"), ON_SESSIONS),
     (m("nameless-program-served", SERVER, "            if not trusted or not origin:", "            if not trusted:",
        "a control datagram without a sender's name ends the server"), ON_SERVER),
+    (m("socketless-program-served", SERVER, "            if not self._connect(session, made):  # anybody could send to it", "            if self._connect(session, made) is None:",
+       "anybody speaks in the name of a program that has no socket"), ON_SERVER),
+    (m("control-connections-unbounded", CONTROL, " or len(self._connections) >= MOST_CONNECTIONS:", ":",
+       "connections that say nothing fill the server"), ON_CONTROL),
 )
