@@ -27,6 +27,7 @@ GENERATED = {
     "messages": 15_000,
     "packet": 20_000,
     "rings": 6_000,
+    "sockets": 4_000,
     "text": 40_000,
     "topologies": 1_500,
     "work": 40_000,

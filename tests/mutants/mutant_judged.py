@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_sockets import SOCKETS
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -294,6 +295,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
     *FABRIC,
     *FABRIC_AGENTS,
+    *SOCKETS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

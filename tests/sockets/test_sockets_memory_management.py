@@ -190,3 +190,15 @@ def test_a_request_says_who_asks() -> None:
     for broken in (b"", b"xx" + hello[2:], hello[:2] + b"\2" + hello[3:], Offer(1, 5, 2).encode()):
         with pytest.raises(ProtocolError):
             Offer.decode(broken)
+
+
+def test_what_is_held_is_granted_when_it_is_released_and_in_the_ring_s_order() -> None:
+    own = RecordA(POOL)
+    own.arrived(Notification(DATA, POOL))
+    first, second = own.hold(4096), own.hold(4096)
+    own.take(POOL - 8192)
+    assert (own.free, own.held, own.credit()) == (0, 8192, None)
+    own.release(second)  # behind what is held still
+    assert (own.free, own.credit()) == (0, None)
+    own.release(first)
+    assert (own.free, own.credit()) == (POOL, (POOL, 1))

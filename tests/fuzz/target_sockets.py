@@ -1,0 +1,99 @@
+"""What a peer says to a stream socket: offers, notifications, credit.
+
+Input: a byte that says whether the rest is a request's private data, or what happens to a stream, step by
+step.  Whatever is said, the accounts stay within the pool and nobody is told of room that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from fuzz_choices import Choices
+
+from softhca.sockets.memory_management import NOTIFICATIONS
+from softhca.sockets.protocol import (
+    DATA,
+    FIN,
+    HELLO_BYTES,
+    LARGEST_POOL_BYTES,
+    SMALLEST_POOL_BYTES,
+    Notification,
+    Offer,
+    ProtocolError,
+    host_of,
+)
+from softhca.sockets.stream_state import StreamState
+
+POOL = SMALLEST_POOL_BYTES
+MOST_STEPS = 400
+
+
+def one_input(data: bytes) -> None:
+    choices = Choices(data)
+    if choices.byte() & 1:
+        hello(choices.rest())
+    else:
+        stream(choices)
+
+
+def hello(data: bytes) -> None:
+    """A request is understood or refused; what is understood can be said again."""
+    with contextlib.suppress(ProtocolError):
+        found = Offer.decode(data)
+        assert SMALLEST_POOL_BYTES <= found.pool_bytes <= LARGEST_POOL_BYTES
+        assert Offer.decode(found.encode()) == found
+        assert len(host_of(data)) == 16
+        assert len(data) >= HELLO_BYTES
+
+
+def stream(choices: Choices) -> None:
+    """A stream, and a peer that says what it likes."""
+    state = StreamState(POOL, Offer(0, POOL, 0))
+    held: list[int] = []
+    for _ in range(MOST_STEPS):
+        if not choices.more:
+            break
+        before = (state.own.tail, state.own.available, state.peers.head)
+        try:
+            step(choices, state, held)
+        except ProtocolError:
+            assert (state.own.tail, state.own.available, state.peers.head) == before
+        own, peers = state.own, state.peers
+        assert 0 <= own.available <= own.tail - own.head <= POOL
+        assert 0 <= own.held <= POOL
+        assert 0 <= peers.free <= POOL
+        assert peers.room() <= POOL
+        for offset, length in own.look(own.available):
+            assert 0 <= offset < offset + length <= POOL
+
+
+def step(choices: Choices, state: StreamState, held: list[int]) -> None:
+    """One thing that happens."""
+    what = choices.byte() & 7
+    if what == 0:
+        state.arrived(choices.number(4) & 0xFFFFFFFF)
+    elif what == 1:
+        state.arrived(Notification(DATA, 1 + choices.number(2) % POOL, bool(choices.byte() & 1)).encode())
+    elif what == 2:
+        state.peers.credited(choices.number(2), choices.byte() % (2 * NOTIFICATIONS))
+    elif what == 3:
+        state.next_data(1 + choices.number(2), choices.number(2))
+    elif what == 4:
+        state.own.take(min(choices.number(2), state.own.available))
+    elif what == 5 and state.own.available:
+        run = state.own.run(1 + choices.number(2))
+        assert run is not None
+        held.append(state.own.hold(run[1]))
+    elif what == 6 and held:
+        state.own.release(held.pop(choices.byte() % len(held)))
+    elif what == 7:
+        state.next_credit(bool(choices.byte() & 1))
+
+
+def seeds() -> Iterator[bytes]:
+    """A whole request, and lives of streams."""
+    yield b"\x01" + Offer(1 << 40, 1 << 20, 5, 6).encode(bytes(16))
+    yield b"\x00" + bytes(range(256))
+    yield b"\x00" + b"\x01\x00\x40\x00\x04\x00\x40\x07\x01" * 12
+    yield b"\x00\x00" + Notification(FIN, closed=True).encode().to_bytes(4, "big") + bytes(range(64))
