@@ -1,0 +1,160 @@
+"""Records of subnet administration, and answers of many segments."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from random import Random
+
+import pytest
+
+from softhca.management import administration_attributes as a
+from softhca.management import constants as c
+from softhca.management import rmpp
+from softhca.management.mad import MadHeader
+from softhca.management.rmpp import Receiver, Sender
+from softhca.wire.layout import Header
+
+RECORDS = {
+    a.AdministrationHeader: 32, a.NodeRecord: 108, a.PortInfoRecord: 68, a.SwitchInfoRecord: 24,
+    a.SMInfoRecord: 25, a.LinkRecord: 8, a.ServiceRecord: 176, a.PathRecord: 64, a.MCMemberRecord: 52,
+    a.InformInfo: 36,
+}  # fmt: skip
+HEADER = MadHeader(management_class=3, class_version=2, method=0x92, transaction_id=7, attribute_id=0x11)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_a_record_has_its_length_and_comes_back(record: type[Header]) -> None:
+    assert RECORDS[record] == record.LENGTH_BYTES
+    assert sum(field.bits for field in record.LAYOUT) == 8 * record.LENGTH_BYTES
+    assert [field.name for field in record.LAYOUT] == [field.name for field in fields(record)]
+    data = Random(1).randbytes(record.LENGTH_BYTES)
+    assert record.decode(data).encode() == data
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "component", "place"),
+    [
+        (a.NodeRecord, "node_description", 14, 44),
+        (a.PathRecord, "dgid", 2, 8),
+        (a.PathRecord, "sgid", 3, 24),
+        (a.PathRecord, "dlid", 4, 40),
+        (a.PathRecord, "pkey", 13, 50),
+        (a.PathRecord, "sl", 15, 53),
+        (a.PathRecord, "packet_lifetime", 21, 56),
+        (a.MCMemberRecord, "mlid", 3, 36),
+        (a.MCMemberRecord, "join_state", 16, 48),
+        (a.ServiceRecord, "name", 6, 48),
+        (a.LinkRecord, "to_lid", 3, 4),
+    ],
+)
+def test_components_stand_where_the_standard_has_them(
+    record: type[Header], name: str, component: int, place: int
+) -> None:
+    assert record.LAYOUT[component].name == name
+    assert sum(field.bits for field in record.LAYOUT[:component]) // 8 == place
+
+
+def test_only_components_of_the_mask_are_compared() -> None:
+    record = a.LinkRecord(1, 2, 3, 4)
+    assert a.matches(record, a.LinkRecord(9, 9, 9, 9), 0)
+    assert a.matches(record, a.LinkRecord(1, 9, 3, 9), 0b101)
+    assert not a.matches(record, a.LinkRecord(1, 9, 3, 9), 0b111)
+    assert a.matches(record, record, (1 << 64) - 1)
+
+
+def transfer(data: bytes, lost: float, seed: int) -> tuple[Sender, Receiver, int]:
+    """Both ends and a network that loses; the number of datagrams."""
+    dice = Random(seed)
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(attribute_offset=14), data), Receiver()
+    now, count = 0, 0
+    waiting = sender.start(now)
+    while True:
+        arrived = [mad for mad in waiting if dice.random() >= lost]
+        count += len(waiting)
+        answers = [answer for mad in arrived if (answer := receiver.receive(mad)) is not None]
+        waiting = [mad for ack in answers if dice.random() >= lost for mad in sender.receive(ack, now)]
+        if not waiting:
+            if sender.done:
+                return sender, receiver, count
+            now = sender.deadline_ns
+            waiting = sender.expire(now)
+
+
+@pytest.mark.parametrize("length", [0, 1, 199, 200, 201, 400, 5_000, 20_001])
+def test_answers_of_any_length_come_whole(length: int) -> None:
+    data = Random(length).randbytes(length)
+    sender, receiver, count = transfer(data, 0.0, 1)
+    assert (receiver.data, receiver.done, receiver.failed) == (data, True, False)
+    assert count == sender.segments == max(1, (length + 199) // 200)
+    assert receiver.administration.attribute_offset == 14
+
+
+def test_lost_segments_and_acknowledgements_are_sent_again() -> None:
+    data = Random(5).randbytes(9_000)
+    for seed in range(20):
+        _, receiver, count = transfer(data, 0.15, seed)
+        assert count > 45
+        assert receiver.done is (receiver.data == data)
+    assert receiver.done
+
+
+def test_segments_say_what_the_standard_wants() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(450))
+    said = [a.AdministrationHeader.decode(mad, rmpp.HEADER_AT) for mad in sender.start(0)]
+    assert [(s.rmpp_flags, s.segment_number, s.payload_length) for s in said] == [(3, 1, 510)]
+    acknowledged = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, 1, 3)
+    rest = sender.receive((HEADER.encode() + acknowledged.encode()).ljust(256, b"\0"), 0)
+    said = [a.AdministrationHeader.decode(mad, rmpp.HEADER_AT) for mad in rest]
+    assert [(s.rmpp_flags, s.segment_number, s.payload_length) for s in said] == [(1, 2, 0), (5, 3, 70)]
+    assert all(mad[:24] == HEADER.encode() and len(mad) == 256 and rmpp.is_rmpp(mad) for mad in rest)
+
+
+def test_a_receiver_that_says_nothing_is_given_up() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(450), timeout_ns=10, retries=2)
+    assert sender.start(0)
+    assert not sender.expire(9)
+    sent = [sender.expire(now) for now in (10, 20, 30)]
+    kinds = [[mad[rmpp.HEADER_AT + 1] for mad in mads] for mads in sent]
+    assert kinds == [[rmpp.DATA], [rmpp.DATA], [rmpp.ABORT]]
+    assert sender.done
+    assert not sender.expire(99)
+
+
+@pytest.mark.parametrize(
+    ("kind", "segment", "window", "version"),
+    [(rmpp.ACK, 2, 9, 1), (rmpp.ACK, 1, 0, 1), (rmpp.ACK, 1, 9, 2), (rmpp.DATA, 1, 9, 1)],
+)
+def test_acknowledgements_that_cannot_be_change_nothing(
+    kind: int, segment: int, window: int, version: int
+) -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900))
+    sender.start(0)
+    said = a.AdministrationHeader(version, kind, 0, 1, 0, segment, window)
+    assert sender.receive((HEADER.encode() + said.encode()).ljust(256, b"\0"), 0) == []
+    assert sender.receive(b"short", 0) == []
+    right = replace(said, rmpp_version=1, rmpp_type=rmpp.ACK, segment_number=1, payload_length=2)
+    assert len(sender.receive((HEADER.encode() + right.encode()).ljust(256, b"\0"), 0)) == 1
+    stop = replace(right, rmpp_type=rmpp.STOP)
+    assert sender.receive((HEADER.encode() + stop.encode()).ljust(256, b"\0"), 0) == []
+    assert sender.done
+
+
+def test_a_receiver_bounds_what_it_takes_and_refuses_what_cannot_be() -> None:
+    receiver = Receiver(most=300)
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900))
+    ack = receiver.receive(sender.start(0)[0])
+    assert ack is not None
+    answers = [receiver.receive(mad) for mad in sender.receive(ack, 0)]
+    assert receiver.failed
+    assert [mad[rmpp.HEADER_AT + 1] for mad in answers if mad is not None] == [rmpp.ABORT]
+    other = Receiver()
+    answer = other.receive(bytes(256))
+    assert answer is not None
+    assert (answer[rmpp.HEADER_AT + 1], other.failed) == (rmpp.ABORT, True)
+    assert Receiver().receive(b"short") is None
+    dice = Random(3)
+    for _ in range(500):
+        Receiver().receive(dice.randbytes(256))
+        sender.receive(dice.randbytes(256), 0)
+    assert not rmpp.is_rmpp(bytes(256))
+    assert c.CLASS_SUBN_ADM == 3
