@@ -79,7 +79,7 @@ def _credits(codes: dict[int, tuple[int, ...]]) -> Changed:
     return Changed(CREDITS, "syndrome", values)
 
 
-MIGREQ = "the kernel leaves BTH's MigReq bit 0; ours is 1, as channel adapters without path migration send it"
+MIGREQ = "the kernel leaves BTH's MigReq bit 0; ours is 1, as channel adapters send it where no path migrates"
 CREDITS = "the kernel sends syndrome 31 (no credit limit); ours tells how many receives are posted"
 RNR_SILENCE = "after an RNR NAK the kernel NAKs the rest of the message as well (sequence); ours is silent"
 REPLAYED_MSN = "a READ answered again: the kernel gives its present MSN, ours that of the first answer"
