@@ -100,3 +100,12 @@ def test_an_error_that_no_receive_can_tell_is_one_event(pair, cause):
     p.run()
     assert [c.status for c in p.right.received()] == [cqe.WC_WR_FLUSH_ERR]
     assert [each for each in p.b.events if each[0] in QP_ERROR_EVENTS] == [(event, p.right.number)]
+
+
+def test_a_queue_pair_that_has_failed_does_not_fail_again(pair):
+    p = pair()
+    p.left.post_receive([])
+    for event in (EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR):
+        p.left.qp.fail(event)
+    assert p.a.events == [(EVENT_QP_REQ_ERR, p.left.number)]
+    assert [c.status for c in p.left.received()] == [cqe.WC_WR_FLUSH_ERR]

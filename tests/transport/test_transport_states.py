@@ -183,6 +183,16 @@ def test_sqd_finishes_what_is_under_way_begins_nothing_and_tells(pair):
     assert target.data[:1] == b"y"
 
 
+def test_a_queue_pair_that_fails_while_it_drains_drains_no_more(pair):
+    p = pair(pmtu=256)
+    source, target = p.left.region(200_000), p.right.region(200_000)
+    p.left.post(wqe.RDMA_WRITE, [source.sge()], remote=target)
+    p.step()
+    assert p.left.qp.modify({"qp_state": SQD}, p.now) == 0
+    assert p.left.qp.modify({"qp_state": ERR}, p.now) == 0
+    assert p.left.qp.query()["sq_draining"] == 0
+
+
 def test_sqd_at_rest_is_drained_at_once_and_silent_when_nobody_asked(pair):
     p = pair()
     assert p.left.qp.modify({"qp_state": SQD}) == 0
