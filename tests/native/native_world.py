@@ -126,7 +126,7 @@ class World:
             except BaseException:
                 passive.kill()
                 raise
-        assert active.returncode == 0, active.stdout + active.stderr
+        assert active.returncode == 0, active.stdout + active.stderr + said
         assert passive.returncode == 0, said
         return said, active.stdout
 

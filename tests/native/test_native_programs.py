@@ -6,6 +6,8 @@ import subprocess
 import pytest
 from native_world import LIMIT_S, World, needs
 
+# Not -t with -e: the program ends when an event finds its queue empty ("poll CQ failed"), as it does where the
+# round before has taken the completion already; its peer's retries are exceeded then.
 PINGPONGS = {
     "rc": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c"),
     "rc-new-posting": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-N"),
@@ -13,7 +15,6 @@ PINGPONGS = {
     "rc-on-demand": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-o"),
     "rc-large": ("ibv_rc_pingpong", "-g", "0", "-n", "10", "-c", "-s", "1000003"),
     "rc-events": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-e"),
-    "rc-events-timestamps": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-t", "-e"),
     "uc-events": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c", "-e"),
     "ud-events": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c", "-e"),
     "srq-events": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4", "-e"),
