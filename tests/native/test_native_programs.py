@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from native_world import LIMIT_S, World, needs
 
-# Not -t with -e: the program ends when an event finds its queue empty ("poll CQ failed"), as it does where the
-# round before has taken the completion already; its peer's retries are exceeded then.
+# Not -t with -e: the program ends ("poll CQ failed") when an event finds its queue empty, as it does where
+# the round before has taken the completion already; its peer's retries are exceeded then.
 PINGPONGS = {
     "rc": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c"),
     "rc-new-posting": ("ibv_rc_pingpong", "-g", "0", "-n", "60", "-c", "-N"),
