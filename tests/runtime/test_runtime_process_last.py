@@ -1,4 +1,4 @@
-"""An adapter process whose last application ends just before it sleeps does not sleep for ever."""
+"""An adapter process whose last application ends: what is due is sent, and it does not sleep for ever."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 
+import pytest
+from fake_engine import FakeEngine, Wire
 from runtime_served import BOUND_S
 
 from softhca.runtime.assembly import assemble
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
+from softhca.runtime.transmitter import BURSTS
 
 
 def test_who_lets_the_last_application_go_on_the_way_to_sleep_stays_awake(loopback_address):
@@ -42,3 +45,15 @@ def test_who_lets_the_last_application_go_on_the_way_to_sleep_stays_awake(loopba
         ours.close()
     assert awake
     assert not server._applications
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_what_is_due_when_the_last_application_has_gone_is_sent(dead):
+    """Connections of who goes leave disconnects behind; an engine that has failed leaves nothing."""
+    engine, wire = FakeEngine(), Wire()
+    due = list(range(1, 3 * BURSTS))
+    engine.outgoing.extend(due)
+    server = AdapterServer(engine, (wire,))
+    server.loop.dead = dead
+    server.serve()
+    assert wire.sent == ([] if dead else due)

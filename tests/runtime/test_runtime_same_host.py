@@ -51,6 +51,16 @@ def two(loopback_address):
         devices.remove(name)
 
 
+def switched(*ends):
+    """The engines of ends whose packets go through rings from now on."""
+    engines = [devices.find(end.driver.name).engine for end in ends]
+    for engine in engines:
+        with engine.loop.lock:
+            while engine.same_host.ports[1].is_switching:
+                engine.same_host.poll()
+    return engines
+
+
 @pytest.mark.parametrize("kinds", [("arena", "arena"), ("own", "arena"), ("arena", "own")])
 def test_rdma_and_atomics_need_no_packet(two, kinds):
     client, server = two(kinds)
@@ -83,11 +93,7 @@ def test_polling_in_vain_keeps_the_interpreter_lock(two):
 
 def test_messages_between_peers_go_through_their_rings(two):
     client, server = two()
-    engines = [devices.find(end.driver.name).engine for end in (client, server)]
-    for engine in engines:
-        with engine.loop.lock:
-            while engine.same_host.ports[1].is_switching:
-                engine.same_host.poll()
+    engines = switched(client, server)
     before = [engine.link.counters()["bursts_sent"] for engine in engines]
     for number in range(20):
         server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])
@@ -197,15 +203,26 @@ def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
     assert packets_of(client) == packets
 
 
+def test_what_a_peer_that_goes_has_left_in_its_ring_arrives(two):
+    """A disconnect may be the last that it sends."""
+    client, server = two()
+    switched(client, server)
+    server.qp.post_recv(1, [(server.address, 1000, server.key.lkey)])
+    engine = devices.find(server.driver.name).engine
+    with engine.loop.lock:  # it does nothing meanwhile
+        client.qp.post_send(SEND, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, client.element(1000), None)
+        client.qp.ring()
+        client.driver.close()
+        while engine.same_host.receivers:
+            engine.same_host.poll()
+    assert [done.wr_id for done in take(server.cq, 1)] == [1]
+
+
 @pytest.mark.parametrize("word", [READER_HEADER_BYTES + RING_TAIL_AT, READER_HEADER_BYTES + RING_HEAD_AT])
 def test_a_ring_that_breaks_ends_no_connection(two, word):
     """Its tail, which the receiver reads, or its head, which the sender does."""
     client, server = two()
-    engines = [devices.find(end.driver.name).engine for end in (client, server)]
-    for engine in engines:
-        with engine.loop.lock:
-            while engine.same_host.ports[1].is_switching:
-                engine.same_host.poll()
+    engines = switched(client, server)
     reader = queue_pair_of(client).executor.path.reader
     for number in range(4):
         server.qp.post_recv(number, [(server.address, 1000, server.key.lkey)])

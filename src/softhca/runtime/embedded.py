@@ -106,10 +106,7 @@ class EmbeddedAdapter:
             if self._ended:
                 return
             with self.loop.lock:
-                if not self.loop.dead:
-                    self.loop.flush(self.loop.clock())
-                    while self.loop.transmit(self.loop.clock()):
-                        pass  # no host is left: these are the last words of connections
+                self.loop.send_rest()
                 self._closed = self.loop.dead = True
                 if self.same_host is not None:
                     self.same_host.close()

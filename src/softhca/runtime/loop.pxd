@@ -47,9 +47,14 @@ cdef class EngineLoop:
     cdef int receive(self, Transmitter port, unsigned long long now) except -1
     cdef bint _sends(self, bint single, bint worked, unsigned long long now) except -1
     cdef bint receive_rings(self, unsigned long long now) except -1
+    cdef bint receive_ring(
+        self, Transmitter port, PacketReceiver receiver, int most, unsigned long long now
+    ) except -1
+    cpdef object take_rest(self, int port_number, PacketReceiver receiver)
     cdef object drain(self, Transmitter port, unsigned long long now)
     cpdef bint transmit(self, unsigned long long now) except -1
     cpdef object flush(self, unsigned long long now)
+    cpdef object send_rest(self)
     cpdef bint overdue(self, unsigned long long now) noexcept
     cpdef bint poll(self) except -1
     cpdef object kick(self)

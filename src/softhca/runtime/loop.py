@@ -138,6 +138,7 @@ class EngineLoop:
         self.same_host = same_host
         for port in same_host.ports.values():
             self.ports[port.number - 1].use_rings(port)
+            port.take_rest = self.take_rest
 
     # one turn, under the lock
 
@@ -256,23 +257,36 @@ class EngineLoop:
         """Take what peers on this host have put into their rings, a bounded number of bursts each."""
         port: Transmitter
         receiver: PacketReceiver
+        worked: cython.bint = False
+        for port in self.ports:
+            for receiver in port.rings:
+                if self.receive_ring(port, receiver, RECEIVE_BURSTS, now):
+                    worked = True
+        return worked
+
+    def receive_ring(self, port: Transmitter, receiver: PacketReceiver, most: int, now: int) -> bool:
+        """Take up to ``most`` bursts from a peer's ring; whether there were any."""
         arrival: Arrival = self.arrival
         worked: cython.bint = False
         _turn: cython.int
-        for port in self.ports:
-            for receiver in port.rings:
-                if receiver.fresh:
-                    if not receiver.waiting():
-                        continue
-                    # what this peer has sent before stands in the port's own link
-                    receiver.fresh = False
-                    self.drain(port, now)
-                for _turn in range(RECEIVE_BURSTS):
-                    if not receiver.receive(arrival):
-                        break
-                    worked = True
-                    self.adapter.receive(port.port_number, arrival, now)
+        if receiver.fresh:
+            if not receiver.waiting():
+                return False
+            # what this peer has sent before stands in the port's own link
+            receiver.fresh = False
+            self.drain(port, now)
+        for _turn in range(most):
+            if not receiver.receive(arrival):
+                break
+            worked = True
+            self.adapter.receive(port.port_number, arrival, now)
         return worked
+
+    def take_rest(self, port_number: int, receiver: PacketReceiver) -> None:
+        """A peer on this host has gone: take what it has left in its ring, a disconnect perhaps, before the
+        ring goes too."""
+        if not self.dead:
+            self.receive_ring(self.ports[port_number - 1], receiver, DRAINED_BURSTS, self.clock())
 
     def drain(self, port: Transmitter, now: int) -> None:
         """Take what stands in a port's link now; no more than fits there, however much follows."""
@@ -298,6 +312,14 @@ class EngineLoop:
         waited: cython.bint = self.acknowledgement.end()
         if waited or self.batching.waits:
             self.transmit(now)
+
+    def send_rest(self) -> None:
+        """Send all that is due, since nobody will give turns any more: hosts that have gone, and with them
+        their connections, leave disconnects behind."""
+        if not self.dead:
+            self.flush(self.clock())
+            while self.transmit(self.clock()):
+                pass
 
     def overdue(self, now: int) -> bool:
         """Whether something is held back that has waited too long."""

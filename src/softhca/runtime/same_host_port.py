@@ -57,8 +57,9 @@ class SameHostPort:
     lock.
 
     ``senders`` (by GID) and ``receivers`` are the rings of packets to and from peers; ``changed`` is called
-    when `link_of` may give another answer than before.  ``in_flight`` says how much is under way to a GID by
-    other ways.  OSError when the name is taken, or where there is no descriptor for it.
+    when `link_of` may give another answer than before, ``take_rest``, with this port's number, before the
+    ring of a peer that has gone is dropped.  ``in_flight`` says how much is under way to a GID by other
+    ways.  OSError when the name is taken, or where there is no descriptor for it.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SameHostPort:
         self.senders: dict[bytes, PacketSender] = {}
         self.receivers: list[PacketReceiver] = []
         self.changed: Callable[[], object] = lambda: None
+        self.take_rest: Callable[[int, PacketReceiver], object] = lambda number, receiver: None
         self._in_flight = in_flight
         self._outbound: dict[bytes, OutboundPeer] = {}
         self._switching: list[OutboundPeer] = []
@@ -212,9 +214,10 @@ class SameHostPort:
         self.changed()  # who connects here accepts, too
 
     def drop_inbound(self, peer: InboundPeer) -> None:
-        """A peer has gone: nothing is taken from its ring any more."""
+        """A peer has gone: what it has put into its ring is taken, and nothing any more."""
         if peer.receiver is not None:
             self.receivers.remove(peer.receiver)
+            self.take_rest(self.number, peer.receiver)
         peer.channel.close()
 
     def close(self) -> None:

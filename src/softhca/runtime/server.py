@@ -400,6 +400,7 @@ class AdapterServer:
         """Detach every application and close all descriptors."""
         for application in list(self._applications.values()):
             self._dismiss(application)
+        self.loop.send_rest()
         self._epoll.close()
         self._pidfds.close()
         with self._stop_lock:
