@@ -81,8 +81,8 @@ def test_who_rings_without_end_is_served_beside_others(server):
 def test_who_closes_his_end_of_the_wake_socket_is_let_go(server):
     channel = attach(server)
     channel._wake_socket.close()
-    until(lambda: not server._applications)
-    assert not channel.check_alive()
+    until(lambda: not channel.check_alive())
+    assert not server._applications
     assert is_served(server)
     channel.close()
 
