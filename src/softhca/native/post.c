@@ -397,7 +397,8 @@ static void wr_flush(struct ibv_qp_ex *base, uint32_t rkey, uint64_t address, si
 {
     wr_rdma(base, SOFTHCA_FLUSH, rkey, address);
     header_of(QP(base))->compare_add = length;
-    header_of(QP(base))->swap = (type & 15) | (uint64_t)(level & 3) << 4;
+    /* a type that does not fit is none, which is refused */
+    header_of(QP(base))->swap = type < 16 ? type | (uint64_t)level << 4 : 0;
 }
 
 static void set_ud_addr(struct ibv_qp_ex *base, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)

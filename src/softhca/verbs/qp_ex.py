@@ -18,6 +18,7 @@ from softhca.verbs.qp_attributes import QPAttr, QPInitAttr, QPInitAttrEx
 from softhca.verbs.queue_enums import ibv_qp_create_send_ops_flags as ops
 from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_wr_opcode
 from softhca.verbs.queue_pair import INLINE, KNOWN_FLAGS, QP
+from softhca.verbs.structures import UINT8, UINT64
 from softhca.verbs.turns import Turn
 from softhca.verbs.wr import MISFITS, SGE
 
@@ -251,10 +252,14 @@ class QPEx(QP):
         (``IBV_FLUSH_GLOBAL`` in ``type``): ``len`` bytes at ``remote_addr``, or with ``level``
         ``IBV_FLUSH_MR`` the whole region.  Reliable connections only; the region and the peer's queue pair
         need ``IBV_ACCESS_FLUSH_GLOBAL``.  No region here gives ``IBV_FLUSH_PERSISTENT``: that is a remote
-        access error.
+        access error.  Types or levels that there are not, and lengths of more than 32 bits, complete with
+        ``IBV_WC_LOC_QP_OP_ERR``.
         """
+        placement, selectivity = UINT8(type), UINT8(level)
+        length = UINT64(len)
         operation = self._begin(ibv_wr_opcode.IBV_WR_FLUSH, rkey, remote_addr)
-        operation.compare_add, operation.swap = int(len) & 0xFFFFFFFF, int(type) & 0xF | (int(level) & 3) << 4
+        operation.compare_add = length
+        operation.swap = selectivity << 4 | placement if placement < 16 else 0
 
     def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
         """Send a segmented packet: ``EOPNOTSUPP``."""

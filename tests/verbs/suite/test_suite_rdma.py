@@ -292,21 +292,46 @@ def test_an_atomic_write_puts_eight_bytes_in_one_step(verbs_pair) -> None:
     assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_REM_INV_REQ_ERR
 
 
-def test_a_flush_ends_once_what_was_written_is_visible_and_persistence_is_nobodys(verbs_pair) -> None:
+FLUSHED = (
+    e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_FLUSH_GLOBAL
+    | e.IBV_ACCESS_FLUSH_PERSISTENT  # is taken, and not granted
+)  # fmt: skip
+
+
+def flushing(verbs_pair):
+    """Two ends, connected, whose queue pairs may FLUSH."""
     client, server = connected(verbs_pair)
+    for end in (client, server):
+        end.qp.close()
+        init = QPInitAttrEx(
+            e.IBV_QPT_RC, scq=end.send_cq, rcq=end.recv_cq, cap=QPCap(8, 8, 1, 1, 0), pd=end.pd,
+            comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+            send_ops_flags=e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE,
+        )  # fmt: skip
+        end.qp = QPEx(end.context, init)
+    connect(client, server, qp_access_flags=int(FLUSHED))
+    return client, server
+
+
+@pytest.mark.parametrize(("length", "placement", "level"), [
+    (4096, 0, e.IBV_FLUSH_RANGE), (4096, 4 | e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_RANGE),
+    (4096, 16 | e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_RANGE), (4096, e.IBV_FLUSH_GLOBAL, 2),
+    (4096, e.IBV_FLUSH_GLOBAL, 5), (1 << 32, e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_RANGE),
+])  # fmt: skip
+def test_a_flush_of_what_there_is_not_is_refused(verbs_pair, length, placement, level) -> None:
+    client, server = flushing(verbs_pair)
+    with MR(server.pd, 4096, FLUSHED) as target:
+        client.qp.wr_start()
+        client.qp.wr_id, client.qp.wr_flags = 1, e.IBV_SEND_SIGNALED
+        client.qp.wr_flush(target.rkey, target.buf, length, placement, level)
+        client.qp.wr_complete()
+        assert poll(client.send_cq, 1, client, server)[0].status == e.IBV_WC_LOC_QP_OP_ERR
+
+
+def test_a_flush_ends_once_what_was_written_is_visible_and_persistence_is_nobodys(verbs_pair) -> None:
+    client, server = flushing(verbs_pair)
     assert client.context.query_device_ex().device_cap_flags_ex & 1 << 38
-    allowed = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_FLUSH_GLOBAL
-    allowed |= e.IBV_ACCESS_FLUSH_PERSISTENT  # is taken, and not granted
-    with MR(server.pd, 4096, allowed) as target:
-        for end in (client, server):
-            end.qp.close()
-            init = QPInitAttrEx(
-                e.IBV_QPT_RC, scq=end.send_cq, rcq=end.recv_cq, cap=QPCap(8, 8, 1, 1, 0), pd=end.pd,
-                comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                send_ops_flags=e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE,
-            )  # fmt: skip
-            end.qp = QPEx(end.context, init)
-        connect(client, server, qp_access_flags=int(allowed))
+    with MR(server.pd, 4096, FLUSHED) as target:
         ex = client.qp
         client.mr.write(b"to be seen", 10)
         for number, (placement, level) in enumerate([
