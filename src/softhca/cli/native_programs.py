@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import stat
@@ -22,7 +23,6 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<QQ")
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRING_TABLE = 1, 5
-_MOST_BYTES = 1 << 30
 
 
 def needed(path: Path) -> list[str] | None:
@@ -30,14 +30,13 @@ def needed(path: Path) -> list[str] | None:
     no dynamic program of a 64-bit little-endian machine, or cannot be read.
     """
     try:
-        with path.open("rb") as stream:
-            image = stream.read(_MOST_BYTES)
-        return _needed_of(image)
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            return _needed_of(image)
     except (OSError, struct.error, ValueError, OverflowError):
         return None
 
 
-def _needed_of(image: bytes) -> list[str] | None:
+def _needed_of(image: mmap.mmap) -> list[str] | None:
     header = _HEADER.unpack_from(image)
     if header[0][:6] != b"\x7fELF\x02\x01":
         return None
@@ -54,7 +53,9 @@ def _needed_of(image: bytes) -> list[str] | None:
     names = []
     for tag, value in entries:
         if tag == _NEEDED:
-            end = image.index(b"\0", place + value)
+            end = image.find(b"\0", place + value)
+            if end < 0:
+                return None
             names.append(image[place + value:end].decode(errors="replace"))
     return names
 
