@@ -194,13 +194,15 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     if "pkey_index" in attributes:
         pkey = port.pkey(attributes["pkey_index"])
     alternate = alternate_of(adapter, queue_pair, attributes)
-    before = queue_pair.state
-    broken = broken_rule(queue_pair.row.rules, before, attributes)
-    if not broken:
+    rules, before = queue_pair.row.rules, queue_pair.state
+    if "path_mig_state" in attributes or alternate is not None:
+        broken = broken_rule(rules, before, attributes)
+        if broken:
+            raise OSError(errno.EINVAL, broken)
         check_migration(queue_pair, attributes, alternate)
     code = queue_pair.modify(attributes, now, route=route, pkey=pkey, alternate=alternate)
     if code:
-        raise OSError(code, broken)
+        raise OSError(code, broken_rule(rules, before, attributes))
     queue_pair.flow.port_number = queue_pair.port_number
     if "dest_qp_num" in attributes and "ah_attr" in attributes and not queue_pair.instance:
         connections = port.management[GENERAL_QPN].connections

@@ -27,7 +27,6 @@ _UD = int(ibv_qp_type.IBV_QPT_UD)
 _INIT = int(ibv_qp_state.IBV_QPS_INIT)
 _RESET = int(ibv_qp_state.IBV_QPS_RESET)
 _MTU_1024 = 3
-# Rights of an operation that the device has not: they allow nothing.
 
 _WORDS = (
     "qp_state",
