@@ -21,7 +21,7 @@ from softhca.sockets.protocol import (
     Notification,
     Offer,
     ProtocolError,
-    host_of,
+    addresses_of,
 )
 from softhca.sockets.stream_state import StreamState
 
@@ -43,7 +43,7 @@ def hello(data: bytes) -> None:
         found = Offer.decode(data)
         assert SMALLEST_POOL_BYTES <= found.pool_bytes <= LARGEST_POOL_BYTES
         assert Offer.decode(found.encode()) == found
-        assert len(host_of(data)) == 16
+        assert [len(each) for each in addresses_of(data)] == [16, 16]
         assert len(data) >= HELLO_BYTES
 
 
@@ -93,7 +93,7 @@ def step(choices: Choices, state: StreamState, held: list[int]) -> None:
 
 def seeds() -> Iterator[bytes]:
     """A whole request, and lives of streams."""
-    yield b"\x01" + Offer(1 << 40, 1 << 20, 5, 6).encode(bytes(16))
+    yield b"\x01" + Offer(1 << 40, 1 << 20, 5, 6).encode(bytes(16), bytes(16))
     yield b"\x00" + bytes(range(256))
     yield b"\x00" + b"\x01\x00\x40\x00\x04\x00\x40\x07\x01" * 12
     yield b"\x00\x00" + Notification(FIN, closed=True).encode().to_bytes(4, "big") + bytes(range(64))

@@ -10,7 +10,11 @@ from mutant_edits import mutant as m
 MANAGEMENT = "sockets/memory_management.py"
 PROCESSING = "sockets/memory_processing.py"
 STATE = "sockets/stream_state.py"
+LISTENING = "sockets/listening.py"
+SHAPE = "sockets/shape.py"
 JUDGE = "sockets/test_sockets_memory_management.py"
+FINDING = "sockets/test_sockets_finding.py"
+LIVES = "sockets/test_sockets_lives.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-held-pages-are-granted", MANAGEMENT, "        if self._held:\n            return next(iter(self._held))\n", "",
@@ -25,5 +29,17 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "what crosses the end of the pool is written behind it"), JUDGE),
     (m("sockets-data-behind-fin", STATE, "        if self.finished and said.kind == DATA:", "        if False:",
        "a stream goes on after its end"), JUDGE),
+    (m("sockets-any-address-is-served", LISTENING, "        return address in self.addresses or", "        return True or",
+       "a stream comes to one socket, its TCP connection to another one"), FINDING),
+    (m("sockets-host-not-checked", LISTENING, "            _check_host(cmid, host)\n", "",
+       "who names another host's TCP address gets its connection"), FINDING),
+    (m("sockets-shared-port-is-served", LISTENING, "            if not listening.getsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT):", "            if True:",
+       "another process accepts the TCP connection of a stream"), FINDING),
+    (m("sockets-second-asker-wins", LISTENING, "len(self._ready) >= MOST or key in self._ready", "len(self._ready) >= MOST",
+       "who asks for the TCP address of another one gets its connection"), FINDING),
+    (m("sockets-dropped-is-not-closed", SHAPE, "            HUB.soon(upgrade.drop)\n", "            pass\n",
+       "the peer of a socket that was forgotten waits for ever"), LIVES),
+    (m("sockets-child-keeps-the-sign-of-life", SHAPE, "        self.readiness.abandon()\n        self.tcp.close()\n", "        self.readiness.abandon()\n",
+       "a dead program's peer waits until its child has ended, too"), LIVES),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -32,7 +32,7 @@ def connected() -> Iterator[Callable[..., Pair]]:
             client = sockets.socket()
             made.append(client)
             if settings:
-                client.settings = server._listener._settings = sockets.Settings(**settings)  # type: ignore[union-attr]
+                client.settings = server._listener.settings = sockets.Settings(**settings)  # type: ignore[union-attr]
             client.settimeout(20)
             client.connect(server.getsockname())
             accepted, _ = server.accept()

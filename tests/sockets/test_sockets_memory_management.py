@@ -17,7 +17,7 @@ from softhca.sockets.protocol import (
     Notification,
     Offer,
     ProtocolError,
-    host_of,
+    addresses_of,
 )
 from softhca.sockets.stream_state import StreamState
 
@@ -181,13 +181,13 @@ def test_offers_are_decoded_or_refused(data: bytes) -> None:
 
 
 def test_a_request_says_who_asks() -> None:
-    hello = Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000).encode(bytes(range(16)))
+    hello = Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000).encode(bytes(range(16)), bytes(range(16, 32)))
     assert len(hello) == HELLO_BYTES <= 56
-    assert host_of(hello + bytes(8)) == bytes(range(16))
+    assert addresses_of(hello + bytes(2)) == (bytes(range(16)), bytes(range(16, 32)))
     assert Offer.decode(hello) == Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000)
     with pytest.raises(ProtocolError):
-        host_of(hello[:-1])
-    for broken in (b"", b"xx" + hello[2:], hello[:2] + b"\2" + hello[3:], Offer(1, 5, 2).encode()):
+        addresses_of(hello[:-1])
+    for broken in (b"", b"xx" + hello[2:], hello[:2] + b"\1" + hello[3:], Offer(1, 5, 2).encode()):
         with pytest.raises(ProtocolError):
             Offer.decode(broken)
 

@@ -38,7 +38,10 @@ elif sys.argv[1] == "ends":
 def served(what: str) -> Iterator[tuple[subprocess.Popen[str], sockets.socket]]:
     """A process that serves one connection, and the connection."""
     command = [sys.executable, "-c", SERVER, what]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        sockets.create_server(("127.0.0.1", 0)),  # this process has its device, at an address of its own
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())

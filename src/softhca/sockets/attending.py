@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
@@ -95,7 +94,7 @@ class Attendant:
             self._parked = False
 
 
-_attendants: weakref.WeakKeyDictionary[DeviceDriver, Attendant] = weakref.WeakKeyDictionary()
+_attendants: dict[DeviceDriver, Attendant] = {}
 _lock = threading.Lock()
 
 
@@ -104,6 +103,8 @@ def attendant_of(driver: DeviceDriver) -> Attendant:
     with _lock:
         found = _attendants.get(driver)
         if found is None:
+            for closed in [each for each in _attendants if not each.alive]:
+                del _attendants[closed]
             found = _attendants[driver] = Attendant(driver)
         return found
 
@@ -111,7 +112,7 @@ def attendant_of(driver: DeviceDriver) -> Attendant:
 def _forget() -> None:
     """In a forked child: they are the parent's."""
     global _attendants, _lock
-    _attendants, _lock = weakref.WeakKeyDictionary(), threading.Lock()
+    _attendants, _lock = {}, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)

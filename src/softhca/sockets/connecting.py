@@ -42,11 +42,16 @@ def mapped(host: str) -> bytes:
     return address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
 
 
+def any_like(address: bytes) -> bytes:
+    """The address that stands for all of its family."""
+    return bytes(10) + b"\xff\xff" + bytes(4) if address.startswith(bytes(10) + b"\xff\xff") else bytes(16)
+
+
 def candidates(host: str, port: int) -> list[bytes]:
     """GIDs to ask for ``port`` of ``host``, a numeric address."""
     gid = mapped(host)
-    if _is_here(host):
-        return gids_of(port)
+    if is_here(host):
+        return gids_of(port, gid) or gids_of(port, any_like(gid))
     with _unreached_lock:
         since = _unreached.get(gid)
     if since is not None and time.monotonic() - since < UNREACHED_S:
@@ -54,7 +59,7 @@ def candidates(host: str, port: int) -> list[bytes]:
     return [gid]
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Whether an address is this host's."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -82,9 +87,12 @@ def _remember(gid: bytes) -> None:
         _unreached[gid] = time.monotonic()
 
 
-def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s: float) -> Stream | None:
-    """A stream to ``port`` at ``gid``, from the TCP address ``own``; None where there is none.  `PoolError`
-    where this side cannot.
+def ask(
+    gid: bytes, port: int, names: tuple[int, bytes, bytes], settings: Settings, limit_s: float
+) -> Stream | None:
+    """A stream to ``port`` at ``gid``; ``names`` are the port number and the address that this side is going
+    to have, and the address that it connects to, by TCP.  None where there is none.  `PoolError` where this
+    side cannot.
     """
     channel = CMEventChannel()
     cmid: CMID | None = None
@@ -103,7 +111,7 @@ def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s
         while channel.channel.next_event(0) is not None:
             pass
         stream = Stream(cmid, settings)
-        hello = stream.offer(own[1]).encode(mapped(own[0]))
+        hello = stream.offer(names[0]).encode(*names[1:])
         parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(hello))
         parameters.set_private_data(hello)
         cmid.connect(parameters)
@@ -114,6 +122,7 @@ def ask(gid: bytes, port: int, own: tuple[str, int], settings: Settings, limit_s
             return None
         stream.begin(Offer.decode(event.private_data))
         made, stream, cmid = stream, None, None
+        channel.channel.on_post = made.disconnected
         made.open()
         return made
     except (PyverbsError, DriverError, ProtocolError):

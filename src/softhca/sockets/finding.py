@@ -1,8 +1,9 @@
-"""Where a port number of this host is served: a word between processes of one user.
+"""Where a TCP port of this host is served: a word between processes of one user.
 
-A listening socket has, beside its port, an abstract Unix socket named by user and port number.  Who connects
-to it is told the GIDs at which the port is served, and nothing else.  The kernel says of both sides who they
-are; another user's word does not count.
+A listening socket has two abstract Unix sockets for each address that it serves, named by user, address and
+port number.  Who connects to the first is told the GIDs at which the port is served, and nothing else.  Who
+connects to the second ends that: it accepts TCP connections of the same port, so that nobody can know who
+gets one.  The kernel says of both sides who they are; another user's word does not count.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import os
 import socket
 import struct
+from collections.abc import Callable
 
 from softhca.sockets.hub import HUB
 
@@ -18,11 +20,12 @@ _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 64
 _MOST_GIDS = 64
 _ANSWER_S = 0.5
+_END = b"/end"
 GID_BYTES = 16
 
 
-def _name(port: int) -> bytes:
-    return b"\0softhca-sockets/%d/%d" % (os.getuid(), port)
+def _name(port: int, address: bytes, what: bytes = b"") -> bytes:
+    return b"\0softhca-sockets/%d/%s/%d%s" % (os.getuid(), address.hex().encode(), port, what)
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -31,41 +34,67 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 class Sign:
-    """Says from here on that ``port`` is served at ``gids``.  OSError EADDRINUSE where another one does."""
+    """Says from here on that ``port`` of ``address`` is served at ``gids``; ``end`` is called, by the hub,
+    when another process accepts there, too.  OSError EADDRINUSE where another one says so already.
+    """
 
-    def __init__(self, port: int, gids: list[bytes]) -> None:
+    def __init__(self, port: int, address: bytes, gids: list[bytes], end: Callable[[], object]) -> None:
         self._text = b"".join(gids[:_MOST_GIDS])
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._end = end
+        self._sockets: list[socket.socket] = []
         try:
-            self._socket.setblocking(False)
-            self._socket.bind(_name(port))
-            self._socket.listen(_BACKLOG)
-            HUB.watch(self._socket.fileno(), self._answer)
+            self._serve(_name(port, address), self._answer)
+            self._serve(_name(port, address, _END), self._ended)
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
+
+    def _serve(self, name: bytes, callback: Callable[[], object]) -> None:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sockets.append(made)
+        made.setblocking(False)
+        made.bind(name)
+        made.listen(_BACKLOG)
+        HUB.watch(made.fileno(), callback)
 
     def _answer(self) -> None:
         with contextlib.suppress(OSError):
-            connection, _ = self._socket.accept()
+            connection, _ = self._sockets[0].accept()
             with connection:
                 connection.setblocking(False)
                 if _is_ours(connection):
                     connection.send(self._text)
 
+    def _ended(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._sockets[1].accept()
+            with connection:
+                if _is_ours(connection):
+                    self._end()
+
     def close(self) -> None:
         """Say so no more."""
-        if self._socket.fileno() >= 0:
-            HUB.forget(self._socket.fileno())
-        self._socket.close()
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                HUB.forget(each.fileno())
+            each.close()
 
 
-def gids_of(port: int) -> list[bytes]:
-    """Where ``port`` of this host is served; nothing where nobody says."""
+def end_elsewhere(port: int, address: bytes) -> None:
+    """Have no other process say that ``port`` of ``address`` is served: wait until it has stopped."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_ANSWER_S)
+        with contextlib.suppress(OSError):
+            asking.connect(_name(port, address, _END))
+            asking.recv(1)  # nothing: it closes the connection then
+
+
+def gids_of(port: int, address: bytes) -> list[bytes]:
+    """Where ``port`` of ``address``, which is this host's, is served; nothing where nobody says."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
         try:
-            asking.connect(_name(port))
+            asking.connect(_name(port, address))
             if not _is_ours(asking):
                 return []
             text = b""

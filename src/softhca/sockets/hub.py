@@ -10,6 +10,7 @@ import os
 import select
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,16 @@ class Hub:
         self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
+        self._later: deque[Callback] = deque()
+        self._bell = -1
 
     def watch(self, fd: int, callback: Callback, events: int = select.EPOLLIN) -> None:
         """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``."""
         with self._lock:
             if self._epoll is None:
                 self._epoll = select.epoll()
+                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._epoll.register(self._bell, select.EPOLLIN)
             self._callbacks[fd] = callback
             self._epoll.register(fd, events)
             if self._thread is None:
@@ -64,16 +69,22 @@ class Hub:
             except (OSError, ValueError):
                 return
             for fd, _ in found:
+                if fd == self._bell:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(fd)
+                    while self._later:
+                        _call(self._later.popleft())
+                    continue
                 with self._lock:
                     callback = self._callbacks.get(fd)
-                if callback is None:
-                    continue
-                try:
-                    callback()
-                except (OSError, PyverbsError, DriverError):
-                    pass
-                except Exception:
-                    _log.exception("a socket's callback has failed")  # the other sockets go on
+                if callback is not None:
+                    _call(callback)
+
+    def soon(self, callback: Callback) -> None:
+        """Call it in the hub's thread, which runs.  Takes no lock: finalizers may call it."""
+        self._later.append(callback)
+        if self._bell >= 0:
+            os.eventfd_write(self._bell, 1)
 
     def end(self) -> None:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""
@@ -90,11 +101,24 @@ class Hub:
         if epoll is not None:
             with contextlib.suppress(OSError):
                 epoll.close()
+        if self._bell >= 0:
+            os.close(self._bell)
+        self._bell = -1
+        self._later = deque()
         self._lock = threading.RLock()
         self._callbacks = {}
         self._thread = None
         self.streams = weakref.WeakSet()
         self.relays = set()
+
+
+def _call(callback: Callback) -> None:
+    try:
+        callback()
+    except (OSError, PyverbsError, DriverError):
+        pass
+    except Exception:
+        _log.exception("a socket's callback has failed")  # the other sockets go on
 
 
 RELAY_S = 2.0

@@ -1,8 +1,12 @@
 """The side that is asked: streams that are ready before the TCP connection that they belong to is accepted.
 
-A request names the TCP address of who asks.  It is answered by the hub's thread, without the application, as
-a kernel answers; `claim` gives the stream to whoever accepts the TCP connection from that address.  A stream
-that nobody claims within `UNCLAIMED_S` is given up when the next request comes, and there are `MOST` at most.
+A request names the TCP addresses of the connection to be made.  It is answered by the hub's thread, without
+the application, as a kernel answers; `Served.claim` gives the stream to whoever accepts that TCP connection.
+A stream that nobody claims within `UNCLAIMED_S` is given up when the next request comes, and there are `MOST`
+at most of one listening socket.
+
+Only where this process alone can accept a TCP connection is its port served: not with SO_REUSEPORT, not where
+another process has the listening socket, too, and not after a fork.
 """
 
 from __future__ import annotations
@@ -10,18 +14,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket as kernel
 import threading
 import time
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
+from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.identifier import DEVICES
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.sockets import devices
+from softhca.sockets import devices, finding
 from softhca.sockets.attending import Attendant, attendant_of
+from softhca.sockets.connecting import any_like, is_here, mapped
 from softhca.sockets.finding import Sign
 from softhca.sockets.hub import HUB, before_fork
-from softhca.sockets.protocol import Offer, ProtocolError, host_of
+from softhca.sockets.protocol import Offer, ProtocolError, addresses_of
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
@@ -33,20 +40,158 @@ UNCLAIMED_S = 30.0
 
 Key = tuple[bytes, int]
 
+_FAILED = (PyverbsError, DriverError, OSError)
+_lock = threading.RLock()
+_ports: dict[int, Listener] = {}
+_served: dict[int, Served] = {}
+"""By the inode of the listening socket: a duplicate of the descriptor accepts the same connections."""
 
-class Listener:
-    """Serves ``port`` over RDMA until `close`.  PyverbsError, OSError where that cannot be: then the port is
-    served by TCP alone.
+
+def serve(listening: kernel.socket, settings: Settings) -> Served | None:
+    """Serve what ``listening`` listens at by RDMA, too, until the last user leaves; None where that cannot
+    be.
+    """
+    inode, port, addresses = _place(listening)
+    with _lock:
+        found = _served.get(inode)
+        if found is not None:
+            return found.join()
+        with contextlib.suppress(*_FAILED):
+            if not listening.getsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT):
+                return Served(inode, port, addresses, settings)
+    end_elsewhere(listening)
+    return None
+
+
+def serving(listening: kernel.socket) -> Served | None:
+    """What serves ``listening``, a duplicate of a listening socket, with one user more; None: nothing."""
+    if not _served:
+        return None
+    with _lock:
+        found = _served.get(os.fstat(kernel.socket.fileno(listening)).st_ino)
+        return None if found is None else found.join()
+
+
+def end_elsewhere(listening: kernel.socket) -> None:
+    """This process accepts at ``listening``, and by TCP alone: no other may say that it is served."""
+    with contextlib.suppress(OSError, ValueError):
+        _, port, addresses = _place(listening)
+        for each in addresses:
+            finding.end_elsewhere(port, each)
+
+
+def _place(listening: kernel.socket) -> tuple[int, int, list[bytes]]:
+    """Inode, port number, and the addresses by which others find it."""
+    host, port = listening.getsockname()[:2]
+    addresses = [mapped(host)]
+    if host == "::" and not listening.getsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY):
+        addresses.append(any_like(mapped("0.0.0.0")))
+    return os.fstat(kernel.socket.fileno(listening)).st_ino, port, addresses
+
+
+class Served:
+    """What one listening TCP socket is, with its duplicates: ``addresses`` it serves at ``port``, and streams
+    that wait to be claimed.  PyverbsError, DriverError, OSError where that cannot be.
     """
 
-    def __init__(self, port: int, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, inode: int, port: int, addresses: list[bytes], settings: Settings) -> None:
+        self.settings = settings
+        self.addresses = addresses
+        self._inode = inode
+        self._users = 1
         self._lock = threading.RLock()
         self._ready: dict[Key, tuple[float, Stream]] = {}
+        self._signs: list[Sign] = []
+        self.closed = False
+        with _lock:
+            self._listener = _ports.get(port) or Listener(port)
+            self._listener.served.append(self)
+            try:
+                for each in addresses:
+                    self._signs.append(Sign(port, each, self._listener.gids, self.close))
+            except BaseException:
+                self.close()
+                raise
+            _served[inode] = self
+            before_fork.append(self.close)
+
+    def join(self) -> Served:
+        """One user more."""
+        with _lock:
+            self._users += 1
+        return self
+
+    def leave(self) -> None:
+        """One user less; the last one ends it."""
+        with _lock:
+            self._users -= 1
+            if not self._users:
+                self.close()
+
+    def serves(self, address: bytes) -> bool:
+        """Whether TCP connections to ``address`` come here."""
+        return address in self.addresses or any_like(address) in self.addresses
+
+    def add(self, key: Key, stream: Stream) -> None:
+        """``stream`` waits for the TCP connection from ``key``.  `ProtocolError`: that is not possible."""
+        limit = time.monotonic() - UNCLAIMED_S
+        with self._lock:
+            old = [each for each, (since, _) in self._ready.items() if since < limit]
+            given_up = [self._ready.pop(each)[1] for each in old]
+            if key in self._ready and self._ready[key][1].error:
+                given_up.append(self._ready.pop(key)[1])
+            full = self.closed or len(self._ready) >= MOST or key in self._ready
+            if not full:
+                self._ready[key] = time.monotonic(), stream
+        for each in given_up:
+            each.refuse()
+        if full:
+            raise ProtocolError("too many streams wait to be accepted, or one from there")
+
+    def claim(self, host: bytes, port: int) -> Stream | None:
+        """The stream that belongs to the TCP connection from there; None: it has none."""
+        if self.closed:
+            return None
+        with self._lock:
+            found = self._ready.pop((host, port), None)
+        return None if found is None else found[1]
+
+    def close(self) -> None:
+        """Serve no more; what nobody has claimed is given up.  May be called again."""
+        if self.closed:  # in a forked child nobody frees the locks that other threads had
+            return
+        with _lock:
+            with self._lock:
+                if self.closed:
+                    return
+                self.closed = True
+                waiting = [stream for _, stream in self._ready.values()]
+                self._ready.clear()
+            _served.pop(self._inode, None)
+            with contextlib.suppress(ValueError):
+                before_fork.remove(self.close)
+            for sign in self._signs:
+                sign.close()
+            self._listener.served.remove(self)
+            if not self._listener.served:
+                self._listener.close()
+        for stream in waiting:
+            stream.refuse()
+
+
+class Listener:
+    """Takes requests for ``port`` at all devices until `close`, for the sockets in ``served``; ``gids`` are
+    where.  PyverbsError, DriverError, OSError where that cannot be.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.served: list[Served] = []
+        self.gids: list[bytes] = []
+        self._port = port
+        self._lock = threading.RLock()
         self._closed = False
         self._channel = CMEventChannel()
         self._listener: CMID | None = None
-        self._sign: Sign | None = None
         self._fd = -1
         self._attendants: list[Attendant] = []
         try:
@@ -55,15 +200,15 @@ class Listener:
             self._listener.bind_addr(where)
             self._listener.listen(MOST)
             places = _places()
+            self.gids = [each.gid for each in places]
             self._attendants = [attendant_of(each.device) for each in places]
-            self._sign = Sign(port, [each.gid for each in places])
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             HUB.watch(self._fd, self._take)
             self._channel.channel.on_post = self._posted
             for each in self._attendants:
                 each.start()
             self._posted()
-            before_fork.append(self.close)
+            _ports[port] = self
         except BaseException:
             self.close()
             raise
@@ -91,70 +236,62 @@ class Listener:
     def _requested(self, event: CMEvent) -> None:
         cmid = CMID(creator=event, listen_id=self._listener)
         stream: Stream | None = None
+        served: Served | None = None
+        key = b"", 0
         try:
             peer = Offer.decode(event.private_data)
-            key = host_of(event.private_data), peer.port
-            self._give_up_old()
-            if len(self._ready) >= MOST or self._closed:
-                raise ProtocolError("too many streams wait to be accepted")
+            host, towards = addresses_of(event.private_data)
+            _check_host(cmid, host)
+            with _lock:
+                served = next((each for each in self.served if each.serves(towards)), None)
+            if served is None:
+                raise ProtocolError("nobody listens at that address")
             devices.keep(cmid)
-            stream = Stream(cmid, self._settings)
+            stream = Stream(cmid, served.settings)
             answer = stream.offer().encode()
             parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(answer))
             parameters.set_private_data(answer)
             stream.begin(peer)
-            with self._lock:
-                former = self._ready.pop(key, None)
-                self._ready[key] = time.monotonic(), stream
+            served.add((host, peer.port), stream)
+            key = host, peer.port
             cmid.accept(parameters)
         except (PyverbsError, DriverError, ProtocolError, OSError):
+            if served is not None and key[1]:
+                served.claim(*key)
             with contextlib.suppress(PyverbsError, DriverError):
                 cmid.reject()
             if stream is not None:
                 stream.destroy()
             else:
                 cmid.close()
-        else:
-            if former is not None:
-                former[1].destroy()
-
-    def _give_up_old(self) -> None:
-        limit = time.monotonic() - UNCLAIMED_S
-        with self._lock:
-            old = [key for key, (since, _) in self._ready.items() if since < limit]
-            streams = [self._ready.pop(key)[1] for key in old]
-        for stream in streams:
-            stream.destroy()
-
-    def claim(self, host: bytes, port: int) -> Stream | None:
-        """The stream that belongs to the TCP connection from there; None: it has none."""
-        with self._lock:
-            found = self._ready.pop((host, port), None)
-        return None if found is None else found[1]
 
     def close(self) -> None:
-        """Serve no more; what nobody has claimed is given up.  May be called again."""
+        """Take none any more.  May be called again."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            waiting = [stream for _, stream in self._ready.values()]
-            self._ready.clear()
-        with contextlib.suppress(ValueError):
-            before_fork.remove(self.close)
-        with self._lock:
             fd, self._fd = self._fd, -1
+        with _lock:
+            if _ports.get(self._port) is self:
+                del _ports[self._port]
         if fd >= 0:
             HUB.forget(fd)
             os.close(fd)
-        if self._sign is not None:
-            self._sign.close()
-        for stream in waiting:
-            stream.destroy()
         with contextlib.suppress(PyverbsError, DriverError):
             if self._listener is not None:
                 self._listener.close()
         self._channel.close()
+
+
+def _check_host(cmid: CMID, host: bytes) -> None:
+    """`ProtocolError` where who asks is not at the TCP address that it names: nobody gets another one's
+    connection.
+    """
+    path = cmid._identifier.connection.path
+    assert path is not None
+    if path.gid != host and not (is_here(of_gid(path.gid).host) and is_here(of_gid(host).host)):
+        raise ProtocolError("another host's TCP address")
 
 
 def _places() -> list[LocalPort]:
@@ -165,3 +302,14 @@ def _places() -> list[LocalPort]:
     if not places:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     return places
+
+
+def _after_fork() -> None:
+    """In a forked child: nothing is served."""
+    global _lock
+    _lock = threading.RLock()
+    _ports.clear()
+    _served.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

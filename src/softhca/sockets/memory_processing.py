@@ -198,7 +198,11 @@ class PageBuffer(mmap.mmap):
         What settles it from outside; it does not keep the buffer.
         """
         mappings = self._mappings
-        mappings.parts[offset] = (length, released)
+        with mappings.lock:
+            former = mappings.parts.get(offset)
+            mappings.parts[offset] = (length, released)
+        if former is not None:  # another thread has received into the same place
+            former[1]()
         return lambda: mappings.settle(offset)
 
     def give_back(self, view: memoryview) -> None:

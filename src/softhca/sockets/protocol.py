@@ -10,11 +10,11 @@ import struct
 from dataclasses import dataclass
 
 MAGIC = b"sS"
-VERSION = 1
+VERSION = 2
 _OFFER = struct.Struct("!2sBxHQII")
-_KEY = struct.Struct("!16s")
+_ADDRESSES = struct.Struct("!16s16s")
 OFFER_BYTES = _OFFER.size
-HELLO_BYTES = OFFER_BYTES + _KEY.size
+HELLO_BYTES = OFFER_BYTES + _ADDRESSES.size
 RECORD = struct.Struct("<QQ")
 """Record B as its owner's peer writes it: bytes and notifications that the peer has done with, since the
 beginning of the stream.
@@ -46,10 +46,12 @@ class Offer:
     rkey: int
     port: int = 0
 
-    def encode(self, host: bytes = b"") -> bytes:
-        """As private data; a request has the IPv6 or IPv4-mapped address ``host`` of who asks, too."""
+    def encode(self, host: bytes = b"", towards: bytes = b"") -> bytes:
+        """As private data; a request has the IPv6 or IPv4-mapped TCP addresses, too: ``host`` of who asks,
+        and ``towards``, the one that it is going to connect to.
+        """
         text = _OFFER.pack(MAGIC, VERSION, self.port, self.address, self.pool_bytes, self.rkey)
-        return text + (_KEY.pack(host) if host else b"")
+        return text + (_ADDRESSES.pack(host, towards) if host else b"")
 
     @classmethod
     def decode(cls, data: bytes) -> Offer:
@@ -66,11 +68,12 @@ class Offer:
         return cls(address, pool_bytes, rkey, port)
 
 
-def host_of(hello: bytes) -> bytes:
-    """The address behind the offer of a request; `ProtocolError`."""
+def addresses_of(hello: bytes) -> tuple[bytes, bytes]:
+    """The addresses behind the offer of a request: who asks, and what it connects to; `ProtocolError`."""
     if len(hello) < HELLO_BYTES:
         raise ProtocolError(f"a request of {len(hello)} bytes")
-    return bytes(_KEY.unpack_from(hello, OFFER_BYTES)[0])
+    host, towards = _ADDRESSES.unpack_from(hello, OFFER_BYTES)
+    return host, towards
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class Readiness:
             while self._program.recv(64, socket.MSG_DONTWAIT):
                 pass
 
+    def abandon(self) -> None:
+        """In a forked child, where another thread may have held the lock."""
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         """Close it; numbers that stand for it stay open, and are readable."""
         with self._lock:

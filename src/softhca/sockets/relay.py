@@ -49,6 +49,8 @@ class Relay:
                 self._stream.send([memoryview(data)], None, True)
         with contextlib.suppress(OSError):
             self._stream.shutdown(reading=False, writing=True)
+        with contextlib.suppress(OSError):
+            self._own.shutdown(socket.SHUT_RD)  # who writes on gets EPIPE, and does not wait
         self._one_ended()
 
     def _carry_down(self) -> None:

@@ -23,17 +23,15 @@ from functools import partial
 from operator import index
 from typing import Any
 
-from softhca.driver.errors import DriverError
-from softhca.sockets import connecting, defaults
+from softhca.sockets import connecting, defaults, listening
 from softhca.sockets.connecting import mapped
 from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
-from softhca.sockets.listening import Listener
-from softhca.sockets.memory_processing import PoolError
+from softhca.sockets.listening import Served
+from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.relay import Relay
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
-from softhca.verbs.pyverbs_error import PyverbsError
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
 _KNOWN_FLAGS = (
@@ -94,28 +92,48 @@ class Upgrade:
             if self._users:
                 return
         _upgrades.pop(self.readiness.inode, None)
-        self.stream.close(0 if abruptly else self.stream.settings.linger_s)
-        with self._lock:
-            if self.tcp.fileno() >= 0:
-                HUB.forget(self.tcp.fileno())
-            self.tcp.close()
-        self.readiness.close()
+        try:
+            self.stream.close(0 if abruptly else self.stream.settings.linger_s)
+        finally:
+            self.stream.destroy()
+            with self._lock:
+                if self.tcp.fileno() >= 0:
+                    HUB.forget(self.tcp.fileno())
+                self.tcp.close()
+            self.readiness.close()
+
+    def drop(self) -> None:
+        """The hub: a socket was dropped that was not closed, which closes it."""
+        closing = threading.Thread(target=self.leave, args=(False,), name="softhca-close", daemon=True)
+        try:
+            closing.start()
+        except RuntimeError:
+            self.leave(True)
+
+    def abandon(self) -> None:
+        """In a forked child: the connection is the parent's, and ends when that one ends it."""
+        self._lock = threading.RLock()
+        self.readiness.abandon()
+        self.tcp.close()
 
 
 class socket(kernel.socket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_listener", "_upgrade", "settings")
+    __slots__ = ("_alone", "_listener", "_upgrade", "settings")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._upgrade: Upgrade | None = None
-        self._listener: Listener | None = None
+        self._listener: Served | None = None
+        self._alone = False
         self.settings: Settings = defaults.settings
         super().__init__(family, type, proto, fileno)
         if fileno is not None and not hasattr(self, "do_handshake"):
             upgrade = _upgrades.get(os.fstat(fileno).st_ino)
             if upgrade is not None:
                 self._upgrade = upgrade.join()
+            else:
+                self._listener = listening.serving(self)
 
     # what it is
 
@@ -183,7 +201,10 @@ class socket(kernel.socket):
             port = int(found[1])
             for gid in connecting.candidates(str(found[0]), port):
                 own = self._own_address(found)
-                made = None if own is None else connecting.ask(gid, port, own, self.settings, limit_s)
+                if own is None:
+                    break
+                names = own[1], mapped(own[0]), mapped(str(found[0]))
+                made = connecting.ask(gid, port, names, self.settings, limit_s)
                 if made is not None:
                     return made
         except PoolError:
@@ -230,14 +251,19 @@ class socket(kernel.socket):
         self._upgrade = made
 
     def listen(self, backlog: int = 128, /) -> None:
-        """Listen, by TCP and, where there is a device, by RDMA."""
+        """Listen, by TCP and, where there is a device, by RDMA.  Where several processes may accept, by TCP
+        alone.
+        """
         super().listen(backlog)
         if self._may_upgrade() and self._listener is None:
-            with contextlib.suppress(PyverbsError, DriverError, OSError):
-                self._listener = Listener(self.getsockname()[1], self.settings)
+            self._listener = listening.serve(self, self.settings)
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
+        if self._listener is None and not self._alone and self._may_upgrade():
+            self._listener, self._alone = listening.serving(self), True
+            if self._listener is None:
+                listening.end_elsewhere(self)
         fd, address = self._accept()  # type: ignore[attr-defined]
         made = _of_class(self)(self.family, self.type, self.proto, fileno=fd)
         made.settings = self.settings
@@ -246,7 +272,12 @@ class socket(kernel.socket):
         if self._listener is not None:
             stream = self._listener.claim(mapped(address[0]), address[1])
             if stream is not None:
-                made._adopt(stream)
+                try:
+                    made._adopt(stream)
+                except BaseException:
+                    stream.refuse()
+                    made.close()
+                    raise
         return made, address
 
     # receiving
@@ -293,6 +324,8 @@ class socket(kernel.socket):
         view = view[: nbytes or view.nbytes]
         if view.readonly:
             raise TypeError("recv_into() argument 1 must be read-write bytes-like object")
+        if isinstance(view.obj, PageBuffer):
+            view.obj.give_back(view)
         stream, peek, count = upgrade.stream, bool(flags & kernel.MSG_PEEK), 0
         deadline, blocking = self._deadline()
         blocking = blocking and not flags & kernel.MSG_DONTWAIT
@@ -375,18 +408,18 @@ class socket(kernel.socket):
 
     # sending
 
-    def _send(self, views: list[memoryview], flags: int) -> int:
+    def _send(self, views: list[memoryview], flags: int, deadline: float | None) -> int:
         upgrade = self._upgrade
         assert upgrade is not None
         _check_flags(flags)
-        deadline, blocking = self._deadline()
-        return upgrade.stream.send(views, deadline, blocking and not flags & kernel.MSG_DONTWAIT)
+        blocking = self.gettimeout() != 0 and not flags & kernel.MSG_DONTWAIT
+        return upgrade.stream.send(views, deadline, blocking)
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Send; how many bytes."""
         if self._upgrade is None:
             return super().send(data, flags)
-        return self._send([memoryview(data).cast("B")], flags)
+        return self._send([memoryview(data).cast("B")], flags, self._deadline()[0])
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """Send all."""
@@ -394,8 +427,13 @@ class socket(kernel.socket):
             super().sendall(data, flags)
             return
         view = memoryview(data).cast("B")
-        while view.nbytes:
-            view = view[self._send([view], flags) :]
+        deadline = self._deadline()[0]
+        while True:
+            view = view[self._send([view], flags, deadline) :]
+            if not view.nbytes:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out")
 
     def sendmsg(
         self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
@@ -412,7 +450,7 @@ class socket(kernel.socket):
         views = [memoryview(each).cast("B") for each in buffers]
         if len(views) > 1 and sum(view.nbytes for view in views) <= self.settings.threshold_bytes:
             views = [memoryview(b"".join(views))]
-        return self._send(views, flags)
+        return self._send(views, flags, self._deadline()[0])
 
     def sendto(self, data: Any, *arguments: Any) -> int:
         """Send; a connection has its address."""
@@ -477,10 +515,21 @@ class socket(kernel.socket):
         upgrade, self._upgrade = self._upgrade, None
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.close()
+            listener.leave()
+        try:
+            if upgrade is not None:
+                upgrade.leave(self._lingers_not(upgrade))
+        finally:
+            super()._real_close(_ss)  # type: ignore[misc]
+
+    def __del__(self) -> None:
+        """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
+        upgrade, listener = getattr(self, "_upgrade", None), getattr(self, "_listener", None)
         if upgrade is not None:
-            upgrade.leave(self._lingers_not(upgrade))
-        super()._real_close(_ss)  # type: ignore[misc]
+            HUB.soon(upgrade.drop)
+        if listener is not None:
+            HUB.soon(listener.leave)
+        super().__del__()  # type: ignore[misc]
 
     @staticmethod
     def _lingers_not(upgrade: Upgrade) -> bool:
@@ -497,11 +546,16 @@ class socket(kernel.socket):
         upgrade, self._upgrade = self._upgrade, None
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.close()
+            listener.leave()
         number = super().detach()
         if upgrade is not None:
             upgrade.stream.on_change = None
-            Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False))
+            try:
+                Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False))
+            except BaseException:
+                upgrade.leave(abruptly=True)
+                os.close(number)
+                raise
         return number
 
     def dup(self) -> socket:
@@ -515,6 +569,15 @@ class socket(kernel.socket):
 
 _upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
 """By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
+
+
+def _after_fork() -> None:
+    for each in list(_upgrades.values()):
+        each.abandon()
+    _upgrades.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _of_class(one: socket) -> Any:

@@ -61,8 +61,17 @@ class _Guard:
     def __exit__(self, *error: object) -> None:
         stream = self._stream
         stream._lock.release()
-        if stream._news:
+        if stream._news or stream._given_back:
             stream._serve()
+
+
+class _Stopped(Exception):
+    """A send stops behind ``sent`` bytes of a view, for the reason ``why``."""
+
+    def __init__(self, sent: int, why: OSError) -> None:
+        super().__init__(sent)
+        self.sent = sent
+        self.why = why
 
 
 class Stream:
@@ -83,12 +92,13 @@ class Stream:
         self._cmid = cmid
         self._lock = threading.RLock()
         self._guard = _Guard(self)
-        self._news = self._pumping = self._closed = self._lost = False
+        self._news = self._pumping = self._closed = self._lost = self._goodbye = False
         self._state: StreamState | None = None
         self._number = 0
         self._inflight: deque[tuple[int, int, object]] = deque()
         self._retired = 0
         self._mapped: dict[int, Callable[[], object]] = {}
+        self._given_back: deque[int] = deque()
         pd, context = cmid.pd, cmid.context
         assert pd is not None
         assert context is not None
@@ -109,6 +119,9 @@ class Stream:
             cmid.create_qp(QPInitAttr(e.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=caps, sq_sig_all=0))
         except BaseException:
             self._pool.close()
+            with contextlib.suppress(AttributeError, *_FAILED):
+                self._staging.close()
+                self._cq.close()
             raise
         self._requests: WorkRequests | None = None
         HUB.streams.add(self)
@@ -145,16 +158,21 @@ class Stream:
 
     def _serve(self) -> None:
         """Answer what `_on_event` has left, unless somebody has the lock, who then does."""
-        while self._news and self._lock.acquire(blocking=False):
+        while (self._news or self._given_back) and self._lock.acquire(blocking=False):
             try:
                 if self._pumping:
                     return
+                self._reclaim()
+                if not self._news:
+                    continue
                 self._news = False
                 if self._closed or self._state is None:
                     continue
                 with contextlib.suppress(*_FAILED):
                     self._handle.arm()
                 self._pump()
+                if self._goodbye:
+                    self._judge_end()
             finally:
                 self._lock.release()
 
@@ -236,14 +254,32 @@ class Stream:
         if found is not None:
             requests.credit(self._next(0, None), *found)
 
+    def refuse(self) -> None:
+        """Nobody takes this connection: tell the peer, and give everything back."""
+        with self._guard:
+            if not self._closed:
+                self._say_reset()
+        self.destroy()
+
     def peer_gone(self) -> None:
         """The peer's program has ended, or given the connection up."""
         with self._guard:
             if self._closed:
                 return
             self._pump()
-            if self._state is None or not self._state.finished or not self._state.deaf:
-                self._fail(errno.ECONNRESET)
+            self._judge_end()
+
+    def disconnected(self) -> None:
+        """The communication manager has news, which is that the peer has ended the connection.  Waits for
+        nobody.
+        """
+        self._goodbye = self._news = True
+        self._serve()
+
+    def _judge_end(self) -> None:
+        """With the lock held, all completions taken: the peer is gone, an error if it said no FIN."""
+        if self._state is None or not self._state.finished or not self._state.deaf:
+            self._fail(errno.ECONNRESET)
 
     # waiting
 
@@ -322,6 +358,7 @@ class Stream:
     def held_bytes(self) -> int:
         """What the application holds of the pool."""
         with self._guard:
+            self._reclaim()
             return self._state.own.held if self._state is not None else 0
 
     def _look(self) -> StreamState:
@@ -391,14 +428,12 @@ class Stream:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def take_into(self, state: StreamState, view: memoryview, peek: bool) -> int:
-        """Copy into ``view``; into a `PageBuffer` above the threshold: map."""
+        """Copy into ``view``; into a `PageBuffer` above the threshold, nothing being mapped there: map."""
         length = min(view.nbytes, state.own.available)
-        if isinstance(view.obj, PageBuffer):
-            view.obj.give_back(view)
-            if length > self.settings.threshold_bytes and not peek:
-                mapped = self._map(state, view, length)
-                if mapped:
-                    return mapped
+        if isinstance(view.obj, PageBuffer) and length > self.settings.threshold_bytes and not peek:
+            mapped = self._map(state, view, length)
+            if mapped:
+                return mapped
         target, base = primitives.address_of(view), self._pool.address
         for offset, size in state.own.look(length):
             primitives.copy(target, base + offset, size)
@@ -437,50 +472,71 @@ class Stream:
         return self._pool.lend(*found, lambda: self._release(position))
 
     def _release(self, position: int) -> None:
-        """The application has done with what it held."""
-        with self._guard:
+        """The application has done with what it held.  Finalizers call this, and receives of other streams,
+        which may hold a lock that the holder of this stream's lock waits for: it waits for none.
+        """
+        self._given_back.append(position)
+        self._serve()
+
+    def _reclaim(self) -> None:
+        """With the lock held: account for what was given back, and tell the peer."""
+        state, found = self._state, False
+        while self._given_back:
+            position = self._given_back.popleft()
             self._mapped.pop(position, None)
-            if self._state is not None:
-                self._state.own.release(position)
-            if not self._closed:
-                self._after_receive()
+            if state is not None:
+                state.own.release(position)
+                found = True
+        if found and not self._closed:
+            self._after_receive()
 
     # sending
 
     def send(self, views: list[memoryview], deadline_s: float | None, blocking: bool) -> int:
         """Send all bytes of ``views``, or as many as can go at once where not ``blocking``.
 
-        Whoever may change its memory afterwards is waited for, or its bytes are copied.  BlockingIOError,
-        TimeoutError, BrokenPipeError, ConnectionResetError; ``error.characters_written`` is not set, as with
-        TCP.
+        Whoever may change its memory afterwards is waited for, or its bytes are copied.  At the deadline: how
+        many have gone, TimeoutError where none has.  BlockingIOError, BrokenPipeError, ConnectionResetError;
+        ``error.characters_written`` is not set, as with TCP.
         """
-        sent, last, waits = 0, 0, False
-        for view in views:
-            frozen = type(view.obj) is bytes
-            position = 0
-            while position < view.nbytes:
-                with self._guard:
-                    taken, direct = self._send_some(view[position:], frozen, blocking)
-                    last, waits = self._number, waits or (direct and not frozen)
-                if taken:
-                    position += taken
-                    sent += taken
-                elif not blocking:
-                    self._driver.progress()
-                    with self._guard:
-                        self._look()
-                        if self.writable:
-                            continue
-                    if sent:
-                        return sent
-                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-                elif not self.wait(lambda: self.writable, deadline_s):
-                    raise TimeoutError("timed out")
-        if waits:
-            self.wait(lambda: self._retired >= last, None)
-            if self.error and self._retired < last:
-                raise _failure(self.error)
+        sent, last = 0, [0]
+        try:
+            for view in views:
+                sent += self._send_view(view, deadline_s, blocking, last)
+        except _Stopped as stopped:
+            sent += stopped.sent
+            if not sent:
+                raise stopped.why from None
+        finally:
+            if last[0]:
+                self.wait(lambda: self._retired >= last[0], None)
+        if last[0] and self.error and self._retired < last[0]:
+            raise _failure(self.error)
         return sent
+
+    def _send_view(self, view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
+        """Send one view; ``last[0]`` becomes the last message that takes bytes from memory that may change.
+        `_Stopped` where it cannot be sent whole now.
+        """
+        frozen = type(view.obj) is bytes
+        position = 0
+        while position < view.nbytes:
+            with self._guard:
+                taken, direct = self._send_some(view[position:], frozen, blocking)
+                if direct and not frozen:
+                    last[0] = self._number
+            if taken:
+                position += taken
+            elif not blocking:
+                self._driver.progress()
+                with self._guard:
+                    self._look()
+                    if self.writable:
+                        continue
+                raise _Stopped(position, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+            elif not self.wait(lambda: self.writable, deadline_s):
+                raise _Stopped(position, TimeoutError("timed out"))
+        return position
 
     def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
         """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them

@@ -1,0 +1,124 @@
+"""Ends and waits of streams: sockets that are dropped, time-outs, threads, forks."""
+
+from __future__ import annotations
+
+import os
+import socket as kernel
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from machine_speed import limit_s
+from softhca import sockets
+
+Pair = tuple[sockets.socket, sockets.socket]
+Connect = Callable[..., Pair]
+
+
+def test_a_socket_that_is_dropped_is_closed() -> None:
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        client = sockets.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+    with accepted:
+        accepted.settimeout(limit_s(20))
+        client.sendall(b"last words")
+        kept = [client]
+        del client
+        with pytest.warns(ResourceWarning):
+            kept.clear()
+        assert accepted.recv(100) == b"last words"
+        assert accepted.recv(100) == b""
+
+
+def test_pages_are_given_back_without_waiting_for_the_stream(connected: Connect) -> None:
+    """Else two threads that hold a stream each, and receive into the other's buffer, wait for ever."""
+    one, other = connected()
+    stream = other.stream
+    assert stream is not None
+    one.sendall(bytes(65536))
+    buffer = sockets.PageBuffer(65536)
+    assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == 65536
+    holding, enough = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with stream._guard:
+            holding.set()
+            enough.wait(limit_s(20))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    buffer.release()
+    assert thread.is_alive()
+    enough.set()
+    thread.join()
+    assert stream.held_bytes == 0
+
+
+def test_a_buffer_goes_from_stream_to_stream(connected: Connect) -> None:
+    pairs = [connected() for _ in range(2)]
+    buffer = sockets.PageBuffer(65536)
+    for number in range(4):
+        one, other = pairs[number % 2]
+        one.sendall(bytes([number]) * 65536)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == 65536
+        assert buffer[:] == bytes([number]) * 65536
+        assert pairs[1 - number % 2][1].stream.held_bytes == 0  # type: ignore[union-attr]
+    buffer.close()
+
+
+def test_a_send_that_times_out_says_what_has_gone_and_has_done_with_memory(connected: Connect) -> None:
+    one, other = connected(pool_bytes=1 << 16)
+    one.settimeout(0.01)
+    data = bytearray(range(256)) * 1024
+    before = bytes(data)
+    sent = one.send(data)
+    assert 0 < sent <= 1 << 16
+    data[:] = bytes(len(data))
+    with pytest.raises(TimeoutError):
+        one.sendall(data)
+    assert other.recv(sent, kernel.MSG_WAITALL) == before[:sent]
+
+
+def test_a_forked_child_does_not_keep_a_dead_peer_alive(connected: Connect) -> None:
+    one, other = connected()
+    reader, writer = os.pipe()
+    alive, end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(end)
+        os.write(writer, b"!")
+        os.read(alive, 1)
+        os._exit(0)
+    try:
+        assert os.read(reader, 1) == b"!"
+        upgrade = one._upgrade
+        assert upgrade is not None
+        upgrade.tcp.close()  # as the kernel does when a process ends
+        with pytest.raises(ConnectionResetError):
+            other.recv(1)
+    finally:
+        os.close(end)
+        assert os.waitpid(child, 0)[1] == 0
+        for each in (reader, writer, alive):
+            os.close(each)
+
+
+def test_what_a_connection_has_is_given_back_where_it_cannot_be_adopted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        sockets.create_server(("127.0.0.1", 0)) as server,
+        sockets.create_connection(server.getsockname()) as client,
+    ):
+        client.settimeout(limit_s(20))
+
+        def refuse(self: sockets.socket, stream: object) -> None:
+            raise OSError(24, "no descriptor")
+
+        monkeypatch.setattr(sockets.socket, "_adopt", refuse)
+        with pytest.raises(OSError, match="no descriptor"):
+            server.accept()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
