@@ -139,7 +139,7 @@ NEAR = (
       "a forked child keeps what peers gave"),
     m("near-paths-of-the-first-port", SHARING, "self.path_to(queue_pair.flow.port_number, destination)", "self.path_to(1, destination)",
       "a queue pair of another port has the first one's path"),
-    m("near-ring-of-the-first-port", LOOP, "                    self.adapter.receive(port.port_number, arrival, now)\n        return worked", "                    self.adapter.receive(1, arrival, now)\n        return worked",
+    m("near-ring-of-the-first-port", LOOP, "            self.adapter.receive(port.port_number, arrival, now)\n        return worked", "            self.adapter.receive(1, arrival, now)\n        return worked",
       "what comes through a ring has always come to the first port"),
     m("near-own-ports-met", SHARED, "return not self._closing and gid not in self._own", "return not self._closing",
       "an adapter has a path to itself"),
