@@ -24,12 +24,10 @@ from softhca.adapter.profile import Profile
 from softhca.testing.addressing import gid
 from softhca.testing.network import Network
 
-NOT_THERE = (
-    "max_ee_rd_atom", "max_ee_init_rd_atom", "max_ee", "max_rdd", "max_fmr", "max_map_per_fmr",
-)  # fmt: skip
+NOT_THERE = ("max_fmr", "max_map_per_fmr")
 LIMITS = (
     "max_qp", "max_qp_wr", "max_sge", "max_cq", "max_cqe", "max_mr", "max_pd", "max_mw", "max_mcast_grp",
-    "max_mcast_qp_attach", "max_ah", "max_srq", "max_srq_wr", "max_srq_sge",
+    "max_mcast_qp_attach", "max_ah", "max_srq", "max_srq_wr", "max_srq_sge", "max_ee", "max_rdd",
 )  # fmt: skip
 
 
@@ -60,6 +58,8 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "device_cap_flags_ex": 1 << 40 | 1 << 38,  # ATOMIC_WRITE, FLUSH_GLOBAL
         "max_sge_rd": limits["max_sge"],
         "max_qp_rd_atom": 4,
+        "max_ee_rd_atom": 4,
+        "max_ee_init_rd_atom": 4,
         "max_res_rd_atom": 4 * limits["max_qp"],
         "max_qp_init_rd_atom": 4,
         "atomic_cap": 1,

@@ -423,6 +423,7 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
     left.device.create_ah(left.pd, VECTOR)
     left.device.register_agent(1, 0x32, 1, {1}, 4)
     left.device.create_srq(left.pd, 4, 1, 0, left.cq, left.device.open_xrcd())
+    left.device.create_ee(left.device.alloc_rdd())
     post(left_qp, WRITE, [left.sge(0, 5000)], va=right.va, rkey=right.key.rkey)
     key = left.key.lkey
     left.device.close()
@@ -433,6 +434,8 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.SRQ: 0,
         Kind.XRCD: 0,
         Kind.CM: 0,
+        Kind.EEC: 0,
+        Kind.RDD: 0,
         Kind.CQ: 1,
         Kind.MW: 0,
         Kind.FAST_MR: 0,

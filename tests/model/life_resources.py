@@ -124,6 +124,8 @@ class ResourceRules(RuleBasedStateMachine):
                 "AGENT": 0,
                 "XRCD": 0,
                 "CM": 0,
+                "EEC": 0,
+                "RDD": 0,
             }
 
     # completions

@@ -31,6 +31,7 @@ WINDOW = "transport/window.py"
 UC = "transport/unreliable.py"
 UC_RECEIVER = "transport/unreliable_receiver.py"
 UD = "transport/datagram.py"
+CONNECTION = "transport/connection.py"
 CONTEXT = "transport/context.py"
 QP_FLOW = "transport/queue_pair_flow.py"
 REGIONS = "memory/regions.py"
@@ -496,9 +497,9 @@ CONNECTIONS = (
       "no packet says which connection it belongs to"),
     m("instance-of-the-last-request", "adapter/connection_instances.py", "            self._give(own, instance)", "            self._give(own, offer_of(message.private_data) or instance % 127 + 1)",
       "the active side takes another number than its peer has agreed to"),
-    m("failover-peer-not-told", CONTEXT, "            self.receive_engine().announce()", "            pass",
+    m("failover-peer-not-told", CONNECTION, "            self.receive_engine().announce()", "            pass",
       "a peer that says nothing stays at a dead path"),
-    m("failover-by-the-old-port", CONTEXT, "        self.flow.port_number = self.port_number = path.port_number", "        self.port_number = path.port_number",
+    m("failover-by-the-old-port", CONNECTION, "        self.flow.port_number = self.port_number = path.port_number", "        self.port_number = path.port_number",
       "a connection that has migrated still asks the old port for turns"),
     m("failover-not-when-retries-end", ANSWERS, "        elif not self.connection.migrate(FAIL, self.now):", "        elif True:",
       "an armed connection fails instead of migrating"),

@@ -8,11 +8,14 @@ from transport_pair import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD, Fau
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.queues.states import POSTING
+from softhca.transport.ee_context import EndToEndContext, RdDomain
 from softhca.transport.states import (
     BEHAVIOUR,
     NAMES,
     RANGES,
     RAW,
+    RD,
+    RD_EEC,
     SERVICES,
     TRANSITIONS,
     XRC,
@@ -39,12 +42,16 @@ FOLLOW = {
     XRC: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
     XRC_TARGET: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
     RAW: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3), (5, 3)},
+    RD: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3), (5, 3)},
+    RD_EEC: {(0, 1), (1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 3)},
 }
 
 
 def in_state(pair, service, state):
     """A queue pair that stands in ``state``."""
     p = pair(service=service, connect=False)
+    if service == RD_EEC:
+        p.left.qp = EndToEndContext(p.a, 5, p.left.qp.row, RdDomain(1))
     if state in (RESET, ERR):
         if state == ERR:
             p.left.qp.modify({"qp_state": ERR})
@@ -61,7 +68,7 @@ def in_state(pair, service, state):
 
 
 def reachable(service, state):
-    return state != SQE or service not in (RC, XRC, XRC_TARGET)
+    return state != SQE or service not in (RC, XRC, XRC_TARGET, RD_EEC)
 
 
 @pytest.mark.parametrize("service", SERVICES)

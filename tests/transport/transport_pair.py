@@ -23,6 +23,8 @@ from softhca.transport.states import (
     INIT,
     RAW,
     RC,
+    RD,
+    RD_EEC,
     RESET,
     RTR,
     RTS,
@@ -391,6 +393,13 @@ class Pair:
         given = self.settings
         if self.service == RAW:
             return {"qp_state": state, **({"port_num": 1} if state == INIT else {})}
+        if self.service == RD:
+            return {
+                INIT: {"qp_state": INIT, "qkey": 0x1234, "qp_access_flags": given["access"]},
+                RTR: {"qp_state": RTR, "min_rnr_timer": given["min_rnr_timer"]},
+            }.get(state, {"qp_state": state})
+        if state == INIT and self.service == RD_EEC:
+            return {"qp_state": INIT, "pkey_index": 0, "port_num": 1}
         if state == INIT:
             extra = {"qkey": 0x1234} if self.service == UD else {"qp_access_flags": given["access"]}
             return {"qp_state": INIT, "pkey_index": 0, "port_num": 1, **extra}
@@ -406,11 +415,13 @@ class Pair:
             }
             if self.service in (RC, XRC_TARGET):
                 values.update(max_dest_rd_atomic=given["max_rd_atomic"], min_rnr_timer=given["min_rnr_timer"])
+            elif self.service == RD_EEC:
+                values["max_dest_rd_atomic"] = given["max_rd_atomic"]
             return values
         values = {"qp_state": RTS, "sq_psn": sq_psn}
         if self.service == XRC_TARGET:
             values["timeout"] = given["timeout"]
-        if self.service in (RC, XRC):
+        if self.service in (RC, XRC, RD_EEC):
             values.update(
                 timeout=given["timeout"],
                 retry_cnt=given["retry_cnt"],
@@ -421,7 +432,7 @@ class Pair:
 
     def connect(self, end, peer, sq_psn, rq_psn, until=RTS):
         for state in (INIT, RTR, RTS):
-            connects = state == RTR and self.service not in (UD, RAW)
+            connects = state == RTR and self.service not in (UD, RAW, RD)
             route = self.route(end.node.gid, peer.node.gid) if connects else None
             assert (
                 end.qp.modify(self.attributes(state, end, peer, sq_psn, rq_psn), self.now, route=route) == 0

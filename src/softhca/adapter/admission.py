@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from softhca.adapter.port import pkeys_match, same_port
-from softhca.transport.context import QueuePair
+from softhca.transport.connection import Connection
 from softhca.transport.flow import Flow
 from softhca.transport.migration import ARMED
 from softhca.transport.states import ERR, INIT, RESET
@@ -27,17 +27,17 @@ _STATE = cython.declare(cython.int, drops.DROP_STATE)
 _UNKNOWN_QP = cython.declare(cython.int, drops.DROP_UNKNOWN_QP)
 
 
-def receives(queue_pair: QueuePair) -> bool:
+def receives(queue_pair: Connection) -> bool:
     """Whether a queue pair takes packets in its present state."""
     return queue_pair.state != _RESET and queue_pair.state != _INIT and queue_pair.state != _ERR
 
 
-def expects(queue_pair: QueuePair, port_number: int) -> bool:
+def expects(queue_pair: Connection, port_number: int) -> bool:
     """Whether a queue pair may get packets by a port that is not its own: the peer's, when it migrates."""
     return queue_pair.migration == _ARMED and queue_pair.alternate.port_number == port_number
 
 
-def from_peer(queue_pair: QueuePair, arrival: Arrival, link: LinkView, port_number: int) -> bool:
+def from_peer(queue_pair: Connection, arrival: Arrival, link: LinkView, port_number: int) -> bool:
     """Whether a packet that has come by a port, of native ones with the headers ``link``, comes from where a
     queue pair's packets come from: the connected peer's port, with ``strict_source_port`` its UDP port too;
     of an armed connection also the other end of its alternate path; anywhere for datagrams.
@@ -50,7 +50,7 @@ def from_peer(queue_pair: QueuePair, arrival: Arrival, link: LinkView, port_numb
     return expects(queue_pair, port_number) and _along(queue_pair, queue_pair.alternate.route, arrival, link)
 
 
-def _along(queue_pair: QueuePair, route: Route, arrival: Arrival, link: LinkView) -> bool:
+def _along(queue_pair: Connection, route: Route, arrival: Arrival, link: LinkView) -> bool:
     if route is None:
         return False
     if arrival.framing == _NATIVE:
@@ -61,7 +61,7 @@ def _along(queue_pair: QueuePair, route: Route, arrival: Arrival, link: LinkView
 
 
 def admitted(
-    queue_pair: QueuePair, arrival: Arrival, view: PacketView, link: LinkView, port_number: int
+    queue_pair: Connection, arrival: Arrival, view: PacketView, link: LinkView, port_number: int
 ) -> int:
     """Whether a queue pair (None: there is none of this number) may have the packet; 0 or a drop reason, the
     first in the standard's order (IBTA vol. 1, 9.6.1)."""

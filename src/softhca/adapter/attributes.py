@@ -8,7 +8,7 @@ from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
 from softhca.transport.replay import resources_for
-from softhca.transport.states import RC, UC, UD, XRC
+from softhca.transport.states import RC, RD, UC, UD, XRC
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
@@ -87,6 +87,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     outstanding = 0
     if profile.has(READ_OPTION) or profile.has(ATOMIC_OPTION):
         outstanding = config.max_qp_rd_atom
+    has_rd = RD in profile.services
     extended = 0
     if profile.has(WRITE_OPTION) and RC in profile.services:
         extended = CAP_ATOMIC_WRITE | CAP_FLUSH_GLOBAL
@@ -115,13 +116,13 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "max_mr": config.max_mr,
         "max_pd": config.max_pd,
         "max_qp_rd_atom": outstanding,
-        "max_ee_rd_atom": 0,
+        "max_ee_rd_atom": outstanding if has_rd else 0,
         "max_res_rd_atom": resources_for(outstanding) * config.max_qp,
         "max_qp_init_rd_atom": outstanding,
-        "max_ee_init_rd_atom": 0,
+        "max_ee_init_rd_atom": outstanding if has_rd else 0,
         "atomic_cap": ATOMIC_HCA if profile.has(ATOMIC_OPTION) else ATOMIC_NONE,
-        "max_ee": 0,
-        "max_rdd": 0,
+        "max_ee": config.max_ee if has_rd else 0,
+        "max_rdd": config.max_rdd if has_rd else 0,
         "max_mw": config.max_mw,
         "max_raw_ipv6_qp": config.max_qp if config.framing == NATIVE else 0,
         "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE else 0,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter import (
     attributes,
     connection_commands,
+    ee_commands,
     host_agents,
     key_commands,
     on_demand_commands,
@@ -121,8 +122,11 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
         if resource.element.executor is not None:
             figures.update(resource.element.executor.figures())
         return {"counters": list(figures.items())}
+    if fields["scope"] == control.COUNTERS_EE:
+        resource = adapter.resources.find(Kind.EEC, fields["element"], host.number)
+        return {"counters": list(resource.element.counters.as_dict().items())}
     if fields["scope"] != control.COUNTERS_PORT:
-        raise OSError(errno.EINVAL, "scope: counters are a port's or a queue pair's")
+        raise OSError(errno.EINVAL, "scope: counters are a port's, a queue pair's or an EE context's")
     port = adapter.port_of(fields["element"] or 1)
     return {"counters": list(adapter.port_counters(port.number).items())}
 
@@ -449,6 +453,9 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.QP:
         queue_pair_commands.destroy(adapter, host, resource)
         return
+    if resource.kind is Kind.EEC:
+        ee_commands.destroy(adapter, resource)
+        return
     if resource.kind in (Kind.MW, Kind.FAST_MR):
         adapter.memory_windows.deallocate(resource.element)
     elif resource.kind is Kind.MR:
@@ -517,6 +524,12 @@ HANDLERS: Mapping[int, Handler] = {
     control.DEALLOC_MW: key_commands.dealloc_mw,
     control.ALLOC_FAST_MR: key_commands.alloc_fast_mr,
     control.DEREG_FAST_MR: key_commands.dereg_fast_mr,
+    control.ALLOC_RDD: ee_commands.alloc_rdd,
+    control.DEALLOC_RDD: ee_commands.dealloc_rdd,
+    control.CREATE_EE: ee_commands.create_ee,
+    control.MODIFY_EE: ee_commands.modify_ee,
+    control.QUERY_EE: ee_commands.query_ee,
+    control.DESTROY_EE: ee_commands.destroy_ee,
     control.CREATE_QP: queue_pair_commands.create_qp,
     control.MODIFY_QP: queue_pair_commands.modify_qp,
     control.QUERY_QP: queue_pair_commands.query_qp,

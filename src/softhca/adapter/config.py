@@ -109,6 +109,10 @@ class AdapterConfig:
     ``connection_instances``: connections that its communication managers make with peers of this package have
     instance numbers (`management.cm.instances`).
 
+    ``ee_error_cache`` is how many work requests on failing end-to-end contexts are set aside at most (see
+    `transport.ee_error_cache`); 0: none is, and any error stops the send queue of a reliable datagram queue
+    pair.
+
     ``max_host_bytes`` limits what the queues and agents of one host may cost the adapter beyond the host's
     own memory.
 
@@ -157,6 +161,9 @@ class AdapterConfig:
     max_agent: int = 256
     max_cm: int = 256
     max_xrcd: int = 4096
+    max_rdd: int = 4096
+    max_ee: int = 16_384
+    ee_error_cache: int = 4096
     host_subnet_management: bool = False
     connection_instances: bool = True
     further_ports: tuple[PortConfig, ...] = ()
@@ -169,6 +176,8 @@ class AdapterConfig:
             raise ValueError(f"window_bytes = {self.window_bytes}: expected {expected}")
         if self.type_2 not in (TYPE_2A, TYPE_2B):
             raise ValueError(f"memory windows of type {self.type_2!r}: expected {TYPE_2A!r} or {TYPE_2B!r}")
+        if not 0 <= self.ee_error_cache <= 1 << 20:
+            raise ValueError(f"ee_error_cache = {self.ee_error_cache}: expected 0…{1 << 20}")
         for field in fields(self):
             if field.name.startswith("max_") and not 0 < getattr(self, field.name) <= _CEILINGS.get(
                 field.name, 1 << 24

@@ -1,11 +1,12 @@
 from softhca.adapter.admission cimport admitted, expects, from_peer, receives
 from softhca.adapter.memory_waiters cimport MemoryWaiters
 from softhca.adapter.hosts cimport Host
-from softhca.adapter.keyed cimport KeyedQueuePairs
+from softhca.adapter.keyed cimport KeyedConnections
 from softhca.adapter.port cimport Port, pkeys_match
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.timers cimport Timers
 from softhca.machine.primitives cimport copy
+from softhca.transport.connection cimport Connection
 from softhca.transport.context cimport QueuePair
 from softhca.transport.environment cimport AddressHandle, Environment
 from softhca.transport.flow cimport Flow
@@ -30,8 +31,7 @@ cdef class Adapter(Environment):
     cdef public object resources
     cdef public Timers timers
     cdef public MemoryWaiters memory_waiters
-    cdef public dict queue_pairs
-    cdef public KeyedQueuePairs keyed
+    cdef public KeyedConnections keyed
     cdef bytes _keys
     cdef public dict handles
     cdef public dict hosts
@@ -56,11 +56,11 @@ cdef class Adapter(Environment):
     cpdef object receive(self, int port_number, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
-    cdef QueuePair _at_port(self, unsigned int number)
-    cdef QueuePair _named(self, PacketView view)
-    cdef int _refused(self, QueuePair queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
+    cdef Connection _at_port(self, unsigned int number)
+    cdef Connection _named(self, PacketView view)
+    cdef int _refused(self, Connection queue_pair, Arrival arrival, unsigned int offset, unsigned int n,
                       bint local) except -1
-    cdef int _begin(self, QueuePair queue_pair, Arrival arrival, unsigned long long now) except -1
+    cdef int _begin(self, Connection queue_pair, Arrival arrival, unsigned long long now) except -1
     cdef int _manage_roce(self, Arrival arrival, unsigned int offset, unsigned int n,
                           unsigned long long now) except -1
     cdef int _manage(self, Arrival arrival, unsigned long long now) except -1

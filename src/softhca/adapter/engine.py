@@ -14,7 +14,7 @@ from softhca.adapter.commands import release, serve_commands
 from softhca.adapter.config import MULTICAST_QPN, AdapterConfig
 from softhca.adapter.counters import port_figures
 from softhca.adapter.hosts import Host, HostSide
-from softhca.adapter.keyed import KeyedQueuePairs
+from softhca.adapter.keyed import KeyedConnections
 from softhca.adapter.management_flow import management_flows
 from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
@@ -33,8 +33,10 @@ from softhca.management.constants import GENERAL_QPN
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
 from softhca.queues.control_fields import EVENT_CQ_ERR
+from softhca.transport.connection import Connection
 from softhca.transport.context import QueuePair
 from softhca.transport.counters import TransportCounters
+from softhca.transport.ee_error_cache import EeErrorCache
 from softhca.transport.environment import AddressHandle, Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import PACKET_DROPPED, addressed, observe_event
@@ -141,9 +143,9 @@ class Adapter(Environment):
         self.resources = ResourceTable(limits_of(config), generator.randrange(0x11, 0xFFFFFF))
         self.timers = Timers(now)
         self.memory_waiters = MemoryWaiters()
-        self.queue_pairs: dict[int, QueuePair] = {}
-        self.keyed = KeyedQueuePairs()
+        self.keyed = KeyedConnections()
         self._keys = dispatch_keys()
+        self.ee_errors = EeErrorCache(config.ee_error_cache)
         self.handles: dict[int, AddressHandle] = {}
         self.hosts: dict[int, Host] = {}
         self._kicked: tuple[Host, ...] = ()
@@ -319,7 +321,7 @@ class Adapter(Environment):
         take is worth its ICRC.
         """
         view: PacketView = self._view
-        queue_pair: QueuePair
+        queue_pair: Connection
         number: cython.uint
         o: cython.Py_ssize_t
         reason: cython.int
@@ -365,7 +367,7 @@ class Adapter(Environment):
         queue_pair.flow.receive(view, arrival, now)
         return 0
 
-    def _at_port(self, number: int) -> QueuePair:
+    def _at_port(self, number: int) -> Connection:
         """The queue pair with this number, if it lives on the port whose packets are looked at; else None."""
         queue_pair: QueuePair = self.queue_pairs.get(number)
         if (
@@ -376,14 +378,14 @@ class Adapter(Environment):
             return None
         return queue_pair
 
-    def _named(self, view: PacketView) -> QueuePair:
+    def _named(self, view: PacketView) -> Connection:
         """The queue pair for which a decoded packet is, by the dispatch key of its service; else None."""
         key: cython.int = self._keys[view.service]
         if key == _BY_QP:
             return self._at_port(view.dest_qp)
         return self.keyed.named(view, key, self._at.number)
 
-    def _refused(self, queue_pair: QueuePair, arrival: Arrival, offset: int, n: int, local: bool) -> int:
+    def _refused(self, queue_pair: Connection, arrival: Arrival, offset: int, n: int, local: bool) -> int:
         """Why a RoCE packet that nobody here may take is dropped, were it sound: its ICRC is not read."""
         view: PacketView = self._view
         reason: cython.int = view.decode(arrival.data, offset, n)
@@ -395,7 +397,7 @@ class Adapter(Environment):
             return _DESTINATION
         return admitted(queue_pair, arrival, self._view, self._link, self._at.number)
 
-    def _begin(self, queue_pair: QueuePair, arrival: Arrival, now: int) -> int:
+    def _begin(self, queue_pair: Connection, arrival: Arrival, now: int) -> int:
         """A packet for a connection whose peer has not yet shown from which port it sends: 0.  The peer is
         who sends a packet that fits; anybody else would have to know the PSN too."""
         before = queue_pair.heard()
@@ -473,7 +475,7 @@ class Adapter(Environment):
     def _dispatch(self, arrival: Arrival, now: int) -> int:
         """A sound native packet of this port: to its queue pairs; 0 or why it is dropped."""
         view: PacketView = self._view
-        queue_pair: QueuePair
+        queue_pair: Connection
         reason: cython.int
         if view.dest_qp == _MULTICAST_QPN:
             return self._multicast(arrival, now)
@@ -690,4 +692,4 @@ class Adapter(Environment):
     def port_counters(self, number: int = 1) -> dict[str, int]:
         """All counters of a port, the transport's over all queue pairs of the adapter under ``transport_``…,
         and those that its link wants to be seen."""
-        return port_figures(self.ports[number - 1], self.counters)
+        return {**port_figures(self.ports[number - 1], self.counters), **self.ee_errors.figures()}

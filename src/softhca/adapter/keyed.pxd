@@ -1,10 +1,10 @@
-from softhca.transport.context cimport QueuePair
+from softhca.transport.connection cimport Connection
 from softhca.wire.packet_view cimport PacketView
 
 
-cdef class KeyedQueuePairs:
+cdef class KeyedConnections:
     cdef dict _found
 
-    cpdef object add(self, QueuePair queue_pair)
-    cpdef object forget(self, QueuePair queue_pair)
-    cpdef QueuePair named(self, PacketView view, int key, unsigned int port_number)
+    cpdef object add(self, Connection queue_pair)
+    cpdef object forget(self, Connection queue_pair)
+    cpdef Connection named(self, PacketView view, int key, unsigned int port_number)

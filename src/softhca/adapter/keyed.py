@@ -1,5 +1,4 @@
-"""Queue pairs of services whose packets name them by something else than the destination queue pair: an
-end-to-end context (RDETH).
+"""What packets name by something else than the destination queue pair: end-to-end contexts, by RDETH.
 
 Which header it is stands in the service's row (`transport.services`), and so does the number under which a
 queue pair is found.
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.transport.context import QueuePair
+from softhca.transport.connection import Connection
 from softhca.transport.services import BY_EE_CONTEXT, BY_QP, BY_RAW_SERVICE
 
 if TYPE_CHECKING:
@@ -22,33 +21,33 @@ _BY_EE_CONTEXT = cython.declare(cython.int, BY_EE_CONTEXT)
 _OTHER_WAYS = (BY_QP, BY_RAW_SERVICE)
 
 
-class KeyedQueuePairs:
+class KeyedConnections:
     """Those of one adapter, each by its service and 24 bits of number."""
 
-    _found: dict[int, QueuePair]
+    _found: dict[int, Connection]
 
     def __init__(self) -> None:
         self._found = {}
 
-    def add(self, queue_pair: QueuePair) -> None:
+    def add(self, queue_pair: Connection) -> None:
         """Enter a new queue pair, whatever its service.  OSError EBUSY: its number is another one's."""
         row = queue_pair.row
-        if row.key not in _OTHER_WAYS:
+        if row.key not in _OTHER_WAYS and row.key_number is not None:
             number = row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF
             if self._found.setdefault(number, queue_pair) is not queue_pair:
                 raise OSError(EBUSY, f"another {row.name} queue pair is found by {number & 0xFFFFFF:#x}")
 
-    def forget(self, queue_pair: QueuePair) -> None:
+    def forget(self, queue_pair: Connection) -> None:
         """A queue pair goes."""
         row = queue_pair.row
-        if row.key not in _OTHER_WAYS:
+        if row.key not in _OTHER_WAYS and row.key_number is not None:
             self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)
 
-    def named(self, view: PacketView, key: int, port_number: int) -> QueuePair:
+    def named(self, view: PacketView, key: int, port_number: int) -> Connection:
         """The queue pair that a decoded packet names by the header that ``key`` says, if it lives on the
         port; None where there is none, or no such header.
         """
-        queue_pair: QueuePair
+        queue_pair: Connection
         number: cython.uint
         if key == _BY_EE_CONTEXT and view.has_rdeth:
             number = view.ee_context

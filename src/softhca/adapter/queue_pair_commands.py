@@ -22,9 +22,10 @@ from softhca.queues.control_fields import (
 )
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
+from softhca.transport.connection import Connection
 from softhca.transport.context import QueuePair
 from softhca.transport.services import BY_RAW_SERVICE, Service, of_type
-from softhca.transport.states import RAW, UC, broken_rule
+from softhca.transport.states import RAW, RD, UC, broken_rule
 from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
 
@@ -80,11 +81,13 @@ def _uses_of(adapter: Adapter, host: Host, row: Service, fields: Fields) -> dict
         kinds.update(pd=Kind.PD, send_cq=Kind.CQ)
     else:
         kinds["xrcd"] = Kind.XRCD  # a target: its domain has all the rest
+    if row.domain:
+        kinds["rdd"] = Kind.RDD
     if row.receives:
         kinds["recv_cq"] = Kind.CQ
-        if fields["srq"] != NO_SRQ:
+        if fields["srq"] != NO_SRQ and row.number != RD:  # that service is older
             kinds["srq"] = Kind.SRQ
-    for name in ("pd", "send_cq", "recv_cq", "srq", "xrcd"):
+    for name in ("pd", "send_cq", "recv_cq", "srq", "xrcd", "rdd"):
         if fields[name] and name not in kinds:
             raise OSError(errno.EINVAL, f"{name}: a queue pair of {row.name} has none")
     find = adapter.resources.find
@@ -129,7 +132,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         element.get("send_cq"),
         element.get("recv_cq"),
         shared_receive=element.get("srq"),
-        xrc_domain=element["xrcd"].domain if "xrcd" in uses else None,
+        domain=element["xrcd"].domain if "xrcd" in uses else element.get("rdd"),
         max_send_wr=fields["max_send_wr"],
         max_recv_wr=fields["max_recv_wr"],
         max_send_sge=fields["max_send_sge"],
@@ -150,7 +153,7 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
 
 
-def _check_attributes(adapter: Adapter, queue_pair: QueuePair, port: Port, attributes: Fields) -> None:
+def check_attributes(adapter: Adapter, queue_pair: Connection, port: Port, attributes: Fields) -> None:
     """EINVAL for values that ``port`` cannot have; the state machine's rules are the transport's."""
     config = adapter.config
     if "port_num" in attributes and queue_pair.service == RAW and not port.native:
@@ -173,7 +176,7 @@ def _check_attributes(adapter: Adapter, queue_pair: QueuePair, port: Port, attri
 
 
 def connection_path(
-    port: Port, queue_pair: QueuePair, vector: Fields, peer: int
+    port: Port, queue_pair: Connection, vector: Fields, peer: int
 ) -> tuple[Mapping[str, Any], Route]:
     """The path of a connection to the queue pair ``peer`` along a checked address vector: the vector and the
     route, which others may share.
@@ -181,29 +184,36 @@ def connection_path(
     return port.paths.find(vector, port, flow_label(queue_pair.number, peer))
 
 
+def modify_connection(
+    adapter: Adapter, port: Port, connection: Connection, attributes: Fields, now: int
+) -> None:
+    """Give a queue pair or an end-to-end context the attributes, all or none."""
+    check_attributes(adapter, connection, port, attributes)
+    route = pkey = None
+    if "ah_attr" in attributes:
+        peer = attributes.get("dest_qp_num", connection.dest_qp)
+        attributes["ah_attr"], route = connection_path(port, connection, attributes["ah_attr"], peer)
+    if "pkey_index" in attributes:
+        pkey = port.pkey(attributes["pkey_index"])
+    alternate = alternate_of(adapter, connection, attributes)
+    rules, before = connection.row.rules, connection.state
+    if "path_mig_state" in attributes or alternate is not None:
+        broken = broken_rule(rules, before, attributes)
+        if broken:
+            raise OSError(errno.EINVAL, broken)
+        check_migration(connection, attributes, alternate)
+    code = connection.modify(attributes, now, route=route, pkey=pkey, alternate=alternate)
+    if code:
+        raise OSError(code, broken_rule(rules, before, attributes))
+    connection.flow.port_number = connection.port_number
+
+
 def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """MODIFY_QP: the attributes of the mask, all or none."""
     queue_pair = adapter.resources.find(Kind.QP, fields["qp_num"], host.number).element
     attributes = qp_attributes.unpack(fields["attr_mask"], fields)
     port = adapter.port_of(attributes.get("port_num", queue_pair.port_number))
-    _check_attributes(adapter, queue_pair, port, attributes)
-    route = pkey = None
-    if "ah_attr" in attributes:
-        peer = attributes.get("dest_qp_num", queue_pair.dest_qp)
-        attributes["ah_attr"], route = connection_path(port, queue_pair, attributes["ah_attr"], peer)
-    if "pkey_index" in attributes:
-        pkey = port.pkey(attributes["pkey_index"])
-    alternate = alternate_of(adapter, queue_pair, attributes)
-    rules, before = queue_pair.row.rules, queue_pair.state
-    if "path_mig_state" in attributes or alternate is not None:
-        broken = broken_rule(rules, before, attributes)
-        if broken:
-            raise OSError(errno.EINVAL, broken)
-        check_migration(queue_pair, attributes, alternate)
-    code = queue_pair.modify(attributes, now, route=route, pkey=pkey, alternate=alternate)
-    if code:
-        raise OSError(code, broken_rule(rules, before, attributes))
-    queue_pair.flow.port_number = queue_pair.port_number
+    modify_connection(adapter, port, queue_pair, attributes, now)
     if "dest_qp_num" in attributes and "ah_attr" in attributes and not queue_pair.instance:
         connections = port.management[GENERAL_QPN].connections
         vector, peer = attributes["ah_attr"], attributes["dest_qp_num"]

@@ -32,6 +32,8 @@ class Kind(enum.IntEnum):
     AGENT = 9
     XRCD = 10
     CM = 11
+    EEC = 12
+    RDD = 13
 
 
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
@@ -49,6 +51,8 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
         Kind.AGENT: config.max_agent,
         Kind.XRCD: config.max_xrcd,
         Kind.CM: config.max_cm,
+        Kind.EEC: config.max_ee,
+        Kind.RDD: config.max_rdd,
     }
 
 

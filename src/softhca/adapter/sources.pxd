@@ -1,5 +1,5 @@
 from softhca.adapter.counters cimport PortCounters
-from softhca.transport.context cimport QueuePair
+from softhca.transport.connection cimport Connection
 from softhca.wire.arriving cimport ArrivingRoute
 from softhca.wire.burst cimport Arrival
 from softhca.wire.icrc cimport syndrome
@@ -41,10 +41,10 @@ cdef class Sources:
     cdef readonly unsigned long long checked
 
     cpdef bint aim(self, Arrival arrival) except -1
-    cpdef int check(self, QueuePair queue_pair, unsigned long long address, unsigned int n,
+    cpdef int check(self, Connection queue_pair, unsigned long long address, unsigned int n,
                     unsigned long long now) except -1
-    cdef Source _known(self, QueuePair queue_pair)
-    cdef Source _new(self, QueuePair queue_pair)
+    cdef Source _known(self, Connection queue_pair)
+    cdef Source _new(self, Connection queue_pair)
     cdef tuple _key(self)
     cdef bint _is(self, Source source) noexcept
 

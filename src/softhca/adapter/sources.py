@@ -21,7 +21,7 @@ from softhca.wire.identification import recover
 
 if TYPE_CHECKING:
     from softhca.adapter.counters import PortCounters
-    from softhca.transport.context import QueuePair
+    from softhca.transport.connection import Connection
     from softhca.wire.burst import Arrival
 
 FlowKey = tuple[bytes, int, bytes]
@@ -140,7 +140,7 @@ class Sources:
             route = self.route = self.routes[arrival.framing]
         return route.aim(arrival.source, arrival.destination, arrival.source_port)
 
-    def check(self, queue_pair: QueuePair, address: int, n: int, now: int) -> int:
+    def check(self, queue_pair: Connection, address: int, n: int, now: int) -> int:
         """0 when the packet BTH…ICRC, ``n`` bytes at ``address``, is sound, else ``DROP_ICRC``.
 
         ``queue_pair``: the connected one whose peer has the source's address, or None.
@@ -168,7 +168,7 @@ class Sources:
             self.counters.identifications_recovered += 1
         return 0
 
-    def _known(self, queue_pair: QueuePair) -> Source:
+    def _known(self, queue_pair: Connection) -> Source:
         """The flow that is looked at, if a sound packet of it has come before."""
         source: Source = self.last if queue_pair is None else queue_pair.source
         if source is not None and self._is(source):
@@ -183,7 +183,7 @@ class Sources:
             self.last = source
         return source
 
-    def _new(self, queue_pair: QueuePair) -> Source:
+    def _new(self, queue_pair: Connection) -> Source:
         """Remember the flow that is looked at.  A connection keeps the one that it began with."""
         key = self._key()
         sender: Sender = self.senders.get(key[0])

@@ -15,6 +15,7 @@ from softhca.driver.channels import HostChannel
 from softhca.driver.connections import CmChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.descriptors import EventDescriptor
+from softhca.driver.ee import EeHandle
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.events import ASYNCHRONOUS, EventRouter
 from softhca.driver.memory import HostBuffer, MemoryKey, Registrar
@@ -30,6 +31,7 @@ __all__ = [
     "CqHandle",
     "DeviceDriver",
     "DriverError",
+    "EeHandle",
     "HostBuffer",
     "MemoryKey",
     "QpHandle",
@@ -126,10 +128,11 @@ class DeviceDriver:
         pkey: int = self.session.call(control.QUERY_PKEY, port_num=_u8(port, "port"), index=index)["pkey"]
         return pkey
 
-    def query_counters(self, port: int = 0, qp: int = 0) -> dict[str, int]:
-        """Counters of a queue pair, or of the port, by name."""
-        scope = control.COUNTERS_QP if qp else control.COUNTERS_PORT
-        return dict(self.session.call(control.QUERY_COUNTERS, scope=scope, element=qp or port)["counters"])
+    def query_counters(self, port: int = 0, qp: int = 0, ee: int = 0) -> dict[str, int]:
+        """Counters of a queue pair, of an EE context, or of the port, by name."""
+        scope = control.COUNTERS_QP if qp else control.COUNTERS_EE if ee else control.COUNTERS_PORT
+        element = qp or ee or port
+        return dict(self.session.call(control.QUERY_COUNTERS, scope=scope, element=element)["counters"])
 
     def check_limits(self, **wanted: int) -> None:
         """EINVAL where a value exceeds the device attribute of the same name."""
@@ -315,12 +318,14 @@ class DeviceDriver:
         signal_all: bool,
         create_flags: int = 0,
         xrcd: int = 0,
+        rdd: int = 0,
     ) -> QpHandle:
         """A queue pair of ``type`` (``ibv_qp_type``), in RESET.  EOPNOTSUPP for a type that there is not,
         or not on this device's link.
 
         ``create_flags``: ``control_fields.CREATE_TELLS_LOSSES``, for UC.  An XRC initiator takes no
-        ``recv_cq`` and no ``srq``; an XRC target only ``xrcd``, the domain that it is for (``pd`` is 0).
+        ``recv_cq`` and no ``srq``; an XRC target only ``xrcd``, the domain that it is for (``pd`` is 0).  A
+        reliable datagram queue pair takes ``rdd``, its domain.
         """
         if type == control.QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
             raise DriverError(
@@ -333,9 +338,22 @@ class DeviceDriver:
             "max_recv_sge": max_recv_sge,
             "max_inline_data": max_inline,
         }
-        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd)
+        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd, rdd)
         self._queue_pairs[qp.number] = qp
         return qp
+
+    def alloc_rdd(self) -> int:
+        """The number of a new reliable datagram domain; EOPNOTSUPP where the adapter has no such service."""
+        number: int = self.session.call(control.ALLOC_RDD)["rdd"]
+        return number
+
+    def dealloc_rdd(self, number: int) -> None:
+        """Free it; EBUSY while queue pairs or EE contexts are in it."""
+        self.session.call(control.DEALLOC_RDD, rdd=number)
+
+    def create_ee(self, rdd: int) -> EeHandle:
+        """An end-to-end context of the domain ``rdd``, in RESET."""
+        return EeHandle(self, rdd)
 
     def forget_queue_pair(self, qp: QpHandle) -> None:
         """A queue pair is destroyed."""

@@ -65,6 +65,7 @@ class QpHandle(QueuePairPoster):
         signal_all: bool,
         create_flags: int = 0,
         xrcd: int = 0,
+        rdd: int = 0,
     ) -> None:
         unused = _UNUSED.get(qp_type, ())
         caps = {name: 0 if name in unused else caps[name] for name in CAPABILITIES}
@@ -103,6 +104,7 @@ class QpHandle(QueuePairPoster):
                 recv_cq=recv_cq.number if recv_cq is not None else 0,
                 srq=srq.number if srq is not None else 0,
                 xrcd=xrcd,
+                rdd=rdd,
                 **caps,
                 **rings,
             )
@@ -214,8 +216,12 @@ class QpHandle(QueuePairPoster):
         return attributes
 
     def failed(self) -> None:
-        """The adapter has reported an error: from now on work is accepted and completes flushed."""
-        self.state = ERR
+        """The adapter has reported an error: from now on work is accepted and completes flushed.
+
+        A failed request of reliable datagrams may be its EE context's fault: the adapter knows the state.
+        """
+        if self.qp_type != control.QPT_RD:
+            self.state = ERR
 
     def post_receives(self, first: ReceiveRequest) -> None:
         """Post a chain of receives.  PostError as `post_recv` at the first that is refused."""

@@ -61,6 +61,12 @@ CM_ESTABLISH = 49
 CM_RESOLVE = 50
 CM_ANSWER = 51
 CM_DESTROY = 52
+ALLOC_RDD = 53
+DEALLOC_RDD = 54
+CREATE_EE = 55
+MODIFY_EE = 56
+QUERY_EE = 57
+DESTROY_EE = 58
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -72,6 +78,7 @@ MEMORY_FOREIGN = 1
 # QUERY_COUNTERS ``scope``.
 COUNTERS_PORT = 0
 COUNTERS_QP = 1
+COUNTERS_EE = 2
 
 # Asynchronous events by ibv_event_type's numbers; EVENT_COMPLETION is a completion queue's notification.
 EVENT_CQ_ERR = 0
@@ -131,6 +138,7 @@ QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_E
 QPT_RC = 2
 QPT_UC = 3
 QPT_UD = 4
+QPT_RD = 5  # libibverbs has none
 QPT_RAW_PACKET = 8
 QPT_XRC_SEND = 9
 QPT_XRC_RECV = 10
@@ -255,7 +263,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DESTROY_CQ: ("DESTROY_CQ", _all("u32", "cq"), ()),
     CREATE_QP: (
         "CREATE_QP",
-        (*_all("u8", "qp_type sq_sig_all"), *_all("u32", "pd send_cq recv_cq srq xrcd create_flags"),
+        (*_all("u8", "qp_type sq_sig_all"), *_all("u32", "pd send_cq recv_cq srq xrcd create_flags rdd"),
          *QP_CAPABILITIES, *_prefixed("send_", RING), *_prefixed("recv_", RING)),
         (*_all("u32", "qp_num doorbell"), *QP_CAPABILITIES),
     ),
@@ -324,5 +332,12 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
         (),
     ),
     CM_DESTROY: ("CM_DESTROY", CM_ELEMENT, ()),
+    ALLOC_RDD: ("ALLOC_RDD", (), _all("u32", "rdd")),
+    DEALLOC_RDD: ("DEALLOC_RDD", _all("u32", "rdd"), ()),
+    # The attributes of an end-to-end context are a queue pair's; ``dest_qp_num`` is its peer's number.
+    CREATE_EE: ("CREATE_EE", _all("u32", "rdd"), _all("u32", "ee_num")),
+    MODIFY_EE: ("MODIFY_EE", (*_all("u32", "ee_num attr_mask"), *QP_ATTRIBUTES), ()),
+    QUERY_EE: ("QUERY_EE", _all("u32", "ee_num"), QP_ATTRIBUTES),
+    DESTROY_EE: ("DESTROY_EE", _all("u32", "ee_num"), ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

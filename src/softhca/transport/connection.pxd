@@ -1,4 +1,5 @@
 from softhca.transport.counters cimport TransportCounters
+from softhca.transport.engines cimport ReceiveEngine, SendEngine
 from softhca.transport.environment cimport Environment
 from softhca.transport.flow cimport Flow
 
@@ -31,8 +32,9 @@ cdef class Connection:
     cdef public unsigned int rnr_retry
     # the connection's among those of the two end nodes; 0: it has none
     cdef public unsigned int instance
-    # ibv_mig_state
+    # path migration: ibv_mig_state, and the path that is not in use
     cdef public int migration
+    cdef public object alternate
     # draining: what SQD waits for, and whether the consumer wants the event
     cdef public bint draining
     cdef public bint notify_drained
@@ -40,6 +42,23 @@ cdef class Connection:
     # route, window and turns
     cdef readonly Flow flow
     cdef public TransportCounters counters
+    # who its packets come from (the adapter's)
+    cdef public object source
+    cdef public unsigned int source_port
+    cdef public dict attributes
+    # engines
+    cdef public SendEngine requester
+    cdef public ReceiveEngine responder
+
+    cdef object open(self)
+    cpdef bint has_requests(self) except -1
+    cpdef bint has_receives(self) except -1
+    cpdef SendEngine send_engine(self)
+    cpdef ReceiveEngine receive_engine(self)
+    cpdef tuple heard(self)
+    cdef object move(self, int target, str reason)
+    cpdef object flush(self)
+    cpdef object tell(self, int event)
 
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
     cpdef object count(self, str name)

@@ -1,14 +1,14 @@
-from softhca.transport.context cimport QueuePair
+from softhca.transport.connection cimport Connection
 from softhca.transport.engines cimport ReceiveEngine, SendEngine
 
 
 cdef class DormantSender(SendEngine):
-    cdef QueuePair qp
+    cdef Connection qp
 
     cdef bint waiting(self)
 
 
 cdef class DormantReceiver(ReceiveEngine):
-    cdef QueuePair qp
+    cdef Connection qp
 
     cdef bint waiting(self)

@@ -2,7 +2,7 @@
 
 A connected queue pair that only waits is most of what a large server has.  What its service needs to send or
 to receive (rings of answers, lists of requests, buffers) is made when the first work request or packet comes:
-`QueuePair.send_engine` and `receive_engine` put the real engine in place of this one and give it the
+`Connection.send_engine` and `receive_engine` put the real engine in place of this one and give it the
 attributes that were set meanwhile; whoever wants more of an engine than the inputs and outputs below asks
 for it by them.
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from softhca.transport.engines import ReceiveEngine, SendEngine
 
 if TYPE_CHECKING:
-    from softhca.transport.context import QueuePair
+    from softhca.transport.connection import Connection
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.packet_view import PacketView
     from softhca.wire.raw import RawView
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class DormantSender(SendEngine):
     """Stands for the send engine, and has nothing but its place."""
 
-    def __init__(self, qp: QueuePair) -> None:
+    def __init__(self, qp: Connection) -> None:
         self.qp = qp
 
     def waiting(self) -> bool:
         """Whether there is a work request, or the ring is broken: then the real engine must see to it."""
-        return self.qp.send_ring is not None and self.qp.send_ring.count() != 0
+        return self.qp.has_requests()
 
     def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.send_engine().receive(view, arrival, now)
@@ -59,12 +59,12 @@ class DormantSender(SendEngine):
 class DormantReceiver(ReceiveEngine):
     """Stands for the receive engine, likewise."""
 
-    def __init__(self, qp: QueuePair) -> None:
+    def __init__(self, qp: Connection) -> None:
         self.qp = qp
 
     def waiting(self) -> bool:
         """As for the send engine, of receives."""
-        return self.qp.receive_ring is not None and self.qp.receive_ring.count() != 0
+        return self.qp.has_receives()
 
     def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         self.qp.receive_engine().receive(view, arrival, now)

@@ -24,6 +24,9 @@ cdef class Environment:
     cdef public object same_host
     cdef public unsigned int last_doorbell
     cdef dict spare_requests
+    cdef public dict queue_pairs
+    cdef public dict ee_contexts
+    cdef public object ee_errors
 
     cpdef list requests_like(self, unsigned int max_sge, unsigned int inline_bytes)
     cpdef object schedule(self, object flow)

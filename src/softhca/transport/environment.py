@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from softhca.memory.windows import WindowTable
+from softhca.transport.ee_error_cache import EeErrorCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from softhca.memory.regions import RegionTable
+    from softhca.transport.context import QueuePair
     from softhca.transport.counters import TransportCounters
+    from softhca.transport.ee_context import EndToEndContext
     from softhca.transport.flow import Flow
     from softhca.transport.request import Request
     from softhca.transport.same_host_sharing import Sharing
@@ -59,7 +62,8 @@ class Environment:
     request opcode n.  ``observer``: None, or who is called with what happens inside
     (`softhca.transport.observation`).  ``last_doorbell`` is the number of the queue pair whose
     doorbell was rung last.  ``same_host``: None, or what publishes queue pairs to peers on this host
-    (`softhca.transport.same_host_sharing`).
+    (`softhca.transport.same_host_sharing`).  ``queue_pairs`` and ``ee_contexts`` are those that there are, by
+    number; ``ee_errors`` is the error cache of the latter (`softhca.transport.ee_error_cache`).
     """
 
     observer: Callable[[str, int, int, str, str], object] | None
@@ -86,6 +90,9 @@ class Environment:
         self.last_doorbell = 0
         self.same_host = None
         self.spare_requests = {}
+        self.queue_pairs: dict[int, QueuePair] = {}
+        self.ee_contexts: dict[int, EndToEndContext] = {}
+        self.ee_errors = EeErrorCache(0)
 
     def requests_like(self, max_sge: int, inline_bytes: int) -> list[Request]:
         """Requests of this shape that no send queue uses at the moment: whose turn it is takes one here and

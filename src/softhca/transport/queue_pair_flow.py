@@ -1,4 +1,4 @@
-"""The flow of a queue pair: its send side and its receive side take turns on one route."""
+"""The flow of a queue pair, or of an end-to-end context: send and receive side take turns on one route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
 from softhca.wire.route import Route
 
 if TYPE_CHECKING:
-    from softhca.transport.context import QueuePair
+    from softhca.transport.connection import Connection
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.packet_view import PacketView
     from softhca.wire.raw import RawView
@@ -35,7 +35,7 @@ class QueuePairFlow(Flow):
     None of its methods raises on anything that comes from the peer or from the rings.
     """
 
-    def __init__(self, queue_pair: QueuePair) -> None:
+    def __init__(self, queue_pair: Connection) -> None:
         row = queue_pair.row
         Flow.__init__(
             self, queue_pair.environment, queue_pair.number, row.shares_bursts, row.multicasts
@@ -72,7 +72,7 @@ class QueuePairFlow(Flow):
             self._consider_path(view, arrival, now)
         if not qp.established and qp.state == _RTR:
             qp.established = True
-            self.environment.event(EVENT_COMM_EST, qp.number)
+            qp.tell(EVENT_COMM_EST)
             if self.environment.same_host is not None:
                 self.environment.same_host.publish(qp)
         if (

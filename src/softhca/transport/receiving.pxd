@@ -35,6 +35,7 @@ cdef class ReceiveQueue(MessageSink):
     cdef public unsigned int slid
     cdef public unsigned int service_level
     cdef public unsigned int path_bits
+    cdef public unsigned int ee_context
 
     cpdef bint posted(self) except -1
     cpdef int acquire(self) except? -2

@@ -67,6 +67,7 @@ class ReceiveQueue(MessageSink):
     when its message is given up.  ``acquired``: there is one now; ``resolved``: its keys are checked;
     ``broken``: the ring is, nothing more is taken from it.  ``slid``, ``service_level`` and ``path_bits`` are
     those of the datagram that came last; 0 for connections, and where a socket does not report them.
+    ``ee_context``: the number of the EE context that it serves, of reliable datagrams.
     """
 
     def __init__(self, qp: QueuePair, shared: SharedReceiveQueue | None = None) -> None:
@@ -85,6 +86,7 @@ class ReceiveQueue(MessageSink):
         self.slid = 0
         self.service_level = 0
         self.path_bits = 0
+        self.ee_context = 0
 
     def receive_queue(self, view: PacketView) -> ReceiveQueue:
         return self
@@ -162,7 +164,7 @@ class ReceiveQueue(MessageSink):
             length_bytes,
             imm_or_key,
             source_qp,
-            0,
+            self.ee_context,
             self.qp.pkey_index,
             self.flow.service_level if self.connected else self.service_level,
             self.slid,

@@ -7,7 +7,7 @@ directory.  Whatever takes a right away returns only when no peer uses it any mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.memory.shared_layout import FOREIGN_ARENA
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from softhca.memory.regions import Region
     from softhca.memory.shared_directory import Directory
     from softhca.memory.shared_path import SharedPath
+    from softhca.transport.connection import Connection
     from softhca.transport.context import QueuePair
 
 REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
@@ -69,11 +70,12 @@ class Sharing:
 
     # what queue pairs ask
 
-    def publish(self, queue_pair: QueuePair) -> None:
+    def publish(self, connection: Connection) -> None:
         """A queue pair has changed: give it its executor where its peer is a peer, and publish that
         one what it may do.  Peers elsewhere cost nothing."""
-        if queue_pair.service != RC:
+        if connection.service != RC:
             return
+        queue_pair = cast("QueuePair", connection)
         if queue_pair.state == RESET:
             queue_pair.executor = None
         operations = self._operations(queue_pair)

@@ -44,6 +44,7 @@ cdef class PacketWriter:
     cpdef bint atomic_request(self, Request request) except *
     cpdef int atomic_write_request(self, Request request) except? -1
     cpdef bint flush_request(self, Request request) except *
+    cpdef bint resync(self, unsigned int psn) except *
     cpdef bint acknowledge(self, unsigned int psn, unsigned int syndrome, unsigned int msn) except *
     cpdef bint atomic_response(self, unsigned int psn, unsigned int syndrome, unsigned int msn,
                                unsigned long long original) except *

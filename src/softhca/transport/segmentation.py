@@ -96,6 +96,7 @@ _XRCETH = cython.declare(cython.uint, opcodes.HAS_XRCETH)
 _ACK = cython.declare(cython.uint, opcodes.RC_ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, opcodes.RC_ATOMIC_ACKNOWLEDGE)
 _READ_REQUEST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_REQUEST)
+_RESYNC = cython.declare(cython.uint, opcodes.RD_RESYNC & 0x1F)
 _SWAP_REQUEST = cython.declare(cython.uint, opcodes.RC_COMPARE_SWAP)
 
 
@@ -419,6 +420,13 @@ class PacketWriter:
             return False
         o: cython.Py_ssize_t = self.open(_ACK, False, 0, False, psn, self.connection.dest_qp)
         self.close(put_aeth(self.burst.data, o, syndrome, msn))
+        return True
+
+    def resync(self, psn: int) -> bool:
+        """Write a RESYNC; False: it does not fit."""
+        if not self.fits(self.packet_bytes(_RESYNC, 0)):
+            return False
+        self.close(self.open(_RESYNC, False, 0, True, psn, self.connection.dest_qp))
         return True
 
     def atomic_response(self, psn: int, syndrome: int, msn: int, original: int) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from softhca.queues.control_fields import (
     QPT_RAW_PACKET,
     QPT_RC,
+    QPT_RD,
     QPT_UC,
     QPT_UD,
     QPT_XRC_RECV,
@@ -26,18 +27,22 @@ from softhca.transport.acknowledgement import Sender
 from softhca.transport.datagram import DatagramReceiver, DatagramSender
 from softhca.transport.queue_pair_flow import QueuePairFlow
 from softhca.transport.raw import RawReceiver, RawSender
+from softhca.transport.rd_receiving import EeResponder, EeSink, RdReceiver
+from softhca.transport.rd_sending import EeSender, RdSender
 from softhca.transport.receiving import ReceiveQueue
 from softhca.transport.responder import Responder
 from softhca.transport.same_host_source import SameHostSource
 from softhca.transport.sending import SendQueue
-from softhca.transport.states import RAW, RC, UC, UD, XRC, XRC_TARGET
+from softhca.transport.states import RAW, RC, RD, RD_EEC, UC, UD, XRC, XRC_TARGET
 from softhca.transport.unreliable import UnreliableSender
 from softhca.transport.unreliable_receiver import UnreliableReceiver
 from softhca.transport.xrc import NoReceiver, NoSender, XrcResponder, XrcSender, XrcSink
 from softhca.wire.opcodes import BY_NAME, FRONT_HEADERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
+    from softhca.transport.connection import Connection
     from softhca.transport.context import QueuePair
+    from softhca.transport.ee_context import EndToEndContext
     from softhca.transport.engines import ReceiveEngine, SendEngine
 
 # Dispatch keys: what names the queue pair that a packet is for.
@@ -65,6 +70,11 @@ def _number(queue_pair: QueuePair) -> int:
     return int(queue_pair.number)
 
 
+def _ee_number(ee: EndToEndContext) -> int:
+    """The EE context's own number."""
+    return int(ee.ee_number)
+
+
 @dataclass(frozen=True)
 class Service:
     """One transport service.
@@ -74,13 +84,15 @@ class Service:
     whose column of `states.TRANSITIONS` they obey.
 
     ``key`` says what of a packet names the queue pair that it is for (``BY_…``), and ``key_number`` what it
-    says there for a given queue pair, 24 bits.
+    says there for a given queue pair, 24 bits; None: packets do not name its queue pairs.
 
     ``connected``: one peer and one service level, given by the queue pair's attributes; ``acknowledged``:
     requests are answered and retried; ``send_error_state``: a failed send request leaves the receive side
     alive (SQE); ``operations``: work requests.
 
-    ``sends`` and ``receives``: its queue pairs have a send queue, and a receive queue or a shared one.
+    ``domain``: its queue pairs are in a reliable datagram domain, and send and receive by EE contexts; these
+    have a row of their own, without a type.  ``sends`` and ``receives``: its queue pairs have a send queue,
+    and a receive queue or a shared one.
     ``shares_bursts`` and ``multicasts`` are its flows' (`Flow`).  ``sender`` and ``receiver`` make the
     engines of a queue pair when it first needs them, and ``flow`` its flow when it is made.
     """
@@ -93,11 +105,12 @@ class Service:
     acknowledged: bool
     send_error_state: bool
     operations: frozenset[int]
-    sender: Callable[[QueuePair], SendEngine]
-    receiver: Callable[[QueuePair], ReceiveEngine]
-    flow: Callable[[QueuePair], QueuePairFlow] = QueuePairFlow
+    sender: Callable[[Any], SendEngine]
+    receiver: Callable[[Any], ReceiveEngine]
+    flow: Callable[[Connection], QueuePairFlow] = QueuePairFlow
     key: int = BY_QP
-    key_number: Callable[[QueuePair], int] = _number
+    key_number: Callable[[Any], int] | None = _number
+    domain: bool = False
     shares_bursts: bool = False
     multicasts: bool = False
     sends: bool = True
@@ -149,6 +162,14 @@ def _xrc_sender(queue_pair: QueuePair) -> SendEngine:
 
 def _xrc_receiver(queue_pair: QueuePair) -> ReceiveEngine:
     return XrcResponder(queue_pair, XrcSink(queue_pair))
+
+
+def _ee_sender(ee: EndToEndContext) -> SendEngine:
+    return EeSender(ee)
+
+
+def _ee_receiver(ee: EndToEndContext) -> ReceiveEngine:
+    return EeResponder(ee, EeSink(ee))
 
 
 def _raw_sender(queue_pair: QueuePair) -> SendEngine:
@@ -226,6 +247,36 @@ SERVICES: dict[int, Service] = {
         shares_bursts=True,
         sends=False,
         receives=False,
+    ),
+    RD: Service(
+        RD,
+        "RD",
+        qp_types=(QPT_RD,),
+        rules=RD,
+        connected=False,
+        acknowledged=True,
+        send_error_state=True,
+        operations=carried(RD, connected=True),
+        sender=RdSender,
+        receiver=RdReceiver,
+        key=BY_EE_CONTEXT,
+        key_number=None,
+        domain=True,
+    ),
+    RD_EEC: Service(
+        RD,
+        "RD EE context",
+        qp_types=(),
+        rules=RD_EEC,
+        connected=True,
+        acknowledged=True,
+        send_error_state=False,
+        operations=frozenset(),
+        sender=_ee_sender,
+        receiver=_ee_receiver,
+        key=BY_EE_CONTEXT,
+        key_number=_ee_number,
+        shares_bursts=True,
     ),
     RAW: Service(
         RAW,

@@ -19,16 +19,18 @@ from errno import EINVAL
 from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
 
 __all__ = [
-    "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RESET", "RTR", "RTS", "SERVICES", "SQD",
-    "SQE", "TRANSITIONS", "UC", "UD", "XRC", "XRC_TARGET", "Behaviour", "Transition", "broken_rule", "check",
-    "check_values", "transition",
+    "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RD", "RD_EEC", "RESET", "RTR", "RTS",
+    "SERVICES", "SQD", "SQE", "TRANSITIONS", "UC", "UD", "XRC", "XRC_TARGET", "Behaviour", "Transition",
+    "broken_rule", "check", "check_values", "transition",
 ]  # fmt: skip
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
 XRC = 5  # initiators
+RD = 2  # queue pairs of reliable datagrams
 RAW = 8  # raw datagrams have no BTH
 XRC_TARGET = 13  # of XRC too, but with rules of their own (annex A14)
-SERVICES: tuple[int, ...] = (RC, UC, UD, XRC, RAW, XRC_TARGET)
+RD_EEC = 10  # their end-to-end contexts (10.2.6; ``dest_qp_num`` is the peer's context)
+SERVICES: tuple[int, ...] = (RC, UC, UD, XRC, RAW, XRC_TARGET, RD, RD_EEC)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,9 @@ _RC_SQD = (
     "qp_access_flags pkey_index min_rnr_timer path_mig_state"
 )
 
+_RD_RUNNING = "cur_qp_state qkey qp_access_flags min_rnr_timer"
+_EEC_SQD = "port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic pkey_index"
+
 # (from, to) → service → attributes.  RESET and ERR as targets stand apart: they take none and are always
 # allowed.
 TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
@@ -95,6 +100,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition("port_num"),
         XRC: _transition("pkey_index port_num qp_access_flags"),
         XRC_TARGET: _transition("pkey_index port_num qp_access_flags"),
+        RD: _transition("qkey qp_access_flags"),
+        RD_EEC: _transition("pkey_index port_num"),
     },
     (INIT, INIT): {
         RC: _transition(optional="pkey_index port_num qp_access_flags"),
@@ -103,6 +110,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(optional="port_num"),
         XRC: _transition(optional="pkey_index port_num qp_access_flags"),
         XRC_TARGET: _transition(optional="pkey_index port_num qp_access_flags"),
+        RD: _transition(optional="qkey qp_access_flags"),
+        RD_EEC: _transition(optional="pkey_index port_num"),
     },
     (INIT, RTR): {
         RC: _transition(
@@ -115,6 +124,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         XRC_TARGET: _transition(
             _CONNECTED_RTR + " max_dest_rd_atomic min_rnr_timer", "alt_ah_attr qp_access_flags pkey_index"
         ),
+        RD: _transition("min_rnr_timer", "qkey qp_access_flags"),
+        RD_EEC: _transition(_CONNECTED_RTR + " max_dest_rd_atomic", "pkey_index"),
     },
     (RTR, RTS): {
         RC: _transition(
@@ -125,6 +136,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(optional="cur_qp_state"),
         XRC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING),
         XRC_TARGET: _transition("sq_psn timeout", _CONNECTED_RUNNING + " min_rnr_timer"),
+        RD: _transition(optional=_RD_RUNNING),
+        RD_EEC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", "cur_qp_state"),
     },
     (RTS, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
@@ -133,6 +146,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(optional="cur_qp_state"),
         XRC: _transition(optional=_CONNECTED_RUNNING),
         XRC_TARGET: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
+        RD: _transition(optional=_RD_RUNNING),
+        RD_EEC: _transition(optional="cur_qp_state"),
     },
     (RTS, SQD): {
         RC: _transition(optional="en_sqd_async_notify"),
@@ -141,6 +156,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(optional="en_sqd_async_notify"),
         XRC: _transition(optional="en_sqd_async_notify"),
         XRC_TARGET: _transition(optional="en_sqd_async_notify"),
+        RD: _transition(optional="en_sqd_async_notify"),
+        RD_EEC: _transition(),
     },
     (SQD, SQD): {
         RC: _transition(optional=_RC_SQD),
@@ -149,6 +166,8 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(),
         XRC: _transition(optional=_XRC_SQD),
         XRC_TARGET: _transition(optional=_XRC_TARGET_SQD),
+        RD: _transition(optional="qkey qp_access_flags min_rnr_timer"),
+        RD_EEC: _transition(optional=_EEC_SQD),
     },
     (SQD, RTS): {
         RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
@@ -157,11 +176,14 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
         RAW: _transition(optional="cur_qp_state"),
         XRC: _transition(optional=_CONNECTED_RUNNING),
         XRC_TARGET: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
+        RD: _transition(optional=_RD_RUNNING),
+        RD_EEC: _transition(optional="cur_qp_state"),
     },
     (SQE, RTS): {
         UC: _transition(optional="cur_qp_state qp_access_flags"),
         UD: _transition(optional="cur_qp_state qkey"),
         RAW: _transition(optional="cur_qp_state"),
+        RD: _transition(optional=_RD_RUNNING),
     },
 }
 _ALWAYS = Transition()
@@ -174,7 +196,7 @@ RULES: dict[str, str] = {
     "range": "{attribute} = {value} is not in {least} … {greatest}",
     "current": "cur_qp_state = {value}, but the queue pair is in {state}",
 }
-SERVICE_NAMES = {RC: "RC", UC: "UC", UD: "UD", RAW: "RAW_PACKET"}
+SERVICE_NAMES = {RC: "RC", UC: "UC", UD: "UD", RAW: "RAW_PACKET", RD: "RD", RD_EEC: "an EE context"}
 
 # attribute → (least, greatest) allowed value; attributes that are structures are the adapter's to check
 RANGES: dict[str, tuple[int, int]] = {

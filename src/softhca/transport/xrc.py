@@ -93,7 +93,7 @@ class XrcSink(MessageSink):
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
-        self.domain = qp.xrc_domain
+        self.domain = qp.domain
         self.queues = {}
 
     def receive_queue(self, view: PacketView) -> ReceiveQueue | None:

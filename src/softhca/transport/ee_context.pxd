@@ -1,0 +1,12 @@
+from softhca.transport.connection cimport Connection
+
+
+cdef class EndToEndContext(Connection):
+    cdef readonly unsigned int ee_number
+    cdef readonly unsigned int remote_ee
+    cdef readonly object domain
+    cdef public bint troubled
+
+    cpdef bint takes_messages(self) except -1
+    cpdef object put(self, object message, unsigned long long now)
+    cpdef object abort(self, object message)
