@@ -392,6 +392,7 @@ class FakeDriver:
         signal_all: bool,
         create_flags: int = 0,
         xrcd: int = 0,
+        rdd: int = 0,
     ) -> FakeQp:
         return FakeQp(
             self,

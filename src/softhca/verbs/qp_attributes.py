@@ -7,6 +7,7 @@ from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.pd import PD
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
 from softhca.verbs.queue_enums import ibv_qp_create_flags, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type
+from softhca.verbs.rdd import RDDomain
 from softhca.verbs.srq import SRQ
 from softhca.verbs.structures import INT32, UINT8, UINT16, UINT32, UINT64, Fields, Member, Part, Structure
 from softhca.verbs.utils import (
@@ -128,9 +129,10 @@ class QPInitAttr(Structure):
     """What a QP is made of, with a PD as creator; without ``cap`` all capabilities are 0."""
 
     _FIELDS: ClassVar[Fields] = {"qp_type": UINT32, "sq_sig_all": INT32}
-    __slots__ = ("_cap", "_recv_cq", "_send_cq", "_srq", "qp_context", *_FIELDS)
+    __slots__ = ("_cap", "_rdd", "_recv_cq", "_send_cq", "_srq", "qp_context", *_FIELDS)
     send_cq = Part[CQ | CQEX | None]("Where sends complete.", CQ, CQEX)
     recv_cq = Part[CQ | CQEX | None]("Where receives complete.", CQ, CQEX)
+    rdd = Part[RDDomain | None]("The reliable datagram domain; of RD queue pairs alone.", RDDomain)
     srq = Part[SRQ | None]("Where receives are taken from, if not from a queue of its own.", SRQ)
     cap = Part[QPCap](
         "A copy of the capabilities; assign one to change them.", QPCap, optional=False, copied=True
@@ -156,6 +158,7 @@ class QPInitAttr(Structure):
         self.send_cq = scq
         self.recv_cq = rcq
         self.srq = srq
+        self.rdd = None
         self.cap = QPCap(0, 0, 0, 0, 0) if cap is None else cap
         self.sq_sig_all = sq_sig_all
 

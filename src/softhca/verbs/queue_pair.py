@@ -10,7 +10,7 @@ from softhca.verbs.base import Resource, close_deferred, deferred, inc_rkey, rdm
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
-from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES
+from softhca.verbs.extensions import SOFTHCA_QP_CREATE_TELLS_LOSSES, SOFTHCA_QPT_RD
 from softhca.verbs.mr import MW, MWBind
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -44,6 +44,7 @@ _RC, _UC, _UD, _RAW, _XRC_SEND, _XRC_RECV = (
         ibv_qp_type.IBV_QPT_XRC_RECV,
     )
 )
+_RD = SOFTHCA_QPT_RD
 _RESET, _INIT, _RTR, _RTS = (
     int(each)
     for each in (
@@ -90,6 +91,11 @@ _REQUIRED = {
     _UC: {_INIT: _CONNECTED_INIT, _RTR: _CONNECTED_RTR, _RTS: _SQ_PSN},
     _UD: {_INIT: int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_QKEY), _RTR: 0, _RTS: _SQ_PSN},
     _RAW: {_INIT: int(mask.IBV_QP_PORT), _RTR: 0, _RTS: 0},
+    _RD: {
+        _INIT: int(mask.IBV_QP_QKEY | mask.IBV_QP_ACCESS_FLAGS),
+        _RTR: int(mask.IBV_QP_MIN_RNR_TIMER),
+        _RTS: 0,
+    },
 }
 
 
@@ -98,10 +104,10 @@ def _closed(*arguments: object) -> NoReturn:
 
 
 class QP(Resource):
-    """A queue pair (RC, UC, UD, XRC, or RAW_PACKET on native links).
+    """A queue pair (RC, UC, UD, RD, XRC, or RAW_PACKET on native links).
 
     Made by a `PD` with `QPInitAttr`, or by a `Context` with `QPInitAttrEx`.  With ``qp_attr`` the QP is taken
-    as far as can be: to INIT, a UD or raw QP to RTS.
+    as far as can be: to INIT, a UD, RD or raw QP to RTS.
     """
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
@@ -118,6 +124,9 @@ class QP(Resource):
             if init_attr.qp_type == _XRC_RECV:
                 raise PyverbsRDMAError("Failed to create QP: an XRC domain is needed", errno.EINVAL)
         scq, rcq, srq = _queues_of(init_attr, context)
+        rdd = init_attr.rdd if init_attr.qp_type == _RD else None
+        if rdd is not None and rdd.ctx is not context:
+            raise PyverbsUserError("The RD domain belongs to another context")
         cap = init_attr.cap
         owner = pd if pd is not None else context
         owner._require_open()
@@ -137,6 +146,7 @@ class QP(Resource):
                 bool(init_attr.sq_sig_all),
                 _create_flags(init_attr),
                 xrcd.number if xrcd is not None else 0,
+                rdd.number if rdd is not None else 0,
             )
         self.pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
@@ -148,11 +158,11 @@ class QP(Resource):
         self._type = init_attr.qp_type
         self._state = _RESET
         self._number = self._handle.number
-        self._opened(pd, xrcd, scq, rcq, srq)
+        self._opened(pd, xrcd, rdd, scq, rcq, srq)
         for name, value in self._capabilities().items():
             setattr(init_attr, name, value)
         if qp_attr is not None:
-            (self.to_rts if self._type in (_UD, _RAW) else self.to_init)(qp_attr)
+            (self.to_rts if self._type in (_UD, _RD, _RAW) else self.to_init)(qp_attr)
 
     def _capabilities(self) -> dict[str, int]:
         caps = self._handle.caps

@@ -16,6 +16,7 @@ from softhca.wire.raw import RAW_IPV6
 
 if TYPE_CHECKING:
     from softhca.verbs.addr import AH
+    from softhca.verbs.eec import EEC
     from softhca.verbs.fast_registration import FastMR, Piece
     from softhca.verbs.mr import MW, MWBindInfo
 
@@ -194,7 +195,7 @@ class SendWR(_WorkRequest, SendRequest):
         self.opcode = int(opcode)
         self.imm_data = imm_data
         self.send_flags = int(send_flags)
-        self.ah: AH | None = None
+        self.ah: AH | EEC | None = None
         self.remote_addr = self.remote_rkey = self.compare_add = self.swap = 0
         self.remote_qpn = self.remote_qkey = 0
 
@@ -234,6 +235,16 @@ class SendWR(_WorkRequest, SendRequest):
         is, an EtherType or `SOFTHCA_RAW_IPV6`.  A completion gives the receiver the service as ``src_qp``.
         """
         self.set_wr_ud(ah, service, 0)
+
+    def set_wr_rd(self, eec: "EEC", rqpn: int, rqkey: int) -> None:
+        """Address a reliable datagram: the own EE context, remote QP number, Q_Key (with its high bit: that
+        of the own QP).
+        """
+        from softhca.verbs.eec import EEC
+
+        require(eec, EEC, "eec")
+        self.remote_qpn, self.remote_qkey = UINT32(rqpn), UINT32(rqkey)
+        self.ah = eec
 
     def set_qp_type_xrc(self, remote_srqn: int) -> None:
         """Of an XRC initiator: the number of the peer's shared receive queue that the request is for."""
