@@ -37,6 +37,10 @@ REGIONS = "memory/regions.py"
 ON_DEMAND = "memory/on_demand.py"
 XRC = "transport/xrc.py"
 XRC_DOMAINS = "adapter/xrc_domains.py"
+RD_SENDING = "transport/rd_sending.py"
+RD_RECEIVING = "transport/rd_receiving.py"
+EE_CONTEXT = "transport/ee_context.py"
+EE_ERRORS = "transport/ee_error_cache.py"
 CM = "management/cm/manager.py"
 CM_STATES = "management/cm/states.py"
 CM_TABLES = "management/cm/tables.py"
@@ -57,6 +61,34 @@ TURN = (
 )
 
 JUDGED: tuple[tuple[Mutant, str], ...] = (
+    (m("rd-given-up-without-resync", RD_SENDING, "            self.messages.resync = True\n", "            pass\n",
+       "a message that was given up is not resynchronised"), "adapter/test_adapter_rd.py"),
+    (m("rd-psns-of-what-was-given-up", RD_SENDING, "self.una_psn = self.next_psn = self.asked_psn = self.high_psn", "self.una_psn = self.next_psn = self.asked_psn = request.first_psn",
+       "PSNs that were sent come again for another message"), "adapter/test_adapter_rd.py"),
+    (m("rd-fence-ignored", RD_SENDING, "(request.kind == _LOCAL or request.work.flags & _FENCE) and", "request.kind == _LOCAL and",
+       "what is fenced overtakes what was set aside"), "adapter/test_adapter_rd_ends.py"),
+    (m("rd-any-domain-sends", RD_SENDING, "elif ee.domain is not self.qp.domain:", "elif False:",
+       "a queue pair uses another domain's EE context"), "adapter/test_adapter_rd.py"),
+    (m("rd-any-domain-receives", RD_RECEIVING, " or qp.domain is not self.ee.domain:", ":",
+       "a queue pair of another domain is reached"), "adapter/test_adapter_rd.py"),
+    (m("rd-q-key-not-checked", RD_RECEIVING, "        if qp.qkey != view.qkey:\n", "        if False:\n",
+       "a datagram with another Q_Key is taken"), "adapter/test_adapter_rd.py"),
+    (m("rd-first-queue-pairs-domain", RD_RECEIVING, "        self.connection.pd = qp.pd\n", "        self.connection.pd = self.connection.pd or qp.pd\n",
+       "memory is accessed in the protection domain of the queue pair that was named first"), "adapter/test_adapter_rd.py"),
+    (m("rd-message-in-another-life", RD_RECEIVING, "            and self.incarnation == receiver_of(self.begun).incarnation\n", "",
+       "a message goes on in a queue pair that was set up anew"), "adapter/test_adapter_rd_ends.py"),
+    (m("rd-receive-kept-by-the-dead", RD_RECEIVING, "            receiver_of(self.qp).sinks.add(self)\n", "",
+       "a queue pair that ends leaves its receive in an EE context's hands"), "adapter/test_adapter_rd_ends.py"),
+    (m("rd-aborted-without-completion", RD_RECEIVING, "                queue.complete(_ABORTED, 0, 0, 0, 0, 0, False, now)\n", "                queue.acquired = False\n",
+       "the receive of a message whose EE context has ended never completes"), "adapter/test_adapter_rd_ends.py"),
+    (m("rd-refused-once", RD_RECEIVING, "            if gap <= 0:\n                self.answers.refuse(view.psn, self.answers.refused)\n", "            pass\n",
+       "a refusal that is lost is not said again"), "adapter/test_adapter_rd_ends.py"),
+    (m("ee-fails-alone", EE_CONTEXT, "        self.draining = False\n        self.flush()\n", "        self.draining = False\n",
+       "what waits on an EE context that fails never ends"), "adapter/test_adapter_rd.py"),
+    (m("ee-cache-without-end", EE_ERRORS, "if len(self.entries) >= self.capacity:", "if not self.capacity:",
+       "the error cache is not bounded"), "adapter/test_adapter_rd_ends.py"),
+    (m("ee-cache-last-come-first", EE_ERRORS, "popitem(last=False)", "popitem()",
+       "who waits longest for a place in the error cache is served last"), "adapter/test_adapter_rd_ends.py"),
     (m("xrc-any-protection-domain", XRC, "        self.connection.pd = shared.pd\n", "        self.connection.pd = self.connection.pd or shared.pd\n",
        "a target accesses memory in the protection domain of the first queue that was named"), "adapter/test_adapter_xrc.py"),
     (m("xrc-message-changes-its-queue", XRC, "view.xrc_srq != self.srq:", "False:",

@@ -33,7 +33,7 @@ TESTS = (
 )
 TEST_LIMIT_S = 60
 RUN_LIMIT_S = 600
-FAILED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)(?: - (.*))?$", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - (.*))?$", re.MULTILINE)
 
 PATH = "memory/shared_path.py"
 DIRECTORY = "memory/shared_directory.py"

@@ -9,6 +9,7 @@ from softhca.links.decisions import Script
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
 from softhca.simulation import conversation_setting
 from softhca.simulation.conversation_setting import ConversationSetting
+from softhca.simulation.datagram_setting import DatagramSetting
 from softhca.simulation.failover import FailoverSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
@@ -128,13 +129,15 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-AnySetting = Setting | MailboxSetting | ConversationSetting | FailoverSetting
+AnySetting = Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting
 
 
 def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
     """What a scenario's programs are."""
     if scenario.conversations:
         return ConversationSetting(world, scenario, seed, generation)
+    if scenario.datagrams:
+        return DatagramSetting(world, scenario, seed, generation)
     if scenario.failures:
         return FailoverSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)

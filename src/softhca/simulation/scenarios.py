@@ -65,6 +65,8 @@ class Scenario:
     the same PSNs.
     ``switches``: packets go through switches, joined as that one of `fabric_paths.LAYOUTS` says.
     ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one.
+    ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
+    contexts between any two adapters, of which ``failures`` get into error and are set up again.
     """
 
     name: str
@@ -104,6 +106,8 @@ class Scenario:
     switches: str = ""
     ports: int = 1
     failures: int = 0
+    datagrams: int = 0
+    contexts: int = 1
 
 
 _RC_KINDS = (
@@ -113,6 +117,7 @@ _RC_KINDS = (
 _SPOILED = Faults(corruption=0.05, truncation=0.02, loss=0.02, reordering=0.02)
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
+_RD_KINDS = (SEND, SEND, SEND, WRITE, READ, ADD)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
 _MALFORMED = frozenset(
     {LOCAL_LENGTH, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED}
@@ -378,6 +383,20 @@ SCENARIOS = {
             "native-failover", "RC over native links between adapters of two ports that fail in turn", RC, (),
             Faults(jitter_ns=2_000), pairs=4, operations=40, largest_bytes=5_000, ports=2, failures=4,
             link="native",
+        ),
+        Scenario(
+            "rd-chaos", "reliable datagrams with 5% loss, reordering and duplication each, few receives", RC,
+            _RD_KINDS, Faults(loss=0.05, reordering=0.05, duplication=0.05, jitter_ns=2_000), adapters=3,
+            pairs=0, operations=16, datagrams=3, contexts=2, receives_first=2,
+        ),
+        Scenario(
+            "native-rd", "reliable datagrams over native links that lose, repeat and flip bits", RC,
+            _RD_KINDS, Faults(loss=0.02, duplication=0.02, corruption=0.02, jitter_ns=2_000), pairs=0,
+            operations=24, datagrams=4, contexts=3, link="native",
+        ),
+        Scenario(
+            "rd-error-cache", "reliable datagrams by many EE contexts, of which one fails: nobody waits for it",
+            RC, _RD_KINDS, pairs=0, operations=40, datagrams=4, contexts=12, failures=1,
         ),
     )
 }  # fmt: skip
