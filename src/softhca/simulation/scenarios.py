@@ -395,7 +395,8 @@ SCENARIOS = {
             operations=24, datagrams=4, contexts=3, link="native",
         ),
         Scenario(
-            "rd-error-cache", "reliable datagrams by many EE contexts, of which one fails: nobody waits for it",
+            "rd-error-cache",
+            "reliable datagrams by many EE contexts, of which one fails: nobody waits for it",
             RC, _RD_KINDS, pairs=0, operations=40, datagrams=4, contexts=12, failures=1,
         ),
     )
