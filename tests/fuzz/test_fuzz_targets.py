@@ -14,6 +14,7 @@ GENERATED = {
     "commands": 1_000,
     "connections": 6_000,
     "control": 30_000,
+    "datagrams": 300,
     "engine": 4_000,
     "exchange": 50_000,
     "fabric_mads": 1_000,
