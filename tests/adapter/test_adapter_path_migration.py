@@ -246,6 +246,31 @@ def test_what_cannot_be_is_refused_and_changes_nothing(attributes, said):
     assert scene.context(0).alternate is None
 
 
+@pytest.mark.parametrize(("link", "changes", "said"), [
+    ("ipv4", {"sl": 16}, "sl is 0"), ("ipv4", {"dgid": bytes(16)}, "dgid"),
+    ("ipv4", {"port_num": 1}, "port_num = 1 in a path from port 2"), ("native", {"dlid": 0xC001}, "dlid"),
+])  # fmt: skip
+def test_an_alternate_path_must_lead_somewhere(link, changes, said):
+    scene = Scene(link=link)
+    vector = {**scene.path(0, 2).vector(), **changes}
+    with pytest.raises(DriverError, match=said) as refused:
+        scene.qps[0].modify({"alt_ah_attr": vector, "alt_port_num": 2, "alt_timeout": TIMEOUT})
+    assert refused.value.errno == errno.EINVAL
+    assert scene.context(0).alternate is None
+
+
+def test_a_connection_does_not_lead_to_a_native_group():
+    scene = Scene(link="native")
+    qp, vector = scene.qps[0], {**scene.path(0, 1).vector(), "dlid": 0xC001}
+    qp.modify({"qp_state": RESET})
+    qp.modify({"qp_state": 1, "pkey_index": 0, "port_num": 1, "qp_access_flags": 0})
+    with pytest.raises(DriverError, match="dlid"):
+        qp.modify({
+            "qp_state": 2, "ah_attr": vector, "path_mtu": 3, "dest_qp_num": 1, "rq_psn": 0,
+            "max_dest_rd_atomic": 1, "min_rnr_timer": 1,
+        })  # fmt: skip
+
+
 def test_steps_that_a_state_does_not_have_are_refused():
     scene = Scene()
     scene.rearm(0)

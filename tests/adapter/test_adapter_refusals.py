@@ -149,3 +149,19 @@ def test_what_an_adapter_writes_is_shown_on_one_line(end, monkeypatch):
     with pytest.raises(DriverError) as error:
         end.device.dealloc_pd(99)
     assert error.value.message == "DEALLOC_PD: first?second?[2J"
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_what_the_adapter_has_at_most_can_be_had_and_no_more(place):
+    """Work requests, elements of both queues, inline data."""
+    world = Network()
+    try:
+        end = End(world.add(1, max_qp_wr=8, max_sge=4, max_inline_bytes=100))
+        caps = [1, 1, 1, 1, 0]
+        caps[place] = (8, 8, 4, 4, 100)[place]
+        assert end.device.create_qp(end.pd, RC, end.cq, end.cq, None, *caps, True).number
+        caps[place] += 1
+        with pytest.raises(DriverError, match=f"{caps[place]} is beyond"):
+            end.device.create_qp(end.pd, RC, end.cq, end.cq, None, *caps, True)
+    finally:
+        world.close()
