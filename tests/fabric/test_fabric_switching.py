@@ -267,6 +267,39 @@ def test_what_was_on_a_link_does_not_arrive_when_it_is_back_at_once():
     run.assert_whole()
 
 
+def test_a_link_that_is_up_is_not_restored():
+    run = Run(star(2), replace(PLAIN, buffer_blocks=64))
+    for _ in range(20):
+        run.send(1, 2)
+    run.fabric.events.run(10 * PS_PER_US)
+    for link in (0, 1):
+        run.fabric.restore(link)
+    assert len(run.finish()) == 20
+    assert run.lost == {}
+    run.assert_whole()
+
+
+def test_what_is_under_way_is_told_by_port_and_lane():
+    run = Run(star(3, slow=2), replace(PLAIN, lanes=2))
+    for _ in range(20):
+        run.send(1, 2, sl=1)
+    run.fabric.events.run(20 * PS_PER_US)
+    stuck = run.fabric.stuck()
+    assert "packets are left in a port 1 on VL 1" in stuck
+    assert not [text for text in stuck if "VL 0" in text]
+    run.finish()
+    run.assert_whole()
+
+
+def test_waiting_for_credits_is_counted_on_every_lane():
+    run = Run(star(3, slow=2), replace(PLAIN, lanes=2, buffer_blocks=64))
+    for _ in range(50):
+        run.send(1, 2, sl=1)
+    run.finish()
+    assert run.fabric.ends[1].port.counters.waited_ps > 0
+    run.assert_whole()
+
+
 def test_a_node_without_its_link_discards():
     run = Run(star(2))
     run.fabric.fail(0)
@@ -289,10 +322,14 @@ def test_lost_packets_take_no_credits_along(loss):
     assert run.counted("errors") + len(arrived) == 400
     assert run.lost == {"error": run.counted("errors")}
     assert 0.3 * loss < run.counted("errors") / 400 < min(2.2 * loss, 1)
-    with pytest.raises(ValueError, match="probability"):
-        run.fabric.degrade(0, 1.5)
-    run.fabric.degrade(1, 0)
+    for wrong in (1.5, -0.1):
+        with pytest.raises(ValueError, match="probability"):
+            run.fabric.degrade(0, wrong)
     before = len(arrived)
+    run.fabric.degrade(1, 1)
+    run.send(1, 2)
+    assert len(run.finish()) == before
+    run.fabric.degrade(1, 0)
     for _ in range(50):
         run.send(1, 2)
     assert len(run.finish()) == before + 50
@@ -306,9 +343,15 @@ def test_what_has_no_way_or_no_lane_is_discarded_where_it_is():
     run.send(1, 1)  # back to where it came from
     switch.sl_to_vl[1, 2] = [15] * 16
     run.send(1, 2)
+    switch.sl_to_vl[1, 3] = [2] * 16  # of two lanes, 0 and 1
+    run.send(1, 3)
     assert run.finish() == []
     assert run.fabric.counters(End(0, 1)).reasons == {"no route": 3}
     assert run.fabric.counters(End(0, 2)).reasons == {"no lane": 1}
+    assert run.fabric.counters(End(0, 3)).reasons == {"no lane": 1}
+    switch.sl_to_vl[1, 3] = [1] * 16
+    run.send(1, 3)
+    assert len(run.finish()) == 1
     run.assert_whole()
 
 
@@ -333,9 +376,9 @@ def test_switches_enforce_partitions():
 
 
 def test_a_group_gets_a_copy_each_and_the_buffer_is_free_behind_the_last():
-    run = Run(star(4, slow=4), multicast={0: {0xC001: [1, 2, 3, 4]}})
+    run = Run(star(4, slow=4), multicast={0: {0xC000: [1, 2, 3, 4]}})
     for _ in range(30):
-        run.send(1, 0xC001)
+        run.send(1, 0xC000)
     run.send(1, 0xC002)  # no such group
     arrived = run.finish()
     assert Counter(node for node, _, _ in arrived) == {2: 30, 3: 30, 4: 30}

@@ -10,7 +10,7 @@ from softhca.fabric.switching.arbitration import Arbiter
 from softhca.fabric.switching.congestion import RateControl, RateSettings, TableControl, linear_table
 from softhca.fabric.switching.credits import CreditReceiver, CreditSender
 from softhca.fabric.switching.events import PS_PER_US, EventQueue
-from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
+from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet, blocks_of
 from softhca.fabric.switching.transmit_queues import NEVER_PS, ArrivalOrder, SegmentOrder
 
 
@@ -79,6 +79,11 @@ def test_a_receiver_knows_what_it_has_not_told():
     assert not receiver.take(2, 1)  # a lane that has no buffer
 
 
+@pytest.mark.parametrize(("length", "blocks"), [(1, 1), (64, 1), (65, 2), (128, 2), (129, 3), (4224, 66)])
+def test_a_credit_is_a_block_of_64_bytes_begun(length, blocks):
+    assert blocks_of(length) == blocks
+
+
 # arbitration
 
 
@@ -132,6 +137,29 @@ def test_without_a_limit_the_high_table_always_goes_first_and_vl_15_before_it():
     assert shares(arbiter, (0,), 3) == {0: 3}
 
 
+def test_where_the_low_table_has_nothing_the_high_one_begins_its_limit_anew():
+    arbiter = Arbiter(high=((1, 255),), low=((0, 1),), high_limit=1)
+    for _ in range(4):  # 4 KiB: the limit
+        assert arbiter.choose(1 << 1) == 1
+        arbiter.sent(1, 1024)
+    assert arbiter.choose(1 << 1) == 1  # nothing else is there
+    arbiter.sent(1, 1024)
+    order = []
+    for _ in range(4):
+        order.append(arbiter.choose(3))
+        arbiter.sent(order[-1], 1024)
+    assert order == [1, 1, 1, 0]
+
+
+def test_management_packets_use_up_no_weight():
+    arbiter = Arbiter(low=((0, 2), (1, 2)))
+    assert arbiter.choose(3) == 0
+    arbiter.sent(0, 64)
+    assert arbiter.choose(3 | 1 << MANAGEMENT_VL) == MANAGEMENT_VL
+    arbiter.sent(MANAGEMENT_VL, 4096)
+    assert arbiter.choose(3) == 0
+
+
 @pytest.mark.parametrize(
     "tables",
     [{"low": ((15, 1),)}, {"low": ((-1, 1),)}, {"high": ((0, 256),)}, {"high": ((0, -1),)},
@@ -170,7 +198,8 @@ def test_packets_leave_in_the_order_of_arrival_each_when_it_is_ready():
     assert sent(queue, 5) == [(0, 0), (1, 0)]
     assert queue.wake_ps == 9
     assert [each.slid for each in queue.drain()] == [2]
-    assert (queue.blocks, queue.head(100)) == (0, None)
+    assert (queue.blocks, queue.head(100), queue.wake_ps) == (0, None, NEVER_PS)
+    assert queue.drain() == []
 
 
 def test_segments_of_concurrent_messages_alternate_and_do_not_break_up():
@@ -206,11 +235,15 @@ def test_the_open_segment_goes_before_others_as_soon_as_its_packet_is_there():
     queue.push(packet(1, 1, begins=False, ready_ps=20), 1)
     assert (queue.head(10), queue.wake_ps) == (None, 20)
     assert sent(queue, 20) == [(1, 1), (2, 0)]
+    assert queue.wake_ps == NEVER_PS
     queue.push(packet(3, 0, ends=False), 1)
     assert sent(queue, 21) == [(3, 0)]
     assert queue.drain() == []
     queue.push(packet(4, 0), 1)
     assert sent(queue, 22) == [(4, 0)]  # what was open is forgotten with the link
+    queue.push(packet(5, 0), 1)
+    assert [each.slid for each in queue.drain()] == [5]
+    assert (queue.drain(), queue.blocks) == ([], 0)
 
 
 # congestion control
@@ -271,3 +304,30 @@ def test_a_rate_has_a_floor_and_bytes_speed_it_up_too():
     assert control.rate_mbps == 5000
     control.pause_ps(1, 1, now)
     assert control.rate_mbps == 7500
+
+
+def test_a_rate_recovers_first_then_rises_by_steps_and_then_by_ever_larger_ones():
+    """DCQCN's three phases, by bytes and by time."""
+    settings = RateSettings(
+        byte_counter=1000, fast_stages=2, additive_mbps=100, hyper_mbps=1000, increase_timer_ps=10**12,
+        alpha_timer_ps=10**13,
+    )  # fmt: skip
+    control, now = RateControl(1_000_000, settings), 10 * PS_PER_US
+    for _ in range(3):
+        control.notified(now)
+        now += 60 * PS_PER_US
+    target, rate = control.target_mbps, control.rate_mbps
+
+    def step(more):
+        nonlocal target, rate
+        target += more
+        rate = (rate + target) / 2
+        assert (control.target_mbps, control.rate_mbps) == (pytest.approx(target), pytest.approx(rate))
+
+    for stage in range(1, 6):
+        control.pause_ps(1000, 1, now)
+        step(0 if stage <= 2 else 100)
+    for stage in range(1, 5):
+        now += 10**12
+        control.pause_ps(1, 1, now)
+        step(100 if stage <= 2 else 1000 * (stage - 2))
