@@ -270,6 +270,37 @@ def test_multicast_groups_stand_in_the_switches_and_go_again() -> None:
     assert manager.problems == []
 
 
+def test_a_group_may_have_any_port_of_a_large_switch() -> None:
+    fabric = fat_tree(24, 1)
+    managed = ManagedFabric(fabric)
+    manager = managed.add((0, 1))
+    managed.settle()
+    switch = managed.plane.nodes[next(n for n, node in enumerate(fabric.nodes) if node.is_switch)]
+    ports = {1, 7, 8, 9, 15, 16, 23}
+    ends = [
+        (link.end_a, link.end_b) if fabric.nodes[link.end_a.node].is_switch else (link.end_b, link.end_a)
+        for link in fabric.links
+    ]
+    members = [fabric.nodes[host.node].port_guid(1) for at, host in ends if at.port in ports]
+    manager.set_group(0xC000, frozenset(members), managed.now)
+    managed.settle()
+    table = TABLES[c.ATTRIBUTE_MULTICAST_FORWARDING]
+    found = set()
+    for modifier, data in switch.multicast.items():
+        mask = table.decode(data)[0]
+        found |= {16 * (modifier >> 28) + bit for bit in range(16) if mask >> bit & 1}
+    assert found == ports
+
+
+def test_ports_get_the_prefix_of_the_subnet() -> None:
+    fabric = FABRICS["one switch"]
+    managed = ManagedFabric(fabric)
+    prefix = 0xFEC0_0000_0000_0001
+    managed.add((0, 1), ManagerConfig(fabric.nodes[0].port_guid(1), gid_prefix=prefix))
+    managed.settle()
+    assert {managed.plane.nodes[node].ports[1].info.gid_prefix for node in range(4)} == {prefix}
+
+
 def test_of_two_managers_one_is_standby_and_takes_over() -> None:
     fabric = FABRICS["tree"]
     managed = ManagedFabric(fabric)
