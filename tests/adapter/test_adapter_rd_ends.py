@@ -2,6 +2,7 @@
 
 import pytest
 
+from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.queues.layout import (
     WC_INV_EEC_STATE_ERR,
     WC_REM_ABORT_ERR,
@@ -11,7 +12,7 @@ from softhca.queues.layout import (
     WC_SUCCESS,
     WC_WR_FLUSH_ERR,
 )
-from softhca.queues.states import ERR, INIT, RESET, RTR, RTS
+from softhca.queues.states import ERR, INIT, RESET, RTR, RTS, SQD
 from softhca.testing.ends import ALL_RIGHTS, QKEY, READ, SEND, WRITE
 from softhca.testing.reliable_datagrams import establish, send
 from softhca.transport.ee_error_cache import EeErrorCache
@@ -120,7 +121,7 @@ def test_a_receiving_context_that_ends_in_a_message_aborts_it_and_no_queue_pair(
 
 @pytest.mark.parametrize("opcode", [READ, SEND])
 def test_what_waits_behind_a_message_that_is_given_up_goes_at_once(trio, opcode):
-    t = trio(retry_cnt=7)
+    t = trio(retry_cnt=7, max_rd_atomic=1)
     right, other = t.rights[0], t.left.queue_pair()
     t.peers[0].post_recv(1, [right.sge(16384, 8192)])
     held = []
@@ -201,6 +202,69 @@ def test_an_error_is_told_by_the_number_of_the_context(trio):
     assert ("state_changed", t.ees[0].number) in seen
     t.write(0, 2)
     assert t.done(1) == [(2, WC_INV_EEC_STATE_ERR)]
+
+
+def test_what_a_responder_reports_is_of_its_context_and_not_of_the_queue_pair_it_served(trio):
+    t = trio()
+    t.write(0, 1)
+    assert t.done(1) == [(1, WC_SUCCESS)]
+    seen = []
+    t.rights[0].node.adapter.observer = lambda event, number, *rest: seen.append((event, number))
+    t.theirs[0].modify({"qp_state": ERR})
+    t.rights[0].node.adapter.observer = None
+    assert ("state_changed", t.theirs[0].number) in seen
+    assert t.peers[0].query()["qp_state"] == RTS
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_queue_pair_that_ends_takes_its_requests_out_of_the_error_cache(trio, how):
+    t = trio(config={"ee_error_cache": 1})
+    t.dead.add(0)
+    t.write(0, 1)
+    t.network.run(lambda: t.figures()["ee_error_cache_entries"])
+    if how == "destroy":
+        t.qp.destroy()
+    else:
+        t.qp.modify({"qp_state": ERR if how == "error" else RESET})
+    assert t.figures()["ee_error_cache_entries"] == 0
+
+
+def test_who_waits_for_a_receiver_that_is_not_ready_keeps_nobody_else_waiting(trio):
+    t = trio(rnr_retry=7)
+    send(t.qp, SEND, [t.left.sge(0, 100)], t.ees[0], t.peers[0], wr_id=1)
+    t.write(1, 2)
+    t.network.run(lambda: any(p.route.destination == t.rights[1].node.gid for p in t.packets))
+    assert t.figures()["ee_error_cache_entries"] == 1
+    t.peers[0].post_recv(5, [t.rights[0].sge(0, 8192)])
+    assert t.done(2) == [(1, WC_SUCCESS), (2, WC_SUCCESS)]
+
+
+def test_a_resync_that_nobody_answers_ends_the_context(trio):
+    t = trio()
+    t.network.tamper = lambda sent: (
+        None if sent.packet.transport.bth.opcode == opcodes.RD_RESYNC else sent.data
+    )
+    t.write(0, 1, rkey=1)
+    assert t.done(1) == [(1, WC_REM_ACCESS_ERR)]
+    t.qp.modify({"qp_state": RTS})
+    t.write(0, 2)
+    assert t.done(1) == [(2, WC_INV_EEC_STATE_ERR)]
+    assert t.ees[0].query()["qp_state"] == ERR
+
+
+def test_a_queue_drains_when_its_last_message_has_ended(trio):
+    t = trio()
+    t.write(0, 1)
+    t.write(1, 2)
+    t.network.run(lambda: t.packets)
+    t.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1})
+    assert t.left.device.next_event(0) is None
+    assert t.done(1) == [(1, WC_SUCCESS)]
+    assert t.left.device.next_event(0) == (EVENT_SQ_DRAINED, t.qp.number)
+    t.network.elapse(1_000_000)
+    assert t.left.cq.poll(1) == []
+    t.qp.modify({"qp_state": RTS})
+    assert t.done(1) == [(2, WC_SUCCESS)]
 
 
 class Waiter:

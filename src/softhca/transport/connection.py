@@ -332,7 +332,7 @@ class Connection:
             self.environment.same_host.publish(self)
         if self.environment.observer is not None and before != target:
             states = f"{NAMES[before]}>{NAMES[target]}"
-            self.environment.observer(STATE_CHANGED, self.number, -1, states, reason)
+            self.environment.observer(STATE_CHANGED, self.known_by(), -1, states, reason)
 
     def count_sent(self, packets: int, length_bytes: int) -> None:
         """A burst is written."""
@@ -356,7 +356,11 @@ class Connection:
         if self.environment.observer is not None:
             if value >= 0:
                 reason = f"{reason} {value}"
-            self.environment.observer(event, self.number, psn, NAMES[self.state], reason)
+            self.environment.observer(event, self.known_by(), psn, NAMES[self.state], reason)
+
+    def known_by(self) -> int:
+        """The number by which an observer knows it."""
+        return self.number
 
     def fail(self, event: int = -1, reason: str = "") -> None:
         """To the error state; ``event`` ≥ 0 is reported."""

@@ -75,11 +75,8 @@ class EndToEndContext(Connection):
         found["dest_qp_num"] = self.remote_ee
         return found
 
-    def observe(self, event: str, psn: int = -1, reason: str = "", value: int = -1) -> None:
-        served: cython.uint = self.number
-        self.number = self.ee_number
-        Connection.observe(self, event, psn, reason, value)
-        self.number = served
+    def known_by(self) -> int:
+        return self.ee_number
 
     def tell(self, event: int) -> None:
         """An EE context reports no events: what becomes of it completions say, and a query."""
