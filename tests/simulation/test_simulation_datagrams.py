@@ -6,7 +6,15 @@ import json
 import pytest
 
 from softhca.simulation import datagram_programs, node
-from softhca.simulation.datagram_programs import INDEPENDENT, ONCE, ORDER, SUCCEEDS, WHOLE, Channel, Speaker
+from softhca.simulation.datagram_programs import (
+    INDEPENDENT,
+    ONCE,
+    ORDER,
+    SUCCEEDS,
+    WHOLE,
+    Channel,
+    RdQueuePair,
+)
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
 from softhca.transport import rd_sending
@@ -38,10 +46,10 @@ def test_without_an_error_cache_who_waits_is_found_out(monkeypatch):
 
 
 def test_a_datagram_that_comes_twice_or_changed_is_found_out(monkeypatch):
-    take = Speaker._take
-    monkeypatch.setattr(Speaker, "_take", lambda self, content: (take(self, content), take(self, content)))
+    take = RdQueuePair._take
+    monkeypatch.setattr(RdQueuePair, "_take", lambda self, data: (take(self, data), take(self, data)))
     assert rules_of("rd-chaos") == {ONCE}
-    monkeypatch.setattr(Speaker, "_take", lambda self, content: take(self, content[:-1] + b"?"))
+    monkeypatch.setattr(RdQueuePair, "_take", lambda self, content: take(self, content[:-1] + b"?"))
     assert rules_of("rd-chaos") >= {WHOLE}
 
 
@@ -51,13 +59,16 @@ def test_a_context_that_fails_and_was_not_told_of_is_found_out(monkeypatch):
 
 
 def test_what_never_completes_or_in_another_order_is_found_out(monkeypatch):
-    ended = Speaker.ended
-    monkeypatch.setattr(Speaker, "ended", lambda self, number, status: number and ended(self, number, status))
+    completed = RdQueuePair.request_completed
+    monkeypatch.setattr(
+        RdQueuePair, "request_completed",
+        lambda self, number, status: number and completed(self, number, status),
+    )  # fmt: skip
     assert ORDER in rules_of("rd-chaos")
 
 
 def test_what_was_written_and_counted_is_looked_at(monkeypatch):
-    judge = Speaker.judge
+    judge = RdQueuePair.judge
 
     def spoiled(self):
         for board in self.boards.values():
@@ -65,7 +76,7 @@ def test_what_was_written_and_counted_is_looked_at(monkeypatch):
         self.counter.view[:] = b"\x7f" * datagram_programs.WORD_BYTES
         judge(self)
 
-    monkeypatch.setattr(Speaker, "judge", spoiled)
+    monkeypatch.setattr(RdQueuePair, "judge", spoiled)
     assert {WHOLE, ONCE} <= rules_of("rd-chaos")
 
 

@@ -1,9 +1,9 @@
-"""Programs of worlds with reliable datagrams: what they say, and what they are judged by.
+"""Programs of worlds with reliable datagrams: what they send, and what they are judged by.
 
 A program has a few queue pairs, and EE contexts to every other adapter.  A queue pair's messages go to any
-queue pair of another adapter by any EE context to it.  Programs alone look at what comes: a SEND says from
-where it is and which one of these it is, so that order and number are seen by the receiver; what was written,
-read and counted is looked at in memory.
+queue pair of another adapter by any EE context to it.  Only what programs see is judged: a SEND bears its
+source and its number, so that the receiver knows order and number; what was written, read and counted is
+looked at in memory.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Datagram:
     """
 
     kind: str
-    source: Speaker
-    target: Speaker
+    source: RdQueuePair
+    target: RdQueuePair
     channel: Channel
     length: int
     number: int
@@ -101,8 +101,8 @@ class Datagram:
     status: int = SUCCESS
 
 
-class Speaker:
-    """One queue pair of a program: what it has to say, and what it has heard from whom."""
+class RdQueuePair:
+    """One queue pair of a program: its requests, and the last number received from each source."""
 
     def __init__(
         self, program: DatagramProgram, index: int, messages: int, largest: int, kinds: tuple[str, ...]
@@ -112,7 +112,7 @@ class Speaker:
         self.kinds = kinds
         self.datagrams: list[Datagram] = []
         self.completed = 0
-        self.heard: dict[tuple[Speaker, Channel], int] = {}
+        self.last_received: dict[tuple[RdQueuePair, Channel], int] = {}
         self._largest = largest
         device, pd, cq = program.device, program.pd, program.cq
         # what it sends, what it receives, a constant that others read, a counter, and a place for each writer
@@ -120,7 +120,7 @@ class Speaker:
         self.received = Place(device, pd, messages * largest, RIGHTS, next(program.places))
         self.constant = Place(device, pd, largest, RIGHTS, next(program.places))
         self.counter = Place(device, pd, WORD_BYTES, RIGHTS, next(program.places))
-        self.boards: dict[tuple[Speaker, Channel], Place] = {}
+        self.boards: dict[tuple[RdQueuePair, Channel], Place] = {}
         self.counted: Counter[int] = Counter()
         self.constant.view[:] = program.dice.randbytes(largest)
         self.qp: QpHandle = device.create_qp(
@@ -129,7 +129,7 @@ class Speaker:
         self.qp.modify({"qp_state": INIT, "qkey": QKEY, "qp_access_flags": RIGHTS})
         self.qp.modify({"qp_state": RTR, "min_rnr_timer": 1})
         self.qp.modify({"qp_state": RTS})
-        program.speakers[self.qp.number] = self
+        program.by_number[self.qp.number] = self
 
     def __str__(self) -> str:
         return f"adapter {self.program.node.number}, queue pair {self.qp.number}"
@@ -138,7 +138,7 @@ class Speaker:
         """A rule is broken."""
         self.program.node.world.report.fail(rule, f"{self}: {text}")
 
-    def board(self, writer: Speaker, channel: Channel) -> Place:
+    def board(self, writer: RdQueuePair, channel: Channel) -> Place:
         """Where one other queue pair writes by one EE context: so the order of its WRITEs is known."""
         if (writer, channel) not in self.boards:
             program = self.program
@@ -146,7 +146,7 @@ class Speaker:
             self.boards[writer, channel] = place
         return self.boards[writer, channel]
 
-    def plan(self, target: Speaker, channel: Channel, dice: random.Random) -> Datagram:
+    def plan(self, target: RdQueuePair, channel: Channel, dice: random.Random) -> Datagram:
         """One more request; what it moves comes from the dice."""
         kind = dice.choice(self.kinds)
         length = WORD_BYTES if kind == ADD else dice.randint(HEADER_BYTES, self._largest)
@@ -161,12 +161,12 @@ class Speaker:
         self.datagrams.append(made)
         return made
 
-    def expect(self, slot: int) -> None:
+    def post_receive(self, slot: int) -> None:
         """Post a receive."""
         start = self.received.va + slot * self._largest
         self.qp.post_recv(slot, [(start, self._largest, self.received.lkey)])
 
-    def say(self, datagram: Datagram) -> None:
+    def post(self, datagram: Datagram) -> None:
         """Post it."""
         start = datagram.number * self._largest
         if datagram.content:
@@ -183,7 +183,7 @@ class Speaker:
         )  # fmt: skip
         self.qp.ring()
 
-    def ended(self, number: int, status: int) -> None:
+    def request_completed(self, number: int, status: int) -> None:
         """A request has completed."""
         datagram, now = self.datagrams[self.completed], self.program.node.world.now
         if number != datagram.number:
@@ -211,7 +211,7 @@ class Speaker:
             if waits and not each.channel.failed_ns and failed.ended_ns - each.posted_ns > SOON_NS:
                 self.fail(INDEPENDENT, f"SEND {each.number} has waited for {failed.number}")
 
-    def hear(self, slot: int, status: int, length: int) -> None:
+    def receive_completed(self, slot: int, status: int, length: int) -> None:
         """A receive has completed."""
         start = slot * self._largest
         content = bytes(self.received.view[start : start + length])
@@ -219,12 +219,12 @@ class Speaker:
             self._take(content)
         elif status != ABORTED:
             self.fail(SUCCEEDS, f"a receive ends with status {status}")
-        self.expect(slot)
+        self.post_receive(slot)
 
     def _take(self, content: bytes) -> None:
         names = [int.from_bytes(content[at : at + 2], "big") for at in (0, 2, 4)]
         number = int.from_bytes(content[6:HEADER_BYTES], "big")
-        source = self.program.everybody.get((names[0], names[1]))
+        source = self.program.all_queue_pairs.get((names[0], names[1]))
         if source is None or number >= len(source.datagrams):
             self.fail(WHOLE, f"from nobody: {content[:HEADER_BYTES].hex()}")
             return
@@ -233,10 +233,16 @@ class Speaker:
             self.fail(WHOLE, f"SEND {number} of {source} is another one")
             return
         key = source, datagram.channel
-        if number <= self.heard.get(key, -1):
-            self.fail(ONCE, f"SEND {number} of {source} behind {self.heard[key]}")
-        self.heard[key] = number
+        if number <= self.last_received.get(key, -1):
+            self.fail(ONCE, f"SEND {number} of {source} behind {self.last_received[key]}")
+        self.last_received[key] = number
         datagram.arrived_ns = self.program.node.world.now
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.qp.destroy()
+        for place in (self.sent, self.received, self.constant, self.counter, *self.boards.values()):
+            place.close()
 
     def judge(self) -> None:
         """The world is at rest."""
@@ -248,14 +254,14 @@ class Speaker:
                 self.fail(ONCE, f"SEND {datagram.number} completed, and did not arrive")
         for (writer, channel), board in self.boards.items():
             self._judge_board(writer, channel, board)
-        asked = [each for speaker in self.program.everybody.values() for each in speaker.datagrams
-                 if each.kind == ADD and each.target is self]  # fmt: skip
+        everything = [each for other in self.program.all_queue_pairs.values() for each in other.datagrams]
+        asked = [each for each in everything if each.kind == ADD and each.target is self]
         found = int.from_bytes(self.counter.view, "little")
         least = sum(each.status == SUCCESS for each in asked if each.ended_ns)
         if not least <= found <= len(asked) or any(count > 1 for count in self.counted.values()):
-            self.fail(ONCE, f"counted to {found}; {least} of {len(asked)} said that they did")
+            self.fail(ONCE, f"counted to {found}; {least} of {len(asked)} succeeded")
 
-    def _judge_board(self, writer: Speaker, channel: Channel, board: Place) -> None:
+    def _judge_board(self, writer: RdQueuePair, channel: Channel, board: Place) -> None:
         """What stands there is the last that was written; of what failed, some may stand there, too."""
         last = [each for each in writer.datagrams
                 if (each.kind, each.target, each.channel) == (WRITE, self, channel)][-1]  # fmt: skip
@@ -264,21 +270,22 @@ class Speaker:
 
 
 class DatagramProgram:
-    """The program of a host.  ``everybody``: all speakers of the world by adapter and index.  ``breakable``:
+    """The program of a host.  ``all_queue_pairs``: those of the world, by adapter and index.  ``breakable``:
     links may lose so much that an EE context fails by itself."""
 
     def __init__(
-        self, node: Node, dice: random.Random, everybody: dict[tuple[int, int], Speaker], breakable: bool
-    ) -> None:
+        self, node: Node, dice: random.Random, all_queue_pairs: dict[tuple[int, int], RdQueuePair],
+        breakable: bool,
+    ) -> None:  # fmt: skip
         self.node = node
         self.dice = dice
-        self.everybody = everybody
+        self.all_queue_pairs = all_queue_pairs
         self.breakable = breakable
         self.device = node.device
         self.pd = self.device.alloc_pd()
         self.rdd = self.device.alloc_rdd()
         self.places = itertools.count(BASE_VA * node.number, _PLACE_STEP)
-        self.speakers: dict[int, Speaker] = {}
+        self.by_number: dict[int, RdQueuePair] = {}
 
     def populate(
         self, queue_pairs: int, messages: int, largest: int, receives: int, kinds: tuple[str, ...]
@@ -286,30 +293,27 @@ class DatagramProgram:
         """Make queue pairs, with receives posted."""
         self.cq = self.device.create_cq(2 * queue_pairs * messages)
         for index in range(queue_pairs):
-            speaker = Speaker(self, index, messages, largest, kinds)
-            self.everybody[self.node.number, index] = speaker
+            queue_pair = RdQueuePair(self, index, messages, largest, kinds)
+            self.all_queue_pairs[self.node.number, index] = queue_pair
             for slot in range(min(receives, messages)):
-                speaker.expect(slot)
+                queue_pair.post_receive(slot)
 
     def turn(self) -> bool:
         """Take completions; whether there were any."""
         worked = False
         for completion in self.cq.poll(1_000):
             worked = True
-            speaker = self.speakers[completion.qp_num]
+            queue_pair = self.by_number[completion.qp_num]
             if completion.opcode == RECEIVED:
-                speaker.hear(completion.wr_id, completion.status, completion.byte_len)
+                queue_pair.receive_completed(completion.wr_id, completion.status, completion.byte_len)
             else:
-                speaker.ended(completion.wr_id, completion.status)
+                queue_pair.request_completed(completion.wr_id, completion.status)
         return worked
 
     def close(self) -> None:
         """Give everything back, but for EE contexts."""
-        for speaker in self.speakers.values():
-            speaker.qp.destroy()
-            boards = speaker.boards.values()
-            for place in (speaker.sent, speaker.received, speaker.constant, speaker.counter, *boards):
-                place.close()
+        for queue_pair in self.by_number.values():
+            queue_pair.close()
         self.cq.destroy()
         self.device.dealloc_rdd(self.rdd)
         self.device.dealloc_pd(self.pd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from softhca.simulation.conditions import GIVE_UP_NS
-from softhca.simulation.datagram_programs import Channel, Datagram, DatagramProgram, Speaker
+from softhca.simulation.datagram_programs import Channel, Datagram, DatagramProgram, RdQueuePair
 from softhca.simulation.oracle import check_resources
 from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.world import World
@@ -30,8 +30,8 @@ class DatagramSetting:
             faults.loss or faults.burst_loss or faults.corruption or faults.truncation or faults.partitions
             or faults.flap_ns or faults.crashes or faults.stall_ns
         )  # fmt: skip
-        self.speakers: dict[tuple[int, int], Speaker] = {}
-        self.programs = [DatagramProgram(node, dice, self.speakers, breakable) for node in living]
+        self.queue_pairs: dict[tuple[int, int], RdQueuePair] = {}
+        self.programs = [DatagramProgram(node, dice, self.queue_pairs, breakable) for node in living]
         receives = scenario.receives_first or scenario.operations
         for program in self.programs:
             program.populate(
@@ -44,7 +44,7 @@ class DatagramSetting:
         self._alive = len(living) == len(world.nodes)
 
     def start(self) -> None:
-        """Connect, and let everybody speak; EE contexts fail."""
+        """Connect, post requests, and let EE contexts fail."""
         now, dice = self.world.now, self._dice
         for program in self.programs:
             program.node.tasks.append(program.turn)
@@ -55,23 +55,23 @@ class DatagramSetting:
             self._plan_failure(channel, now + dice.randrange(SPAN_NS // 2))
         count = self.scenario.operations
         later = count // 4 if failing else 0
-        for speaker in self.speakers.values():
-            ways = [each for each in self.channels if speaker.program in each.programs]
+        for queue_pair in self.queue_pairs.values():
+            ways = [each for each in self.channels if queue_pair.program in each.programs]
             moments = sorted(dice.randrange(SPAN_NS) for _ in range(count - later))
             moments += sorted(2 * GIVE_UP_NS + dice.randrange(SPAN_NS) for _ in range(later))
             for moment in moments if ways else ():
                 channel = dice.choice(ways)
-                other = channel.programs[1 - channel.programs.index(speaker.program)]
-                target = dice.choice(list(other.speakers.values()))
-                self._plan(now + moment, speaker.plan(target, channel, dice))
+                other = channel.programs[1 - channel.programs.index(queue_pair.program)]
+                target = dice.choice(list(other.by_number.values()))
+                self._plan(now + moment, queue_pair.plan(target, channel, dice))
 
     def _plan(self, time_ns: int, datagram: Datagram) -> None:
-        def say(_: object) -> None:
+        def post(_: object) -> None:
             if self._alive:
-                datagram.source.say(datagram)
+                datagram.source.post(datagram)
                 datagram.source.program.node.turn()
 
-        self.world.at(time_ns, say)
+        self.world.at(time_ns, post)
 
     def _plan_failure(self, channel: Channel, time_ns: int) -> None:
         own = self._dice.randrange(2)
@@ -96,14 +96,14 @@ class DatagramSetting:
 
     def finish(self) -> None:
         """The world is at rest."""
-        for speaker in self.speakers.values() if self._alive else ():
-            speaker.judge()
-            ends = [each.status for each in speaker.datagrams]
-            node = speaker.program.node
+        for queue_pair in self.queue_pairs.values() if self._alive else ():
+            queue_pair.judge()
+            ends = [each.status for each in queue_pair.datagrams]
+            node = queue_pair.program.node
             figures = node.engine.ee_errors.figures()
             self.world.trace.add(
-                self.world.now, "datagrams", node.number, qp=speaker.qp.number, failed=sum(map(bool, ends)),
-                set_aside=figures["ee_error_cache_set_aside"],
+                self.world.now, "datagrams", node.number, qp=queue_pair.qp.number,
+                failed=sum(map(bool, ends)), set_aside=figures["ee_error_cache_set_aside"],
             )  # fmt: skip
 
     def destroy(self) -> None:
