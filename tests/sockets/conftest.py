@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from softhca import sockets
+from softhca.driver import registry
+from softhca.runtime import devices as runtime_devices
 from softhca.sockets import devices
 
 Pair = tuple[sockets.socket, sockets.socket]
@@ -16,7 +18,11 @@ Pair = tuple[sockets.socket, sockets.socket]
 
 @pytest.fixture(scope="module", autouse=True)
 def devices_are_let_go() -> Iterator[None]:
-    """Sockets keep their device open; the next file begins without."""
+    """One fresh device, whatever earlier files have left; sockets keep it open, and the next file begins
+    without."""
+    for name in registry.names():
+        runtime_devices.remove(name)
+    runtime_devices.add("")
     yield
     gc.collect()
     devices.let_go()
