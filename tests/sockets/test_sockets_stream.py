@@ -60,6 +60,28 @@ def test_bytes_arrive_in_their_order(connected: Connect, length: int, kind: type
         thread.join()
 
 
+@pytest.mark.parametrize("length", [100, 700, 3000])
+def test_small_messages_go_around_the_ring(connected: Connect, length: int) -> None:
+    """One that crosses the end of the pool is two pieces there."""
+    one, other = connected(pool_bytes=16384)
+    for number in range(2 * 16384 // length + 2):
+        data = pattern(2000)[number : number + 1] * length
+        one.sendall(data)
+        assert read(other, length) == data
+
+
+def test_an_end_that_fails_tells_the_other(connected: Connect) -> None:
+    """A request that this side's adapter refuses: nothing goes over the wire."""
+    one, other = connected()
+    stream = one.stream
+    assert stream is not None
+    assert stream._requests is not None
+    with stream._lock:
+        stream._requests.write(stream._next(0, None), [Page(0, 600, 0)], [(0, 600)], 7)
+    with pytest.raises(ConnectionResetError):
+        other.recv(1)
+
+
 def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> None:
     one, other = connected()
     data = bytearray(pattern(100_000)[:100_000])

@@ -15,6 +15,7 @@ from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
 from softhca.simulation.setting import Setting
+from softhca.simulation.stream_setting import StreamSetting
 from softhca.simulation.trace import Trace
 from softhca.simulation.world import START_NS, Tap, World
 
@@ -129,7 +130,9 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-AnySetting = Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting
+AnySetting = (
+    Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting | StreamSetting
+)
 
 
 def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
@@ -138,6 +141,8 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
         return ConversationSetting(world, scenario, seed, generation)
     if scenario.datagrams:
         return DatagramSetting(world, scenario, seed, generation)
+    if scenario.streams:
+        return StreamSetting(world, scenario, seed, generation)
     if scenario.failures:
         return FailoverSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)

@@ -67,6 +67,8 @@ class Scenario:
     ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one.
     ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
     contexts between any two adapters, of which ``failures`` get into error and are set up again.
+    ``streams``: so many of `softhca.sockets` between any two adapters, each with up to ``largest_bytes``
+    both ways.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Scenario:
     failures: int = 0
     datagrams: int = 0
     contexts: int = 1
+    streams: int = 0
 
 
 _RC_KINDS = (
@@ -398,6 +401,12 @@ SCENARIOS = {
             "rd-error-cache",
             "reliable datagrams by many EE contexts, of which one fails: nobody waits for it",
             RC, _RD_KINDS, pairs=0, operations=40, datagrams=4, contexts=12, failures=1,
+        ),
+        Scenario(
+            "stream-under-loss",
+            "streams of sockets over links that lose, repeat and reorder, to readers slow and quick",
+            RC, (), Faults(loss=0.02, reordering=0.02, duplication=0.02, jitter_ns=2_000), pairs=0,
+            operations=0, largest_bytes=80_000, streams=2,
         ),
     )
 }  # fmt: skip

@@ -122,7 +122,7 @@ def ask(
             return None
         stream.begin(Offer.decode(event.private_data))
         made, stream, cmid = stream, None, None
-        channel.channel.on_post = made.disconnected
+        made.follow(channel)
         made.open()
         return made
     except (PyverbsError, DriverError, ProtocolError):

@@ -46,6 +46,8 @@ class Hub:
                 self._epoll = select.epoll()
                 self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 self._epoll.register(self._bell, select.EPOLLIN)
+                if self._later:
+                    os.eventfd_write(self._bell, 1)
             self._callbacks[fd] = callback
             self._epoll.register(fd, events)
             if self._thread is None:

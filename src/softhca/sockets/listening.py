@@ -252,6 +252,9 @@ class Listener:
             parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(answer))
             parameters.set_private_data(answer)
             stream.begin(peer)
+            channel = CMEventChannel()
+            cmid.migrate(channel)
+            stream.follow(channel)
             served.add((host, peer.port), stream)
             key = host, peer.port
             cmid.accept(parameters)

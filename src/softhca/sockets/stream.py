@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import events
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets.attending import attendant_of
@@ -27,7 +28,7 @@ from softhca.sockets.settings import Settings
 from softhca.sockets.stream_state import StreamState
 from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
 from softhca.verbs import enums as e
-from softhca.verbs.cmid import CMID
+from softhca.verbs.cmid import CMID, CMEventChannel
 from softhca.verbs.cq import CQ
 from softhca.verbs.pyverbs_error import PyverbsError
 from softhca.verbs.qp import QPCap, QPInitAttr
@@ -90,6 +91,7 @@ class Stream:
         self.on_change: Callable[[], object] | None = None
         self.receiving_ended = False
         self._cmid = cmid
+        self._channel: CMEventChannel | None = None
         self._lock = threading.RLock()
         self._guard = _Guard(self)
         self._news = self._pumping = self._closed = self._lost = self._goodbye = False
@@ -218,11 +220,19 @@ class Stream:
             self._staging.head = max(self._staging.head, staged)
 
     def _fail(self, code: int) -> None:
-        """The connection has ended."""
+        """The connection has ended; the peer, which may know nothing of that, is told by the hub."""
         if not self.error:
             self.error = code
             self._changed()
             self._driver.wake_waiters()
+            HUB.soon(self._part)
+
+    def _part(self) -> None:
+        """The hub: end the connection at the communication manager, too."""
+        with self._guard:
+            if not self._closed:
+                with contextlib.suppress(*_FAILED):
+                    self._cmid.disconnect()
 
     def _forged(self) -> None:
         """The peer has said what cannot be."""
@@ -269,12 +279,18 @@ class Stream:
             self._pump()
             self._judge_end()
 
-    def disconnected(self) -> None:
-        """The communication manager has news, which is that the peer has ended the connection.  Waits for
-        nobody.
-        """
-        self._goodbye = self._news = True
-        self._serve()
+    def follow(self, channel: CMEventChannel) -> None:
+        """Hear from here on what the communication manager says to ``channel``, which is this stream's."""
+        self._channel = channel
+        channel.channel.on_post = lambda: HUB.soon(self._hear)
+        HUB.soon(self._hear)
+
+    def _hear(self) -> None:
+        """The hub: events of this stream's identifier; all that counts is that the peer has ended it."""
+        while self._channel is not None and (event := self._channel.channel.next_event(0)) is not None:
+            if event.kind == events.DISCONNECTED:
+                self._goodbye = self._news = True
+                self._serve()
 
     def _judge_end(self) -> None:
         """With the lock held, all completions taken: the peer is gone, an error if it said no FIN."""
@@ -645,6 +661,9 @@ class Stream:
             self._cmid.close()
         with contextlib.suppress(*_FAILED):
             self._cq.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
         self._pool.close()
         self._staging.close()
         self._inflight.clear()

@@ -42,20 +42,21 @@ class WorkRequests:
         self, number: int, runs: list[Page], places: list[Piece], immediate: int, inline: bool = False
     ) -> None:
         """WRITE ``runs`` to ``places``, whose lengths add up to the same, and tell; the completion is
-        ``number``.
+        ``number``.  ``inline``: the work requests carry the data, so that ``runs`` need no key.
         """
         total = sum(run.length for run in runs)
         parts = _cut(runs, places)
+        carried = _INLINE if inline else 0
         head: SendWR | None = None
         last: SendWR | None = None
         if len(parts) > 1 or total > WHOLE_BYTES:
             for run, offset in parts:
-                request = self._request(number, _WRITE, run, offset, 0, 0)
+                request = self._request(number, _WRITE, run, offset, 0, carried)
                 head, last = self._append(head, last, request)
             run, offset = Page(0, 0, 0), 0
         else:
             run, offset = parts[0]
-        flags = _SIGNALED | (_INLINE if inline and run.length else 0)
+        flags = _SIGNALED | (carried if run.length else 0)
         final = self._request(number, _WRITE_IMM, run, offset, immediate, flags)
         head, last = self._append(head, last, final)
         self._qp.post_send(head)

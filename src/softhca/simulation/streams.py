@@ -1,0 +1,286 @@
+"""Streams of `softhca.sockets` in a world: their protocol, records and work requests over real queue pairs.
+
+What stands between them and an application, with its locks and waits, is written here anew: a program that
+sends what it has in parts of any length, and one that takes what arrives late, by copying, mapping or being
+lent pages of the pool, and keeps those for a while.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from softhca.driver.device import CqHandle, QpHandle
+from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.machine.primitives import address_of
+from softhca.memory.bits import PAGE_BYTES
+from softhca.simulation.arena import BASE_VA
+from softhca.simulation.kinds import FLUSHED, RC, RETRY_EXCEEDED
+from softhca.simulation.mailboxes import Place
+from softhca.simulation.node import Node
+from softhca.sockets.memory_processing import Page
+from softhca.sockets.protocol import CREDIT, RECORD, RECORD_BYTES, Offer, ProtocolError
+from softhca.sockets.stream_state import StreamState
+from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
+
+LOCAL, REMOTE_WRITE = 1, 2
+"""ibv_access_flags"""
+RECV = 128
+MESSAGES, RESERVED, RECEIVES, SCATTERED = 96, 4, 128, 4
+LONGEST_PAUSE_NS = 300_000
+COPY, MAP, LEND = "copied", "mapped", "lent"
+_PLACE_STEP = 1 << 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one direction: what is sent, from how many bytes on a send is aligned, how large the receiver's pool
+    is, the largest part that is sent at once, and how long the receiver pauses.
+    """
+
+    data: bytes
+    threshold: int
+    pool_bytes: int
+    largest_part: int
+    pause_ns: int
+
+    @classmethod
+    def draw(cls, dice: random.Random, largest_bytes: int) -> Plan:
+        """Let the dice say."""
+        return cls(
+            dice.randbytes(dice.randint(1, largest_bytes)),
+            dice.choice((200, PAGE_BYTES, 16 << 10)),
+            dice.choice((16 << 10, 32 << 10, 64 << 10)),
+            dice.choice((600, 9_000, 40_000)),
+            dice.choice((0, 2_000, LONGEST_PAUSE_NS)),
+        )
+
+
+class _Poster:
+    """A queue pair as `WorkRequests` uses one."""
+
+    def __init__(self, handle: QpHandle) -> None:
+        self._handle = handle
+
+    def post_send(self, chain: SendRequest) -> None:
+        """Post a chain."""
+        self._handle.post_chain(chain)
+
+    def post_recv(self, chain: ReceiveRequest) -> None:
+        """Post a chain."""
+        self._handle.post_receives(chain)
+
+
+class StreamEnd:
+    """One end of a stream: sends ``plan``'s data, receives ``expected``'s.
+
+    ``stopped``: its adapter dies, or a request has failed; then it does nothing more.  ``counts`` are the
+    bytes received in each way.
+    """
+
+    def __init__(
+        self, node: Node, pd: int, number: int, dice: random.Random, plan: Plan, expected: Plan
+    ) -> None:
+        self.node = node
+        self.dice = dice
+        self.plan, self.expected = plan, expected
+        self.stopped = False
+        self.sent = self.received = 0
+        self.counts: Counter[str] = Counter()
+        device = node.device
+        places = itertools.count(BASE_VA * node.number + (number << 40), _PLACE_STEP)
+        length = expected.pool_bytes + RECORD_BYTES
+        self.pool = Place(device, pd, length, LOCAL | REMOTE_WRITE, next(places))
+        self._source = Place(device, pd, len(plan.data), LOCAL, next(places))
+        self._source.view[:] = plan.data
+        depth = MESSAGES * (WORK_REQUESTS + SCATTERED)
+        self._cq: CqHandle = device.create_cq(depth + RECEIVES)
+        self.qp: QpHandle = device.create_qp(
+            pd, RC, self._cq, self._cq, None, depth, RECEIVES, 1, 1, INLINE_BYTES, False
+        )
+        self._numbers = itertools.count(1)
+        self._under_way: deque[int] = deque()
+        self._held: dict[int, tuple[int, bytes]] = {}
+        self._pausing = False
+        self.state: StreamState
+        self._requests: WorkRequests
+
+    def meet(self, peer: StreamEnd) -> None:
+        """The queue pairs are connected: what the peers have offered each other."""
+        place = peer.pool
+        self.state = StreamState(
+            self.expected.pool_bytes, Offer(place.va, peer.expected.pool_bytes, place.rkey)
+        )
+        self.state.opened = True
+        record = place.va + peer.expected.pool_bytes
+        self._requests = WorkRequests(_Poster(self.qp), place.va, place.rkey, record)  # type: ignore[arg-type]
+        self._requests.receive(RECEIVES)
+
+    # what happens
+
+    def turn(self) -> bool:
+        """Take completions, receive, send; whether there was anything."""
+        if self.stopped:
+            return False
+        worked = self._poll()
+        if self.stopped:
+            return True
+        if not self._pausing:
+            worked = self._receive() or worked
+        worked = self._send() or worked
+        return self._give_credit() or worked
+
+    def wake(self, _: object = None) -> None:
+        """Begin, or look again."""
+        self.node.turn()
+
+    def _poll(self) -> bool:
+        completions = self._cq.poll(2 * RECEIVES)
+        for each in completions:
+            if each.status:
+                self._fail(each.status)
+                return True
+            if each.opcode & RECV:
+                self._arrived(each.imm_data)
+            else:
+                while self._under_way and self._under_way[0] <= each.wr_id:
+                    self._under_way.popleft()
+        return bool(completions)
+
+    def _arrived(self, immediate: int) -> None:
+        self._requests.receive(1)
+        try:
+            if self.state.arrived(immediate) == CREDIT:
+                record = self.pool.view[self.expected.pool_bytes :]
+                self.state.peers.credited(*RECORD.unpack(record[:RECORD_BYTES]))
+        except ProtocolError as error:
+            self.stopped = True
+            self._violate("peers keep to the protocol of streams", str(error))
+
+    def _fail(self, status: int) -> None:
+        self.stopped = True
+        if status not in (RETRY_EXCEEDED, FLUSHED):
+            self._violate("requests succeed", f"a request of a stream failed with status {status}")
+
+    def _violate(self, rule: str, text: str) -> None:
+        self.node.world.report.fail(rule, f"adapter {self.node.number}: {text}")
+
+    def _later(self, action: Callable[[], None]) -> None:
+        def now(_: object) -> None:
+            if not self.stopped:
+                action()
+                self.node.turn()
+
+        delay_ns = self.dice.randrange(self.expected.pause_ns + 1)
+        self.node.world.at(self.node.world.now + delay_ns, now)
+
+    # receiving
+
+    def _receive(self) -> bool:
+        own = self.state.own
+        if not own.available:
+            return False
+        length = self.dice.randint(1, self.expected.pool_bytes)
+        kind = self.dice.choice((COPY, MAP, LEND))
+        found = own.whole_pages(length) if kind == MAP else own.run(length) if kind == LEND else None
+        if found is not None and own.held + found[1] <= self.expected.pool_bytes // 2:
+            offset, size = found
+            self._take(kind, self._at(offset, size))
+            position = own.hold(size)
+            self._held[position] = offset, self._at(offset, size)
+            self._later(lambda: self._release(position))
+        else:
+            length = min(length, own.available)
+            self._take(COPY, b"".join(self._at(*piece) for piece in own.look(length)))
+            own.take(length)
+        if self.expected.pause_ns:
+            self._pausing = True
+            self._later(self._go_on)
+        return True
+
+    def _at(self, offset: int, length: int) -> bytes:
+        return bytes(self.pool.view[offset : offset + length])
+
+    def _take(self, kind: str, data: bytes) -> None:
+        end = self.received + len(data)
+        if data != self.expected.data[self.received : end]:
+            text = f"bytes {self.received} … {end} of a stream are not what was sent"
+            self._violate("bytes arrive once, in order", text)
+        self.received = end
+        self.counts[kind] += len(data)
+
+    def _release(self, position: int) -> None:
+        offset, data = self._held.pop(position)
+        if self._at(offset, len(data)) != data:
+            self._violate("pages that are held stay", f"{len(data)} bytes of the pool have changed")
+        self.state.own.release(position)
+
+    def _go_on(self) -> None:
+        self._pausing = False
+
+    def _give_credit(self) -> bool:
+        if len(self._under_way) >= MESSAGES - 1:
+            return False
+        found = self.state.next_credit()
+        if found is not None:
+            self._requests.credit(self._next(), *found)
+        return found is not None
+
+    # sending
+
+    def _next(self) -> int:
+        number = next(self._numbers)
+        self._under_way.append(number)
+        return number
+
+    def _send(self) -> bool:
+        worked, total = False, len(self.plan.data)
+        while len(self._under_way) < MESSAGES - RESERVED and not self.state.said_fin:
+            if self.sent == total:
+                self._requests.notify(self._next(), self.state.fin(False))
+                return True
+            wanted = min(self.dice.randint(1, self.plan.largest_part), total - self.sent)
+            length, places, immediate = self.state.next_data(wanted, self.plan.threshold)
+            if not length:
+                break
+            inline = length <= INLINE_BYTES
+            self._requests.write(self._next(), self._runs(length, inline), places, immediate, inline)
+            self.sent += length
+            worked = True
+        return worked
+
+    def _runs(self, length: int, inline: bool) -> list[Page]:
+        """The next bytes: in one run, or scattered as far as requests are concerned."""
+        if inline:
+            return [Page(int(address_of(self._source.view[self.sent :])), length, 0)]
+        cuts = {0, length, *(self.dice.randrange(length) for _ in range(self.dice.randrange(SCATTERED)))}
+        base = self._source.va + self.sent
+        return [Page(base + at, end - at, self._source.lkey) for at, end in itertools.pairwise(sorted(cuts))]
+
+    # the end
+
+    @property
+    def done(self) -> bool:
+        """Whether everything has arrived, and the end."""
+        return self.received == len(self.expected.data) and self.state.finished and not self._held
+
+    def finish(self, peer: StreamEnd) -> None:
+        """The world is at rest."""
+        if not (self.done or self.stopped or peer.stopped):
+            text = f"{self.received} of {len(self.expected.data)} bytes, {len(self._held)} parts are held"
+            self._violate("every byte arrives", text)
+        world = self.node.world
+        world.trace.add(
+            world.now, "stream", self.node.number, received=self.received, pool=self.expected.pool_bytes,
+            **self.counts,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.qp.destroy()
+        self._cq.destroy()
+        self.pool.close()
+        self._source.close()
