@@ -198,7 +198,8 @@ class SendBlocks(Context):
 
     def write_HOST_COMMAND(self, value):
         self._takes_time("host")
-        address, count = self.values["HOST_ADDRESS"], value >> 8 if value & 0xFF == 3 else 1
+        address = self.values["HOST_ADDRESS_HIGH"] << 32 | self.values["HOST_ADDRESS"]
+        count = value >> 8 if value & 0xFF == 3 else 1
         addresses = [address + 4 * index for index in range(count)]
         assert address % 4 == 0
         self.failed = addresses[-1] >= self.limit or bool(self.fails & set(addresses))
@@ -230,6 +231,12 @@ class SendBlocks(Context):
 
     def read_TPT_RESULT(self):
         return 0 if self._busy("tpt") else PRESENT | self.result
+
+    def read_TPT_ENTRY(self):
+        return self.table + 8 * self.values["TPT_INDEX"] & 0xFFFFFFFF
+
+    def read_TPT_ENTRY_HIGH(self):
+        return self.table + 8 * self.values["TPT_INDEX"] >> 32
 
     # completions
 

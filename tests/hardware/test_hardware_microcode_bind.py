@@ -23,6 +23,8 @@ PROGRAM = microcode_program("bind")
 BIND, SEND = 8, 2
 SUCCESS, NOT_HANDLED, NOT_READ, NOT_BOUND = 0, 2, 4, 6
 VIS, TABLE, ENTRIES, PLACES = 4, 0x10000, 64, 8
+LAST_PAGES = 0xFFF_FFF0_0000
+"""The highest MiB of 16 TiB."""
 PDS = {0: 5, 1: 5, 2: 6}
 KEYS = {7: 5, 8: 5, 9: 6}
 """The windows that are bound at first, and their domains."""
@@ -34,20 +36,20 @@ def base(qp):
     return 0x1000 * (qp + 1)
 
 
-def blocks_of(latencies=(2,), keys=None, kind=SendBlocks):
+def blocks_of(latencies=(2,), keys=None, kind=SendBlocks, table=TABLE, limit=0x20000):
     """Three queue pairs; every VI has the three windows' keys under way, under the domains of both."""
     keys = RemoteKeyModel(VIS) if keys is None else keys
-    blocks = kind(keys, latencies, TABLE, ENTRIES)
+    blocks = kind(keys, latencies, table, ENTRIES, limit)
     for vi in range(VIS):
         keys.set_domain(vi, 5 + vi % 2)
         for slot, key in enumerate((*KEYS, 7)):
             keys.enter(vi, slot, key)
     for qp, pd in PDS.items():
-        for word, value in enumerate((base(qp), 0, PLACES - 1, 0, pd, 40 + qp, TABLE)):
+        for word, value in enumerate((base(qp), 0, PLACES - 1, 0, pd, 40 + qp, 0)):
             blocks.context[16 * qp + word] = value
     for key, pd in KEYS.items():
-        blocks.words[TABLE + 8 * key] = 0x100 + key
-        blocks.words[TABLE + 8 * key + 4] = RIGHTS | pd
+        blocks.words[table + 8 * key] = 0x100 + key
+        blocks.words[table + 8 * key + 4] = RIGHTS | pd
     return blocks
 
 
@@ -209,12 +211,30 @@ def test_a_descriptor_that_the_host_refuses_completes_and_others_go_on():
     ]
 
 
-def test_a_table_that_ends_beyond_the_address_space_is_refused():
-    blocks = blocks_of()
-    blocks.context[6] = 0xFFFFFFF0
-    post(blocks, 0, [(BIND, 1, INVALIDATE, 7, 0, 0)])
+@pytest.mark.parametrize("table", [0x1_0001_0000, 0x1_0000_0000 - 8 * 8, LAST_PAGES])
+@pytest.mark.parametrize("what", [INVALIDATE, MOVE])
+def test_a_page_table_anywhere_in_16_tib(table, what):
+    """One begins below 4 GiB and ends above; nothing but the window's entry is written."""
+    blocks = blocks_of(table=table, limit=1 << 44)
+    post(blocks, 0, [(BIND, 1, what, 8, 0x222, RIGHTS)])
+    before = dict(blocks.words)
     run(blocks)
-    assert [status for _, _, status, _ in blocks.completions] == [NOT_BOUND]
+    assert [status for _, _, status, _ in blocks.completions] == [SUCCESS]
+    place = table + 8 * 8
+    entry = (0x222, RIGHTS | 5) if what == MOVE else (0x108, 0)
+    assert blocks.words == before | dict(zip((place, place + 4), entry, strict=True))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0x1000, 5), (0xFFFFFFC0, 6)])
+def test_a_send_queue_above_4_gib(low, high):
+    """Its second descriptor may lie behind a carry."""
+    blocks = blocks_of(limit=1 << 44)
+    blocks.context[0], blocks.context[6] = low, high
+    start = high << 32 | low
+    blocks.words[start + 4], blocks.words[start + 64 + 4] = 11, 12
+    blocks.post(0, 2)
+    run(blocks)
+    assert [entry[1:3] for entry in blocks.completions] == [(11, NOT_HANDLED), (12, NOT_HANDLED)]
 
 
 class BesideManager(SendBlocks):

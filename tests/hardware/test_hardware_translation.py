@@ -51,6 +51,8 @@ async def look_up(ctx, host, index, pd, access):
     await write(block.write_tpt_access, access)
     for _ in range(60):
         if ctx.get(block.tpt_result) & DONE:
+            entry = ctx.get(block.tpt_entry_high) << 32 | ctx.get(block.tpt_entry)
+            assert entry == (ctx.get(block.base) + 8 * index) % (1 << 44)
             return ctx.get(block.tpt_result) & ~DONE, ctx.get(block.tpt_frame)
         await ctx.tick()
         host.answer(ctx, block.bus)

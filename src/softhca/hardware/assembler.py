@@ -6,7 +6,7 @@ flags stay, ``.long`` the form with 32 bits also for a small number.  Operands: 
 ``r15``, a block's register by its name in the map, any register by its number (``m45``), a number (decimal,
 ``0x``, ``0b``, negative: two's complement), a name.  Directives:
 
-* ``.engine SQ`` (or ``RQ``, or ``SQ RQ``): whose map of registers holds; without it that of both;
+* ``.engine SQ`` (or ``RQ``, ``SQ RQ``, ``SQ-ALONE``): whose map of registers holds; without it that of both;
 * ``.name window, r3``: a register's other name; ``.set LAST, 1280``: a number's name;
 * ``.word 0x3C0000``: one instruction by its bits.
 
@@ -36,7 +36,14 @@ from softhca.hardware.isa import (
     Operation,
     encode,
 )
-from softhca.hardware.micro_registers import GENERAL_COUNT, REGISTER_COUNT, REGISTERS, MicroRegister
+from softhca.hardware.micro_registers import (
+    ENGINES,
+    GENERAL_COUNT,
+    REGISTER_COUNT,
+    REGISTERS,
+    MicroRegister,
+    is_on_bus,
+)
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NUMBER = re.compile(r"-?(0[xX][0-9A-Fa-f_]+|0[bB][01_]+|[0-9][0-9_]*)")
@@ -158,8 +165,9 @@ class _Assembler:
         if word == ".engine":
             self._count(column, word, operands, 1)
             engines = frozenset(operands[0].text.split())
-            if not engines <= {"SQ", "RQ"}:
-                raise self.fail(operands[0].column, f"no engine {operands[0].text!r}: SQ, RQ or SQ RQ")
+            if not engines <= set(ENGINES):
+                told = "SQ, RQ, SQ RQ or SQ-ALONE"
+                raise self.fail(operands[0].column, f"no engine {operands[0].text!r}: {told}")
             self.engines = engines
         elif word == ".name":
             self._count(column, word, operands, 2)
@@ -275,7 +283,7 @@ class _Assembler:
         return None
 
     def _allowed(self, operand: _Operand, register: MicroRegister, access: str) -> None:
-        if not self.engines & set(register.engines.split()):
+        if not any(is_on_bus(register, engine) for engine in self.engines):
             raise self.fail(operand.column, f"{register.name} is not on this engine's bus")
         if not set(access) <= set(register.access):
             kind = "written" if register.access == "w" else "read"

@@ -32,7 +32,7 @@ WORDS = {
     "SQ_PSN": 3,
     "SQ_PD": 4,
     "SQ_CQ": 5,
-    "SQ_TPT": 6,
+    "SQ_BASE_HIGH": 6,
     "SQ_OUTSTANDING": 7,
     "RQ_PSN": 8,
     "RQ_KEY": 9,

@@ -61,6 +61,10 @@ class MicroRegister(NamedTuple):
 
 
 SQ, RQ, BOTH = "SQ", "RQ", "SQ RQ"
+SQ_ALONE = "SQ-ALONE"
+"""The SQ's engine of an adapter without a remote-key manager: it searches the key memory itself."""
+ENGINES = (SQ, RQ, SQ_ALONE)
+_MANAGER, _KEY_MEMORY = "remote-key manager", "remote-key memory"
 
 _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("host interface", BOTH, (
@@ -101,13 +105,13 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("host interface", BOTH, (
         (39, "HOST_ADDRESS_HIGH", "rw", "bits 43..32 of the byte address"),
     )),
-    ("remote-key manager", SQ, (
+    (_MANAGER, SQ, (
         (40, "RMB_PD", "rw", "protection domain of the window"),
         (41, "RMB_KEY", "rw", "key to invalidate, bits 26..0"),
         (42, "RMB_START", "rw", "bit 0: start; held until the walk takes it"),
         (43, "RMB_DONE", "r", "bit 0: no walk is under way or about to start"),
     )),
-    ("remote-key memory", RQ, (
+    (_KEY_MEMORY, RQ, (
         (44, "RQ_KEY_ADDRESS", "rw", "5·VI + {0: PD, 1..4: key}; a write reads that word in the same clock"),
         (45, "RQ_KEY_DATA", "rw", "from the next clock on the word that was read; a write stores it there"),
         (46, "RQ_KEY_BUSY", "r", "bit 0: the SQ side walks"),
@@ -126,6 +130,10 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("completion engine", BOTH, (
         (54, "EVENT_PUSH", "w", "tells the host of a global event: 31..24 its kind, 23..0 whose"),
     )),
+    ("translation", BOTH, (
+        (55, "TPT_ENTRY", "r", "bits 31..0 of the byte address of entry TPT_INDEX"),
+        (56, "TPT_ENTRY_HIGH", "r", "bits 43..32 of it"),
+    )),
 )  # fmt: skip
 
 REGISTERS: tuple[MicroRegister, ...] = tuple(
@@ -136,10 +144,17 @@ REGISTERS: tuple[MicroRegister, ...] = tuple(
 
 
 def register_map(engine: str) -> dict[str, MicroRegister]:
-    """The registers on the bus of ``engine`` ("SQ" or "RQ") by name; ValueError for another engine."""
-    if engine not in (SQ, RQ):
-        raise ValueError(f"no engine {engine!r}: SQ or RQ")
-    return {register.name: register for register in REGISTERS if engine in register.engines.split()}
+    """The registers on the bus of ``engine`` ("SQ", "RQ" or `SQ_ALONE`) by name; ValueError for another."""
+    if engine not in ENGINES:
+        raise ValueError(f"no engine {engine!r}: {SQ}, {RQ} or {SQ_ALONE}")
+    return {register.name: register for register in REGISTERS if is_on_bus(register, engine)}
+
+
+def is_on_bus(register: MicroRegister, engine: str) -> bool:
+    """Whether ``engine``, one of `ENGINES`, has ``register`` on its bus."""
+    if engine == SQ_ALONE:
+        return register.block == _KEY_MEMORY or (is_on_bus(register, SQ) and register.block != _MANAGER)
+    return engine in register.engines.split()
 
 
 def number_of(name: str) -> int:

@@ -208,7 +208,14 @@ class _Teller:
             domain = DOMAIN if qp in (WINDOW_QP, OTHER_QP, LATE_QP) or qp % 2 == 0 else OTHER_DOMAIN
             await bench.set_context(context, qp, RQ_PD=domain)
         await bench.set_context(
-            context, BINDING_QP, SQ_BASE=SEND_QUEUE, SQ_HEAD=0, SQ_MASK=0, SQ_PD=DOMAIN, SQ_CQ=0, SQ_TPT=TABLE
+            context,
+            BINDING_QP,
+            SQ_BASE=SEND_QUEUE,
+            SQ_HEAD=0,
+            SQ_MASK=0,
+            SQ_PD=DOMAIN,
+            SQ_CQ=0,
+            SQ_BASE_HIGH=0,
         )
         sizes = {"VIS": self.vis}
         await bench.load(context, RECEIVE, microcode_program("prepare", sizes).halves)

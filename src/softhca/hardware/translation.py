@@ -35,7 +35,8 @@ class Translation(wiring.Component):
 
     ``tpt_index``, ``tpt_pd``, ``tpt_access``: entry, domain of the queue pair, rights that must all be there;
     the write of the last one begins, and is ignored while a look-up is under way.  ``tpt_result``: bit 31
-    done, bits 7…0 the reason, the first that holds; ``tpt_frame``: the page's number, 0 when it is refused.
+    done, bits 7…0 the reason, the first that holds; ``tpt_frame``: the page's number, 0 when it is refused;
+    ``tpt_entry`` and ``tpt_entry_high``: where the entry stands, whatever the result.
     Domain 0 is nobody's.
     """
 
@@ -52,6 +53,8 @@ class Translation(wiring.Component):
                 "tpt_access": Out(WORD_BITS),
                 "tpt_result": Out(WORD_BITS),
                 "tpt_frame": Out(WORD_BITS),
+                "tpt_entry": Out(WORD_BITS),
+                "tpt_entry_high": Out(WORD_BITS),
                 "bus": Out(HostBus()),
             }
         )
@@ -70,6 +73,8 @@ class Translation(wiring.Component):
             where.eq(self.base + Cat(Const(0, 3), self.tpt_index)),
             self.bus.address.eq(Cat(Const(0, 2), is_upper, where[3:ADDRESS_BITS])),
             begins.eq(idle & self.write_tpt_access.strobe),
+            self.tpt_entry.eq(where[:WORD_BITS]),
+            self.tpt_entry_high.eq(where[WORD_BITS:ADDRESS_BITS]),
         ]
         for name in ("tpt_index", "tpt_pd", "tpt_access"):
             write = getattr(self, f"write_{name}")

@@ -25,7 +25,7 @@
         .name   low, r7
         .name   high, r8
         .name   pd, r9
-        .name   place, r10              ; of the window's entry in host memory
+        .name   place, r10              ; of the window's entry in host memory, bits 31..0
         .name   moved, r11
         .name   searching, r12          ; a bind waits for the remote-key manager: these are its
         .name   bound_qp, r13
@@ -33,7 +33,6 @@
         .name   outcome, r15            ; of the bind that waits
         .name   opcode, r4              ; as long as there is no status
 
-        move    HOST_ADDRESS_HIGH, 0
         move    searching, 0
 
 ; 1110: is a descriptor posted?  And is a search at its end?
@@ -84,7 +83,7 @@ window: call    take
         move    low, word
         call    take
         move    high, word
-        move    word, 4                 ; context words 4: domain, 6: the page table's address
+        move    word, 4                 ; context word 4: domain
         call    look
         move    pd, CONTEXT_DATA
         move    TPT_PD, pd
@@ -96,12 +95,8 @@ seek:   bit     TPT_RESULT, 31
         move    word, TPT_RESULT
         and     word, 0xFF
         jump.nz complete
-        move    word, 6
-        call    look
-        move    place, key
-        shl     place, 3
-        add     place, CONTEXT_DATA
-        jump.c  complete
+        move    place, TPT_ENTRY        ; the look-up says where the entry is, anywhere in 16 TiB
+        move    HOST_ADDRESS_HIGH, TPT_ENTRY_HIGH
 
 ; 1116: is it to be invalidated?  1122: destroy it.  1118, 1120: record that it moves, and move it, so that no
 ; reader meets half of each: the upper word, which says valid, is cleared first and written last
@@ -168,7 +163,8 @@ look:   move    context, qp
         move    CONTEXT_ADDRESS, context
         return
 
-; the descriptor at the head: base in context word 0, head in 1, number of places less one in 2; Z: it is there
+; the descriptor at the head: base in context words 0 and 6 (bits 43..32), head in 1, number of places less
+; one in 2; Z: it is there
 fetch:  move    word, 2
         call    look
         move    place, CONTEXT_DATA
@@ -176,9 +172,13 @@ fetch:  move    word, 2
         call    look
         and     place, CONTEXT_DATA
         shl     place, 6
+        move    word, 6
+        call    look
+        move    HOST_ADDRESS_HIGH, CONTEXT_DATA
         move    word, 0
         call    look
         add     place, CONTEXT_DATA
+        add.c   HOST_ADDRESS_HIGH, 1
         move    HOST_ADDRESS, place
         move    word, FETCH
         jump    order
