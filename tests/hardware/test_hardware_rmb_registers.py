@@ -89,6 +89,53 @@ def test_start_waits_in_its_register_while_the_rq_reads() -> None:
     simulator(registers, bench).run()
 
 
+def test_a_start_in_the_clock_that_takes_the_one_before_is_another_walk() -> None:
+    """Its key is the one that stands there when the first walk is over."""
+    registers = RmbRegisters(RemoteKeyManager(1, 2, (PD, VALID | KEY, VALID | 3)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, sq, "RMB_PD", PD)
+        await write(ctx, sq, "RMB_KEY", KEY)
+        await write(ctx, sq, "RMB_START", 1)
+        assert ctx.get(registers.manager.sq_taken)
+        await write(ctx, sq, "RMB_START", 1)
+        assert flags(ctx, sq, rq) == (1, 0, 1)
+        await write(ctx, sq, "RMB_KEY", 3)
+        clocks = 0
+        while not read(ctx, sq, "RMB_DONE"):
+            clocks += 1
+            assert clocks < 30
+            await ctx.tick()
+        for address, word in ((1, KEY), (2, 3)):
+            await write(ctx, rq, "RQ_KEY_ADDRESS", address)
+            assert read(ctx, rq, "RQ_KEY_DATA") == word
+
+    simulator(registers, bench).run()
+
+
+def test_all_28_bits_of_a_domain_count() -> None:
+    """Rows of a domain and of those that differ from it in one of the highest bits alone."""
+    domain = 0xA000007
+    others = [domain ^ 1 << bit for bit in (0, 23, 24, 25, 26, 27)]
+    rows = [word for pd in (domain, *others) for word in (pd, VALID | KEY)]
+    registers = RmbRegisters(RemoteKeyManager(len(rows) // 2, 1, tuple(rows)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, sq, "RMB_PD", domain)
+        assert read(ctx, sq, "RMB_PD") == domain
+        await write(ctx, sq, "RMB_KEY", KEY)
+        await write(ctx, sq, "RMB_START", 1)
+        while not read(ctx, sq, "RMB_DONE"):
+            await ctx.tick()
+        for row in range(len(rows) // 2):
+            await write(ctx, rq, "RQ_KEY_ADDRESS", 2 * row + 1)
+            assert read(ctx, rq, "RQ_KEY_DATA") == (VALID | KEY if row else KEY)
+
+    simulator(registers, bench).run()
+
+
 def test_a_word_that_the_rq_stores_is_in_the_memory() -> None:
     registers = RmbRegisters(RemoteKeyManager(1, 2))
 

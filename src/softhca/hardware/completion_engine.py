@@ -71,7 +71,7 @@ class HostCompletions(Signature):
         super().__init__(
             {
                 "set": Out(1),
-                "queue": Out(range(queues)),
+                "queue": Out(max(1, ceil_log2(queues))),
                 "which": Out(3),
                 "data": Out(WORD_BITS),
                 "ready": In(1),

@@ -55,13 +55,13 @@ class Geometry:
 
     @property
     def vi_bits(self) -> int:
-        """Bits of a VI's number."""
-        return ceil_log2(self.vis)
+        """Bits of a VI's number; at least one, for ports without bits are none in Verilog."""
+        return max(1, ceil_log2(self.vis))
 
     @property
     def slot_bits(self) -> int:
-        """Bits of a key's number in its VI."""
-        return ceil_log2(self.keys)
+        """Bits of a key's number in its VI; at least one."""
+        return max(1, ceil_log2(self.keys))
 
 
 class RemoteKeyMemory(wiring.Component):
