@@ -21,7 +21,7 @@ WORDS = st.builds(lambda key, valid: key | (VALID if valid else 0), KEYS, st.boo
 MEMORIES = st.lists(st.tuples(PDS, WORDS, WORDS, WORDS, WORDS), min_size=VIS, max_size=VIS).map(
     lambda rows: [word for row in rows for word in row]
 )
-BEFORE_AND_HALT = 10
+BEFORE_AND_TURN = 10
 OTHER_ROW, OWN_ROW = 5, 17
 
 
@@ -65,8 +65,8 @@ def test_the_gates_leave_what_the_remote_key_model_leaves(walk, memory, pd, key)
     result = walk.run(memory, pd, key)
     assert result.memory == expected(memory, pd, key)
     own = sum(pd != 0 and memory[5 * vi] == pd for vi in range(VIS))
-    wanted = BEFORE_AND_HALT + OWN_ROW * own + OTHER_ROW * (VIS - own)
-    assert result.clocks == (wanted if pd else 2)
+    wanted = BEFORE_AND_TURN + OWN_ROW * own + OTHER_ROW * (VIS - own)
+    assert result.clocks == (wanted if pd else 3)
 
 
 @settings(max_examples=200, deadline=None)
@@ -86,7 +86,7 @@ def test_the_instruction_model_does_the_same_on_a_model_of_the_memory(memory, pd
 )
 def test_clocks_of_a_row_in_the_three_cases(case, row):
     result = MicrocodeWalk(16).case(case)
-    assert result.clocks == BEFORE_AND_HALT + 16 * row
+    assert result.clocks == BEFORE_AND_TURN + 16 * row
     cleared = [word for word in result.memory if not word & VALID]
     assert (len(cleared) == 16 * 5) == (case == "all keys match")
 
@@ -107,7 +107,7 @@ def test_a_walk_that_cannot_be_is_refused(walk):
 
 def test_microcode_is_found_by_name_and_its_constants_can_be_others():
     assert "walk" in microcode_names()
-    assert ".engine RQ" in microcode_source("walk")
+    assert ".engine SQ-ALONE" in microcode_source("walk")
     with pytest.raises(ValueError, match=r"no microcode 'run': .*walk"):
         microcode_source("run")
     with pytest.raises(ValueError, match="no constant 'ROWS'"):

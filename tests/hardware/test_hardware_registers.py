@@ -37,9 +37,15 @@ def test_an_engine_has_its_own_side_of_the_remote_key_manager():
     assert sq["HOST_STATUS"] == rq["HOST_STATUS"]
 
 
+def test_an_sq_engine_alone_has_the_key_memory_and_no_manager():
+    sq, alone = register_map("SQ"), register_map("SQ-ALONE")
+    assert set(alone) - set(sq) == {"RQ_KEY_ADDRESS", "RQ_KEY_DATA", "RQ_KEY_BUSY"}
+    assert set(sq) - set(alone) == {"RMB_PD", "RMB_KEY", "RMB_START", "RMB_DONE"}
+
+
 @pytest.mark.parametrize("engine", ["", "sq", "SQ RQ"])
 def test_another_engine_is_refused(engine):
-    with pytest.raises(ValueError, match="SQ or RQ"):
+    with pytest.raises(ValueError, match="SQ, RQ or SQ-ALONE"):
         register_map(engine)
 
 

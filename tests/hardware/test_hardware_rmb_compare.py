@@ -7,10 +7,25 @@ import json
 import pytest
 
 from softhca.cli.main import main
-from softhca.hardware.compare import FIXED, MANAGER, MICROCODE, compare, rq_delays, walk_clocks
-from softhca.hardware.fixed_function import LOST, MISSED, FixedFunctionManager, interleaving, play, search
+from softhca.hardware.compare import compare, rq_delays, walk_clocks
+from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.key_memory import KEYS, VALID
-from softhca.hardware.microcode_walk import CASES, MicrocodeWalk
+from softhca.hardware.microcode_files import microcode_program
+from softhca.hardware.microcode_walk import CASES, MicrocodeWalk, search_stall
+from softhca.hardware.races import (
+    DESIGNS,
+    FIXED,
+    KEY,
+    LOST,
+    MANAGER,
+    MICROCODE,
+    MISSED,
+    Interleaving,
+    Operation,
+    interleaving,
+    play,
+    search,
+)
 from softhca.hardware.rmb import RemoteKeyManager
 
 OTHER, NONE, ALL = CASES
@@ -37,7 +52,15 @@ def test_the_comparison_counts_microcode_by_running_it_and_stalls_only_there() -
         assert clocks[MANAGER, case] == clocks[FIXED, case]
     assert clocks[MICROCODE, ALL] >= 9 * 6
     for walk in measured.walks:
-        assert walk.stall_clocks == (walk.clocks if walk.design == MICROCODE else 0)
+        assert walk.stall_clocks == (walk.clocks if walk.design == MICROCODE else 4)
+        assert walk.rq_stall_clocks == (None if walk.design == MICROCODE else 0)
+
+
+def test_a_search_that_holds_the_engine_up_would_be_counted() -> None:
+    """Four instructions until the next turn; each one more is one clock more."""
+    program = microcode_program("search")
+    assert search_stall(RemoteKeyManager(2, KEYS)) == search_stall(FixedFunctionManager(2, KEYS)) == 4
+    assert program.labels["wait"] == 4
 
 
 def test_an_rq_that_is_delayed_would_be_counted() -> None:
@@ -53,29 +76,62 @@ def test_an_rq_that_is_delayed_would_be_counted() -> None:
     assert rq_delays(Late(4), 40) > 0
 
 
-def test_the_search_finds_both_races_in_fixed_hardware_and_none_in_the_manager() -> None:
-    races = search(30)
-    assert set(races.found) == {LOST, MISSED}
-    assert races.fixed > 0
-    assert races.manager == 0
+def test_the_search_counts_genuine_races_of_each_design_in_both_orders() -> None:
+    races = search(4, first_seed=78)
+    assert set(races.spoiled) == {(design, order) for design in DESIGNS for order in (False, True)}
+    for (design, order), spoiled in races.spoiled.items():
+        kinds = [kinds_of(design, order, (seed,)) for seed in range(78, 82)]
+        assert spoiled.runs == sum(map(bool, kinds))
+        assert spoiled[1:] == tuple(sum(kind in one for one in kinds) for kind in (LOST, MISSED))
+    assert races.spoiled[MICROCODE, False].lost == 1
+
+
+def kinds_of(design: str, enters_first: bool, seeds: tuple[int, ...]) -> set[str]:
+    return {kind for seed in seeds for kind, _ in play(interleaving(seed), design, enters_first).races}
 
 
 def test_the_manager_needs_an_rq_engine_that_enters_a_key_before_it_looks_at_the_window() -> None:
-    found = {kind for seed in range(1, 31) for kind, _ in play(interleaving(seed), False, False).races}
-    assert found == {MISSED}
+    seeds = (9, 12, 20, 21, 36, 37, 72, 78, 82)
+    assert kinds_of(MANAGER, False, seeds) == {MISSED}
+    assert kinds_of(MANAGER, True, seeds) == set()
 
 
-def test_fixed_hardware_loses_keys_in_either_order() -> None:
-    found = {kind for seed in range(1, 31) for kind, _ in play(interleaving(seed), True, True).races}
-    assert found == {LOST}
+def test_a_walk_that_is_not_told_of_writes_loses_keys_in_either_order() -> None:
+    assert kinds_of(FIXED, True, (82, 103)) == kinds_of(MICROCODE, True, (72, 104)) == {LOST}
+    assert kinds_of(FIXED, False, (20, 9)) == {LOST, MISSED}
+    assert kinds_of(MICROCODE, False, (78, 116)) == {LOST}
+
+
+def one_operation(word: int) -> Interleaving:
+    """An operation that enters ``word`` as the first row's first key in clock 10, or looks then."""
+    memory = tuple((7, *(VALID | 1,) * KEYS) * 4)
+    return Interleaving(0, memory, (Operation(10, 0, 0, word),))
+
+
+def test_what_a_late_clear_leaves_in_a_word_that_nobody_uses_is_no_loss() -> None:
+    """The operation is refused and takes its key away in the clock in which the walk has compared it."""
+    assert Operation(10, 0, 0, KEY).refused(True)
+    run = play(one_operation(KEY), FIXED, True)
+    accesses = [
+        (row.clock, row.mem_we) for row in run.rows if 1 in (row.rq_addr, row.mem_we * row.mem_wr_addr)
+    ]
+    assert accesses == [(10, False), (19, False), (20, True)]
+    assert run.races == ()
+
+
+def test_a_valid_key_that_a_late_clear_takes_is_one() -> None:
+    memory = (7, VALID | KEY, *(VALID | 1,) * 3, *(7, *(VALID | 1,) * KEYS) * 3)
+    shown = Interleaving(0, memory, (Operation(19, 0, 0, KEY ^ 1),))
+    assert play(shown, FIXED, True).races == ((LOST, 1),)
+    assert play(shown, MANAGER, True).races == ()
 
 
 @pytest.mark.parametrize("kind", [LOST, MISSED])
 def test_a_race_found_is_there_again_by_its_seed(kind: str) -> None:
     seed = search(30).found[kind]
-    spoiled = play(interleaving(seed), fixed=True)
+    spoiled = play(interleaving(seed), FIXED, False)
     word = next(address for found, address in spoiled.races if found == kind)
-    assert not play(interleaving(seed), fixed=False).races
+    assert not play(interleaving(seed), MANAGER, True).races
     entered = next(row.clock for row in spoiled.rows if row.rq_write and row.rq_addr == word)
     read = next(row.clock for row in spoiled.rows if row.mem_re and row.mem_rd_addr == word)
     cleared = [row.clock for row in spoiled.rows if row.mem_we and row.mem_wr_addr == word]
@@ -96,8 +152,12 @@ def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> N
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["walks"]) == 9
     first = printed["walks"][0]
-    assert (first["design"], first["clocks"], first["walk_us"], first["stall_us"]) == (MANAGER, 8, 0.064, 0)
-    assert printed["interleavings"]["remote_key_manager"] == 0
+    assert (first["design"], first["clocks"], first["walk_us"]) == (MANAGER, 8, 0.064)
+    assert first["stall_us"] == 0.032
+    assert (first["rq_stall_us"], printed["walks"][1]["rq_stall_us"]) == (0, None)
+    spoiled = {(row["design"], row["rq_engine"]): row["runs"] for row in printed["interleavings"]["spoiled"]}
+    assert len(spoiled) == 6
+    assert spoiled[MANAGER, "enters first"] == 0 < spoiled[FIXED, "looks first"]
     assert main(["rmb", "compare", "--vis", "2", "--interleavings", "1"]) == 0
     assert "microcode alone" in capsys.readouterr().out
 

@@ -10,9 +10,11 @@ from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.cli.rmb_trace import row_cells
 
 if TYPE_CHECKING:
-    from softhca.hardware.fixed_function import Interleaving
+    from softhca.hardware.races import Interleaving
 
 MAX_INTERLEAVINGS = 1_000_000
+ORDERS = ("looks first", "enters first")
+"""What the RQ's engine does with an operation's window and key."""
 RACE_FIELDS = ("clock", "state", "vi", "sq_start", "sq_done", "rq_write", "rq_addr", "mem_re", "mem_rd_addr",
                "mem_rd_data", "mem_we", "mem_wr_addr", "mem_wr_data")  # fmt: skip
 
@@ -42,9 +44,11 @@ def _interleavings(args: argparse.Namespace) -> int:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Measure the designs; FAILED when the remote-key manager loses a race or delays the RQ."""
-    from softhca.hardware.compare import MANAGER, compare
+    """Measure the designs; FAILED when the remote-key manager loses a race, delays the RQ, or holds the SQ's
+    engine up as long as a walk in microcode does."""
+    from softhca.hardware.compare import compare
     from softhca.hardware.key_memory import Geometry
+    from softhca.hardware.races import MANAGER, MICROCODE
 
     interleavings = _interleavings(args)
     try:
@@ -53,24 +57,27 @@ def run_compare(args: argparse.Namespace) -> int:
         raise UsageError(f"--vis: {error}") from None
     measured = compare(args.vis, interleavings)
     rows = [walk.document() for walk in measured.walks]
-    races = measured.races
+    races = [
+        {"design": design, "rq_engine": ORDERS[order], **spoiled._asdict()}
+        for (design, order), spoiled in measured.races.spoiled.items()
+    ]
     if args.json:
-        spoiled = {"fixed_hardware": races.fixed, "remote_key_manager": races.manager}
-        print_json({"walks": rows, "interleavings": {"tried": races.interleavings, **spoiled}})
+        print_json({"walks": rows, "interleavings": {"tried": interleavings, "spoiled": races}})
     else:
         title = f"Search for a key in {args.vis} VIs, 8 ns a clock"
-        print_table(title, [name.replace("_", " ") for name in rows[0]], [row.values() for row in rows])
-        print(
-            f"Of {races.interleavings} interleavings of a bind with RDMA, fixed hardware spoils "
-            f"{races.fixed}, the remote-key manager {races.manager}."
-        )
-    stalls = any(walk.stall_clocks for walk in measured.walks if walk.design == MANAGER)
-    return FAILED if races.manager or stalls else 0
+        shown = [["—" if cell is None else cell for cell in row.values()] for row in rows]
+        print_table(title, [name.replace("_", " ") for name in rows[0]], shown)
+        title = f"Spoiled of {interleavings} interleavings of a bind with RDMA"
+        print_table(title, [name.replace("_", " ") for name in races[0]], [row.values() for row in races])
+    stall = {walk.design: walk.stall_clocks for walk in measured.walks}
+    delayed = any(walk.rq_stall_clocks for walk in measured.walks if walk.design == MANAGER)
+    spoils = measured.races.spoiled[MANAGER, True].runs
+    return FAILED if spoils or delayed or stall[MANAGER] >= stall[MICROCODE] else 0
 
 
 def run_race(args: argparse.Namespace) -> int:
     """Search, and show the first interleaving of each kind; CommandError when none is found."""
-    from softhca.hardware.fixed_function import interleaving, play, search
+    from softhca.hardware.races import FIXED, interleaving, play, search
 
     races = search(_interleavings(args))
     if not races.found:
@@ -78,7 +85,7 @@ def run_race(args: argparse.Namespace) -> int:
     documents = []
     for kind, seed in sorted(races.found.items()):
         shown = interleaving(seed)
-        run = play(shown, fixed=True)
+        run = play(shown, FIXED, enters_first=False)
         words = [address for found, address in run.races if found == kind]
         rows = [row.document() for row in run.rows]
         operations = [operation.document() for operation in shown.operations]
@@ -94,7 +101,7 @@ def run_race(args: argparse.Namespace) -> int:
 
 
 def _show(kind: str, shown: Interleaving, words: list[int]) -> None:
-    from softhca.hardware.fixed_function import BIND, KEY, MISSED
+    from softhca.hardware.races import BIND, KEY, MISSED
 
     what = "the withdrawn key stays valid" if kind == MISSED else "another window's operation loses its key"
     print(f"{kind}: {what} in word {', '.join(map(str, words))}. The bind withdraws {KEY:x} in clock {BIND}.")

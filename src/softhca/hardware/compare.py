@@ -2,9 +2,11 @@
 all in fixed hardware.
 
 A figure is what a simulation counted: the manager's and the fixed hardware's gates walk the same rows as the
-micro-engine's gates do under ``walk.asm``.  *Stall* is the time in which the adapter's engine can do nothing
-else: the whole walk in microcode; with a walk in gates the clocks in which an RQ that asks for the memory in
-each of them does not get it.
+SQ engine's gates do under ``walk.asm``.  *Stall* is the time from the first instruction of the search until
+the SQ's engine can give the next queue pair its turn, counted on its gates in all three designs.  *RQ stall*
+counts the clocks in which an RQ that asks for the memory in each of them does not get it; in microcode alone
+nothing keeps the two engines apart, so there is no such figure: the RQ's engine must stand still all the
+while, or keys are lost (`softhca.hardware.races`).
 """
 
 from __future__ import annotations
@@ -13,29 +15,31 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from softhca.hardware import CLOCK_NS
-from softhca.hardware.fixed_function import FixedFunctionManager, Search, search
+from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.key_memory import KEYS, VIS
-from softhca.hardware.microcode_walk import CASES, MicrocodeWalk
+from softhca.hardware.microcode_walk import CASES, MicrocodeWalk, search_stall
+from softhca.hardware.races import FIXED, MANAGER, MICROCODE, Search, search
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.trace import Access, drive, simulator
 
-MANAGER, MICROCODE, FIXED = "remote-key manager", "microcode alone", "fixed hardware"
 PD, KEY = 7, 0x123
 """What `microcode_walk.CASES` are walked for."""
 INTERLEAVINGS = 200
 
 
 class Walk(NamedTuple):
-    """One walk of ``vis`` VIs."""
+    """One walk of ``vis`` VIs; ``rq_stall_clocks`` None: the RQ's engine must not run beside it."""
 
     design: str
     case: str
     vis: int
     clocks: int
     stall_clocks: int
+    rq_stall_clocks: int | None
 
     def document(self) -> dict[str, Any]:
         """The walk for JSON: ``clocks_per_vi`` without the last check."""
+        waits = self.rq_stall_clocks
         return {
             "design": self.design,
             "case": self.case,
@@ -44,6 +48,7 @@ class Walk(NamedTuple):
             "clocks_per_vi": round(self.clocks / self.vis, 2),
             "walk_us": self.clocks * CLOCK_NS / 1000,
             "stall_us": self.stall_clocks * CLOCK_NS / 1000,
+            "rq_stall_us": None if waits is None else waits * CLOCK_NS / 1000,
         }
 
 
@@ -62,14 +67,16 @@ def compare(vis: int = VIS, interleavings: int = INTERLEAVINGS) -> Comparison:
         memory = row * vis
         walks.append(_measured(MANAGER, case, vis, RemoteKeyManager, memory))
         clocks = microcode.case(case).clocks
-        walks.append(Walk(MICROCODE, case, vis, clocks, stall_clocks=clocks))
+        walks.append(Walk(MICROCODE, case, vis, clocks, clocks, None))
         walks.append(_measured(FIXED, case, vis, FixedFunctionManager, memory))
     return Comparison(walks, search(interleavings))
 
 
 def _measured(design: str, case: str, vis: int, kind: Callable[..., Any], memory: tuple[int, ...]) -> Walk:
-    clocks, delays = walk_clocks(kind(vis, KEYS, memory)), rq_delays(kind(vis, KEYS, memory))
-    return Walk(design, case, vis, clocks, delays)
+    def made() -> Any:
+        return kind(vis, KEYS, memory)
+
+    return Walk(design, case, vis, walk_clocks(made()), search_stall(made()), rq_delays(made()))
 
 
 def walk_clocks(manager: Any) -> int:

@@ -1,24 +1,26 @@
-"""The walk in microcode alone, measured: the engine's gates run ``walk.asm`` over a remote-key memory."""
+"""The search for a key as the SQ's engine sees it, measured: its gates run ``walk.asm`` over a remote-key
+memory that is on its own bus, or ``search.asm`` beside a manager that walks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
 
 from softhca.hardware.engine_bench import EngineBench
+from softhca.hardware.instruction_model import Retired
 from softhca.hardware.key_memory import KEY_BITS, KEYS, VALID, VIS, Geometry
-from softhca.hardware.micro_registers import EngineBus
+from softhca.hardware.micro_registers import EngineBus, number_of
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 
 _ROW = 1 + KEYS
-_DOMAIN, _KEY = 14, 15
-"""The general registers in which the program finds what it searches for."""
+DOMAIN_REGISTER, KEY_REGISTER = 14, 15
+"""The general registers in which the programs find what they search for."""
 _PD, _OTHER_PD = 7, 8
 _SOUGHT, _OTHER_KEY = 0x123, 0x456
 
@@ -31,22 +33,24 @@ CASES: dict[str, tuple[int, ...]] = {
 
 
 class KeyBlocks(wiring.Component):
-    """A remote-key manager of which an engine has the RQ side alone: nobody starts a walk."""
+    """Registers of a ``manager`` of keys on an engine's bus: the SQ's side, or the memory's (``alone``)."""
 
-    def __init__(self, vis: int) -> None:
+    def __init__(self, manager: Any, alone: bool) -> None:
         super().__init__({"bus": In(EngineBus())})
-        self.registers = RmbRegisters(RemoteKeyManager(vis, KEYS))
+        self.registers = RmbRegisters(manager)
+        self.alone = alone
 
     def elaborate(self, platform: object) -> Module:
-        """The RQ side's registers."""
+        """One side of the registers; nobody is on the other one."""
         m = Module()
         m.submodules.registers = self.registers
-        connect(m, flipped(self.bus), self.registers.rq)
+        connect(m, flipped(self.bus), self.registers.rq if self.alone else self.registers.sq)
         return m
 
 
 class MeasuredWalk(NamedTuple):
-    """``clocks`` from the first instruction to the halt, both included; ``memory``: what is left."""
+    """``clocks`` from the first instruction to the one that gives the next queue pair its turn, both
+    included; ``memory``: what is left."""
 
     clocks: int
     memory: list[int]
@@ -57,11 +61,10 @@ class MicrocodeWalk:
 
     def __init__(self, vis: int = VIS) -> None:
         self._words = Geometry(vis, KEYS).depth
-        blocks = KeyBlocks(vis)
+        manager = RemoteKeyManager(vis, KEYS)
         self._limit = 64 + 17 * vis
         self._program = microcode_program("walk", {"WORDS": self._words})
-        store = blocks.registers.manager.rq.memory.data
-        self._bench = EngineBench(blocks, {"keys": store})
+        self._bench = EngineBench(KeyBlocks(manager, alone=True), {"keys": manager.rq.memory.data})
 
     def run(self, memory: Sequence[int], pd: int, key: int) -> MeasuredWalk:
         """Walk over ``memory``, for ``key`` (27 bits) in the rows of ``pd``."""
@@ -69,11 +72,29 @@ class MicrocodeWalk:
             raise ValueError(f"the memory has {self._words} words, not {len(memory)}")
         if not 0 <= key < 1 << KEY_BITS:
             raise ValueError(f"a key has {KEY_BITS} bits: {key}")
-        contents = {"keys": dict(enumerate(memory)), "general": {_DOMAIN: pd, _KEY: key}}
+        contents = {"keys": dict(enumerate(memory)), "general": {DOMAIN_REGISTER: pd, KEY_REGISTER: key}}
         recorded = self._bench.run(self._program.halves, self._limit, contents)
         assert recorded.halted, "the walk does not end"
-        return MeasuredWalk(len(recorded.clocks), self._bench.contents["keys"])
+        return MeasuredWalk(_turn(recorded.clocks), self._bench.contents["keys"])
 
     def case(self, name: str) -> MeasuredWalk:
         """One of `CASES`."""
         return self.run(CASES[name] * (self._words // _ROW), _PD, _SOUGHT)
+
+
+def search_stall(manager: Any) -> int:
+    """Clocks for which the SQ's engine serves nobody else when ``manager`` (a remote-key manager, or the one
+    in fixed hardware) searches for a key of `CASES`: from its first instruction to the next one's turn."""
+    geometry = manager.geometry
+    bench = EngineBench(KeyBlocks(manager, alone=False))
+    contents = {"general": {DOMAIN_REGISTER: _PD, KEY_REGISTER: _SOUGHT}}
+    limit = 64 + (2 + 2 * geometry.keys) * geometry.vis
+    recorded = bench.run(microcode_program("search").halves, limit, contents)
+    assert recorded.halted, "the search does not end"
+    return _turn(recorded.clocks)
+
+
+def _turn(clocks: Sequence[Retired]) -> int:
+    """The clock (from 1) in which the next queue pair gets its turn."""
+    take = number_of("SCHEDULER_TAKE")
+    return next(clock for clock, one in enumerate(clocks, 1) if one.write and one.write[0] == take)

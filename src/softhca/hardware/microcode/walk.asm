@@ -1,8 +1,9 @@
 ; The search for a key in microcode alone, without the remote-key manager: the design that was not chosen.
-; The engine does nothing else meanwhile.  r14: protection domain, r15: key.
+; It is the SQ's engine that does it, with the key memory on its bus, and nothing else meanwhile: the next queue
+; pair has its turn behind the walk.  r14: protection domain, r15: key.
 ; A row that is another domain's costs 5 clocks, one of this domain 17, whatever its keys are.
 
-        .engine RQ
+        .engine SQ-ALONE
         .set    WORDS, 1280             ; 256 rows of a domain and four keys
         .set    VALID, 0x08000000
         .name   mask, r1                ; all of a word but its valid bit
@@ -11,7 +12,7 @@
         .name   key, r15
 
         and     pd, 0x0FFFFFFF
-        halt.z                          ; domain 0 is none
+        jump.z  over                    ; domain 0 is none
         move    mask, 0x07FFFFFF
         and     key, mask
         or      key, VALID              ; only valid words match
@@ -34,8 +35,10 @@ row:    cmp     RQ_KEY_DATA, pd
         add     RQ_KEY_ADDRESS, 1       ; the next row's domain
         cmp     RQ_KEY_ADDRESS, last
         jump.nz row
+        move    SCHEDULER_TAKE, 0
         halt
 skip:   add     RQ_KEY_ADDRESS, 5
         cmp     RQ_KEY_ADDRESS, last
         jump.nz row
+over:   move    SCHEDULER_TAKE, 0
         halt
