@@ -1,7 +1,8 @@
 """RMPP: answers that are longer than one datagram, segment by segment (IBTA vol. 1, 13.6).
 
 A `Sender` sends segments up to the window that the receiver's last ACK opened, and again those that are not
-acknowledged in time.  A `Receiver` takes segments in order and acknowledges them.  Both are of subnet
+acknowledged in time.  A `Receiver` takes segments in order and acknowledges them, by datagrams with
+the method of the request.  Both are of subnet
 administration: a segment has 200 bytes, and 20 bytes of its header count as payload.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from softhca.management.administration_attributes import AdministrationHeader
-from softhca.management.constants import CLASS_SUBN_ADM, MAD_BYTES
+from softhca.management.constants import CLASS_SUBN_ADM, MAD_BYTES, RESPONSE
 from softhca.management.mad import MadHeader
 from softhca.wire.errors import WireError
 
@@ -22,9 +23,12 @@ HEADER_BYTES = 20
 HEADER_AT = 24
 DATA_AT = 56
 NEVER_NS = (1 << 64) - 1
+STATUS_NO_RESOURCES = 1
 STATUS_TOO_MANY_RETRIES = 122
 STATUS_BAD_TYPE = 119
 WINDOW = 16
+MOST_AHEAD = 64
+"""So many segments beyond the last that was acknowledged a sender sends at most, whatever it is allowed."""
 
 
 class Sender:
@@ -51,6 +55,11 @@ class Sender:
         self.done = False
         self.deadline_ns = NEVER_NS
 
+    @property
+    def complete(self) -> bool:
+        """Whether all has been acknowledged, or need not be."""
+        return self.done and (self._acknowledged >= self.segments or self.segments == 1)
+
     def start(self, now: int) -> list[bytes]:
         """The first segment; an answer of one segment waits for no ACK."""
         out = self._send(1, now)
@@ -74,7 +83,8 @@ class Sender:
             return []
         if acknowledged > self._acknowledged:
             self._tries = 0
-        self._acknowledged, self._window_last = acknowledged, window
+        self._acknowledged = acknowledged
+        self._window_last = max(self._window_last, min(window, acknowledged + MOST_AHEAD))
         if acknowledged >= self.segments:
             self.done = True
             self.deadline_ns = NEVER_NS
@@ -171,7 +181,19 @@ class Receiver:
             said, rmpp_version=VERSION, rmpp_type=kind, rmpp_flags=ACTIVE, rmpp_status=status,
             segment_number=segment, payload_length=window,
         )  # fmt: skip
-        return (replace(header, status=0).encode() + front.encode()).ljust(MAD_BYTES, b"\0")
+        asker = replace(header, method=header.method ^ RESPONSE, status=0)
+        return (asker.encode() + front.encode()).ljust(MAD_BYTES, b"\0")
+
+
+def stop(mad: bytes) -> bytes:
+    """What tells the sender of a segment to send no more: its receiver has no room (13.6.2.3)."""
+    header = MadHeader.decode(mad)
+    front = replace(
+        AdministrationHeader.decode(mad, HEADER_AT), rmpp_version=VERSION, rmpp_type=STOP, rmpp_flags=ACTIVE,
+        rmpp_status=STATUS_NO_RESOURCES, segment_number=0, payload_length=0,
+    )  # fmt: skip
+    asker = replace(header, method=header.method ^ RESPONSE, status=0)
+    return (asker.encode() + front.encode()).ljust(MAD_BYTES, b"\0")
 
 
 def is_rmpp(mad: bytes) -> bool:
