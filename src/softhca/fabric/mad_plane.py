@@ -9,6 +9,7 @@ between two hops.  What time there is comes in as ``now``, in nanoseconds.
   that is ACTIVE.  After `MOST_HOPS` hops a packet has gone in a circle.
 * A request for an endpoint goes to the manager at its port where it is one for managers (subnet
   administration, SMInfo, traps), else to the first endpoint there that has asked nothing itself: a server.
+* Reports of subnet administration go to the first endpoint at a port that has set InformInfo.
 * The upper 16 bits of the transaction ID of an endpoint's request are the plane's while it is under way.
 
 Nothing raises, whatever the 256 bytes hold, and every datagram has one fate, which is counted.
@@ -36,6 +37,7 @@ from softhca.fabric.port_state import (
 from softhca.fabric.subnet_agent import SubnetAgent
 from softhca.fabric.topology import End, Topology
 from softhca.management import constants as c
+from softhca.management.administration_attributes import ATTRIBUTE_INFORM_INFO
 from softhca.management.directed_route import BY_LID, LOST, begin, enter
 
 MOST_HOPS = 64
@@ -62,13 +64,15 @@ FATES = (
 
 
 class Datagram(NamedTuple):
-    """A MAD under way: LIDs of its ends (0xFFFF for a directed route's), queue pairs, and the 256 bytes."""
+    """A MAD under way: LIDs of its ends (0xFFFF for a directed route's), queue pairs, and the 256 bytes.
+    ``length_bytes``: so many of them its sender has said to be of use."""
 
     dlid: int
     slid: int
     dqpn: int
     sqpn: int
     data: bytes
+    length_bytes: int = c.MAD_BYTES
 
 
 Place = tuple[NodeState, int]
@@ -85,6 +89,7 @@ class Endpoint:
         self.deliver = deliver
         self.is_manager = False
         self.has_asked = False
+        self.has_subscribed = False
 
     def is_at(self, place: Place) -> bool:
         """Whether a packet that has come to a place has come to this program's port."""
@@ -215,6 +220,7 @@ class MadPlane:
         mad = bytearray(datagram.data)
         if not mad[3] & c.RESPONSE:
             endpoint.has_asked = True
+            endpoint.has_subscribed |= _is_subscription(mad)
         stamp = bytes(mad[8:10])
         if _is_request(mad):
             mad[8:10] = endpoint.number.to_bytes(2, "big")
@@ -385,9 +391,8 @@ class MadPlane:
         """A request, or a datagram that has no response, for an endpoint."""
         node, number = place
         here = self._at.get(End(node.index, 0 if node.is_switch else number), ())
-        for_manager = mad[1] in c.SUBNET_CLASSES or mad[1] == c.CLASS_SUBN_ADM
         for endpoint in here:
-            if endpoint.is_manager if for_manager else not (endpoint.is_manager or endpoint.has_asked):
+            if _is_for(endpoint, mad):
                 return self._deliver(endpoint, datagram, mad)
         return "drops_unclaimed"
 
@@ -397,3 +402,17 @@ class MadPlane:
 
 def _is_request(mad: bytearray) -> bool:
     return not mad[3] & c.RESPONSE and mad[3] not in c.UNANSWERED_METHODS
+
+
+def _is_subscription(mad: bytearray) -> bool:
+    attribute = mad[16] << 8 | mad[17]
+    return (mad[1], mad[3], attribute) == (c.CLASS_SUBN_ADM, c.METHOD_SET, ATTRIBUTE_INFORM_INFO)
+
+
+def _is_for(endpoint: Endpoint, mad: bytearray) -> bool:
+    """Whether a request is for an endpoint at the port that it has come to."""
+    if mad[1] == c.CLASS_SUBN_ADM and mad[3] == c.METHOD_REPORT:
+        return endpoint.has_subscribed
+    if mad[1] in c.SUBNET_CLASSES or mad[1] == c.CLASS_SUBN_ADM:
+        return endpoint.is_manager
+    return not (endpoint.is_manager or endpoint.has_asked)

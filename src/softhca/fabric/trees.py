@@ -48,6 +48,14 @@ def multicast_tree(graph: Graph, ways: Ways, members: Collection[int]) -> dict[i
     return ports
 
 
+def without_copies(graph: Graph, tree: dict[int, Bools], endpoints: Collection[int]) -> None:
+    """Let endpoints of a tree send, and get no copies."""
+    for endpoint in endpoints:
+        mask = tree.get(int(graph.endpoints.switch[endpoint]))
+        if mask is not None:
+            mask[graph.endpoints.exit_port[endpoint]] = False
+
+
 def _mask(graph: Graph, ports: dict[int, Bools], switch: int) -> Bools:
     return ports.setdefault(switch, np.zeros(graph.peer.shape[1], np.bool_))
 

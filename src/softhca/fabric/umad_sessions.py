@@ -15,6 +15,8 @@ from typing import NamedTuple
 from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, MadPlane
 from softhca.fabric.topology import End, Topology
 from softhca.management import constants as c
+from softhca.management import rmpp
+from softhca.management.administration_attributes import AdministrationHeader
 
 MOST_SESSIONS = 10
 """So many programs the library's server knows; each has a socket of its own."""
@@ -35,6 +37,9 @@ PACKET = struct.Struct(">H2xH2xIII4xQ256s")
 PERMISSIVE = 0xFFFF
 TIMED_OUT = 110
 """ETIMEDOUT: the status of a request that comes back because nobody will answer."""
+
+SHOWN_BYTES = 168
+"""Of subnet administration's data in a datagram the library gives its program so many bytes intact."""
 
 COUNTERS = ("control", "control_bad", "packets", "packets_bad", "timed_out", "drops_full")
 
@@ -71,6 +76,7 @@ class UmadSessions:
         self.ready: set[Session] = set()
         self.opened: list[Session] = []
         self.closed: list[Session] = []
+        self._now = 0
 
     # control
 
@@ -105,7 +111,12 @@ class UmadSessions:
         session = Session(number, origin, peer_id)
 
         def deliver(datagram: Datagram) -> bool:
-            return self._put(session, _packet(datagram, 0))
+            length = _segment_bytes(datagram.data)
+            if length is None:
+                return self._put(session, _packet(datagram, 0))
+            if length > c.MAD_BYTES:
+                self._cut_short(session, datagram)
+            return self._put(session, _packet(datagram, 0, _shown_bytes(datagram.data, length)))
 
         session.endpoint = self.plane.attach(end, deliver)
         self.sessions[number] = session
@@ -154,15 +165,24 @@ class UmadSessions:
             self.counters["packets_bad"] += 1
             return
         self.counters["packets"] += 1
-        dlid, slid, dqpn, sqpn, _, _, mad = PACKET.unpack(data)
+        self._now = now
+        dlid, slid, dqpn, sqpn, _, length, mad = PACKET.unpack(data)
         own = session.endpoint.port.info.lid
         datagram = Datagram(dlid, slid if slid == PERMISSIVE else slid or own, dqpn, sqpn, mad)
+        datagram = datagram._replace(length_bytes=min(length, c.MAD_BYTES))
         fate = self.plane.send(session.endpoint, datagram, now)
         if fate in (ANSWERED, DELIVERED) or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:
             return
         if len(session.outgoing) < MOST_WAITING:
             self.counters["timed_out"] += 1
             self._put(session, _packet(datagram, TIMED_OUT))
+
+    def _cut_short(self, session: Session, datagram: Datagram) -> None:
+        """The library has no RMPP: of a long answer its program gets the first segment, and the sender is
+        told to stop."""
+        stop = rmpp.stop(datagram.data)
+        back = Datagram(datagram.slid, datagram.dlid, datagram.sqpn, datagram.dqpn, stop)
+        self.plane.send(session.endpoint, back, self._now)
 
     def _put(self, session: Session, packet: bytes) -> bool:
         if len(session.outgoing) >= MOST_WAITING:
@@ -173,10 +193,33 @@ class UmadSessions:
         return True
 
 
-def _packet(datagram: Datagram, status: int) -> bytes:
+def _packet(datagram: Datagram, status: int, length: int | None = None) -> bytes:
     """As a program reads it: LIDs and queue pairs are those of the datagram that came."""
-    dlid, slid, dqpn, sqpn, mad = datagram
-    return PACKET.pack(dlid, slid, dqpn, sqpn, status, len(mad), mad)
+    said = datagram.length_bytes if length is None else length
+    return PACKET.pack(
+        datagram.dlid, datagram.slid, datagram.dqpn, datagram.sqpn, status, said, datagram.data
+    )  # fmt: skip
+
+
+def _segment_bytes(mad: bytes) -> int | None:
+    """How many bytes an answer of subnet administration has that begins with this segment, those that its
+    program cannot be given too; None: it is no such segment."""
+    if not rmpp.is_rmpp(mad) or not mad[3] & c.RESPONSE:
+        return None
+    said = AdministrationHeader.decode(mad, rmpp.HEADER_AT)
+    if (said.rmpp_version, said.rmpp_type, said.segment_number) != (rmpp.VERSION, rmpp.DATA, 1):
+        return None
+    last = said.rmpp_flags & rmpp.LAST
+    return rmpp.DATA_AT - rmpp.HEADER_BYTES + said.payload_length + (0 if last else c.MAD_BYTES)
+
+
+def _shown_bytes(mad: bytes, length: int) -> int:
+    """How many bytes of an answer its program is told of: whole records, as many as the library passes on,
+    but one in any case."""
+    size = 8 * AdministrationHeader.decode(mad, rmpp.HEADER_AT).attribute_offset
+    if length <= rmpp.DATA_AT + SHOWN_BYTES or not size:
+        return min(length, c.MAD_BYTES)
+    return rmpp.DATA_AT + max(1, SHOWN_BYTES // size) * size
 
 
 def attachment(topology: Topology, name: str) -> End | None:

@@ -25,6 +25,7 @@ LINEAR_BLOCK = 64
 MULTICAST_BLOCK = 32
 POSITION_PORTS = 16
 PKEY_BLOCK = 32
+TABLE_BYTES = 64
 LANE_CODES = {1: 1, 2: 2, 4: 3, 8: 4, 15: 5}
 """PortInfo's VLCap and OperationalVLs by how many lanes they are."""
 MULTICAST_FIRST = 0xC000
@@ -50,6 +51,8 @@ class PortPlan:
     m_key: int
     lmc: int
     lanes: int
+    reregister: bool = False
+    """Ports of channel adapters are asked to register anew what they have with subnet administration."""
 
 
 def port_writes(
@@ -71,7 +74,8 @@ def port_writes(
 
 
 def _own(wanted: bytearray, node: FoundNode, lid: int, plan: PortPlan) -> None:
-    PORT.put(wanted, "client_reregister", int(lid != PORT.get(wanted, "lid") and not node.is_switch))
+    is_new = plan.reregister or lid != PORT.get(wanted, "lid")
+    PORT.put(wanted, "client_reregister", int(is_new and not node.is_switch))
     PORT.put(wanted, "lid", lid)
     PORT.put(wanted, "lmc", 0 if node.is_switch else plan.lmc)
     PORT.put(wanted, "sm_lid", plan.sm_lid)
@@ -146,9 +150,9 @@ def _has_lid(node: FoundNode) -> bool:
 
 
 def table_writes(
-    nodes: Mapping[int, FoundNode], routes: Routes, guids: list[int], shadow: Shadow, multicast_top: int
+    nodes: Mapping[int, FoundNode], routes: Routes, guids: list[int], shadow: Shadow
 ) -> Iterator[Write]:
-    """Forwarding tables and SwitchInfo of all switches; ``guids`` are those of the topology's nodes."""
+    """Linear forwarding tables of all switches; ``guids`` are those of the topology's nodes."""
     blocks = routes.lids.top // LINEAR_BLOCK + 1
     for number, index in enumerate(routes.graph.switches.tolist()):
         guid = guids[index]
@@ -159,24 +163,32 @@ def table_writes(
         for block in range(blocks):
             part = data[block * LINEAR_BLOCK : (block + 1) * LINEAR_BLOCK]
             yield from _table(shadow, node, guid, c.ATTRIBUTE_LINEAR_FORWARDING, block, part)
-        yield from _switch_info(node, routes.lids.top, multicast_top)
 
 
-def _switch_info(node: FoundNode, top: int, multicast_top: int) -> Iterator[Write]:
+def switch_info_writes(
+    nodes: Mapping[int, FoundNode], top: int, multicast_top: int, clear: bool = True
+) -> Iterator[Write]:
+    """SwitchInfo of all switches; ``clear`` says that changes of ports' states have been seen."""
+    for node in nodes.values():
+        if node.is_switch:
+            yield from _switch_info(node, top, multicast_top, clear)
+
+
+def _switch_info(node: FoundNode, top: int, multicast_top: int, clear: bool) -> Iterator[Write]:
     before = node.switch or SwitchInfo()
     wanted = replace(
         before, linear_fdb_top=top, default_port=NO_ROUTE, default_multicast_primary_port=NO_ROUTE,
         default_multicast_not_primary_port=NO_ROUTE, lifetime=PACKET_LIFETIME,
         multicast_fdb_top=multicast_top,
     )  # fmt: skip
-    if wanted == before and not before.port_state_change:
+    if wanted == before and not (clear and before.port_state_change):
         return
 
     def done(data: bytes) -> None:
         node.switch = SwitchInfo.decode(data)
 
     # a Set with PortStateChange clears it
-    data = replace(wanted, port_state_change=1).encode()
+    data = replace(wanted, port_state_change=int(clear)).encode()
     yield Write(node.path(0), c.ATTRIBUTE_SWITCH_INFO, 0, data, done)
 
 
@@ -218,22 +230,40 @@ def lane_writes(
 
 
 def partition_writes(
-    nodes: Mapping[int, FoundNode], keys_of: Callable[[int], list[int]], shadow: Shadow
+    nodes: Mapping[int, FoundNode],
+    keys_of: Callable[[int], list[int]],
+    shadow: Shadow,
+    problem: Callable[[str], None],
 ) -> Iterator[Write]:
-    """P_Key tables of ports with LIDs; ``keys_of`` gives those of a port's GUID, at most 32."""
+    """P_Key tables of ports with LIDs, block by block; ``keys_of`` gives the keys of a port's GUID.  Blocks
+    that have been written and hold no key any more are emptied; keys beyond a port's table are told."""
     for guid, node in nodes.items():
         for port, port_guid in node.port_guids.items():
-            keys = keys_of(port_guid)[:PKEY_BLOCK]
-            data = b"".join(key.to_bytes(2, "big") for key in keys).ljust(64, b"\0")
-            key = guid, c.ATTRIBUTE_PKEY_TABLE, port << 24
-            if shadow.get(key) == data:
-                continue
-            shadow[key] = b""
+            keys, cap = keys_of(port_guid), max(1, node.info.partition_cap)
+            if len(keys) > cap:
+                problem(f"{len(keys)} P_Keys for port {port} of {guid:#018x}, which has room for {cap}")
+            data = b"".join(key.to_bytes(2, "big") for key in keys[:cap])
+            blocks = max(1, -(-len(data) // TABLE_BYTES))
+            before = range(blocks, -(-cap // PKEY_BLOCK))
+            kept = [each for each in before if any(shadow.get(_pkey_place(guid, port, each), b""))]
+            for block in (*range(blocks), *kept):
+                part = data[block * TABLE_BYTES : (block + 1) * TABLE_BYTES].ljust(TABLE_BYTES, b"\0")
+                key = _pkey_place(guid, port, block)
+                if shadow.get(key) == part:
+                    continue
+                shadow[key] = b""
 
-            def done(answer: bytes, key: tuple[int, int, int] = key, data: bytes = data) -> None:
-                shadow[key] = data
+                def done(
+                    answer: bytes, key: tuple[int, int, int] = key, part: bytes = part
+                ) -> None:
+                    shadow[key] = part
 
-            yield Write(node.path(port), c.ATTRIBUTE_PKEY_TABLE, 0, data, done)
+                yield Write(node.path(port), c.ATTRIBUTE_PKEY_TABLE, block, part, done)
+
+
+def _pkey_place(guid: int, port: int, block: int) -> tuple[int, int, int]:
+    """The key of a block of P_Keys in a `Shadow`: ports of a channel adapter have tables of their own."""
+    return guid, c.ATTRIBUTE_PKEY_TABLE, port << 24 | block
 
 
 def multicast_writes(

@@ -163,7 +163,7 @@ class Discovery:
                 known = other in self.nodes and self.nodes[other].peers.get(other_port) == (guid, port)
                 if known and (index[guid], port) < (index[other], other_port):
                     ends = End(index[guid], port), End(index[other], other_port)
-                    links.append(Link(*ends, *_rate(self.nodes[guid].ports.get(port))))
+                    links.append(Link(*ends, *link_rate(self.nodes[guid].ports.get(port))))
         return Topology(tuple(nodes), tuple(links))
 
     def _node(self, guid: int, texts: Counter[str]) -> Node:
@@ -193,7 +193,7 @@ _EXTENDED = {speed.extended_code: speed for speed in LinkSpeed if speed.extended
 _SPEEDS = {1: LinkSpeed.SDR, 2: LinkSpeed.DDR, 4: LinkSpeed.QDR}
 
 
-def _rate(info: bytes | None) -> tuple[LinkWidth, LinkSpeed]:
+def link_rate(info: bytes | None) -> tuple[LinkWidth, LinkSpeed]:
     """What a port's PortInfo says of its link's width and speed."""
     if info is None:
         return LinkWidth.X1, LinkSpeed.SDR

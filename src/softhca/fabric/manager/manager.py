@@ -18,6 +18,7 @@ from typing import NamedTuple
 from softhca.fabric.graph import Graph
 from softhca.fabric.lids import LAST_LMC, LidError, Lids, assign_lids
 from softhca.fabric.manager import states
+from softhca.fabric.manager.administration import SubnetAdministration
 from softhca.fabric.manager.configuration import (
     PortPlan,
     Shadow,
@@ -28,14 +29,17 @@ from softhca.fabric.manager.configuration import (
     multicast_writes,
     partition_writes,
     port_writes,
+    switch_info_writes,
     table_writes,
 )
 from softhca.fabric.manager.discovery import Discovery, FoundNode
+from softhca.fabric.manager.inventory import KnownPort
 from softhca.fabric.manager.packets import DATA_AT, PORT
+from softhca.fabric.manager.partitions import Partition, Partitions
 from softhca.fabric.manager.requests import NEVER_NS, Requests
 from softhca.fabric.routing import ENGINES, Routes, route
 from softhca.fabric.topology import TopologyError
-from softhca.fabric.trees import multicast_tree
+from softhca.fabric.trees import multicast_tree, without_copies
 from softhca.fabric.ways import RoutingError
 from softhca.management import constants as c
 from softhca.management.subnet_attributes import (
@@ -47,7 +51,6 @@ from softhca.management.subnet_attributes import (
 from softhca.wire.errors import WireError
 
 IS_SM = 1 << 1
-DEFAULT_PKEY = 0xFFFF
 DEFAULT_PREFIX = 0xFE80 << 48
 SECOND_NS = 1_000_000_000
 MOST_PROBLEMS = 100
@@ -57,6 +60,7 @@ RESTING, DISCOVERY, ELECTION, PORTS, TABLES, GROUPS, ACTIVATION = (
     "resting", "discovery", "election", "ports", "tables", "groups", "activation",
 )  # fmt: skip
 LIGHT = "light sweep"
+REGROUPING = "regrouping"
 AFTER: dict[str, str] = {
     DISCOVERY: ELECTION,
     ELECTION: PORTS,
@@ -65,16 +69,8 @@ AFTER: dict[str, str] = {
     GROUPS: ACTIVATION,
     ACTIVATION: RESTING,
     LIGHT: RESTING,
+    REGROUPING: RESTING,
 }
-
-
-@dataclass(frozen=True)
-class Partition:
-    """Who is in a partition: ``pkey`` of 15 bits; port GUIDs of full and of limited members, None: all."""
-
-    pkey: int
-    full: frozenset[int] | None = None
-    limited: frozenset[int] | None = frozenset()
 
 
 @dataclass(frozen=True)
@@ -98,14 +94,19 @@ class ManagerConfig:
     polls: int = 3
     gid_prefix: int = DEFAULT_PREFIX
     partitions: tuple[Partition, ...] = ()
+    administration_key: int = 1
+    """The SM_Key of queries whose sender is trusted; 0: nobody is."""
+    queries_per_second: int = 4000
 
     def __post_init__(self) -> None:
         if self.engine != "auto" and self.engine not in ENGINES:
             raise ValueError(f"no routing engine is named {self.engine!r}")
         if not 0 <= self.priority <= 15 or not 0 <= self.lmc <= LAST_LMC:
             raise ValueError("a priority is 0 to 15, an LMC 0 to 7")
-        if min(self.window, self.timeout_ns, self.light_sweep_ns, self.poll_ns, self.polls) < 1:
-            raise ValueError("a manager needs a window and times from 1")
+        times = self.timeout_ns, self.light_sweep_ns, self.poll_ns
+        if min(self.window, self.polls, self.queries_per_second, *times) < 1:
+            raise ValueError("a manager needs a window, rates and times from 1")
+        Partitions(self.partitions)
 
 
 class Outgoing(NamedTuple):
@@ -158,12 +159,11 @@ class FabricManager:
         )
         self.groups: dict[int, frozenset[int]] = {}
         """Multicast groups: their LID, and the GUIDs of the ports that belong to them."""
+        self._senders: dict[int, frozenset[int]] = {}
         self.others: dict[int, OtherManager] = {}
-        self.on_swept: Callable[[], None] = lambda: None
-        self.on_request: Callable[[bytes, int, int], None] = lambda data, lid, now: None
         self._outgoing: deque[Outgoing] = deque()
         self.requests = Requests(
-            self._send_directed, config.window, config.timeout_ns, config.retries, config.m_key
+            self.send_directed, config.window, config.timeout_ns, config.retries, config.m_key
         )
         self._discovery = Discovery(self.requests, self._problem)
         self._shadow: Shadow = {}
@@ -174,7 +174,14 @@ class FabricManager:
         self._heir: OtherManager | None = None
         self._polls_missed = 0
         self._due_ns = NEVER_NS
+        self._groups_changed = False
+        self._light_is_due = False
+        self._is_new_master = False
+        self._partitions = Partitions(config.partitions)
+        self._switch_guids: frozenset[int] = frozenset()
+        self._ports_before: dict[int, KnownPort] = {}
         self._now = 0
+        self.administration = SubnetAdministration(self)
 
     # inputs
 
@@ -192,11 +199,12 @@ class FabricManager:
             return
         method, attribute = data[3], data[16] << 8 | data[17]
         if data[1] == c.CLASS_SUBN_ADM:
-            self.on_request(data, source_lid, now)
+            self.administration.receive(data, source_lid, now)
         elif data[1] not in c.SUBNET_CLASSES:
             self.counters["drops"] += 1
         elif method & c.RESPONSE:
-            self.requests.response(data, now)
+            if not self.administration.lookups.response(data, now):
+                self.requests.response(data, now)
         elif method == c.METHOD_TRAP and attribute == c.ATTRIBUTE_NOTICE:
             self._trap(data, source_lid)
         elif attribute == c.ATTRIBUTE_SM_INFO and method in c.ANSWERED_METHODS:
@@ -209,6 +217,7 @@ class FabricManager:
         """Time has come to ``now``: what is due is done."""
         self._now = now
         self.requests.expire(now)
+        self.administration.expire(now)
         if now >= self._due_ns:
             self._due_ns = NEVER_NS
             if self.state == states.MASTER and self.phase == RESTING:
@@ -216,6 +225,8 @@ class FabricManager:
                     self._sweep()
                 else:
                     self._light_sweep()
+            elif self.state == states.MASTER and self.phase == REGROUPING:
+                self._light_is_due = True
             elif self.state == states.STANDBY:
                 self._poll()
         self._go_on()
@@ -226,17 +237,31 @@ class FabricManager:
         self._sweep()
         self._go_on()
 
-    def set_group(self, mlid: int, members: frozenset[int], now: int) -> None:
-        """A multicast group has these ports, by GUID, from now on; none: it is gone."""
+    def set_group(
+        self, mlid: int, members: frozenset[int], now: int, senders: frozenset[int] = frozenset()
+    ) -> None:
+        """A multicast group has these ports, by GUID, from now on; none: it is gone.  ``senders`` are those
+        of them that get no copies."""
         self._now = now
         if members:
-            self.groups[mlid] = members
+            self.groups[mlid], self._senders[mlid] = members, senders
         else:
             self.groups.pop(mlid, None)
-        if self.state == states.MASTER and self.phase == RESTING and self.fabric.routes is not None:
-            self.phase = GROUPS
-            self._write(self._group_writes())
+            self._senders.pop(mlid, None)
+        self._groups_changed = True
+        if self.phase == RESTING:
+            self._regroup()
             self._go_on()
+
+    def _regroup(self) -> None:
+        """Write the groups that have changed."""
+        self._groups_changed = False
+        fabric = self.fabric
+        if self.state == states.MASTER and fabric.routes is not None:
+            self.phase = REGROUPING
+            top = max(self.groups, default=0)
+            self._write(switch_info_writes(fabric.nodes, fabric.routes.lids.top, top, clear=False))
+            self._write(self._group_writes())
 
     # outputs
 
@@ -252,7 +277,9 @@ class FabricManager:
     @property
     def next_deadline_ns(self) -> int:
         """When `expire` is to be called."""
-        return min(self._due_ns, self.requests.next_deadline_ns)
+        return min(
+            self._due_ns, self.requests.next_deadline_ns, self.administration.next_deadline_ns
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -264,13 +291,19 @@ class FabricManager:
         return self.fabric.lids.get((guid, port), 0)
 
     @property
+    def written(self) -> Shadow:
+        """What stands in tables of nodes, as far as this manager has written it."""
+        return self._shadow
+
+    @property
     def own_lid(self) -> int:
         """The manager's own."""
         return self.fabric.lids.get(self.fabric.own, 0)
 
     # sweeps
 
-    def _send_directed(self, data: bytes) -> None:
+    def send_directed(self, data: bytes) -> None:
+        """Queue a directed-route packet."""
         self._outgoing.append(Outgoing(c.LID_PERMISSIVE, c.SUBNET_QPN, data))
 
     def _problem(self, text: str) -> None:
@@ -365,6 +398,10 @@ class FabricManager:
             self._problem(str(error))
             self._rest()
             return
+        known = self.administration.inventory
+        self._ports_before = known.by_guid if known is not None else {}
+        switches = [node for node in topology.nodes if node.is_switch]
+        self._switch_guids = frozenset(node.port_guid(0) for node in switches)
         guids = [node.guid for node in topology.nodes]
         ends = graph.endpoints
         given = list(zip(ends.node.tolist(), ends.port.tolist(), lids.base.tolist(), strict=True))
@@ -374,8 +411,10 @@ class FabricManager:
             self._known_lids[topology.nodes[node].port_guid(port)] = lid
         forget_reset(found.nodes, self._shadow)
         plan = PortPlan(
-            self.own_lid, self.config.gid_prefix, self.config.m_key, self.config.lmc, routes.ways.lanes
-        )
+            self.own_lid, self.config.gid_prefix, self.config.m_key, self.config.lmc, routes.ways.lanes,
+            self._is_new_master,
+        )  # fmt: skip
+        self._is_new_master = False
         self.phase = PORTS
         self._write(port_writes(found.nodes, by_end, plan))
 
@@ -420,20 +459,17 @@ class FabricManager:
         fabric = self.fabric
         assert fabric.routes is not None
         top = max(self.groups, default=0)
-        self._write(table_writes(fabric.nodes, fabric.routes, fabric.guids, self._shadow, top))
+        self._write(table_writes(fabric.nodes, fabric.routes, fabric.guids, self._shadow))
+        self._write(switch_info_writes(fabric.nodes, fabric.routes.lids.top, top))
         self._write(lane_writes(fabric.nodes, fabric.routes, fabric.guids, self._shadow))
         if self.config.partitions:
-            self._write(partition_writes(fabric.nodes, self.pkeys_of, self._shadow))
+            self._write(partition_writes(fabric.nodes, self.pkeys_of, self._shadow, self._problem))
 
     def pkeys_of(self, guid: int) -> list[int]:
-        """The P_Keys of a port, by its GUID: the default partition's, and those that are configured."""
-        keys = [DEFAULT_PKEY]
-        for partition in self.config.partitions:
-            if partition.full is None or guid in partition.full:
-                keys.append(partition.pkey | 0x8000)
-            elif partition.limited is None or guid in partition.limited:
-                keys.append(partition.pkey)
-        return keys
+        """The P_Keys of a port, by its GUID."""
+        if guid in self._switch_guids and guid != self.config.guid:
+            return self._partitions.of_switch(guid)
+        return self._partitions.keys_of(guid, guid == self.config.guid)
 
     def _tables_written(self) -> None:
         self._write(self._group_writes())
@@ -453,6 +489,8 @@ class FabricManager:
             here = [by_guid[guid] for guid in members if guid in by_guid]
             try:
                 trees[mlid] = multicast_tree(routes.graph, routes.ways, here)
+                silent = [by_guid[guid] for guid in self._senders[mlid] if guid in by_guid]
+                without_copies(routes.graph, trees[mlid], silent)
             except RoutingError as error:
                 self._problem(f"multicast LID {mlid:#06x}: {error}")
         return multicast_writes(fabric.nodes, routes, fabric.guids, trees, self._shadow)
@@ -462,7 +500,8 @@ class FabricManager:
 
     def _activated(self) -> None:
         self.sweeps += 1
-        self.on_swept()
+        self.phase = ACTIVATION  # groups that lose members now are written when this is over
+        self.administration.swept(self._ports_before, self._now)
         self._rest()
 
     def _rest(self) -> None:
@@ -472,8 +511,22 @@ class FabricManager:
         if self._again:
             self._again = False
             self._sweep()
-        elif self.state == states.MASTER:
+            return
+        if self.state == states.MASTER:
             self._due_ns = self._now + self.config.light_sweep_ns
+        if self._groups_changed:
+            self._regroup()
+
+    def _regrouped(self) -> None:
+        """Groups have been written: what came due meanwhile is done first, however many change."""
+        self.phase = RESTING
+        if self._again:
+            self._rest()
+        elif self._light_is_due:
+            self._light_is_due = False
+            self._light_sweep()
+        elif self._groups_changed:
+            self._regroup()
 
     # traps
 
@@ -486,6 +539,7 @@ class FabricManager:
             notice = Notice.decode(data, DATA_AT)
         except WireError:
             return
+        self.administration.trapped(notice, source_lid, self._now)
         if notice.trap_number == TRAP_BAD_M_KEY:
             self.counters["bad_m_keys"] += 1
         repress = bytearray(data)
@@ -538,6 +592,7 @@ class FabricManager:
         if following is None:
             self._rest()
             return
+        self._is_new_master |= following[0] == states.MASTER != self.state
         self.state, actions = following
         for action in actions:
             _ACTIONS[action](self)
@@ -546,6 +601,7 @@ class FabricManager:
         self.phase = RESTING
         self.requests.forget()
         self._polls_missed = 0
+        self._resign()
         self._shadow.clear()  # another manager writes now
         self._due_ns = self._now + self.config.poll_ns
 
@@ -587,7 +643,15 @@ class FabricManager:
     def _stop(self) -> None:
         self.phase = RESTING
         self.requests.forget()
+        self._resign()
         self._due_ns = NEVER_NS
+
+    def _resign(self) -> None:
+        """Another manager has to do with groups, services and subscriptions from now on."""
+        self.administration.cease()
+        self.groups.clear()
+        self._senders.clear()
+        self._groups_changed = self._light_is_due = False
 
 
 _ENDINGS: dict[str, Callable[[FabricManager], None]] = {
@@ -598,6 +662,7 @@ _ENDINGS: dict[str, Callable[[FabricManager], None]] = {
     GROUPS: FabricManager._groups_written,
     ACTIVATION: FabricManager._activated,
     LIGHT: FabricManager._light_swept,
+    REGROUPING: FabricManager._regrouped,
 }
 """What is done when a phase has ended."""
 

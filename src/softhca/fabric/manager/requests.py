@@ -32,10 +32,18 @@ class Request:
 
 
 class Requests:
-    """At most ``window`` are under way; after ``timeout_ns`` one is sent again, ``retries`` times."""
+    """At most ``window`` are under way; after ``timeout_ns`` one is sent again, ``retries`` times.
+    ``space``, 16 bits, stands in the middle of their transaction IDs: those of others have another one.
+    """
 
     def __init__(
-        self, transmit: Callable[[bytes], None], window: int, timeout_ns: int, retries: int, m_key: int = 0
+        self,
+        transmit: Callable[[bytes], None],
+        window: int,
+        timeout_ns: int,
+        retries: int,
+        m_key: int = 0,
+        space: int = 0,
     ) -> None:
         self._transmit = transmit
         self._window = window
@@ -44,6 +52,7 @@ class Requests:
         self._m_key = m_key
         self._waiting: deque[Request] = deque()
         self._under_way: dict[int, Request] = {}  # by transaction ID, the first deadline first
+        self._space = space << 32
         self._next_id = 1
         self.counters = dict.fromkeys(("sent", "answered", "sent_again", "timed_out", "unmatched"), 0)
 
@@ -71,8 +80,8 @@ class Requests:
             self._send(self._waiting.popleft(), now)
 
     def _send(self, request: Request, now: int) -> None:
-        number = self._next_id
-        self._next_id = number % 0xFFFF_FFFF + 1
+        number = self._space | self._next_id
+        self._next_id = self._next_id % 0xFFFF_FFFF + 1
         request.deadline_ns = now + self._timeout_ns
         request.tries += 1
         self._under_way[number] = request
