@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
 from fabric_bench import ABSENT, REASON, Bench, lids
+
 from softhca.fabric.generators import fat_tree
 
 pytestmark = pytest.mark.skipif(bool(ABSENT), reason=REASON)
@@ -107,9 +107,15 @@ def _gid(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("bounds", "count"),
-    [(("--mtu", "4"), 1), (("--pkey", "0x12"), 0), (("--sl", "2"), 1), (("--rate", "3"), 1), (("--reversible", "1"), 1)],
+    [
+        (("--mtu", "4"), 1),
+        (("--pkey", "0x12"), 0),
+        (("--sl", "2"), 1),
+        (("--rate", "3"), 1),
+        (("--reversible", "1"), 1),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_paths_are_bounded_in_the_same_way(pair: Pair, bounds: tuple[str, ...], count: int) -> None:
     named = {"source": TOPOLOGY.index("h1"), "goal": TOPOLOGY.index("h6")}
     ours, theirs = pair.both("-p", "--slid", "{source}", "--dlid", "{goal}", *bounds, named=named)

@@ -9,21 +9,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
-
 from fabric_bench import ABSENT, MANAGER, REASON, SEARCH, Bench, lids
+
 from machine_speed import limit_s
 from softhca.fabric.generators import fat_tree, random_fabric
 from softhca.fabric.topology import NodeKind, Topology
-from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
+from softhca.fabric.topology_file import read_ibnetdiscover
 
 pytestmark = pytest.mark.skipif(bool(ABSENT), reason=REASON)
 _ROUTE = re.compile(r"0x([0-9a-f]{4}) (\d{3}) : \((?:Channel Adapter|Switch) portguid 0x([0-9a-f]{16})")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
 from administration_tools import ALL, DELETE, GET, SET, TABLE, Asker, mask
+
 from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.manager import states
 from softhca.fabric.manager.administration import MOST_TRANSFERS
@@ -38,9 +38,7 @@ def bring_up(
 
 def lids(managed: ManagedFabric) -> dict[int, int]:
     """By the node's index."""
-    return {
-        node.index: node.own_port(0 if node.is_switch else 1).info.lid for node in managed.plane.nodes
-    }
+    return {node.index: node.own_port(0 if node.is_switch else 1).info.lid for node in managed.plane.nodes}
 
 
 def test_node_records_are_the_fabric_s_nodes_segment_by_segment() -> None:

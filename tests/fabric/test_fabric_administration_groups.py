@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from administration_tools import DELETE, GET, SET, TABLE, Asker, mask
+
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.manager import states
 from softhca.fabric.manager.managed_fabric import ManagedFabric
@@ -138,7 +138,9 @@ def test_a_join_that_lacks_something_creates_nothing() -> None:
     assert join(asker, port_gid=asker.gid[:8] + bytes(8)) == a.STATUS_INVALID_GID
     assert join(asker, pkey=0x8012) == a.STATUS_REQUEST_INVALID
     assert join(asker, (*CREATE, "mtu_selector", "mtu"), mtu_selector=2, mtu=6) == a.STATUS_REQUEST_INVALID
-    assert join(asker, (*CREATE, "rate_selector", "rate"), rate_selector=0, rate=17) == a.STATUS_REQUEST_INVALID
+    assert (
+        join(asker, (*CREATE, "rate_selector", "rate"), rate_selector=0, rate=17) == a.STATUS_REQUEST_INVALID
+    )
     assert manager.administration.groups.groups == {}
     managed.settle()
     assert manager.groups == {}
@@ -247,7 +249,12 @@ def test_a_path_leads_to_a_group() -> None:
         answer = askers[4].ask(GET, a.ATTRIBUTE_PATH_RECORD, wanted, mask(a.PathRecord, *names))
         assert answer is not None
         found = a.PathRecord.decode(answer.data[0])
-        assert (found.dgid, found.dlid, found.slid, found.sgid) == (MGID, 0xC000, askers[4].lid, askers[4].gid)
+        assert (found.dgid, found.dlid, found.slid, found.sgid) == (
+            MGID,
+            0xC000,
+            askers[4].lid,
+            askers[4].gid,
+        )
         assert (found.mtu, found.rate, found.pkey, found.flow_label) == (4, 3, 0xFFFF, 7)
     assert askers[4].status(TABLE, a.ATTRIBUTE_PATH_RECORD, wanted, mask(a.PathRecord, *names)) == 0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from administration_tools import DELETE, GET, SET, Asker, mask
+
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.manager import services, subscriptions
 from softhca.fabric.manager.managed_fabric import ManagedFabric
@@ -326,7 +326,10 @@ def test_who_subscribes_hears_of_groups() -> None:
     record = a.MCMemberRecord(mgid=b"\xff\x12" + bytes(14), port_gid=askers[3].gid, join_state=1, pkey=0xFFFF)
     names = ("mgid", "port_gid", "join_state", "qkey", "traffic_class", "pkey", "sl", "flow_label")
     for method in (SET, DELETE):
-        assert askers[3].status(method, a.ATTRIBUTE_MC_MEMBER_RECORD, record, mask(a.MCMemberRecord, *names)) == 0
+        assert (
+            askers[3].status(method, a.ATTRIBUTE_MC_MEMBER_RECORD, record, mask(a.MCMemberRecord, *names))
+            == 0
+        )
     managed.run_until(managed.now + SECOND_NS)
     assert [number for number, _ in told(asker)] == [a.TRAP_GROUP_CREATED, a.TRAP_GROUP_DELETED]
     assert {data[rmpp.DATA_AT + 16 :][:16] for data in asker.reports} == {record.mgid}
