@@ -16,6 +16,7 @@ from softhca.management.attributes import (
     PortInfo,
     node_description,
 )
+from softhca.management.device_attributes import IoControllerProfile, IoUnitInfo, ServiceEntry
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.performance_attributes import (
@@ -42,11 +43,12 @@ ALL = (
     MadHeader, DirectedRoute, NodeInfo, PortInfo, ClassPortInfo,
     SwitchInfo, SMInfo, Notice, LinkStateDetails, CapabilityDetails, BadMKeyDetails, LedInfo,
     PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails,
+    IoUnitInfo, IoControllerProfile, ServiceEntry,
 )  # fmt: skip
 every_layout = pytest.mark.parametrize("layout", ALL, ids=lambda cls: cls.__name__)
 
 # (layout, field, first bit, width), bits counted from the attribute's first: IBTA vol. 1, 13.4.3, 13.4.8.1,
-# 14.2.5.3 to 14.2.5.15, 14.2.5.1, 16.1.3.5, 16.1.4
+# 14.2.5.3 to 14.2.5.15, 14.2.5.1, 16.1.3.5, 16.1.4, 16.3.3
 PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (MadHeader, "management_class", 8, 8),
     (MadHeader, "method", 24, 8),
@@ -128,6 +130,26 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (BadMKeyDetails, "dr_hop_count", 178, 6),
     (BadMKeyDetails, "dr_return_path", 184, 240),
     (LedInfo, "led_mask", 0, 1),
+    (IoUnitInfo, "max_controllers", 16, 8),
+    (IoUnitInfo, "option_rom", 31, 1),
+    (IoUnitInfo, "controller_list", 32, 1024),
+    (IoControllerProfile, "vendor_id", 64, 24),
+    (IoControllerProfile, "device_id", 96, 32),
+    (IoControllerProfile, "device_version", 128, 16),
+    (IoControllerProfile, "subsystem_id", 192, 32),
+    (IoControllerProfile, "io_class", 224, 16),
+    (IoControllerProfile, "io_subclass", 240, 16),
+    (IoControllerProfile, "protocol", 256, 16),
+    (IoControllerProfile, "protocol_version", 272, 16),
+    (IoControllerProfile, "initiators_supported", 304, 16),
+    (IoControllerProfile, "send_queue_depth", 320, 16),
+    (IoControllerProfile, "rdma_read_depth", 344, 8),
+    (IoControllerProfile, "send_bytes", 352, 32),
+    (IoControllerProfile, "rdma_bytes", 384, 32),
+    (IoControllerProfile, "operations", 416, 8),
+    (IoControllerProfile, "service_entries", 432, 8),
+    (IoControllerProfile, "id_string", 512, 512),
+    (ServiceEntry, "service_id", 320, 64),
     (PortCounters, "port_select", 8, 8),
     (PortCounters, "symbol_error", 32, 16),
     (PortCounters, "link_downed", 56, 8),
