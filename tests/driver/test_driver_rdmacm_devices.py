@@ -55,7 +55,7 @@ class Host:
         return Device(name, *found)
 
     def opens(self):
-        return set(self.local._open_ones)
+        return set(self.local.adapters.open_adapters())
 
 
 @pytest.fixture
@@ -154,7 +154,8 @@ def test_all_ports_of_all_devices():
 
 def test_native_ports_have_no_ip_address(monkeypatch):
     host = Host(a=["10.0.0.1"])
-    monkeypatch.setattr(host.local, "_open", lambda name: Device(name, "10.0.0.1", link_layer=INFINIBAND))
+    native = Device("a", "10.0.0.1", link_layer=INFINIBAND)
+    monkeypatch.setattr(host.local.adapters, "_open_device", lambda name: native)
     assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
     assert host.local.all() == []
     assert host.opens() == set()
@@ -164,7 +165,7 @@ def test_devices_in_virtual_time_are_passed_over(monkeypatch):
     host = Host(a=["10.0.0.1"])
     device = Device("a", "10.0.0.1")
     device.events.waits = False
-    monkeypatch.setattr(host.local, "_open", lambda name: device)
+    monkeypatch.setattr(host.local.adapters, "_open_device", lambda name: device)
     assert host.local.all() == []
     assert host.opens() == set()
 

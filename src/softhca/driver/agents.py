@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.entry_ring import EntryRing
 from softhca.driver.errors import DriverError
-from softhca.management.constants import GENERAL_QKEY
+from softhca.management.constants import GENERAL_QKEY, MAD_BYTES, RESPONSE, UNANSWERED_METHODS
 from softhca.queues import control_fields as control
 from softhca.queues.layout import MAD_ENTRY_BYTES, MAD_HEADER, MAX_AGENT_ENTRIES
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _HEADER = MAD_HEADER.packing()
 _METHOD_BITS = 128
+_METHOD_AT, _TRANSACTION = 3, slice(8, 16)
+"""Where a datagram has its method and its transaction ID (13.4.3)."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,30 @@ class AgentHandle:
         """
         return self._ring.receive(timeout_s)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no datagram waits."""
+        return self._ring.idle
+
+    def ask(self, mad: bytes, to: MadAddress, timeout_ms: int, retries: int) -> bytes:
+        """Send a request and wait for its response, for a program that does one thing at a time: what else
+        comes meanwhile is lost.  ETIMEDOUT: nobody has answered; EINVAL: there is no response to such a
+        datagram, or no time to wait for it.
+        """
+        if timeout_ms <= 0 or len(mad) != MAD_BYTES or not _is_answered(mad):
+            raise DriverError(errno.EINVAL, "what is asked is a request, and has a time-out")
+        self.send(mad, to, timeout_ms, retries)
+        while True:
+            arrival = self.receive()
+            if arrival is None:
+                continue
+            answers = arrival.status != 0 or bool(arrival.mad[_METHOD_AT] & RESPONSE)
+            if not answers or arrival.mad[_TRANSACTION] != mad[_TRANSACTION]:
+                continue
+            if arrival.status:
+                raise DriverError(errno.ETIMEDOUT, "nobody has answered a management datagram")
+            return arrival.mad
+
     def unregister(self) -> None:
         """End the registration; datagrams that were not received are lost."""
         with self._session.lock:
@@ -129,6 +155,11 @@ class AgentHandle:
             self._ring.end()
         self._driver.events.dispatch()
         self._ring.free()
+
+
+def _is_answered(mad: bytes) -> bool:
+    """Whether a datagram is a request that a response belongs to."""
+    return not mad[_METHOD_AT] & RESPONSE and mad[_METHOD_AT] not in UNANSWERED_METHODS
 
 
 def _arrival(entry: bytes) -> MadArrival:

@@ -158,6 +158,11 @@ class EventRouter:
         """Whether threads can wait for events: not in virtual time."""
         return bool(self._channel.wakes)
 
+    @property
+    def asynchronous_waiting(self) -> bool:
+        """Whether an asynchronous event is queued, or the adapter's death is to be told."""
+        return bool(self._events) or not self._channel.alive
+
     def watch(self) -> None:
         """Have a thread that waits and dispatches in the program's stead.  DriverError EAGAIN, EOPNOTSUPP as
         `descriptor`.

@@ -1,19 +1,29 @@
-"""The HCA services layer: what stands above the adapters' differences.
+"""The HCA services layer (HSL): what channel drivers and programs use, above the adapters' differences.
 
-*HCA services* find and open adapters, *fabric services* describe paths through the fabric, *connection
-services* take queue pairs through their states.
+*HCA services* find and open adapters, *fabric services* describe paths through the fabric and ask its nodes,
+*connection services* take queue pairs through their states, by hand or with what the communication manager
+says.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from softhca.driver import registry
+from softhca.driver.agents import MadAddress
+from softhca.driver.connections import CmChannel, CmEvent, CmPath, CmQueuePair
 from softhca.driver.device import DeviceDriver
 from softhca.driver.qp import QpHandle
 from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND
 from softhca.queues.states import INIT, RTR, RTS
+
+LINK_LAYER_ETHERNET = 2
+_ANSWERS = 4
+"""Room for responses while one is waited for."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,107 @@ def connect(
             sending["max_rd_atomic"] = reliability.max_rd_atomic
     qp.modify(ready)
     qp.modify(sending)
+
+
+@contextlib.contextmanager
+def asking(
+    device: DeviceDriver,
+    port_num: int,
+    management_class: int,
+    to: MadAddress,
+    timeout_ms: int = 500,
+    retries: int = 5,
+) -> Iterator[Callable[[bytes], bytes]]:
+    """Fabric service: what sends management requests of a class to a node, from a port, and gives the
+    response to each; it numbers them.  It raises DriverError ETIMEDOUT where nobody answers.
+    """
+    agent = device.register_agent(port_num, management_class, 1, (), _ANSWERS)
+    numbers = itertools.count(1)
+
+    def ask(request: bytes) -> bytes:
+        numbered = request[:8] + next(numbers).to_bytes(8, "big") + request[16:]
+        return agent.ask(numbered, to, timeout_ms, retries)
+
+    try:
+        yield ask
+    finally:
+        if device.alive:
+            agent.unregister()
+
+
+def path_by(device: DeviceDriver, found: CmPath, port_num: int = 1) -> Path:
+    """Fabric service: the path that the communication manager names: by GID on RoCE ports, by LID on native
+    ones.
+    """
+    attributes = device.query_port(port_num)
+    is_native = attributes["link_layer"] != LINK_LAYER_ETHERNET
+    return Path(
+        None if is_native else found.gid,
+        sl=found.sl,
+        traffic_class=found.traffic_class,
+        flow_label=found.flow_label,
+        mtu=min(found.path_mtu, attributes["active_mtu"]),
+        dlid=found.lid,
+        port_num=port_num,
+    )
+
+
+def accept(
+    device: DeviceDriver,
+    channel: CmChannel,
+    request: CmEvent,
+    qp: QpHandle,
+    own: CmQueuePair,
+    access: int = 0,
+    min_rnr_timer: int = 12,
+) -> None:
+    """Connection service: take an RC queue pair to RTS towards who has asked (`CM_REQUEST`).  Receives may be
+    posted now, before `CmChannel.reply`.
+    """
+    peer = request.queue_pair
+    how = Reliability(
+        request.path.ack_timeout,
+        peer.retry_cnt,
+        peer.rnr_retry,
+        min_rnr_timer,
+        min(own.initiator_depth, peer.responder_resources),
+        min(own.responder_resources, peer.initiator_depth),
+    )
+    path = path_by(device, request.path, channel.port)
+    connect(qp, path, peer.qp_num, peer.starting_psn, own.starting_psn, access, how)
+
+
+def complete(
+    device: DeviceDriver,
+    channel: CmChannel,
+    replied: CmEvent,
+    path: CmPath,
+    qp: QpHandle,
+    own: CmQueuePair,
+    access: int = 0,
+    min_rnr_timer: int = 12,
+) -> None:
+    """Connection service: take an RC queue pair, which has asked along ``path``, to RTS towards who has
+    accepted (`CM_REPLIED`).  Receives may be posted now, before `CmChannel.ready`.
+    """
+    peer = replied.queue_pair
+    how = Reliability(
+        path.ack_timeout,
+        own.retry_cnt,
+        peer.rnr_retry,
+        min_rnr_timer,
+        min(own.initiator_depth, peer.responder_resources),
+        min(own.responder_resources, peer.initiator_depth),
+    )
+    connect(
+        qp,
+        path_by(device, path, channel.port),
+        peer.qp_num,
+        peer.starting_psn,
+        own.starting_psn,
+        access,
+        how,
+    )
 
 
 def start_datagrams(qp: QpHandle, qkey: int, psn: int = 0, port_num: int = 1) -> None:

@@ -5,16 +5,14 @@ bytes and receives what comes for it; several programs share a port's queue pair
 has an example.
 """
 
-import errno
 from collections.abc import Iterable
 
 from softhca.driver.agents import AgentHandle, MadAddress, MadArrival
-from softhca.management.constants import RESPONSE
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.pending import is_request
 from softhca.verbs.base import Resource, require, translated
 from softhca.verbs.device import Context
-from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.pyverbs_error import PyverbsUserError
 
 __all__ = ["Mad", "MadAddress", "MadAgent", "MadArrival", "MadHeader"]
 
@@ -76,15 +74,6 @@ class MadAgent(Resource):
         """
         if timeout_ms <= 0 or not is_request(request.header):
             raise PyverbsUserError("what is asked is a request, and has a time-out")
-        self.send(request, to, timeout_ms, retries)
-        while True:
-            arrival = self.receive()
-            if arrival is None:
-                continue
-            found = Mad.decode(arrival.mad)
-            answers = arrival.status != 0 or bool(found.header.method & RESPONSE)
-            if not answers or found.header.transaction_id != request.header.transaction_id:
-                continue
-            if arrival.status:
-                raise PyverbsRDMAError("Nobody has answered a management datagram", errno.ETIMEDOUT)
-            return found
+        self._require_open()
+        with translated("Failed to ask with a management datagram"):
+            return Mad.decode(self._handle.ask(request.encode(), to, timeout_ms, retries))

@@ -6,7 +6,6 @@ Identifiers share devices: each is opened with the first identifier that needs i
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from softhca.driver import registry
+from softhca.driver.adapters import HostAdapters
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
@@ -52,11 +52,10 @@ class LocalDevices:
         names: Callable[[], Sequence[str]] = registry.names,
         open_device: Callable[[str], DeviceDriver] = registry.open_device,
     ) -> None:
+        self.adapters = HostAdapters(names, open_device)
         self._names = names
-        self._open = open_device
         self._lock = threading.RLock()
-        self._open_ones: dict[str, _Open] = {}
-        self._pid = os.getpid()
+        self._ports: dict[DeviceDriver, tuple[LocalPort, ...]] = {}
 
     def at(self, address: SocketAddress) -> LocalPort:
         """The port with this address; the caller has its device until `release`.
@@ -90,14 +89,15 @@ class LocalDevices:
             refused: DriverError | None = None
             for name in self._names():
                 try:
-                    places = [place for place in self._of(name) if place.device.events.waits]
+                    device = self._acquire(name)
                 except DriverError as error:
                     refused = error
                     continue
+                places = [place for place in self._ports[device] if device.events.waits]
                 found = {place.port: place for place in reversed(places)}
                 taken += found.values()
                 if not found:
-                    self._give_back(name)
+                    self.release(device)
             if refused is not None and not taken:
                 raise refused
             return taken
@@ -105,21 +105,19 @@ class LocalDevices:
     def share(self, place: LocalPort, gid: bytes) -> LocalPort:
         """The same port for one more user, by its GID ``gid`` where it has that."""
         with self._lock:
-            for found in self._open_ones.values():
-                if found.device is place.device:
-                    found.users += 1
-                    for each in found.ports:
-                        if each.gid == gid and each.port == place.port:
-                            return each
+            if self.adapters.share(place.device):
+                for each in self._ports[place.device]:
+                    if each.gid == gid and each.port == place.port:
+                        return each
         return place
 
     def release(self, device: DeviceDriver) -> None:
         """One user of ``device`` less; closed with the last."""
         with self._lock:
-            for name, found in self._open_ones.items():
-                if found.device is device:
-                    self._give_back(name)
-                    return
+            if self.adapters.users(device) <= 1:
+                forget_ports(device)
+                self._ports.pop(device, None)
+            self.adapters.release(device)
 
     def _choose(self, fits: Sequence[Callable[[LocalPort], bool]], otherwise: DriverError) -> LocalPort:
         """The first port that fits best, by the first of ``fits`` for which there is one.  A device that
@@ -129,59 +127,39 @@ class LocalDevices:
             names = self._names()
             if not names:
                 raise DriverError(errno.ENODEV, "there is no device")
-            found: dict[str, tuple[LocalPort, ...]] = {}
-            chosen = ""
+            found: list[DeviceDriver] = []
+            chosen: DeviceDriver | None = None
             try:
                 for name in names:
                     try:
-                        found[name] = self._of(name)
+                        found.append(self._acquire(name))
                     except DriverError as error:
                         otherwise = error
                         continue
-                    if any(map(fits[0], found[name])):
+                    if any(map(fits[0], self._ports[found[-1]])):
                         break
                 for each in fits:
-                    for name, ports in found.items():
-                        for place in ports:
+                    for device in found:
+                        for place in self._ports[device]:
                             if each(place):
-                                chosen = name
+                                chosen = device
                                 return place
                 raise otherwise
             finally:
-                for name in found:
-                    if name != chosen:
-                        self._give_back(name)
+                for device in found:
+                    if device is not chosen:
+                        self.release(device)
 
-    def _of(self, name: str) -> tuple[LocalPort, ...]:
-        """One more user of a device, and its RoCE ports' GIDs, which stay as they are."""
-        if os.getpid() != self._pid:  # this is a forked child: they are the parent's
-            self._open_ones.clear()
-            self._pid = os.getpid()
-        found = self._open_ones.get(name)
-        if found is None or not found.device.alive:
-            device = self._open(name)
+    def _acquire(self, name: str) -> DeviceDriver:
+        """One more user of a device, whose RoCE ports' GIDs, which stay as they are, are known then."""
+        device = self.adapters.acquire(name)
+        if device not in self._ports:
             try:
-                found = self._open_ones[name] = _Open(device, tuple(_ports_of(device)))
+                self._ports[device] = tuple(_ports_of(device))
             except DriverError:
-                device.close()
+                self.adapters.release(device)
                 raise
-        found.users += 1
-        return found.ports
-
-    def _give_back(self, name: str) -> None:
-        found = self._open_ones[name]
-        found.users -= 1
-        if not found.users:
-            del self._open_ones[name]
-            forget_ports(found.device)
-            found.device.close()
-
-
-@dataclass(eq=False)
-class _Open:
-    device: DeviceDriver
-    ports: tuple[LocalPort, ...]
-    users: int = 0
+        return device
 
 
 def _has(gid: bytes, found: LocalPort) -> bool:
