@@ -63,7 +63,9 @@ class Network:
 
     ``now`` is the time in nanoseconds.  It stands still unless `run`, `elapse` or a blocking call of a
     program lets it go on; with ``polls_pass_time`` also a poll does that finds nothing, for programs that
-    poll in a loop.  ``join_bursts``: packets of a burst that arrive at the same moment, untouched, reach the
+    poll in a loop.  ``tasks`` are programs that serve by themselves, as a thread of theirs would: each is
+    called at every turn, does what it finds to do without waiting, and says whether there was anything.
+    ``join_bursts``: packets of a burst that arrive at the same moment, untouched, reach the
     adapter as one, as a socket with GRO has them; otherwise each comes by itself.
 
     ``tamper`` may replace a packet's bytes, or swallow it (None); it sees all that was sent, before the
@@ -88,6 +90,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.tamper: Callable[[Datagram], bytes | None] = lambda sent: sent.data
         self.observers: list[Callable[[Datagram], object]] = []
+        self.tasks: list[Callable[[], bool]] = []
         self._polls_pass_time = polls_pass_time
         self._join_bursts = join_bursts
         self._script = None if decisions is None else Script(parse_decisions(decisions))
@@ -197,6 +200,8 @@ class Network:
             _, _, action, argument = heapq.heappop(self._heap)
             action(argument)
             worked = True
+        for task in tuple(self.tasks):
+            worked |= task()
         return worked
 
     def advance(self, limit_ns: int = NEVER) -> bool:
@@ -231,6 +236,8 @@ class Network:
 
     def poll(self) -> bool:
         """What a program's poll drives; whether anything happened."""
+        if self._is_stepping:
+            return False
         worked = self.step() or (self._polls_pass_time and self.advance())
         self._idle_polls = 0 if worked else self._idle_polls + 1
         if self._idle_polls > MAX_IDLE_POLLS:
