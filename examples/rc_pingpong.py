@@ -41,6 +41,7 @@ class End:
         self.complete = {SENT: 0, RECEIVED: 0}
         self.size = size
         self.gid_index = gid_index
+        self.lid = self.context.query_port(1).lid  # 0 on RoCE
         self.gid = str(self.context.query_gid(1, gid_index))
 
     def connect(self, peer):
@@ -53,7 +54,7 @@ class End:
         attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
         attributes.min_rnr_timer = 12
         attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 14, 7, 7
-        attributes.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
+        attributes.ah_attr = AHAttr(dlid=peer["lid"], gr=route, is_global=1, port_num=1)
         self.qp.to_rts(attributes)
 
     def expect(self):
@@ -112,7 +113,7 @@ def main():
     options = parser.parse_args()
     end = End(options.size, options.gid_index)
     with meet(options.host, options.port) as connection, connection.makefile("r") as lines:
-        end.connect(exchange(connection, lines, {"qp": end.qp.qp_num, "gid": end.gid}))
+        end.connect(exchange(connection, lines, {"qp": end.qp.qp_num, "lid": end.lid, "gid": end.gid}))
         end.expect()
         exchange(connection, lines, "ready")
         begin = time.perf_counter()

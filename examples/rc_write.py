@@ -12,11 +12,12 @@ pair = qp.QP(domain, qp.QPInitAttr(enums.IBV_QPT_RC, scq=queue, rcq=queue, cap=q
 tcp = socket.socket() if rank else socket.create_server(meeting).accept()[0]
 while rank and tcp.connect_ex(meeting):
     pass  # rank 0 does not listen yet
-tcp.sendall(f"{pair.qp_num} {region.rkey} {region.buf} {context.query_gid(1, 0)}\n".encode())
-number, key, address, gid = tcp.makefile().readline().split()
+lid = context.query_port(1).lid
+tcp.sendall(f"{pair.qp_num} {region.rkey} {region.buf} {lid} {context.query_gid(1, 0)}\n".encode())
+number, key, address, lid, gid = tcp.makefile().readline().split()
 path = qp.QPAttr()
 path.dest_qp_num, path.qp_access_flags = int(number), enums.IBV_ACCESS_REMOTE_WRITE
-path.ah_attr = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(addr.GID(gid)))
+path.ah_attr = addr.AHAttr(dlid=int(lid), is_global=1, gr=addr.GlobalRoute(addr.GID(gid)))
 path.timeout, path.retry_cnt = 14, 7
 pair.to_rts(path)
 if rank == 0:

@@ -46,13 +46,14 @@ class End:
         self.qp.to_rts(ready)
         self.size = size
         self.gid_index = gid_index
+        self.lid = self.context.query_port(1).lid  # 0 on RoCE
         self.gid = str(self.context.query_gid(1, gid_index))
         self.complete = {SENT: 0, RECEIVED: 0}
 
     def address(self, peer):
         """Where datagrams go from now on."""
         route = GlobalRoute(dgid=GID(peer["gid"]), sgid_index=self.gid_index, hop_limit=64)
-        self.handle = AH(self.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+        self.handle = AH(self.pd, attr=AHAttr(dlid=peer["lid"], gr=route, is_global=1, port_num=1))
         self.peer = peer["qp"]
 
     def expect(self):
@@ -140,7 +141,7 @@ def main():
     options = parser.parse_args()
     end = End(options.size, options.gid_index)
     with meet(options.host, options.port) as connection, connection.makefile("r") as lines:
-        end.address(exchange(connection, lines, {"qp": end.qp.qp_num, "gid": end.gid}))
+        end.address(exchange(connection, lines, {"qp": end.qp.qp_num, "lid": end.lid, "gid": end.gid}))
         end.expect()
         exchange(connection, lines, "ready")
         begin = time.perf_counter()

@@ -14,10 +14,9 @@ import pytest
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
-from softhca.fabric.umad_sessions import UmadSessions
 from softhca.runtime import fabric_control
 from softhca.runtime.fabric_control import ControlError, ControlSocket, ask, control_name, perform
-from softhca.runtime.umad_server import UmadServer
+from softhca.runtime.fabric_loop import FabricLoop
 
 NAME = f"softhca-test-control-{os.getpid()}"
 
@@ -89,15 +88,15 @@ def test_a_description_that_two_nodes_have_names_none() -> None:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[UmadServer, ControlSocket]]:
-    server = UmadServer(UmadSessions(MadPlane(fat_tree(4))), lambda: 0, NAME)
-    control = ControlSocket(server, NAME, lambda: 0)
-    yield server, control
+def served() -> Iterator[tuple[FabricLoop, ControlSocket]]:
+    loop = FabricLoop(MadPlane(fat_tree(4)), lambda: 0)
+    control = ControlSocket(loop, NAME)
+    yield loop, control
     control.close()
-    server.close()
+    loop.close()
 
 
-def while_serving(server: UmadServer, call: Callable[[], Any]) -> Any:
+def while_serving(server: FabricLoop, call: Callable[[], Any]) -> Any:
     """What a call in another thread gives while the server has its turns."""
     found: list[Any] = []
 
@@ -114,7 +113,7 @@ def while_serving(server: UmadServer, call: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_commands_over_the_socket(served: tuple[UmadServer, ControlSocket]) -> None:
+def test_commands_over_the_socket(served: tuple[FabricLoop, ControlSocket]) -> None:
     server, _ = served
     told = while_serving(server, lambda: ask(NAME, {"do": "fail", "link": "s1-0[3]"}))
     assert told["changed"]
@@ -124,11 +123,11 @@ def test_commands_over_the_socket(served: tuple[UmadServer, ControlSocket]) -> N
     with pytest.raises(ControlError, match="nobody serves"):
         ask(NAME + "-other", {"do": "counters"})
     with pytest.raises(OSError, match="in use"):
-        ControlSocket(server, NAME, lambda: 0)
+        ControlSocket(server, NAME)
 
 
 def test_hostile_bytes_have_one_answer_and_connections_are_bounded(
-    served: tuple[UmadServer, ControlSocket],
+    served: tuple[FabricLoop, ControlSocket],
 ) -> None:
     server, _ = served
     clients = []

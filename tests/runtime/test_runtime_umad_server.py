@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,17 +15,35 @@ from softhca.fabric.mad_plane import MadPlane
 from softhca.management import constants as c
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
+from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.umad_server import UmadServer
 
 NAME = f"softhca-test-{os.getpid()}"
 
 
-def server(address: tuple[str, int] | None = None) -> UmadServer:
-    return UmadServer(u.UmadSessions(MadPlane(fat_tree(4))), lambda: 0, NAME, address)
+class Server(UmadServer):
+    """A server with a loop of its own."""
+
+    def __init__(self, address: tuple[str, int] | None = None, managed: Any = None) -> None:
+        plane = managed.plane if managed is not None else MadPlane(fat_tree(4))
+        self.loop = FabricLoop(plane, lambda: 0, managed)
+        super().__init__(self.loop, u.UmadSessions(plane), NAME, address)
+
+    def turn(self, timeout_s: float) -> None:
+        """One of the loop's."""
+        self.loop.turn(timeout_s)
+
+    def close(self) -> None:
+        super().close()
+        self.loop.close()
+
+
+def server(address: tuple[str, int] | None = None) -> Server:
+    return Server(address)
 
 
 @pytest.fixture
-def local() -> Iterator[UmadServer]:
+def local() -> Iterator[Server]:
     made = server()
     yield made
     made.close()
@@ -33,7 +52,7 @@ def local() -> Iterator[UmadServer]:
 class Program:
     """What libumad2sim does, over abstract Unix sockets."""
 
-    def __init__(self, at: UmadServer, number: int) -> None:
+    def __init__(self, at: Server, number: int) -> None:
         self.at = at
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.data = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -63,7 +82,7 @@ def request() -> bytes:
     return u.PACKET.pack(0xFFFF, 0xFFFF, 0, 0, 0, 256, mad.encode())
 
 
-def test_programs_ask_and_are_answered_each_by_its_own_socket(local: UmadServer) -> None:
+def test_programs_ask_and_are_answered_each_by_its_own_socket(local: Server) -> None:
     programs = [Program(local, 1000 + number) for number in range(3)]
     assert [each.number for each in programs] == [0, 1, 2]
     for each in reversed(programs):
@@ -79,7 +98,7 @@ def test_programs_ask_and_are_answered_each_by_its_own_socket(local: UmadServer)
         each.close()
 
 
-def test_a_program_that_ends_without_a_word_gives_its_place_up(local: UmadServer) -> None:
+def test_a_program_that_ends_without_a_word_gives_its_place_up(local: Server) -> None:
     program = Program(local, 2000)
     program.data.send(request())
     program.close()
@@ -87,7 +106,7 @@ def test_a_program_that_ends_without_a_word_gives_its_place_up(local: UmadServer
     assert local.sessions.sessions == {}
 
 
-def test_a_program_that_reads_nothing_keeps_nobody_waiting(local: UmadServer) -> None:
+def test_a_program_that_reads_nothing_keeps_nobody_waiting(local: Server) -> None:
     idle, busy = Program(local, 3000), Program(local, 3001)
     sent = 2000
     for _ in range(sent):
@@ -110,12 +129,12 @@ def test_a_program_that_reads_nothing_keeps_nobody_waiting(local: UmadServer) ->
     busy.close()
 
 
-def test_a_name_is_one_server_s(local: UmadServer) -> None:
+def test_a_name_is_one_server_s(local: Server) -> None:
     with pytest.raises(OSError, match="in use"):
         server()
 
 
-def test_garbage_on_the_control_socket_is_counted(local: UmadServer) -> None:
+def test_garbage_on_the_control_socket_is_counted(local: Server) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
         nameless.sendto(b"x" * 80, f"\0{NAME}:ctl\0")
         nameless.sendto(u.CONTROL.pack(u.MAGIC, 0, u.CONNECT, 0, b""), f"\0{NAME}:ctl\0")
@@ -124,7 +143,7 @@ def test_garbage_on_the_control_socket_is_counted(local: UmadServer) -> None:
     assert local.sessions.sessions == {}
 
 
-def test_a_program_without_a_socket_for_datagrams_is_let_go(local: UmadServer) -> None:
+def test_a_program_without_a_socket_for_datagrams_is_let_go(local: Server) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as alone:
         alone.bind(f"\0{NAME}:ctl5000\0")
         alone.sendto(
@@ -164,7 +183,7 @@ def test_a_manager_of_ours_works_between_the_programs() -> None:
     )
     managed = managed_fabric.ManagedFabric(fat_tree(4))
     manager = managed.add((0, 1))
-    at = UmadServer(u.UmadSessions(managed.plane), lambda: 0, NAME, managed=managed)
+    at = Server(managed=managed)
     program = Program(at, 4000)
     turns = 0
     while not manager.is_settled:

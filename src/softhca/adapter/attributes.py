@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
-from softhca.adapter.port import Port
+from softhca.adapter.port import PORT_DOWN, Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
 from softhca.transport.replay import resources_for
 from softhca.transport.states import RC, RD, UC, UD, XRC
@@ -15,6 +15,7 @@ VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
 VENDOR_PART_ID = 1
 ATOMIC_NONE = 0
 ATOMIC_HCA = 1
+PHYS_POLLING = 2
 PHYS_LINK_UP = 5
 LINK_LAYER_INFINIBAND = 1
 LINK_LAYER_ETHERNET = 2
@@ -94,6 +95,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     guid = guid_of(config.gids[0])
     if config.framing == NATIVE:
         guid = int.from_bytes(config.gids[0][8:], "big")
+    guid = config.node_guid or guid
     return {
         "fw_ver": config.firmware.encode("ascii"),
         "node_guid": guid,
@@ -181,7 +183,7 @@ def port_attributes(port: Port, bad_pkeys: int, bad_qkeys: int) -> dict[str, int
         "init_type_reply": 0,
         "active_width": own.active_width,
         "active_speed": own.active_speed,
-        "phys_state": PHYS_LINK_UP,
+        "phys_state": PHYS_POLLING if port.native and port.state == PORT_DOWN else PHYS_LINK_UP,
         "link_layer": LINK_LAYER_INFINIBAND if port.native else LINK_LAYER_ETHERNET,
         "flags": 0,
         "port_cap_flags2": 0,

@@ -86,8 +86,9 @@ class AdapterConfig:
     own.  No two ports have a GID, or a LID, in common.
 
     ``gids`` are the port's RoCE v2 addresses (16 bytes, IPv4-mapped or IPv6); node GUIDs derive from the
-    first. ``pkeys`` is the P_Key table, ``active_mtu`` an ``ibv_mtu``, ``rate_width``/``rate_speed`` the
-    figures of ``ibv_port_attr``.  The ``max_`` limits are those of ``ibv_device_attr``.
+    first, unless ``node_guid`` says another one. ``pkeys`` is the P_Key table, ``active_mtu`` an
+    ``ibv_mtu``, ``rate_width``/``rate_speed`` the figures of ``ibv_port_attr``.  The ``max_`` limits are
+    those of ``ibv_device_attr``.
 
     ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its
     subnet's; ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
@@ -167,6 +168,7 @@ class AdapterConfig:
     host_subnet_management: bool = False
     connection_instances: bool = True
     further_ports: tuple[PortConfig, ...] = ()
+    node_guid: int = 0
 
     def __post_init__(self) -> None:
         _check_port(self, self.gid_table_length, self.pkey_table_length)

@@ -22,7 +22,7 @@ from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.path_migration import set_link
 from softhca.adapter.paths import SourcePortFor
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port, pkeys_match
-from softhca.adapter.port_info import set_port_info
+from softhca.adapter.port_info import set_pkeys, set_port_info
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind, ResourceTable, limits_of
 from softhca.adapter.scheduler import Scheduler
@@ -202,6 +202,10 @@ class Adapter(Environment):
         those that are given (see ``Port.set_info``).  ValueError, and no change, for what cannot be.
         """
         set_port_info(self, port_number, **values)
+
+    def set_pkeys(self, port_number: int, pkeys: tuple[int, ...]) -> None:
+        """A subnet manager writes the port's P_Key table; an entry of 0 is empty.  ValueError likewise."""
+        set_pkeys(self, port_number, pkeys)
 
     def set_link(self, port_number: int, up: bool) -> None:
         """The link of a port has failed, or carries packets again: hosts are told, and armed connections

@@ -15,6 +15,7 @@ from softhca.adapter.queue_pair_commands import connection_path
 from softhca.queues.control_fields import (
     EVENT_GID_CHANGE,
     EVENT_LID_CHANGE,
+    EVENT_PKEY_CHANGE,
     EVENT_PORT_ACTIVE,
     EVENT_PORT_ERR,
     EVENT_SM_CHANGE,
@@ -52,6 +53,26 @@ def set_port_info(adapter: Adapter, port_number: int, **values: int) -> None:
             host.report_event(kind, port_number)
     if EVENT_PORT_ERR in events:
         port_failed(adapter, port, adapter.now)
+
+
+def set_pkeys(adapter: Adapter, port_number: int, pkeys: tuple[int, ...]) -> None:
+    """Give a port other P_Keys: its queue pairs have what stands at their index now, and every host hears of
+    it (10.9.2, 11.6.3).  ValueError: there are too many, or no such port; nothing has changed.
+    """
+    try:
+        port = adapter.port_of(port_number)
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    if len(pkeys) > adapter.config.pkey_table_length or not all(0 <= key <= 0xFFFF for key in pkeys):
+        raise ValueError(f"{len(pkeys)} P_Keys, or one that cannot be")
+    if port.pkeys == pkeys:
+        return
+    port.pkeys = pkeys
+    for queue_pair in adapter.queue_pairs.values():
+        if queue_pair.flow.port_number == port_number:
+            queue_pair.pkey = port.pkey(queue_pair.pkey_index)
+    for host in adapter.hosts.values():
+        host.report_event(EVENT_PKEY_CHANGE, port_number)
 
 
 def _renew_routes(adapter: Adapter, port: Port) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import signal
 import sys
 import time
@@ -16,13 +17,17 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.fabric.mad_plane import MadPlane
-from softhca.fabric.umad_sessions import MOST_SESSIONS, UmadSessions, attachment
-from softhca.runtime.fabric_control import ERRORS, ControlError, ControlSocket, ask
-from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT, UmadServer
+from softhca.fabric.umad_sessions import MOST_SESSIONS, attachment
+from softhca.runtime.fabric_control import ERRORS, ControlError, ask
+from softhca.runtime.fabric_loop import FabricLoop
+from softhca.runtime.fabric_server import FabricServer
+from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT
 
 if TYPE_CHECKING:
     from softhca.fabric.manager.managed_fabric import ManagedFabric
 
+FABRIC_VARIABLE = "SOFTHCA_FABRIC"
+"""The name of the fabric whose host a program of `softhca run` is."""
 LIBRARIES = ("usr/lib/*/umad2sim/libumad2sim.so", "usr/lib*/umad2sim/libumad2sim.so")
 
 
@@ -46,6 +51,7 @@ def add_parser(parts: Any) -> None:
         metavar="NODE",
         help="let our fabric manager bring it up, from this node or the first host, instead of opensm",
     )
+    parser.add_argument("--attended", action="store_true", help=argparse.SUPPRESS)
     add_json_option(parser)
     parser.set_defaults(run_part=serve)
     for what, line in (
@@ -66,7 +72,9 @@ def add_parser(parts: Any) -> None:
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--name", default=DEFAULT_NAME, help="of the fabric, IBSIM_SOCKNAME of its programs (%(default)s)"
+        "--name",
+        default=os.environ.get(FABRIC_VARIABLE) or DEFAULT_NAME,
+        help=f"of the fabric, IBSIM_SOCKNAME of its programs ({FABRIC_VARIABLE}, else {DEFAULT_NAME})",
     )
 
 
@@ -75,41 +83,46 @@ class _EndedError(Exception):
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Serve the fabric until SIGINT or SIGTERM; 0 then."""
+    """Serve the fabric until SIGINT or SIGTERM, where it is attended until the end of its input; 0 then."""
     plane = MadPlane(load_topology(args.topology))
-    sessions = UmadSessions(plane)
     start_ns = time.monotonic_ns()
-
-    def clock() -> int:
-        return time.monotonic_ns() - start_ns
-
     managed = None if args.manager is None else _managed(plane, args.manager)
-    address = _address(args.listen) if args.listen else None
+    loop = FabricLoop(plane, lambda: time.monotonic_ns() - start_ns, managed)
+    server = FabricServer(loop, args.name, _address(args.listen) if args.listen else None)
+    before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        server = UmadServer(sessions, clock, args.name, address, managed)
-        try:
-            control = ControlSocket(server, args.name, clock)
-        except OSError:
-            server.close()
-            raise
+        server.open()
+        if args.attended:
+            _attend(loop)
+        elif not args.json:
+            print(_hint(args.name, server.address), flush=True)
+        while True:
+            loop.turn()
+    except _EndedError:
+        pass
     except OSError as error:
         remedy = "take another name: --name" if error.errno == errno.EADDRINUSE else ""
         raise CommandError(f"cannot serve {args.name!r}: {error.strerror}", remedy) from None
-    before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        if not args.json:
-            print(_hint(args.name, address), flush=True)
-        while True:
-            server.turn()
-    except _EndedError:
-        pass
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        control.close()
         server.close()
-    _report(args, plane, sessions, server)
+    if not args.attended:
+        _report(args, server.counters())
     return 0
+
+
+def _attend(loop: FabricLoop) -> None:
+    """Say when the fabric's manager has brought it up; end with the standard input."""
+
+    def ended() -> None:
+        if not os.read(0, 4096):
+            raise _EndedError
+
+    loop.watch(0, ended)
+    while loop.managed is not None and not all(each.sweeps for each in loop.managed.managers):
+        loop.turn()
+    print("ready", flush=True)
 
 
 def _managed(plane: MadPlane, name: str) -> ManagedFabric:
@@ -119,6 +132,8 @@ def _managed(plane: MadPlane, name: str) -> ManagedFabric:
     end = attachment(plane.topology, name)
     if end is None:
         raise UsageError(f"no node is called {name!r}")
+    if plane.topology.peer(*end) is None and not plane.topology.nodes[end.node].is_switch:
+        raise UsageError(f"{plane.topology.end_text(end)}, where the manager would be, has no link")
     managed = ManagedFabric(plane.topology, plane)
     managed.add(end)
     return managed
@@ -148,14 +163,12 @@ def _hint(name: str, address: tuple[str, int] | None) -> str:
     return f"{where} ibnetdiscover"
 
 
-def _report(args: argparse.Namespace, plane: MadPlane, sessions: UmadSessions, server: UmadServer) -> None:
-    programs = {f"programs_{name}": count for name, count in sessions.counters.items()}
-    document = {**plane.counters, **programs, "programs_refused": server.refused}
+def _report(args: argparse.Namespace, document: dict[str, int]) -> None:
     if args.json:
         print_json(document)
     else:
         rows = [(name, count) for name, count in document.items() if count]
-        print_table("management datagrams", ("what", "how many"), rows, sys.stderr)
+        print_table("management datagrams, and packets of adapters", ("what", "how many"), rows, sys.stderr)
 
 
 def change(args: argparse.Namespace) -> int:

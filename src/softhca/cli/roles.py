@@ -84,6 +84,8 @@ def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iter
     elif args.host:
         with connect(args.host, args.port) as control:
             yield control
+    elif "=fabric:" in os.environ.get("SOFTHCA_DEVICES", ""):
+        raise UsageError("a host of a fabric is one end: --listen in one copy, its address in another")
     else:
         with second_process(peer_arguments, same_host) as control:
             yield control

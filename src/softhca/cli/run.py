@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from softhca.cli import run_fabric
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.explain import add_explain_option, explain_variables, print_accounts
 from softhca.cli.fault_reports import add_faults_option, faults_variables, print_reports
@@ -47,9 +48,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--link",
         default="",
-        choices=tuple(SAME_HOST),
-        help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be "
+        type=run_fabric.link,
+        metavar="udp|shm|fabric:TOPOLOGY",
+        help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be, "
+        "or as hosts of a fabric: a file, or a generator as in fabric:fat-tree:radix=4 (docs/fabric.md) "
         "(default: shared memory where that can be, packets otherwise)",
+    )
+    parser.add_argument(
+        "--fabric-name",
+        default="",
+        metavar="NAME",
+        help="the name of that fabric, for softhca fabric fail and others (default: sim where that is free)",
     )
     parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
@@ -73,12 +82,17 @@ def run(args: argparse.Namespace) -> int:
     check(args, program)
     try:
         with _termination():
-            devices, peers = devices_of_copies(
-                os.environ.get("SOFTHCA_DEVICES", ""), args.copies, SAME_HOST.get(args.link)
-            )
+            fabric = None
+            if args.link.startswith(run_fabric.PREFIX):
+                fabric = run_fabric.plan(args.link, args.copies, os.environ, args.fabric_name)
+                devices, peers = fabric.devices, run_fabric.addresses(args.copies)
+            else:
+                devices, peers = devices_of_copies(
+                    os.environ.get("SOFTHCA_DEVICES", ""), args.copies, SAME_HOST.get(args.link)
+                )
             mark = secrets.token_hex(8)
             with _kept_folder(mark) as place:
-                return _run_in(place, args, program, devices, peers, mark)
+                return _run_in(place, args, program, devices, peers, mark, fabric)
     except Terminated as termination:
         return termination.status
     except KeyboardInterrupt:
@@ -92,6 +106,7 @@ def _run_in(
     devices: Sequence[str],
     peers: Sequence[str],
     mark: str,
+    fabric: run_fabric.RunFabric | None,
 ) -> int:
     """Run the copies with a folder of their own."""
     captures, reports = place / "captures", place / "faults"
@@ -106,9 +121,16 @@ def _run_in(
         | explain_variables(args.explain, place / "accounts")
         for rank in range(args.copies)
     ]
+    if fabric is not None:
+        environments = [each | fabric.variables(rank) for rank, each in enumerate(environments)]
     if args.sockets:
         environments = [with_sockets(each, place) for each in environments]
-    with served(environments, mark, place) if shared else nullcontext():
+    with ExitStack() as stack:
+        if fabric is not None:
+            own = os.environ | {MARK_VARIABLE: mark}
+            stack.enter_context(run_fabric.served(fabric, args.link, place, own))
+        if shared:
+            stack.enter_context(served(environments, mark, place))
         for each in environments if shared else ():
             each.update(preloaded(each))
         status = Copies(command_line(program), environments).run()
@@ -145,6 +167,8 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
         raise UsageError("which program?  softhca run [options] -- PROGRAM ARGS…")
     if args.link == "shm" and (args.capture or args.faults):
         raise UsageError("--capture and --faults act on packets: they go with --link udp, not shm")
+    if args.fabric_name and not args.link.startswith(run_fabric.PREFIX):
+        raise UsageError("--fabric-name goes with --link fabric:TOPOLOGY")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")
 

@@ -43,7 +43,7 @@ def served(environments: Sequence[dict[str, str]], mark: str, place: Path) -> It
             words = []
             for device in parse(environment["SOFTHCA_DEVICES"]):
                 name = listening_name.name_of(device)
-                if device.kind == "udp" and not (name and listening_name.is_taken(name)):
+                if device.kind != "unix" and not (name and listening_name.is_taken(name)):
                     socket = name or f"@softhca-run-{mark}-{rank}-{device.name}"
                     said = place / f"adapter-{rank}-{device.name}"
                     stack.enter_context(_adapter(device, socket, environment, said))

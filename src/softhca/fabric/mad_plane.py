@@ -80,7 +80,10 @@ Place = tuple[NodeState, int]
 
 
 class Endpoint:
-    """A program at a port.  ``deliver(datagram) -> bool`` gives it one; False: it has no room."""
+    """A program at a port.  ``deliver(datagram) -> bool`` gives it one; False: it has no room.
+
+    ``is_adapter``: it is the port's own adapter, which gets the requests that no other program here takes.
+    """
 
     def __init__(self, number: int, node: NodeState, port: PortState, deliver: Callable[[Datagram], bool]):
         self.number = number
@@ -90,6 +93,7 @@ class Endpoint:
         self.is_manager = False
         self.has_asked = False
         self.has_subscribed = False
+        self.is_adapter = False
 
     def is_at(self, place: Place) -> bool:
         """Whether a packet that has come to a place has come to this program's port."""
@@ -105,17 +109,23 @@ class MadPlane:
         self.counters = dict.fromkeys((*FATES, *subnet_agent.COUNTERS), 0)
         self.nodes = [NodeState(topology, index) for index in range(len(topology.nodes))]
         self.notices = Notices(self._send_trap)
+        self.epoch = 0
+        """Changes whenever the way of a packet may: by a Set of subnet management, and by a link."""
         self._now = 0
         self._agents = [SubnetAgent(node, self.notices, self._retrain, self.counters) for node in self.nodes]
         self._performance = [PerformanceAgent(node, self.counters) for node in self.nodes]
         self._peers: list[list[tuple[NodeState, PortState] | None]] = [
-            [self._peer(node.index, number) for number in range(len(node.ports))] for node in self.nodes
+            [self._peer_of(node.index, number) for number in range(len(node.ports))] for node in self.nodes
         ]
         self._endpoints: dict[int, Endpoint] = {}
         self._at: dict[End, list[Endpoint]] = {}
         self._next_number = 1
 
-    def _peer(self, node: int, number: int) -> tuple[NodeState, PortState] | None:
+    def peer(self, node: NodeState, number: int) -> tuple[NodeState, PortState] | None:
+        """The node and port at the other end of a port's link; None: it has none."""
+        return self._peers[node.index][number]
+
+    def _peer_of(self, node: int, number: int) -> tuple[NodeState, PortState] | None:
         end = self.topology.peer(node, number)
         if end is None:
             return None
@@ -196,7 +206,8 @@ class MadPlane:
     def _train(self, node: NodeState, port: PortState, lost: bool) -> None:
         """A link goes down, and up to INIT where its cable and both ports let it.  ``lost``: nobody asked
         for that, so both ends count it."""
-        peer = self._peers[node.index][port.number]
+        self.epoch += 1
+        peer = self.peer(node, port.number)
         ends = [(node, port)] + ([peer] if peer is not None else [])
         up = peer is not None and not any(each.disabled or each.failed for _, each in ends)
         for owner, each in ends:
@@ -352,6 +363,7 @@ class MadPlane:
         if method & c.RESPONSE:
             return self._response(place, datagram, mad)
         if subnet and (mad[16] << 8 | mad[17]) != c.ATTRIBUTE_SM_INFO and method != c.METHOD_TRAP:
+            self.epoch += method == c.METHOD_SET
             answered = self._agents[node.index].answer(mad, number, self._now)
         elif management_class == c.CLASS_PERF:
             answered = self._performance[node.index].answer(mad)
@@ -391,7 +403,7 @@ class MadPlane:
         """A request, or a datagram that has no response, for an endpoint."""
         node, number = place
         here = self._at.get(End(node.index, 0 if node.is_switch else number), ())
-        for endpoint in here:
+        for endpoint in sorted(here, key=lambda each: each.is_adapter):
             if _is_for(endpoint, mad):
                 return self._deliver(endpoint, datagram, mad)
         return "drops_unclaimed"
@@ -415,4 +427,4 @@ def _is_for(endpoint: Endpoint, mad: bytearray) -> bool:
         return endpoint.has_subscribed
     if mad[1] in c.SUBNET_CLASSES or mad[1] == c.CLASS_SUBN_ADM:
         return endpoint.is_manager
-    return not (endpoint.is_manager or endpoint.has_asked)
+    return endpoint.is_adapter or not (endpoint.is_manager or endpoint.has_asked)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -52,13 +52,16 @@ class PortState:
     """Port ``number`` of a node; 0 is a switch's own.  ``failed``: its cable is out.
 
     ``counts`` are its error counters by PortCounters' names, ``sent`` and ``received`` the datagrams that
-    passed it.
+    passed it; ``data_sent``, ``words_sent`` … are packets of adapters and their 4-byte words.  ``watch`` is
+    called when PortInfo or P_Keys have changed.
     """
 
     __slots__ = (
         "arbitration",
         "cleared",
         "counts",
+        "data_received",
+        "data_sent",
         "disabled",
         "encoded",
         "failed",
@@ -75,6 +78,9 @@ class PortState:
         "sl_to_vl",
         "state",
         "up",
+        "watch",
+        "words_received",
+        "words_sent",
     )
 
     def __init__(self, node: Node, number: int, link: Link | None) -> None:
@@ -90,6 +96,9 @@ class PortState:
         self.cleared: dict[tuple[str, str], int] = {}
         self.sent = 0
         self.received = 0
+        self.data_sent = self.data_received = 0
+        self.words_sent = self.words_received = 0
+        self.watch: Callable[[], None] | None = None
         self.guids: dict[int, bytes] = {}
         self.pkeys: dict[int, bytes] = {}
         self.sl_to_vl: dict[int, bytes] = {}
@@ -106,6 +115,8 @@ class PortState:
         self.encoded = info.encode()
         self.state = info.state
         self.up = info.phys_state == PHYS_LINK_UP
+        if self.watch is not None:
+            self.watch()
 
     def change(self, **values: int) -> None:
         """Fields of PortInfo have these values from now on."""
@@ -122,6 +133,21 @@ class PortState:
         """32 of its P_Keys."""
         return self.pkeys.get(block, bytes(64) if block else DEFAULT_PKEYS)
 
+    def set_pkeys(self, block: int, data: bytes) -> None:
+        """32 of its P_Keys are these from now on."""
+        self.pkeys[block] = data
+        if self.watch is not None:
+            self.watch()
+
+    def key_list(self) -> list[int]:
+        """Its P_Keys by index, up to the last that is one."""
+        blocks = range(max(self.pkeys, default=0) + 1)
+        data = b"".join(map(self.pkey_block, blocks))
+        keys = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
+        while keys and not keys[-1] & 0x7FFF:
+            keys.pop()
+        return keys
+
     def count(self, name: str, by: int = 1) -> None:
         """Count an error, by PortCounters' name of it."""
         self.counts[name] = self.counts.get(name, 0) + by
@@ -129,11 +155,13 @@ class PortState:
     def total(self, name: str) -> int:
         """A counter since the port is there, under PortCounters' or PortCountersExtended's name."""
         if name in ("xmit_pkts", "unicast_xmit_pkts"):
-            return self.sent
+            return self.sent + self.data_sent
         if name in ("rcv_pkts", "unicast_rcv_pkts"):
-            return self.received
-        if name in ("xmit_data", "rcv_data"):
-            return (self.sent if name == "xmit_data" else self.received) * (COUNTED_BYTES // 4)
+            return self.received + self.data_received
+        if name == "xmit_data":
+            return self.sent * (COUNTED_BYTES // 4) + self.words_sent
+        if name == "rcv_data":
+            return self.received * (COUNTED_BYTES // 4) + self.words_received
         return self.counts.get(name, 0)
 
     def read(self, attribute: str, name: str) -> int:

@@ -280,7 +280,7 @@ class SubnetAgent:
 
     def _set_pkeys(self, modifier: int, entrance: int, data: bytes) -> None:
         port, block = self._pkey_place(modifier, entrance)
-        port.pkeys[block] = data
+        port.set_pkeys(block, data)
 
     def _set_sl_to_vl(self, modifier: int, entrance: int, data: bytes) -> None:
         port, entering = self._sl_to_vl_place(modifier, entrance)

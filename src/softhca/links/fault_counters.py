@@ -63,6 +63,7 @@ def counters_of(address: str, environment: Mapping[str, str]) -> FaultCounters:
         return FaultCounters()
     rank = environment.get("SOFTHCA_RANK", "")
     rank = rank if rank.isascii() and rank.isdigit() else ""
+    address = address.replace("_", "-")
     return FaultCounters(Path(folder, f"{rank}_{address}_{os.getpid()}_{next(_numbers)}{SUFFIX}"))
 
 

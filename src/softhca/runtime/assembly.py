@@ -8,13 +8,16 @@ import logging
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from softhca.adapter.config import MTU_BYTES, AdapterConfig, PortConfig
+from softhca.adapter.config import MTU_BYTES, NATIVE, PKEY_TABLE_LENGTH, AdapterConfig, PortConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
+from softhca.links.fabric import FabricLink
+from softhca.links.fabric_messages import MOST_PKEYS
 from softhca.links.identification_check import CheckedLink
 from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
@@ -26,23 +29,35 @@ from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.wire.route import V4_MAPPED_PREFIX
 
+PORT_FIELDS = tuple(field.name for field in fields(PortConfig))
 _log = logging.getLogger("softhca.runtime")
 
 DATAGRAM_OVERHEAD_BYTES = 1280
 """What Linux charges a receiver for a datagram beyond its bytes, at most (``sk_buff`` and rounding)."""
 
 
-def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink:
-    """The link of a ``udp`` device.
+def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink | FabricLink:
+    """The link of a ``udp`` or ``fabric`` device.
 
     OSError where the address cannot be had (its message names the device), DeviceSpecificationError for an
     interface that does not exist or has no address, or for a check of identifications over IPv6.
     """
+    if specification.kind == "fabric":
+        return _open_fabric(specification)
     link = _open_socket(specification)
     for peer in specification.segmenting:
         packed = ipaddress.ip_address(peer).packed
         link.mark_segmenting(packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed)
     return _checked(specification, link) if specification.check_identification else link
+
+
+def _open_fabric(specification: DeviceSpecification) -> FabricLink:
+    name, _, node = specification.place.partition("/")
+    try:
+        return FabricLink(name, node)
+    except OSError as error:
+        code, reason = error.errno or errno.EIO, error.strerror or str(error)
+        raise OSError(code, f"{specification.name}: {reason}") from None
 
 
 def _open_socket(specification: DeviceSpecification) -> RoceUdpLink:
@@ -93,14 +108,19 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
     try:
         for place in specification.places:
             links.append(_wrapped(open_link(specification.at(place))))
+        on_fabric = links[0] if specification.kind == "fabric" else None
         first, *further = [_port_config(specification, link) for link in links]
-        config = AdapterConfig(gids=first.gids, active_mtu=first.active_mtu,
+        config = AdapterConfig(**{name: getattr(first, name) for name in PORT_FIELDS},
+                               node_guid=0 if on_fabric is None else on_fabric.node_guid,
+                               pkey_table_length=PKEY_TABLE_LENGTH if on_fabric is None else MOST_PKEYS,
                                profile=Profile.of(specification.profile or HCA),
                                window_bytes=specification.window_bytes,
                                strict_source_port=specification.strict_source_port,
                                further_ports=tuple(further))
         adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
         for port, link in zip(adapter.ports, links, strict=True):
+            if on_fabric is not None:
+                _manage(adapter, port.number, link)
             port.source_port_for = link.source_port_for
             port.overhead_for = partial(_overhead_bytes, link)
             port.link_counters = link.shown_counters
@@ -113,7 +133,26 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
     return adapter, links
 
 
+def _manage(adapter: Adapter, port_number: int, link: Any) -> None:
+    """Have a port be as the manager of its fabric says, now and from now on."""
+
+    def apply(info: dict[str, Any]) -> None:
+        values = dict(info)
+        try:
+            adapter.set_pkeys(port_number, values.pop("pkeys"))
+            adapter.set_port_info(port_number, **values)
+        except ValueError as error:
+            _log.warning("port %d: what the fabric says cannot be: %s", port_number, error)
+
+    apply(link.info)
+    link.on_info = apply
+
+
 def _port_config(specification: DeviceSpecification, link: Any) -> PortConfig:
+    if specification.kind == "fabric":
+        mtu = {length: number for number, length in MTU_BYTES.items()}[link.active_mtu]
+        return PortConfig(gids=(link.gid,), active_mtu=mtu, framing=NATIVE, active_width=link.active_width,
+                          active_speed=link.active_speed)
     limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
     mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
     return PortConfig(gids=(link.gid,), active_mtu=mtu)
@@ -129,7 +168,7 @@ def same_host_of(
     whose link is tapped, has faults or checks identifications wants to see packets, so it has no part in it.
     Where it cannot be, whoever asked for it gets an error; whoever did not ask gets none.
     """
-    if specification.same_host is False:
+    if specification.same_host is False or specification.kind == "fabric":
         return None
     automatic = specification.same_host is None
     same_host = None

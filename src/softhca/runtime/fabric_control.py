@@ -11,7 +11,6 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable
 from typing import Any
 
 from softhca.fabric.mad_plane import MadPlane
@@ -22,7 +21,7 @@ from softhca.management.performance_attributes import (
     PortXmitDiscardDetails,
 )
 from softhca.runtime import messages
-from softhca.runtime.umad_server import UmadServer
+from softhca.runtime.fabric_loop import FabricLoop
 
 LARGEST = 4096
 MOST_CONNECTIONS = 16
@@ -105,17 +104,16 @@ def _count(plane: MadPlane, end: End, errors: Any) -> None:
 
 
 class ControlSocket:
-    """Answers requests on the loop of ``server``.  OSError EADDRINUSE: the name has a server."""
+    """Answers requests on ``loop``.  OSError EADDRINUSE: the name has a server."""
 
-    def __init__(self, server: UmadServer, name: str, clock: Callable[[], int]) -> None:
-        self._server = server
-        self._clock = clock
+    def __init__(self, loop: FabricLoop, name: str) -> None:
+        self._loop = loop
         self._connections: set[socket.socket] = set()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(control_name(name))
             self._listener.listen(MOST_CONNECTIONS)
-            server.watch(self._listener.fileno(), self._accept)
+            loop.watch(self._listener.fileno(), self._accept)
         except BaseException:
             self._listener.close()
             raise
@@ -131,7 +129,7 @@ class ControlSocket:
             made.close()
             return
         self._connections.add(made)
-        self._server.watch(made.fileno(), lambda: self._take(made))
+        self._loop.watch(made.fileno(), lambda: self._take(made))
 
     def _take(self, made: socket.socket) -> None:
         try:
@@ -145,14 +143,14 @@ class ControlSocket:
 
     def _reply(self, data: bytes) -> dict[str, Any]:
         try:
-            return perform(self._server.sessions.plane, json.loads(data), self._clock())
+            return perform(self._loop.plane, json.loads(data), self._loop.clock())
         except ControlError as error:
             return {"error": str(error)}
         except (ValueError, RecursionError):
             return {"error": "a request is one JSON object"}
 
     def _drop(self, made: socket.socket) -> None:
-        self._server.forget(made.fileno())
+        self._loop.forget(made.fileno())
         self._connections.discard(made)
         made.close()
 
@@ -160,7 +158,7 @@ class ControlSocket:
         """Close it and all connections."""
         for made in list(self._connections):
             self._drop(made)
-        self._server.forget(self._listener.fileno())
+        self._loop.forget(self._listener.fileno())
         self._listener.close()
 
 

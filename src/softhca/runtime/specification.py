@@ -11,10 +11,12 @@ A device of kind ``udp`` has as many ports as it names, numbered from 1; options
 =========  ==========================================================================================
 ``udp``    an IPv4 address, an IPv6 address in brackets, the name of a network interface, or ``*``:
            the first free loopback address 127.0.0.2, 127.0.0.3 …; RoCEv2, UDP port 4791
+``fabric`` a fabric that `softhca fabric serve` or `softhca run` serves: its name, or ``NAME/NODE``; without
+           a node the first host that is free
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
-Options of ``udp``:
+Options of ``udp``; ``fabric`` has ``window`` and ``profile``:
 
 ========================  ===========================================================================
 ``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
@@ -45,7 +47,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +59,9 @@ MTUS_BYTES = (256, 512, 1024, 2048, 4096)
 LEAST_BUFFER_BYTES = 131_072
 MOST_BUFFER_BYTES = 1 << 30
 MAX_DEVICES = 64
+FABRIC_OPTIONS = ("window", "profile")
 
+_FABRIC_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,64}(/[A-Za-z0-9_.:-]{1,64})?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 
@@ -70,7 +74,8 @@ class DeviceSpecificationError(ValueError):
 class DeviceSpecification:
     """One adapter as it was asked for.
 
-    ``place`` is an address or interface name (``udp``), a path (``unix``), or empty: the first free
+    ``place`` is an address or interface name (``udp``), a path (``unix``), a host of a fabric
+    (``fabric``), or empty: the first free
     loopback address; it is port 1's, ``further_places`` are those of ports 2 and up.
     ``mtu_bytes`` limits the ports' active MTU, ``buffer_bytes`` the sockets' buffers; 0
     leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
@@ -167,10 +172,13 @@ def _device(word: str) -> DeviceSpecification:
     if not _NAME.match(name):
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {name!r} is no device name")
     kind, colon, place = rest.partition(":")
-    if not colon or kind not in ("udp", "unix"):
-        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {kind!r} is no kind of link (udp, unix)")
+    if not colon or kind not in ("udp", "unix", "fabric"):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {kind!r} is no kind of link (udp, unix, fabric)")
     if kind == "unix":
         return DeviceSpecification(name, kind, _path(place))
+    if kind == "fabric":
+        place, _, options = place.partition("?")
+        return DeviceSpecification(name, kind, _host(place), **_options(options, FABRIC_OPTIONS))
     ports, _, options = rest.partition("?")
     first, *further = _ports(ports)
     return DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
@@ -190,6 +198,13 @@ def _ports(text: str) -> list[str]:
     if len(set(filter(None, places))) != len(list(filter(None, places))):
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {text!r} gives two ports one place")
     return places
+
+
+def _host(place: str) -> str:
+    if not _FABRIC_HOST.match(place):
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: {place!r} is no host of a fabric: NAME/NODE, or NAME for one that is free")
+    return place
 
 
 def _path(place: str) -> str:
@@ -295,14 +310,15 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def _options(options: str) -> dict[str, Any]:
-    """The options' values by attribute name."""
+def _options(options: str, known: Collection[str] = ()) -> dict[str, Any]:
+    """The options' values by attribute name; ``known``: those that there are, all by default."""
+    known = known or _OPTIONS
     values: dict[str, Any] = {}
     for option in filter(None, options.split("&")):
         key, _, value = option.partition("=")
-        if key not in _OPTIONS:
+        if key not in known:
             raise DeviceSpecificationError(
-                f"SOFTHCA_DEVICES: unknown option {key!r} ({', '.join(_OPTIONS)})")
+                f"SOFTHCA_DEVICES: unknown option {key!r} ({', '.join(known)})")
         attribute, read = _OPTIONS[key]
         values[attribute] = read(value)
     return values

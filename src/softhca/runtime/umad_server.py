@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from softhca.fabric.umad_sessions import Session, UmadSessions
-
-if TYPE_CHECKING:
-    from softhca.fabric.manager.managed_fabric import ManagedFabric
+from softhca.runtime.fabric_loop import FabricLoop
 
 DEFAULT_NAME = "sim"
 DEFAULT_PORT = 7070
 MOST_A_TURN = 64
 """Datagrams of one program that are taken before the others have their turn."""
-STEPS_A_TURN = 4
-"""Rounds of datagrams of the fabric's own managers before the programs have their turn."""
 LARGEST = 2048
 _CREDENTIALS = struct.Struct("3i")
 _GONE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPERM, errno.ENOENT)
@@ -34,36 +27,30 @@ Address = str | tuple[str, int]
 
 
 class UmadServer:
-    """Listens under the name ``name`` (``IBSIM_SOCKNAME`` of the programs), or at the UDP ``address`` and the
-    `MOST_SESSIONS` ports behind it.  OSError EADDRINUSE: somebody else does.
-
-    Descriptors that are registered here by `watch` are served by the same loop, and so are the managers of
-    ``managed``, which has the sessions' plane; its time and ``clock``'s begin together.
+    """Listens on ``loop`` under the name ``name`` (``IBSIM_SOCKNAME`` of the programs), or at the UDP
+    ``address`` and the `MOST_SESSIONS` ports behind it.  OSError EADDRINUSE: somebody else does.
     """
 
     def __init__(
         self,
+        loop: FabricLoop,
         sessions: UmadSessions,
-        clock: Callable[[], int],
         name: str = DEFAULT_NAME,
         address: tuple[str, int] | None = None,
-        managed: ManagedFabric | None = None,
     ) -> None:
-        self._managed = managed
-        self._busy = False
         self.sessions = sessions
         self.refused = 0
-        self._clock = clock
+        self._loop = loop
+        self._clock = loop.clock
         self._name = name
         self._address = address
-        self._poll = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}
         self._sockets: dict[Session, socket.socket] = {}
         self._blocked: set[Session] = set()
         self._control = self._bind("ctl", 0)
         if address is None:
             self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self.watch(self._control.fileno(), self._take_control)
+        loop.watch(self._control.fileno(), self._take_control)
+        loop.flushes.append(self._flush)
 
     def _bind(self, role: str, offset: int) -> socket.socket:
         family = socket.AF_UNIX if self._address is None else socket.AF_INET
@@ -78,44 +65,6 @@ class UmadServer:
             made.close()
             raise
         return made
-
-    def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        """Call a handler whenever a descriptor has something to read."""
-        self._poll.register(descriptor, select.EPOLLIN)
-        self._handlers[descriptor] = handler
-
-    def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more."""
-        if self._handlers.pop(descriptor, None) is not None:
-            self._poll.unregister(descriptor)
-
-    def turn(self, timeout_s: float | None = None) -> None:
-        """Wait for datagrams, or for the next trap to be due, and serve what has come."""
-        deadlines = [self.sessions.plane.next_deadline_ns]
-        if self._managed is not None:
-            deadlines += [each.next_deadline_ns for each in self._managed.managers]
-        wait_s = 0.0 if self._busy else (min(deadlines) - self._clock()) / 1e9
-        if timeout_s is not None:
-            wait_s = min(wait_s, timeout_s)
-        for descriptor, events in self._poll.poll(min(max(wait_s, 0), 3600)):
-            handler = self._handlers.get(descriptor)
-            if events & select.EPOLLOUT:
-                self._unblock(descriptor)
-            if handler is not None and events & ~select.EPOLLOUT:
-                handler()
-        self._manage(self._clock())
-        self._flush()
-
-    def _manage(self, now: int) -> None:
-        """Let the managers work for a while, and send the traps that are due."""
-        managed = self._managed
-        if managed is None:
-            self.sessions.plane.expire(now)
-            return
-        managed.now = max(managed.now, now)
-        self._busy = all(managed.step() for _ in range(STEPS_A_TURN))
-        if not self._busy:
-            managed.run_until(now)
 
     # control
 
@@ -155,7 +104,7 @@ class UmadServer:
             old = self._sockets.pop(session, None)
             self._blocked.discard(session)
             if old is not None:
-                self.forget(old.fileno())
+                self._loop.forget(old.fileno())
                 old.close()
         self.sessions.closed.clear()
         for session in self.sessions.opened:
@@ -169,7 +118,11 @@ class UmadServer:
                 self.sessions.disconnect(session, self._clock())
                 continue
             self._sockets[session] = made
-            self.watch(made.fileno(), lambda session=session: self._take(session))  # type: ignore[misc]
+            self._loop.watch(
+                made.fileno(),
+                lambda session=session: self._take(session),  # type: ignore[misc]
+                lambda session=session: self._unblock(session),  # type: ignore[misc]
+            )
         self.sessions.opened.clear()
         self.sessions.closed.clear()
 
@@ -216,16 +169,16 @@ class UmadServer:
                 waiting.popleft()
         except (BlockingIOError, InterruptedError):
             self._blocked.add(session)
-            self._poll.modify(made.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            self._loop.want(made.fileno(), True, True)
             return
         except OSError:
             self._end(session)
             return
         self.sessions.ready.discard(session)
 
-    def _unblock(self, descriptor: int) -> None:
-        self._poll.modify(descriptor, select.EPOLLIN)
-        self._blocked -= {each for each, made in self._sockets.items() if made.fileno() == descriptor}
+    def _unblock(self, session: Session) -> None:
+        self._loop.want(self._sockets[session].fileno(), True, False)
+        self._blocked.discard(session)
 
     def _end(self, session: Session) -> None:
         """A program has gone without a word."""
@@ -235,7 +188,8 @@ class UmadServer:
     def close(self) -> None:
         """Close all sockets."""
         for made in self._sockets.values():
+            self._loop.forget(made.fileno())
             made.close()
         self._sockets.clear()
+        self._loop.forget(self._control.fileno())
         self._control.close()
-        self._poll.close()

@@ -1,0 +1,133 @@
+"""The fabric of ``softhca run --link fabric:TOPOLOGY``: a process serves it, its hosts are the copies."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.fabric_serve import FABRIC_VARIABLE
+from softhca.cli.fabric_topology import load_topology
+from softhca.cli.launch import free_loopback_addresses
+from softhca.cli.roles import SAME_HOST
+from softhca.links.fabric_messages import socket_name
+from softhca.runtime.listening_name import is_taken
+from softhca.runtime.specification import DeviceSpecificationError, parse
+from softhca.runtime.umad_server import DEFAULT_NAME
+
+if TYPE_CHECKING:
+    from softhca.fabric.topology import Topology
+
+PREFIX = "fabric:"
+END_S = 10.0
+"""A fabric's process that does not end within so long is killed."""
+
+
+def link(text: str) -> str:
+    """What ``--link`` may be: `SAME_HOST`'s words, or a fabric."""
+    if not text or text in SAME_HOST or (text.startswith(PREFIX) and text != PREFIX):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SAME_HOST)}, fabric:TOPOLOGY")
+
+
+@dataclass(frozen=True)
+class RunFabric:
+    """A fabric that is served under ``name``; ``hosts`` are the names of the copies' nodes."""
+
+    name: str
+    hosts: tuple[str, ...]
+
+    @property
+    def devices(self) -> list[str]:
+        """``SOFTHCA_DEVICES`` of each copy."""
+        return [f"softhca0=fabric:{self.name}/{host}" for host in self.hosts]
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """What a copy finds in its environment besides: tools of libibumad are at its host, too."""
+        return {FABRIC_VARIABLE: self.name, "IBSIM_SOCKNAME": self.name, "SIM_HOST": self.hosts[rank]}
+
+
+def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "") -> RunFabric:
+    """The fabric of ``--link text`` for so many copies, which get its hosts in order.  UsageError,
+    CommandError.
+
+    It is served under ``name``, else the usual one where that is free.
+    """
+    if environment.get("SOFTHCA_DEVICES", "").strip():
+        raise UsageError(
+            "--link fabric gives every copy its device: SOFTHCA_DEVICES must not be set",
+            "unset SOFTHCA_DEVICES",
+        )
+    text = text.removeprefix(PREFIX)
+    topology = load_topology(text)
+    hosts = _linked_hosts(topology)
+    if copies > len(hosts):
+        raise UsageError(f"{copies} copies, and {text} has {len(hosts)} hosts with a link")
+    found = RunFabric(name or _free_name(), tuple(hosts[:copies]))
+    try:
+        for device in found.devices:
+            parse(device)
+    except DeviceSpecificationError as error:
+        raise UsageError(str(error).removeprefix("SOFTHCA_DEVICES: ")) from None
+    return found
+
+
+def _linked_hosts(topology: Topology) -> list[str]:
+    found = []
+    for index in topology.end_nodes:
+        node = topology.nodes[index]
+        if any(topology.peer(index, port) for port in range(1, node.port_count + 1)):
+            found.append(node.name)
+    return found
+
+
+def _free_name() -> str:
+    taken = is_taken("@" + socket_name(DEFAULT_NAME)[1:])
+    return f"{DEFAULT_NAME}-{os.getpid()}" if taken else DEFAULT_NAME
+
+
+def addresses(copies: int) -> list[str]:
+    """Loopback addresses by which copies may meet beside the fabric."""
+    return free_loopback_addresses(copies)
+
+
+@contextlib.contextmanager
+def served(
+    fabric: RunFabric, topology: str, place: Path, environment: Mapping[str, str], options: Sequence[str] = ()
+) -> Iterator[None]:
+    """While the block runs, the fabric's process does: its manager has brought it up before.  It ends with
+    the block, or with this process, whose end of its input closes.  CommandError: it cannot be.
+    """
+    command = [sys.executable, "-P", "-m", "softhca", "fabric", "serve", topology.removeprefix(PREFIX)]
+    command += ["--name", fabric.name, "--manager", *options, "--attended"]
+    said = place / "fabric"
+    with said.open("w") as errors:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != "ready\n":
+            process.wait()
+            reason = said.read_text().strip().removeprefix("softhca: ")
+            raise CommandError(f"no fabric: {reason or 'its process has ended'}")
+        yield
+        sys.stderr.write(said.read_text())
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,48 @@
+"""A fabric that is served: programs of libibumad, adapters and commands meet in one process, on one loop."""
+
+from __future__ import annotations
+
+from softhca.fabric.packet_plane import PacketPlane
+from softhca.fabric.umad_sessions import UmadSessions
+from softhca.runtime.fabric_adapters import FabricAdapters
+from softhca.runtime.fabric_control import ControlSocket
+from softhca.runtime.fabric_loop import FabricLoop
+from softhca.runtime.umad_server import UmadServer
+
+
+class FabricServer:
+    """The fabric of ``loop``'s plane under ``name``; programs of libibumad come by UDP where ``address`` says
+    one."""
+
+    def __init__(self, loop: FabricLoop, name: str, address: tuple[str, int] | None = None) -> None:
+        self.loop = loop
+        self.name = name
+        self.address = address
+        self.packets = PacketPlane(loop.plane)
+        self.sessions = UmadSessions(loop.plane)
+        self.programs: UmadServer | None = None
+        self.control: ControlSocket | None = None
+        self.adapters: FabricAdapters | None = None
+
+    def open(self) -> None:
+        """Listen.  OSError EADDRINUSE: somebody serves a fabric under this name; `close` all the same."""
+        self.programs = UmadServer(self.loop, self.sessions, self.name, self.address)
+        self.control = ControlSocket(self.loop, self.name)
+        self.adapters = FabricAdapters(self.loop, self.packets, self.name)
+
+    def counters(self) -> dict[str, int]:
+        """What has become of all datagrams and packets."""
+        counters = {**self.loop.plane.counters, **self.packets.counters}
+        counters |= {f"programs_{name}": count for name, count in self.sessions.counters.items()}
+        if self.programs is not None:
+            counters["programs_refused"] = self.programs.refused
+        if self.adapters is not None:
+            counters |= self.adapters.counters
+        return counters
+
+    def close(self) -> None:
+        """Close all sockets, and the loop."""
+        for each in (self.adapters, self.control, self.programs):
+            if each is not None:
+                each.close()
+        self.loop.close()
