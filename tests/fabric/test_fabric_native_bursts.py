@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from packet_fabric import packet
@@ -39,7 +40,7 @@ def test_units_are_runs_of_one_way_and_cover_the_burst() -> None:
         for unit in found:
             for each in unit.packets():
                 assert (each[2] << 8 | each[3], each[6] << 8 | each[7], each[1] >> 4) == unit[3:6]
-        assert all(one[3:6] != two[3:6] for one, two in zip(found, found[1:], strict=False))
+        assert all(one[3:6] != two[3:6] for one, two in pairwise(found))
 
 
 def test_the_longest_packet_is_one_and_a_longer_is_not() -> None:

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
+
+from fabric_server_pair import Served, burst_of, packet, take
+
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.links.fabric import FabricLink
 from softhca.runtime import fabric_control
-from softhca.runtime.fabric_control import ControlError, ControlSocket, ask, control_name, perform
+from softhca.runtime.fabric_control import (
+    Connection,
+    ControlError,
+    ControlSocket,
+    ask,
+    control_name,
+    perform,
+)
 from softhca.runtime.fabric_loop import FabricLoop
+from softhca.wire.capture_file import LINKTYPE_INFINIBAND
+from softhca.wire.pcapng import read_pcapng
 
 NAME = f"softhca-test-control-{os.getpid()}"
 
@@ -155,3 +173,186 @@ def test_hostile_bytes_have_one_answer_and_connections_are_bounded(
         again.send(b'{"do": "counters"}')
         server.turn(0)
         assert "counters" in json.loads(again.recv(1 << 16))
+
+
+# adapters' packets
+
+
+@pytest.fixture
+def fabric() -> Iterator[Served]:
+    made = Served(name="control")
+    yield made
+    made.close()
+
+
+def crossing(fabric: Served) -> tuple[FabricLink, FabricLink, bytes]:
+    """Two adapters, and a packet from one to the other."""
+    one, two = fabric.join("h0"), fabric.join("h1")
+    return one, two, packet(one.info["lid"], two.info["lid"])
+
+
+def test_a_link_has_faults_in_both_directions_until_there_are_none(fabric: Served) -> None:
+    one, two, sent = crossing(fabric)
+    back = packet(two.info["lid"], one.info["lid"])
+    told = fabric.call(lambda: ask(fabric.name, {"do": "faults", "link": "s[1]", "faults": "loss=100%"}))
+    assert sorted(told["link"]) == ["h0[1]", "s[1]"]
+    for link, data in ((one, sent), (two, back)):
+        link.send(burst_of(data))
+    fabric.until(lambda: fabric.counter("drops_faults") == 2)
+    fabric.call(lambda: ask(fabric.name, {"do": "faults", "link": "s[1]", "faults": "delay=5us"}))
+    one.send(burst_of(sent))
+    fabric.until(lambda: len(fabric.server.packets._held) == 1)
+    fabric.now_ns += 4_999
+    fabric.loop.turn(0)
+    assert take(two) is None
+    fabric.now_ns += 1
+    fabric.until(lambda: take(two) is not None)
+    fabric.call(lambda: ask(fabric.name, {"do": "faults", "link": "s[1]", "faults": "none"}))
+    assert fabric.server.packets._sides == {}
+
+
+@pytest.mark.parametrize("faults", ["gone=1%", "loss=200%", "partition=1>2@0ns..", "crash=1@0ns..", 5, None])
+def test_faults_that_cannot_be_are_refused(fabric: Served, faults: Any) -> None:
+    with pytest.raises(ControlError):
+        fabric.call(lambda: ask(fabric.name, {"do": "faults", "link": "s[1]", "faults": faults}))
+    assert fabric.server.packets._sides == {}
+
+
+def test_traffic_of_a_link_s_ports(fabric: Served) -> None:
+    one, two, sent = crossing(fabric)
+    one.send(burst_of(sent, sent))
+    fabric.until(lambda: take(two) is not None)
+    told = fabric.call(lambda: ask(fabric.name, {"do": "traffic", "link": "s[2]"}))["traffic"]
+    ports = [fabric.plane.nodes[node].ports[port] for node, port in ((0, 2), (2, 1))]
+    assert [told["s[2]"]["xmit_pkts"], told["h1[1]"]["rcv_pkts"]] == [
+        port.sent + 2 if at == 0 else port.received + 2 for at, port in enumerate(ports) if port is not None
+    ]
+
+
+def read(file: Path) -> list[bytes]:
+    with file.open("rb") as stream:
+        found = list(read_pcapng(stream))
+    assert all(each.link_type == LINKTYPE_INFINIBAND for each in found)
+    return [each.data for each in found]
+
+
+def test_a_link_is_captured_until_it_is_told_to_stop(fabric: Served, tmp_path: Path) -> None:
+    one, two, sent = crossing(fabric)
+    back = packet(two.info["lid"], one.info["lid"])
+    file = tmp_path / "a.pcapng"
+    connection = fabric.call(lambda: Connection(fabric.name))
+    with file.open("wb") as stream:
+        request = {"do": "capture", "links": ["s[1]"]}
+        assert fabric.call(lambda: connection.ask(request, (stream.fileno(),))) == {"capturing": 1}
+        with pytest.raises(ControlError, match="one for each"):
+            fabric.call(lambda: connection.ask(request, (stream.fileno(),)))
+    one.send(burst_of(sent))
+    fabric.until(lambda: take(two) is not None)
+    two.send(burst_of(back))
+    fabric.until(lambda: take(one) is not None)
+    assert fabric.call(lambda: connection.ask({"do": "stop"})) == {"captured": 2}
+    assert read(file) == [sent, back]
+    with pytest.raises(ControlError, match="no capture"):
+        fabric.call(lambda: connection.ask({"do": "stop"}))
+    connection.close()
+    assert fabric.server.packets._sides == {}
+
+
+def test_a_capture_ends_with_its_packets_or_with_who_asked_for_it(fabric: Served, tmp_path: Path) -> None:
+    one, two, sent = crossing(fabric)
+    for most in (3, 0):
+        file = tmp_path / f"{most}.pcapng"
+        connection = fabric.call(lambda: Connection(fabric.name))
+        with file.open("wb") as stream:
+            request = {"do": "capture", "links": ["h1[1]", "s[1]"], "packets": most}
+            fabric.call(lambda: connection.ask(request, (stream.fileno(),)))  # noqa: B023
+        one.send(burst_of(sent, sent))
+        fabric.until(lambda: take(two) is not None)
+        if most:
+            assert fabric.call(connection.answer) == {"captured": 3}
+        connection.close()
+        fabric.until(lambda: fabric.server.packets._sides == {})
+        assert read(file) == [sent] * (most or 4)
+
+
+def test_a_capture_goes_to_a_file_and_over_links_that_there_are(fabric: Served, tmp_path: Path) -> None:
+    connection = fabric.call(lambda: Connection(fabric.name))
+    reads, writes = os.pipe()
+    good = os.open(tmp_path / "a.pcapng", os.O_WRONLY | os.O_CREAT)
+    unwritable = os.open(tmp_path / "a.pcapng", os.O_RDONLY)
+    for request, descriptors, why in (
+        ({"links": ["s[1]"]}, (writes,), "to a file"),
+        ({"links": ["s[1]"]}, (unwritable,), "Bad file descriptor"),
+        ({"links": ["s[1]"]}, (), "one file"),
+        ({"links": ["s[1]"]}, (good, good), "one file"),
+        ({"links": ["s[9]"]}, (good,), "no link"),
+        ({"links": "s[1]"}, (good,), "which links"),
+        ({"links": []}, (good,), "which links"),
+        ({"links": ["s[1]"], "packets": -1}, (good,), "cannot be"),
+        ({"links": ["s[1]"], "packets": "all"}, (good,), "cannot be"),
+    ):
+        with pytest.raises(ControlError, match=why):
+            fabric.call(lambda: connection.ask({"do": "capture"} | request, descriptors))  # noqa: B023
+    for each in (reads, writes, good, unwritable):
+        os.close(each)
+    connection.close()
+    assert fabric.server.packets._sides == {}
+
+
+def test_a_capture_that_cannot_be_written_ends_and_says_why(fabric: Served, tmp_path: Path) -> None:
+    one, two, sent = crossing(fabric)
+    connection = fabric.call(lambda: Connection(fabric.name))
+    with open("/dev/full", "wb") as full, pytest.raises(ControlError, match="to a file"):
+        fabric.call(lambda: connection.ask({"do": "capture", "links": ["s[1]"]}, (full.fileno(),)))
+    with (tmp_path / "a.pcapng").open("wb") as stream:
+        fabric.call(lambda: connection.ask({"do": "capture", "links": ["s[1]"]}, (stream.fileno(),)))
+    capture = next(iter(fabric.server.control._captures.values()))  # type: ignore[union-attr]
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), capture._stream.fileno())
+    for _ in range(400):
+        one.send(burst_of(sent))
+        fabric.loop.turn(0)
+        take(two)
+    fabric.until(lambda: not fabric.server.control._captures)  # type: ignore[union-attr]
+    with pytest.raises(ControlError, match="No space left"):
+        fabric.call(connection.answer)
+    connection.close()
+
+
+def test_what_adapters_send_is_captured_for_all_of_them(fabric: Served, tmp_path: Path) -> None:
+    one, two, sent = crossing(fabric)
+    fabric.server.capture(tmp_path / "a.pcapng")
+    one.send(burst_of(sent))
+    fabric.until(lambda: take(two) is not None)
+    fabric.close()
+    assert read(tmp_path / "a.pcapng") == [sent]
+
+
+def command(fabric: Served, *words: str) -> list[str]:
+    """A command of softhca on a fabric."""
+    return [sys.executable, "-m", "softhca", "fabric", *words, "--name", fabric.name]
+
+
+def test_the_commands_degrade_and_capture(fabric: Served, tmp_path: Path) -> None:
+    one, two, sent = crossing(fabric)
+    words = command(fabric, "degrade", "s[1]", "symbol_error=3", "--faults", "delay=1s")
+    done = fabric.call(lambda: subprocess.run(words, capture_output=True, text=True, check=True))
+    assert "is degraded" in done.stdout
+    port = fabric.plane.nodes[0].ports[1]
+    assert port is not None
+    assert port.counts["symbol_error"] == 3
+    file = tmp_path / "a.pcapng"
+    words = command(fabric, "capture", "s[1]", str(file), "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as capture:
+        fabric.until(lambda: len(fabric.server.control._captures) == 1)  # type: ignore[union-attr]
+        one.send(burst_of(sent))
+        fabric.until(lambda: len(fabric.server.packets._held) == 1)
+        capture.send_signal(signal.SIGINT)
+        fabric.until(lambda: capture.poll() is not None)
+        assert capture.stdout is not None
+        assert json.loads(capture.stdout.read()) == {"captured": 1}
+    assert read(file) == [sent]
+    assert take(two) is None
+    words = command(fabric, "degrade", "s[1]")
+    done = fabric.call(lambda: subprocess.run(words, capture_output=True, text=True, check=False))
+    assert (done.returncode, "by what?" in done.stderr) == (2, True)

@@ -10,7 +10,7 @@ import importlib
 
 from softhca.cli.errors import UsageError
 
-PARTS = ("fabric_show", "fabric_routes", "fabric_discover", "fabric_serve")
+PARTS = ("fabric_show", "fabric_routes", "fabric_discover", "fabric_serve", "fabric_capture")
 """Modules of this folder; each adds its own subcommands."""
 EXTRA = ("numpy", "scipy", "yaml")
 

@@ -18,6 +18,8 @@ from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.umad_sessions import MOST_SESSIONS, attachment
+from softhca.links.faults import FaultsError
+from softhca.runtime.fabric_commands import link_faults
 from softhca.runtime.fabric_control import ERRORS, ControlError, ask
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.fabric_server import FabricServer
@@ -37,7 +39,7 @@ def add_parser(parts: Any) -> None:
         "serve", help="a fabric for opensm, ibnetdiscover and other programs of libibumad, unmodified"
     )
     add_topology(parser)
-    _add_name(parser)
+    add_name(parser)
     parser.add_argument(
         "--listen",
         metavar="ADDRESS[:PORT]",
@@ -51,26 +53,37 @@ def add_parser(parts: Any) -> None:
         metavar="NODE",
         help="let our fabric manager bring it up, from this node or the first host, instead of opensm",
     )
+    parser.add_argument(
+        "--capture", type=Path, metavar="FILE.pcapng", help="write the packets that adapters send into FILE"
+    )
     parser.add_argument("--attended", action="store_true", help=argparse.SUPPRESS)
     add_json_option(parser)
     parser.set_defaults(run_part=serve)
     for what, line in (
         ("fail", "take the cable of a link of a fabric that is served out"),
         ("restore", "put it in again"),
-        ("degrade", "let a port of a fabric that is served count errors"),
+        ("degrade", "let a port of a fabric that is served count errors, or its link have faults"),
     ):
         part = parts.add_parser(what, help=line)
         part.add_argument("link", metavar="NODE[PORT]", help="one end of the link")
         if what == "degrade":
             part.add_argument(
-                "errors", metavar="COUNTER=NUMBER", nargs="+", help=f"of {', '.join(sorted(ERRORS))}"
+                "errors", metavar="COUNTER=NUMBER", nargs="*", help=f"of {', '.join(sorted(ERRORS))}"
             )
-        _add_name(part)
+            part.add_argument(
+                "--faults",
+                type=_link_faults,
+                metavar="SPEC",
+                help="what packets of adapters suffer on the link from now on, in both directions, as in "
+                "'loss=1%%,delay=100us'; none: nothing any more",
+            )
+        add_name(part)
         add_json_option(part)
         part.set_defaults(run_part=change, do=what)
 
 
-def _add_name(parser: argparse.ArgumentParser) -> None:
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """``--name``."""
     parser.add_argument(
         "--name",
         default=os.environ.get(FABRIC_VARIABLE) or DEFAULT_NAME,
@@ -92,6 +105,8 @@ def serve(args: argparse.Namespace) -> int:
     before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.open()
+        if args.capture is not None:
+            server.capture(args.capture)
         if args.attended:
             _attend(loop)
         elif not args.json:
@@ -173,21 +188,42 @@ def _report(args: argparse.Namespace, document: dict[str, int]) -> None:
 
 def change(args: argparse.Namespace) -> int:
     """Ask the server for it."""
-    request: dict[str, Any] = {"do": "count" if args.do == "degrade" else args.do, "link": args.link}
+    requests = [{"do": args.do}]
     if args.do == "degrade":
-        request["errors"] = dict(_errors(each) for each in args.errors)
+        requests = _degrading(args)
     try:
-        answer = ask(args.name, request)
+        for request in requests:
+            answer = ask(args.name, request | {"link": args.link})
     except ControlError as error:
         raise CommandError(str(error)) from None
     if args.json:
         print_json(answer)
     elif answer.get("changed", True):
-        done = {"fail": "is down", "restore": "is back", "degrade": "has counted"}[args.do]
+        done = {"fail": "is down", "restore": "is back", "degrade": "is degraded"}[args.do]
         print(f"{' – '.join(answer['link'])} {done}")
     else:
         print(f"{' – '.join(answer['link'])} was so already")
     return 0
+
+
+def _degrading(args: argparse.Namespace) -> list[dict[str, Any]]:
+    requests: list[dict[str, Any]] = []
+    if args.errors:
+        requests.append({"do": "count", "errors": dict(_errors(each) for each in args.errors)})
+    if args.faults is not None:
+        requests.append({"do": "faults", "faults": args.faults})
+    if not requests:
+        raise UsageError("degraded by what?  COUNTER=NUMBER, or --faults SPEC")
+    return requests
+
+
+def _link_faults(text: str) -> str:
+    """``text`` itself, when it can be read."""
+    try:
+        link_faults(text)
+    except FaultsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _errors(text: str) -> tuple[str, int]:

@@ -113,7 +113,7 @@ def _run_in(
     captures.mkdir()
     shared = shares_devices(os.environ, wants_devices(program))
     prepare(place, devices, os.environ.get("PATH", os.defpath), shared)
-    folder = captures if args.capture else None
+    folder = captures if args.capture and fabric is None else None
     environments = [
         environment(os.environ, rank, devices[rank], peers, place, folder)
         | {MARK_VARIABLE: mark}
@@ -128,7 +128,7 @@ def _run_in(
     with ExitStack() as stack:
         if fabric is not None:
             own = os.environ | {MARK_VARIABLE: mark}
-            stack.enter_context(run_fabric.served(fabric, args.link, place, own))
+            stack.enter_context(run_fabric.served(fabric, args.link, place, own, args.capture))
         if shared:
             stack.enter_context(served(environments, mark, place))
         for each in environments if shared else ():
@@ -136,7 +136,7 @@ def _run_in(
         status = Copies(command_line(program), environments).run()
     print_reports("run", reports)
     print_accounts(place / "accounts")
-    if args.capture:
+    if folder is not None:
         count = merge_captures(sorted(captures.iterdir()), args.capture)
         _log.info("%d packets in %s", count, args.capture)
     return status

@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,13 +100,15 @@ def addresses(copies: int) -> list[str]:
 
 @contextlib.contextmanager
 def served(
-    fabric: RunFabric, topology: str, place: Path, environment: Mapping[str, str], options: Sequence[str] = ()
+    fabric: RunFabric, topology: str, place: Path, environment: Mapping[str, str], capture: Path | None = None
 ) -> Iterator[None]:
     """While the block runs, the fabric's process does: its manager has brought it up before.  It ends with
     the block, or with this process, whose end of its input closes.  CommandError: it cannot be.
     """
     command = [sys.executable, "-P", "-m", "softhca", "fabric", "serve", topology.removeprefix(PREFIX)]
-    command += ["--name", fabric.name, "--manager", *options, "--attended"]
+    command += ["--name", fabric.name, "--manager", "--attended"]
+    if capture is not None:
+        command += ["--capture", str(capture)]
     said = place / "fabric"
     with said.open("w") as errors:
         process = subprocess.Popen(

@@ -1,47 +1,33 @@
 """How commands reach a fabric that is served: one JSON object each way on an abstract Unix socket.
 
-Only programs of the same user, or root, are answered.  A request is at most `LARGEST` bytes: ``{"do": "fail",
-"link": "leaf[3]"}``; a link is named by either of its ends.  The reply is an object, with ``error`` where it
-could not be done.
+Only programs of the same user, or root, are answered.  A request (`fabric_commands`) is at most `LARGEST`
+bytes.  The reply is an object, with ``error`` where it could not be done.
+
+``{"do": "capture", "links": ["leaf[3]"], "packets": 0}`` comes with the descriptor of a file: packets that
+adapters send over these links go there, until so many are written, the client says ``stop``, or goes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from softhca.fabric.mad_plane import MadPlane
-from softhca.fabric.topology import End
-from softhca.management.performance_attributes import (
-    PortCounters,
-    PortRcvErrorDetails,
-    PortXmitDiscardDetails,
-)
 from softhca.runtime import messages
+from softhca.runtime.fabric_capture import LinkCapture
+from softhca.runtime.fabric_commands import ERRORS, ControlError, find_end, perform
 from softhca.runtime.fabric_loop import FabricLoop
+
+if TYPE_CHECKING:
+    from softhca.fabric.packet_plane import PacketPlane
+
+__all__ = ["ERRORS", "Connection", "ControlError", "ControlSocket", "ask", "control_name", "perform"]
 
 LARGEST = 4096
 MOST_CONNECTIONS = 16
-MOST_COUNTED = 1 << 32
-_END = re.compile(r"(.+)\[(\d{1,3})\]")
-_NO_ERRORS = frozenset({
-    "port_select", "counter_select", "counter_select2", "reserved8",
-    "xmit_data", "rcv_data", "xmit_pkts", "rcv_pkts",
-})  # fmt: skip
-ERRORS = frozenset(
-    field.name
-    for layout in (PortCounters, PortRcvErrorDetails, PortXmitDiscardDetails)
-    for field in layout.LAYOUT
-    if field.name not in _NO_ERRORS
-)
-"""The counters that ``count`` adds to, by the names of `management.performance_attributes`."""
-
-
-class ControlError(Exception):
-    """What could not be done, in one line."""
+MOST_CAPTURED = 1 << 40
 
 
 def control_name(name: str) -> str:
@@ -49,66 +35,15 @@ def control_name(name: str) -> str:
     return f"\0softhca/fabric/{os.geteuid()}/{name}"
 
 
-def find_end(plane: MadPlane, text: str) -> End:
-    """The end of a link that is called ``NODE[PORT]``, by a node's name or description.  ControlError."""
-    match = _END.fullmatch(text)
-    nodes = plane.topology.nodes
-    found = [] if match is None else [index for index, node in enumerate(nodes) if node.name == match[1]]
-    if match is not None and not found:
-        found = [index for index, node in enumerate(nodes) if node.description == match[1]]
-    if match is None or not found:
-        raise ControlError(f"no end of a link is called {text[:80]!r}: expected NODE[PORT]")
-    if len(found) > 1:
-        raise ControlError(f"{len(found)} nodes are called {match[1][:80]!r}: name it by its name")
-    end = End(found[0], int(match[2]))
-    if plane.topology.link_at(*end) is None:
-        raise ControlError(f"there is no link at {text[:80]}")
-    return end
-
-
-def perform(plane: MadPlane, request: Any, now: int) -> dict[str, Any]:
-    """Do what a request says: ``fail``, ``restore``, ``count`` (errors at a port), ``counters``.
-    ControlError."""
-    if not isinstance(request, dict):
-        raise ControlError("a request is an object")
-    what = request.get("do")
-    if what == "counters":
-        return {"counters": dict(plane.counters)}
-    if what not in ("fail", "restore", "count"):
-        raise ControlError(f"no request is called {str(what)[:40]!r}")
-    end = find_end(plane, str(request.get("link")))
-    index = plane.topology.link_at(*end)
-    assert index is not None
-    link = plane.topology.links[index]
-    answer: dict[str, Any] = {"link": [plane.topology.end_text(each) for each in (link.end_a, link.end_b)]}
-    if what == "count":
-        _count(plane, end, request.get("errors"))
-    else:
-        answer["changed"] = plane.fail(index, now) if what == "fail" else plane.restore(index, now)
-    return answer
-
-
-def _count(plane: MadPlane, end: End, errors: Any) -> None:
-    port = plane.nodes[end.node].ports[end.port]
-    assert port is not None
-    if not isinstance(errors, dict) or not errors:
-        raise ControlError("no counters to add to")
-    for name, by in errors.items():
-        if name not in ERRORS:
-            known = ", ".join(sorted(ERRORS))
-            raise ControlError(f"there is no counter {str(name)[:40]!r}: there are {known}")
-        if not isinstance(by, int) or not 0 <= by < MOST_COUNTED:
-            raise ControlError(f"{name} cannot grow by {str(by)[:40]}")
-    for name, by in errors.items():
-        port.count(name, by)
-
-
 class ControlSocket:
-    """Answers requests on ``loop``.  OSError EADDRINUSE: the name has a server."""
+    """Answers requests on ``loop``; ``packets`` are those of adapters, if there are any.  OSError EADDRINUSE:
+    the name has a server."""
 
-    def __init__(self, loop: FabricLoop, name: str) -> None:
+    def __init__(self, loop: FabricLoop, name: str, packets: PacketPlane | None = None) -> None:
         self._loop = loop
+        self._packets = packets
         self._connections: set[socket.socket] = set()
+        self._captures: dict[socket.socket, LinkCapture] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(control_name(name))
@@ -117,6 +52,7 @@ class ControlSocket:
         except BaseException:
             self._listener.close()
             raise
+        loop.flushes.append(self._flush)
 
     def _accept(self) -> None:
         try:
@@ -133,23 +69,72 @@ class ControlSocket:
 
     def _take(self, made: socket.socket) -> None:
         try:
-            data = made.recv(LARGEST)
-            if data:
-                made.send(json.dumps(self._reply(data)).encode())
+            received = messages.receive_packet(made, wait=False)
+            if received is not None:
+                data, descriptors = received
+                made.send(json.dumps(self._reply(made, data, descriptors)).encode(), socket.MSG_NOSIGNAL)
                 return
+        except BlockingIOError:
+            return
         except OSError:
             pass
         self._drop(made)
 
-    def _reply(self, data: bytes) -> dict[str, Any]:
+    def _reply(self, made: socket.socket, data: bytes, descriptors: list[int]) -> dict[str, Any]:
         try:
-            return perform(self._loop.plane, json.loads(data), self._loop.clock())
+            if len(data) > LARGEST:
+                raise ControlError("the request is too long")
+            request = json.loads(data)
+            what = request.get("do") if isinstance(request, dict) else None
+            if what == "capture":
+                return self._capture(made, request, descriptors)
+            if what == "stop":
+                return self._stop(made)
+            return perform(self._loop.plane, request, self._loop.clock(), self._packets)
         except ControlError as error:
             return {"error": str(error)}
         except (ValueError, RecursionError):
             return {"error": "a request is one JSON object"}
+        finally:
+            messages.close_all(descriptors)
+
+    # captures
+
+    def _capture(
+        self, made: socket.socket, request: dict[str, Any], descriptors: list[int]
+    ) -> dict[str, Any]:
+        if self._packets is None or len(descriptors) != 1 or made in self._captures:
+            raise ControlError("a capture comes with one file, and there is one for each connection")
+        links, most = request.get("links"), request.get("packets", 0)
+        if not isinstance(links, list) or not links:
+            raise ControlError("which links?")
+        if not isinstance(most, int) or not 0 <= most <= MOST_CAPTURED:
+            raise ControlError("the number of packets cannot be")
+        ends = [find_end(self._loop.plane, str(text)) for text in links]
+        try:
+            self._captures[made] = LinkCapture(self._packets, ends, descriptors[0], most)
+        except OSError as error:
+            raise ControlError(error.strerror or str(error)) from None
+        return {"capturing": len(ends)}
+
+    def _stop(self, made: socket.socket) -> dict[str, Any]:
+        capture = self._captures.pop(made, None)
+        if capture is None:
+            raise ControlError("there is no capture to stop")
+        return capture.close()
+
+    def _flush(self) -> None:
+        """End captures that have all that they were to have."""
+        for made, capture in list(self._captures.items()):
+            if capture.is_complete:
+                del self._captures[made]
+                with contextlib.suppress(OSError):
+                    made.send(json.dumps(capture.close()).encode(), socket.MSG_NOSIGNAL)
 
     def _drop(self, made: socket.socket) -> None:
+        capture = self._captures.pop(made, None)
+        if capture is not None:
+            capture.close()
         self._loop.forget(made.fileno())
         self._connections.discard(made)
         made.close()
@@ -162,19 +147,49 @@ class ControlSocket:
         self._listener.close()
 
 
+class Connection:
+    """To the server of the fabric ``name``.  ControlError: nobody serves one."""
+
+    def __init__(self, name: str, timeout_s: float | None = 10.0) -> None:
+        self._name = name
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(timeout_s)
+        try:
+            self.socket.connect(control_name(name))
+        except OSError as error:
+            self.socket.close()
+            if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+                raise ControlError(f"nobody serves a fabric under the name {name!r}") from None
+            raise ControlError(f"the server of {name!r} does not answer: {error}") from None
+
+    def ask(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Ask for something.  ControlError: it cannot be done."""
+        try:
+            messages.send_packet(self.socket, json.dumps(request).encode(), descriptors)
+        except OSError as error:
+            raise ControlError(f"the server of {self._name!r} does not answer: {error}") from None
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """The next that the server says.  ControlError: that it cannot be done, or nothing."""
+        try:
+            answer = json.loads(self.socket.recv(1 << 22) or b"{}")
+        except (OSError, ValueError) as error:
+            raise ControlError(f"the server of {self._name!r} does not answer: {error}") from None
+        if not isinstance(answer, dict) or "error" in answer or not answer:
+            why = answer.get("error", "it went away") if isinstance(answer, dict) else "no object"
+            raise ControlError(str(why))
+        return answer
+
+    def close(self) -> None:
+        """Take leave."""
+        self.socket.close()
+
+
 def ask(name: str, request: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
     """Ask the server of a fabric.  ControlError: nobody serves one under the name, or it cannot be done."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
-        made.settimeout(timeout_s)
-        try:
-            made.connect(control_name(name))
-            made.send(json.dumps(request).encode())
-            answer = json.loads(made.recv(1 << 16) or b"{}")
-        except (ConnectionRefusedError, FileNotFoundError):
-            raise ControlError(f"nobody serves a fabric under the name {name!r}") from None
-        except (OSError, ValueError) as error:
-            raise ControlError(f"the server of {name!r} does not answer: {error}") from None
-    if not isinstance(answer, dict) or "error" in answer or not answer:
-        why = answer.get("error", "it went away") if isinstance(answer, dict) else "no object"
-        raise ControlError(str(why))
-    return answer
+    connection = Connection(name, timeout_s)
+    try:
+        return connection.ask(request)
+    finally:
+        connection.close()

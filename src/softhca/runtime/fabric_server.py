@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from softhca.fabric.packet_plane import PacketPlane
+from softhca.fabric.topology import End
 from softhca.fabric.umad_sessions import UmadSessions
 from softhca.runtime.fabric_adapters import FabricAdapters
+from softhca.runtime.fabric_capture import LinkCapture
 from softhca.runtime.fabric_control import ControlSocket
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.umad_server import UmadServer
@@ -23,12 +27,25 @@ class FabricServer:
         self.programs: UmadServer | None = None
         self.control: ControlSocket | None = None
         self.adapters: FabricAdapters | None = None
+        self._capture: LinkCapture | None = None
 
     def open(self) -> None:
         """Listen.  OSError EADDRINUSE: somebody serves a fabric under this name; `close` all the same."""
         self.programs = UmadServer(self.loop, self.sessions, self.name, self.address)
-        self.control = ControlSocket(self.loop, self.name)
+        self.control = ControlSocket(self.loop, self.name, self.packets)
         self.adapters = FabricAdapters(self.loop, self.packets, self.name)
+
+    def capture(self, file: Path) -> None:
+        """Write what adapters send, as it leaves them, into a file.  OSError: it cannot be."""
+        topology = self.loop.plane.topology
+        ends = [
+            End(node, port)
+            for node in topology.end_nodes
+            for port in topology.nodes[node].addressed_ports
+            if topology.peer(node, port) is not None
+        ]
+        with file.open("wb") as stream:
+            self._capture = LinkCapture(self.packets, ends, stream.fileno(), one_way=True)
 
     def counters(self) -> dict[str, int]:
         """What has become of all datagrams and packets."""
@@ -45,4 +62,6 @@ class FabricServer:
         for each in (self.adapters, self.control, self.programs):
             if each is not None:
                 each.close()
+        if self._capture is not None:
+            self._capture.close()
         self.loop.close()

@@ -1,0 +1,71 @@
+"""``softhca fabric capture``: what adapters send over a link of a fabric that is served, into a file."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+from typing import Any, NoReturn
+
+from softhca.cli.errors import CommandError
+from softhca.cli.fabric_serve import add_name
+from softhca.cli.output import add_json_option, print_json
+from softhca.cli.roles import number
+from softhca.runtime.fabric_control import Connection, ControlError
+
+
+def add_parser(parts: Any) -> None:
+    """Add ``capture`` to the parts."""
+    parser: argparse.ArgumentParser = parts.add_parser(
+        "capture", help="write the packets of adapters over a link of a fabric that is served into a file"
+    )
+    parser.add_argument("link", metavar="NODE[PORT]", help="one end of the link; both directions are written")
+    parser.add_argument("file", type=Path, metavar="FILE.pcapng")
+    parser.add_argument(
+        "--packets", type=number(1, 1 << 40), default=0, metavar="N", help="how many (default: until Ctrl-C)"
+    )
+    add_name(parser)
+    add_json_option(parser)
+    parser.set_defaults(run_part=run)
+
+
+class _EndedError(Exception):
+    """Whoever started the capture wants it to end."""
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    raise _EndedError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Capture until there are enough packets, a signal, or the end of the fabric."""
+    before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        captured = _capture(args)
+    except ControlError as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"{args.file}: {error.strerror}") from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if args.json:
+        print_json(captured)
+    else:
+        print(f"{captured['captured']} packets in {args.file}")
+    return 0
+
+
+def _capture(args: argparse.Namespace) -> dict[str, Any]:
+    connection = Connection(args.name)
+    try:
+        with args.file.open("wb") as stream:
+            request = {"do": "capture", "links": [args.link], "packets": args.packets}
+            connection.ask(request, (stream.fileno(),))
+        connection.socket.settimeout(None)
+        try:
+            return connection.answer()
+        except _EndedError:
+            return connection.ask({"do": "stop"})
+    finally:
+        connection.close()
