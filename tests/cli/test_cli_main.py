@@ -195,5 +195,4 @@ def test_run_offers_only_what_it_does(capsys):
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     offered = capsys.readouterr().out
-    assert "{udp,shm}" in offered
-    assert "fabric" not in offered
+    assert "udp|shm|fabric:TOPOLOGY" in offered

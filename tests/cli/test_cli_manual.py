@@ -27,7 +27,7 @@ def test_every_command_and_option_is_on_the_page() -> None:
         assert f".SS {text(f'softhca {name}')}\n" in page
     for action in actions_of(build_parser(*COMMANDS)):
         for option in action.option_strings:
-            assert text(option) in page or option in ("-h", "--help", "--listen-fd")
+            assert text(option) in page or option in ("-h", "--help", "--listen-fd", "--attended")
     assert "listen\\-fd" not in page
 
 
@@ -53,7 +53,7 @@ def test_each_shell_has_its_script(shell: str, capsys: pytest.CaptureFixture[str
     (["softhca", "pin"], {"ping", "pingpong"}),
     (["softhca", "perf", "write"], {"write-bw", "write-lat"}),
     (["softhca", "run", "--li"], {"--link"}),
-    (["softhca", "run", "--link", ""], {"udp", "shm"}),
+    (["softhca", "run", "--link", ""], {"udp", "shm", "fabric:"}),
     (["softhca", "rmb", "tr"], {"trace"}),
 ])  # fmt: skip
 def test_bash_completes(

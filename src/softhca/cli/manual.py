@@ -25,6 +25,8 @@ VARIABLES = (
     ("SOFTHCA_ADAPTER", "embedded (default): the adapter lives in the program; process: in one of its own, "
      "which all programs of the user that open the same addresses share."),
     ("SOFTHCA_RANK, SOFTHCA_PEERS", "Set by softhca run: the number of this copy, and the addresses of all."),
+    ("SOFTHCA_FABRIC", "The name of the served fabric that softhca fabric fail and the like act on; set by "
+     "softhca run --link fabric:TOPOLOGY."),
     ("SOFTHCA_FAULTS", "What packets suffer on their way out, as --faults says it."),
 )  # fmt: skip
 EXAMPLES = (

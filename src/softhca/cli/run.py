@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--link",
         default="",
-        type=run_fabric.link,
+        choices=run_fabric.LINKS,
         metavar="udp|shm|fabric:TOPOLOGY",
         help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be, "
         "or as hosts of a fabric: a file, or a generator as in fabric:fat-tree:radix=4 (docs/fabric.md) "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -30,11 +29,16 @@ END_S = 10.0
 """A fabric's process that does not end within so long is killed."""
 
 
-def link(text: str) -> str:
-    """What ``--link`` may be: `SAME_HOST`'s words, or a fabric."""
-    if not text or text in SAME_HOST or (text.startswith(PREFIX) and text != PREFIX):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SAME_HOST)}, fabric:TOPOLOGY")
+class _Links(tuple[str, ...]):
+    """The words of ``--link``; the last is the beginning of many."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(word) or (isinstance(word, str) and word.startswith(PREFIX))
+
+
+LINKS = _Links((*SAME_HOST, PREFIX))
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
             "unset SOFTHCA_DEVICES",
         )
     text = text.removeprefix(PREFIX)
+    if not text:
+        raise UsageError("which fabric?  --link fabric:TOPOLOGY, as in fabric:fat-tree:radix=4")
     topology = load_topology(text)
     hosts = _linked_hosts(topology)
     if copies > len(hosts):
