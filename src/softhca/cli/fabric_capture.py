@@ -13,6 +13,8 @@ from softhca.cli.output import add_json_option, print_json
 from softhca.cli.roles import number
 from softhca.runtime.fabric_control import Connection, ControlError
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 def add_parser(parts: Any) -> None:
     """Add ``capture`` to the parts."""
@@ -39,7 +41,8 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def run(args: argparse.Namespace) -> int:
     """Capture until there are enough packets, a signal, or the end of the fabric."""
-    before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, _end) for each in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until there is something to end
     try:
         captured = _capture(args)
     except ControlError as error:
@@ -49,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if args.json:
         print_json(captured)
     else:
@@ -64,8 +68,10 @@ def _capture(args: argparse.Namespace) -> dict[str, Any]:
             connection.ask(request, (stream.fileno(),))
         connection.socket.settimeout(None)
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return connection.answer()
         except _EndedError:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             return connection.ask({"do": "stop"})
     finally:
         connection.close()
