@@ -203,6 +203,25 @@ def test_only_queue_pairs_of_the_host_itself_get_a_number():
     assert scene.ends[0].node.adapter.queue_pairs[other.number].instance == 0
 
 
+@pytest.mark.parametrize(("pids", "numbered"), [((7, 7), True), ((7, 8), False), ((0, 0), False)])
+def test_who_manages_connections_may_be_attached_beside_who_has_the_queue_pairs(pids, numbered):
+    scene = Scene()
+    for side, end in enumerate(scene.ends):
+        hosts = end.node.adapter.hosts
+        (owner,) = hosts.values()
+        manager = end.node.open()
+        scene.channels[side].close()
+        scene.channels[side] = manager.open_connections(1)
+        (beside,) = [host for host in hosts.values() if host is not owner]
+        owner.pid, beside.pid = pids
+    scene.channels[1].listen(SERVICE)
+    scene.connect()
+    first, second = scene.instances
+    assert first == second
+    assert bool(first) == numbered
+    assert scene.send(0) == scene.send(1) == b"x"
+
+
 def test_blocks_are_put_where_there_is_room_and_read_only_whole():
     for put, read, other in ((with_offer, offer_of, answer_of), (with_answer, answer_of, offer_of)):
         data = put(b"abc" + bytes(89), 77)

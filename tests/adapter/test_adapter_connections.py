@@ -18,6 +18,7 @@ from softhca.driver.connections import (
 from softhca.driver.errors import DriverError
 from softhca.management.cm import messages as m
 from softhca.management.mad import MadHeader
+from softhca.queues.control_fields import EVENT_CM, OPEN_CM
 from softhca.testing import SENT
 from softhca.testing.network import Network
 
@@ -151,3 +152,38 @@ def test_a_request_over_a_native_link_names_lids_and_comes_from_the_port_s_own()
     ((request, packet),) = sent
     assert [request.primary_local_lid, request.primary_remote_lid] == lids
     assert (packet.network[0].slid, packet.network[0].dlid) == tuple(lids)
+
+
+class Sink:
+    """An event channel of a host."""
+
+    def __init__(self):
+        self.events = []
+
+    def post(self, kind, element):
+        self.events.append((kind, element))
+
+    def forget(self, kind, element):
+        self.events = [event for event in self.events if event != (kind, element)]
+
+
+def test_events_of_a_channel_go_to_the_event_channel_that_it_names(monkeypatch):
+    scene = Scene()
+    device, sink = scene.devices[1], Sink()
+    (host,) = scene.nodes[1].adapter.hosts.values()
+    host.event_channel = {7: sink}.__getitem__
+    call = device.session.call
+    monkeypatch.setattr(
+        device.session,
+        "call",
+        lambda command, **fields: call(command, **fields, **({"channel": 7} if command == OPEN_CM else {})),
+    )
+    named = device.open_connections(1)
+    monkeypatch.undo()
+    assert not sink.events
+    named.listen(SERVICE + 1)
+    scene.channels[0].connect(SERVICE + 1, scene.path(), queue_pair())
+    scene.network.run(lambda: sink.events)
+    assert sink.events == [(EVENT_CM, named.number)]
+    named.close()
+    assert sink.events == []

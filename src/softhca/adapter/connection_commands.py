@@ -14,7 +14,6 @@ from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.cm import messages as m
 from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSIVE
 from softhca.management.mad import Address
-from softhca.queues import control_fields as control
 from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
 
 if TYPE_CHECKING:
@@ -29,7 +28,10 @@ Fields = dict[str, Any]
 
 
 def open_cm(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    """OPEN_CM: a channel, in whose ring the host finds what happens to its connections on a port."""
+    """OPEN_CM: a channel, in whose ring the host finds what happens to its connections on a port; events go
+    to its event channel, where it names one.
+    """
+    sink = host.event_channel(fields["channel"]) if fields["channel"] else None
     connections = adapter.port_of(fields["port_num"]).management[1].connections
     layout = layout_of(
         host.address_map,
@@ -42,7 +44,7 @@ def open_cm(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[s
     cost_bytes = cost_of(layout, produces=True)
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
     number = adapter.resources.reserve(Kind.CM)
-    channel = HostConnections(adapter, host, connections, layout, number, cost_bytes)
+    channel = HostConnections(adapter, host, connections, layout, number, cost_bytes, sink)
     connections.channels.append(channel)
     adapter.resources.add(Kind.CM, number, host.number, channel, (), cost_bytes)
     return {"cm": number}
@@ -62,7 +64,7 @@ def release_channel(adapter: Adapter, host: Host, resource: Resource) -> None:
     channel.connections.channels.remove(channel)
     channel.connections.manager.destroy_all(channel, adapter.now)
     channel.connections.arm()
-    host.forget(control.CM_EVENTS, resource.number)
+    channel.end()
 
 
 def _channel(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:

@@ -52,6 +52,8 @@ class HostInstances:
         """The request with an offer, where it can have one."""
         if not self._enabled or request.transport_service_type not in SERVICES:
             return request
+        if self._is_foreign(request.local_qpn):
+            return request
         private_data = with_offer(request.private_data, self.numbers.next(place_of(peer)))
         return request if private_data is None else replace(request, private_data=private_data)
 
@@ -105,6 +107,8 @@ class HostInstances:
         """
         if number not in self._waiting:
             return reply
+        if self._is_foreign(reply.local_qpn):
+            return reply
         instance = self._waiting[number][1]
         private_data = with_answer(reply.private_data, instance)
         self._give(reply.local_qpn, 0 if private_data is None else instance)
@@ -117,9 +121,24 @@ class HostInstances:
         if peer is not None and self._by_peer.get(peer) == number:
             del self._by_peer[peer]
 
-    def _give(self, number: int, instance: int) -> None:
-        """A queue pair of the host gets its number."""
+    def is_of_program(self, host: int) -> bool:
+        """Whether a host is this one, or another one of the same process: there what manages connections may
+        be attached beside what has the queue pairs.
+        """
+        if host == self.host:
+            return True
+        hosts = self._adapter.hosts
+        own, other = hosts.get(self.host), hosts.get(host)
+        return own is not None and other is not None and own.pid == other.pid != 0
+
+    def _is_foreign(self, number: int) -> bool:
+        """Whether a queue pair is another program's: it gets no number, so that none is agreed upon."""
         resource = self._adapter.resources.get(Kind.QP, number)
-        if resource is not None and resource.host == self.host:
+        return resource is not None and not self.is_of_program(resource.host)
+
+    def _give(self, number: int, instance: int) -> None:
+        """A queue pair of the program gets its number."""
+        resource = self._adapter.resources.get(Kind.QP, number)
+        if resource is not None and self.is_of_program(resource.host):
             queue_pair: QueuePair = resource.element
             queue_pair.instance = instance

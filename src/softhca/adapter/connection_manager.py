@@ -23,14 +23,14 @@ from softhca.management.cm.manager import ConnectionManager
 from softhca.management.constants import CLASS_COMM_MGT, METHOD_SEND
 from softhca.management.dispatcher import Client
 from softhca.management.mad import Address
-from softhca.queues.control_fields import EVENT_CM, QPT_RC, QPT_UC, QPT_XRC_SEND
+from softhca.queues.control_fields import CM_EVENTS, EVENT_CM, QPT_RC, QPT_UC, QPT_XRC_SEND
 from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, CM_PRIVATE_BYTES
 from softhca.queues.ring import RingLayout, RingProducer
 from softhca.transport.flow import Flow
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
-    from softhca.adapter.hosts import Host
+    from softhca.adapter.hosts import EventSink, Host
     from softhca.adapter.management_flow import ManagementFlow
 
 FULL_RING_RETRY_NS = 10_000_000
@@ -70,7 +70,7 @@ class PortConnections(Flow):
     def instance_of(self, host: int, vector: Mapping[str, Any], peer: int) -> int:
         """The instance number of a host's queue pair that is brought to RTR (`HostInstances.expected`)."""
         for channel in self.channels:
-            if channel.instances.host == host:
+            if channel.instances.is_of_program(host):
                 found = channel.instances.expected(vector, peer)
                 if found:
                     return found
@@ -97,6 +97,7 @@ class HostConnections:
 
     ``numbers`` are its listeners, connections and resolutions, for each of which the host pays;
     ``waiting`` are entries that its ring had no room for; ``instances`` the numbers of its connections.
+    ``sink``: the event channel that is told of entries, None: the host's event ring is.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class HostConnections:
         layout: RingLayout,
         number: int,
         ring_bytes: int,
+        sink: EventSink | None = None,
     ) -> None:
         self.connections = connections
         self.numbers: set[int] = set()
@@ -116,6 +118,7 @@ class HostConnections:
         self._host = host
         self._number = number
         self._ring_bytes = ring_bytes
+        self._sink = sink
         self._ring = RingProducer(layout)
         self._entry = bytearray(CM_ENTRY_BYTES)
         self._address = address_of(self._entry)
@@ -145,8 +148,17 @@ class HostConnections:
         self._entry[:] = entry
         if not self._ring.push(self._address, CM_ENTRY_BYTES):
             return False
-        self._host.report_event(EVENT_CM, self._number)
+        if self._sink is None:
+            self._host.report_event(EVENT_CM, self._number)
+        else:
+            self._sink.post(EVENT_CM, self._number)
         return True
+
+    def end(self) -> None:
+        """The channel goes: events of it that still wait must not name a later one of its number."""
+        self._host.forget(CM_EVENTS, self._number)
+        if self._sink is not None:
+            self._sink.forget(EVENT_CM, self._number)
 
     def affords(self) -> bool:
         """Whether the host may have another connection."""

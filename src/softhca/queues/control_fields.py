@@ -304,7 +304,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     ),
     OPEN_XRCD: ("OPEN_XRCD", (*_all("u64", "device inode"), ("flags", "u32")), _all("u32", "xrcd")),
     CLOSE_XRCD: ("CLOSE_XRCD", _all("u32", "xrcd"), ()),
-    OPEN_CM: ("OPEN_CM", (*_all("u8", "port_num"), *RING), _all("u32", "cm")),
+    OPEN_CM: ("OPEN_CM", (*_all("u8", "port_num"), *_all("u32", "channel"), *RING), _all("u32", "cm")),
     CLOSE_CM: ("CLOSE_CM", _all("u32", "cm"), ()),
     CM_LISTEN: (
         "CM_LISTEN", (*_all("u32", "cm backlog"), *_all("u64", "service_id")), _all("u32", "id")

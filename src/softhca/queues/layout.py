@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 PAGE_BYTES = 4096
 SLOT_PAGES = 4096
