@@ -226,7 +226,8 @@ def build_library(target: Path) -> None:
     if MODE == "skip" or os.environ.get("SOFTHCA_ONLY"):
         return
     package = SOURCE / "softhca"
-    sources = [*(package / "native").rglob("*.[chpm]*"), *(package / "queues").glob("*.py")]
+    sources = [*(package / "native").rglob("*.[chpm]*"), *(package / "queues").glob("*.py"),
+               package / "driver" / "rdmacm" / "states.py"]
     if target.exists() and target.stat().st_mtime > max(each.stat().st_mtime for each in sources):
         return
     found = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from machine_speed import limit_s
-from softhca.native import build, library
+from softhca.native import PATHS_NAME, build, library
 
 LIMIT_S = limit_s(60)
 
@@ -28,15 +29,16 @@ def built(folder: Path) -> Path:
     return folder / "libibverbs.so.1"
 
 
-def compiled_client(library_path: Path, folder: Path) -> Path:
-    """``verbs_client.c``, linked with the library."""
+def compiled_client(library_path: Path, folder: Path, name: str = "verbs_client") -> Path:
+    """``verbs_client.c`` or another one, linked with the library."""
     command = build.compiler()
     if command is None:
         pytest.skip("there is no C compiler")
-    source = Path(__file__).with_name("verbs_client.c")
+    source = Path(__file__).with_name(f"{name}.c")
     subprocess.run([*command, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCES}",
-                    str(source), "-o", str(folder / "client"), str(library_path)], check=True)  # fmt: skip
-    return folder / "client"
+                    f"-I{build.SOURCES / 'preload'}", str(source), "-o", str(folder / name),
+                    str(library_path)], check=True)  # fmt: skip
+    return folder / name
 
 
 def sanitizers() -> list[str]:
@@ -55,10 +57,16 @@ def sanitizers() -> list[str]:
 def needs(*programs: str) -> None:
     """Skip the test where one of Debian's programs is not installed."""
     packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils",
-                "stdbuf": "coreutils"}
+                "stdbuf": "coreutils", "io": "ucx-utils", "fi": "libfabric-bin"}
     for name in programs:
         if shutil.which(name) is None:
-            pytest.skip(f"{name} is not installed (Debian's {packages[name.partition('_')[0]]})")
+            package = packages.get(name.partition("_")[0], "rdmacm-utils")
+            pytest.skip(f"{name} is not installed (Debian's {package})")
+
+
+def preload(library_path: Path, *others: str | Path) -> str:
+    """What gives a program the library, what stands beside it, and others behind them."""
+    return " ".join(map(str, (library_path, library_path.with_name(PATHS_NAME), *others)))
 
 
 class World:
@@ -67,6 +75,7 @@ class World:
     def __init__(self, library_path: Path, address: str, options: str = "") -> None:
         self.socket = f"@softhca-native-{os.getpid()}-{secrets.token_hex(4)}"
         self.library = library_path
+        self._address = ""
         path = os.pathsep.join(filter(None, sys.path))
         self.adapter = subprocess.Popen(
             [sys.executable, "-P", "-m", "softhca.runtime.process_main", f"softhca0=udp:{address}{options}",
@@ -78,7 +87,7 @@ class World:
             raise AssertionError("no adapter process")
         self.environment = {
             **os.environ,
-            "LD_PRELOAD": str(library_path),
+            "LD_PRELOAD": preload(library_path),
             "SOFTHCA_DEVICES": f"softhca0=unix:{self.socket}",
             "SOFTHCA_DEBUG": "1",
         }
@@ -104,6 +113,26 @@ class World:
             text=True,
             timeout=LIMIT_S,
             stdin=subprocess.DEVNULL,
+            env={**self.environment, **variables},
+        )
+
+    @property
+    def address(self) -> str:
+        """The device's IP address."""
+        if not self._address:
+            found = re.search(r"::ffff:(\S+),", self.run("ibv_devinfo", "-v").stdout)
+            assert found is not None
+            self._address = found[1]
+        return self._address
+
+    def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a program whose words, of both kinds, come from its ``stdout``."""
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             env={**self.environment, **variables},
         )
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from kills import kill, left
-from native_world import compiled_client, needs, sanitizers
+from native_world import compiled_client, needs, preload, sanitizers
 
 from softhca.native import build
 
@@ -23,7 +23,7 @@ def sanitized(tmp_path_factory):
     objects = sanitizers()
     path = tmp_path_factory.mktemp("sanitized") / "libibverbs.so.1"
     build.build(path, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"))
-    return {"LD_PRELOAD": ":".join([*objects, str(path)]), "ASAN_OPTIONS": "detect_leaks=0"}
+    return {"LD_PRELOAD": " ".join([*objects, preload(path)]), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
 @pytest.mark.parametrize("case", CASES)

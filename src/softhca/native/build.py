@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from softhca.driver.rdmacm import states
 from softhca.native import NAME, PATHS_NAME
 from softhca.queues.header import header
 
@@ -26,7 +27,7 @@ LINKED = (
     "-Wl,-z,nodelete",
     "-Wl,-z,now",
 )
-PATHS_SOURCE = SOURCES / "preload" / "paths.c"
+PATHS_SOURCES = (*sorted((SOURCES / "preload").glob("*.c")), SOURCES / "host.c")
 
 
 def compiler() -> list[str] | None:
@@ -35,6 +36,25 @@ def compiler() -> list[str] | None:
     if named:
         return named if shutil.which(named[0]) else None
     return next(([name] for name in ("gcc", "cc") if shutil.which(name)), None)
+
+
+def states_header() -> str:
+    """What an identifier of RDMA CM may do when, in C: ``CM_…`` for each state and input, and the table
+    ``cm_transitions`` of the state after an input, -1 where it cannot be.
+    """
+    names = {name: value for name, value in vars(states).items() if name.isupper() and type(value) is int}
+    inputs = sorted(set(names) - set(states.STATES), key=names.__getitem__)
+    rows = ([row.get(names[each], -1) for each in inputs] for _, row in sorted(states.TRANSITIONS.items()))
+    return "\n".join([
+        "/* Made of softhca.driver.rdmacm.states. */",
+        "enum { " + ", ".join(f"CM_{name}" for name in states.STATES) + " };",
+        "enum { " + ", ".join(f"CM_{name}" for name in inputs) + " };",
+        f"static const signed char cm_transitions[{len(states.STATES)}][{len(inputs)}]",
+        "    __attribute__((unused)) = {",
+        *("    {" + ", ".join(map(str, row)) + "}," for row in rows),
+        "};",
+        "",
+    ])  # fmt: skip
 
 
 def build(target: Path, flags: Sequence[str] = ()) -> None:
@@ -50,10 +70,12 @@ def build(target: Path, flags: Sequence[str] = ()) -> None:
     flags = [*WORDS, *shlex.split(os.environ.get("CFLAGS", "")), *flags]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "softhca.h").write_text(header())
+        Path(folder, "cm_states.h").write_text(states_header())
         made, paths = str(Path(folder, NAME)), str(Path(folder, PATHS_NAME))
         command += [*flags, "-shared"]
         subprocess.run([*command, f"-I{folder}", *LINKED, *sources, "-o", made], check=True)
-        subprocess.run([*command, str(PATHS_SOURCE), "-ldl", "-o", paths], check=True)
+        preload = [str(each) for each in PATHS_SOURCES]
+        subprocess.run([*command, f"-I{folder}", *preload, "-ldl", "-o", paths], check=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         for source, place in ((made, target), (paths, target.with_name(PATHS_NAME))):
             new = place.with_name(f".{place.name}")

@@ -5,34 +5,10 @@
 
 #include <unistd.h>
 
-/* Open an event channel: its number, and its descriptor; errno. */
-static int open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor)
-{
-    struct softhca_message_channel fields = {.asynchronous = (uint8_t)asynchronous};
-    struct softhca_message_channel_answer answer;
-    int error, cancel_state;
-    lock_commands(host, &cancel_state);
-    *descriptor = -1;
-    error = host->dead;
-    if (!error)
-        error = host_ask(host, softhca_encode_message_channel(host->out, sizeof host->out, &fields),
-                         descriptor);
-    if (!error)
-        error = decoded(softhca_decode_message_channel_answer(host->in, host->in_bytes, &answer));
-    if (!error && *descriptor < 0)
-        error = EPROTO;
-    unlock_commands(host, cancel_state);
-    if (error && *descriptor >= 0)
-        close(*descriptor);
-    if (!error)
-        *number = answer.channel;
-    return error;
-}
-
 int events_open(struct context *context)
 {
     uint32_t number;
-    return open_channel(context->host, 1, &number, &context->context.async_fd);
+    return host_open_channel(context->host, 1, &number, &context->context.async_fd);
 }
 
 /* The next event of a channel; errno, EIO once the adapter has gone. */
@@ -59,7 +35,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *base
     if (!channel)
         return failed(ENOMEM);
     channel->channel.context = base;
-    error = open_channel(HOST(base), 0, &channel->number, &channel->channel.fd);
+    error = host_open_channel(HOST(base), 0, &channel->number, &channel->channel.fd);
     if (error) {
         free(channel);
         return failed(error);

@@ -422,6 +422,29 @@ int host_exchange(struct host *host, size_t bytes)
     return header.tag == host->tag ? 0 : (host->dead = EIO);
 }
 
+int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor)
+{
+    struct softhca_message_channel fields = {.asynchronous = (uint8_t)asynchronous};
+    struct softhca_message_channel_answer answer;
+    int error, cancel_state;
+    lock_commands(host, &cancel_state);
+    *descriptor = -1;
+    error = host->dead;
+    if (!error)
+        error = host_ask(host, softhca_encode_message_channel(host->out, sizeof host->out, &fields),
+                         descriptor);
+    if (!error)
+        error = decoded(softhca_decode_message_channel_answer(host->in, host->in_bytes, &answer));
+    if (!error && *descriptor < 0)
+        error = EPROTO;
+    unlock_commands(host, cancel_state);
+    if (error && *descriptor >= 0)
+        close(*descriptor);
+    if (!error)
+        *number = answer.channel;
+    return error;
+}
+
 void host_explain(struct host *host, const char *command, int error)
 {
     char reason[SOFTHCA_REASON_BYTES + 1];

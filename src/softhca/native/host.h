@@ -81,6 +81,8 @@ void host_give_slots(struct host *host, uint32_t first, uint32_t count);
 int host_ask(struct host *host, size_t bytes, int *passed);
 /* Send the command of `bytes` in host->out and have its reply in host->in; errno. */
 int host_exchange(struct host *host, size_t bytes);
+/* Open an event channel: its number, and its descriptor; errno. */
+int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor);
 /* Whether the adapter is gone, asking the kernel. */
 int host_check(struct host *host);
 

@@ -249,6 +249,21 @@ int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 
 /* Address handles */
 
+EXPORT int ibv_query_gid(struct ibv_context *base, uint8_t port, int index, union ibv_gid *gid);
+
+/* Without a route, to the port's own LID, which on RoCE is 0: the port itself.  So datagram sockets of librdmacm
+   name it. */
+static void name_itself(struct ibv_pd *base, const struct ibv_ah_attr *attr, struct softhca_create_ah *fields)
+{
+    union ibv_gid own;
+    if (attr->is_global || attr->dlid || !CONTEXT(base->context)->roce_sl
+        || ibv_query_gid(base->context, attr->port_num, 0, &own))
+        return;
+    memcpy(fields->dgid, &own, sizeof fields->dgid);
+    fields->is_global = 1;
+    fields->hop_limit = 64;
+}
+
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *base, struct ibv_ah_attr *attr)
 {
     struct softhca_create_ah fields = {.pd = base->handle, .flow_label = attr->grh.flow_label & 0xfffff,
@@ -262,6 +277,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *base, struct ibv_ah_attr *att
     if (!ah)
         return failed(ENOMEM);
     memcpy(fields.dgid, &attr->grh.dgid, sizeof fields.dgid);
+    name_itself(base, attr, &fields);
     CALL(HOST(base->context), error, create_ah, &fields, &reply);
     if (error) {
         free(ah);

@@ -1,17 +1,25 @@
 /* Files that programs look for themselves where they expect RDMA devices, beside libibverbs: the character
    devices of /dev/infiniband, and /sys/class/infiniband, for which a folder stands that SOFTHCA_SYSTEM_FILES
-   names.  Preloaded; paths elsewhere are left as they are. */
+   names.  /dev/infiniband/rdma_cm, through which librdmacm speaks to a kernel, is answered here (cm_….c).
+   Preloaded; paths elsewhere are left as they are. */
 #define _GNU_SOURCE
+#include "cm.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define NODES "/dev/infiniband/uverbs"
+#define CM "/dev/infiniband/rdma_cm"
+#define CM_ABI "/sys/class/misc/rdma_cm/abi_version"
 #define CLASS "/sys/class/infiniband"
 #define NEXT(name) ((__typeof__(&name))next(#name, &found_##name))
 #define DECLARE(name) static void *found_##name
@@ -23,13 +31,41 @@ static void *next(const char *name, void **found)
     return *found;
 }
 
+DECLARE(write);
+
+static int is_cm(const char *path)
+{
+    return path && !strcmp(path, CM) && cm_serves();
+}
+
+/* A file that says which version of the device's commands is answered; -1: `path` is not that one. */
+static int abi_file(const char *path, int flags)
+{
+    int descriptor;
+    if (!path || strcmp(path, CM_ABI) || !cm_serves())
+        return -1;
+    descriptor = memfd_create("abi_version", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+    if (descriptor >= 0 && (NEXT(write)(descriptor, "4\n", 2) != 2 || lseek(descriptor, 0, SEEK_SET))) {
+        close(descriptor);
+        return -1;
+    }
+    return descriptor;
+}
+
+/* Opened here, or -2: elsewhere. */
+static int open_here(const char *path, int flags)
+{
+    int descriptor = abi_file(path, flags);
+    return descriptor >= 0 ? descriptor : is_cm(path) ? cm_open(flags) : -2;
+}
+
 /* What stands for `path`, in `room` where it is another one. */
 static const char *place(const char *path, char *room, size_t bytes)
 {
     const char *folder;
     if (!path || path[0] != '/')
         return path;
-    if (!strncmp(path, NODES, sizeof NODES - 1))
+    if (!strncmp(path, NODES, sizeof NODES - 1) || is_cm(path))
         return "/dev/null";
     if (strncmp(path, CLASS, sizeof CLASS - 1) || (path[sizeof CLASS - 1] && path[sizeof CLASS - 1] != '/'))
         return path;
@@ -46,6 +82,7 @@ DECLARE(open);
 DECLARE(openat);
 DECLARE(fopen);
 DECLARE(realpath);
+DECLARE(close);
 #define PLACED(path) place(path, (char[4096]){0}, 4096)
 
 EXPORT int stat(const char *path, struct stat *status)
@@ -74,7 +111,8 @@ EXPORT int open(const char *path, int flags, ...)
     va_start(words, flags);
     mode_t mode = mode_of(flags, words);
     va_end(words);
-    return NEXT(open)(PLACED(path), flags, mode);
+    int found = open_here(path, flags);
+    return found != -2 ? found : NEXT(open)(PLACED(path), flags, mode);
 }
 
 EXPORT int openat(int folder, const char *path, int flags, ...)
@@ -83,11 +121,15 @@ EXPORT int openat(int folder, const char *path, int flags, ...)
     va_start(words, flags);
     mode_t mode = mode_of(flags, words);
     va_end(words);
-    return NEXT(openat)(folder, PLACED(path), flags, mode);
+    int found = open_here(path, flags);
+    return found != -2 ? found : NEXT(openat)(folder, PLACED(path), flags, mode);
 }
 
 EXPORT FILE *fopen(const char *path, const char *mode)
 {
+    int descriptor = abi_file(path, O_CLOEXEC);
+    if (descriptor >= 0)
+        return fdopen(descriptor, "r");
     return NEXT(fopen)(PLACED(path), mode);
 }
 
@@ -110,15 +152,66 @@ EXPORT int open64(const char *path, int flags, ...)
     va_start(words, flags);
     mode_t mode = mode_of(flags, words);
     va_end(words);
-    return NEXT(open)(PLACED(path), flags | O_LARGEFILE, mode);
+    int found = open_here(path, flags);
+    return found != -2 ? found : NEXT(open)(PLACED(path), flags | O_LARGEFILE, mode);
 }
 
 EXPORT FILE *fopen64(const char *path, const char *mode)
 {
-    return NEXT(fopen)(PLACED(path), mode);
+    return fopen(path, mode);
 }
 
 EXPORT int stat64(const char *path, struct stat64 *status)
 {
     return NEXT(stat)(PLACED(path), (struct stat *)status);
+}
+
+/* Descriptors of the connection manager's device. */
+
+EXPORT ssize_t write(int descriptor, const void *data, size_t bytes)
+{
+    struct file *file = cm_find(descriptor);
+    return file ? cm_write(file, data, bytes) : NEXT(write)(descriptor, data, bytes);
+}
+
+EXPORT int close(int descriptor)
+{
+    struct file *file = cm_find(descriptor);
+    return file ? cm_close(file) : NEXT(close)(descriptor);
+}
+
+static int status_of(int descriptor, struct stat *status)
+{
+    if (fstatat(descriptor, "", status, AT_EMPTY_PATH))
+        return -1;
+    if (cm_find(descriptor)) {
+        status->st_mode = S_IFCHR | 0600;
+        status->st_rdev = makedev(10, 58);
+    }
+    return 0;
+}
+
+EXPORT int fstat(int descriptor, struct stat *status)
+{
+    return status_of(descriptor, status);
+}
+
+EXPORT int fstat64(int descriptor, struct stat64 *status)
+{
+    return status_of(descriptor, (struct stat *)status);
+}
+
+/* As programs that were linked with a glibc before 2.33 call it. */
+EXPORT int __fxstat(int version, int descriptor, struct stat *status);
+EXPORT int __fxstat(int version, int descriptor, struct stat *status)
+{
+    (void)version;
+    return status_of(descriptor, status);
+}
+
+EXPORT int __fxstat64(int version, int descriptor, struct stat64 *status);
+EXPORT int __fxstat64(int version, int descriptor, struct stat64 *status)
+{
+    (void)version;
+    return status_of(descriptor, (struct stat *)status);
 }

@@ -1,0 +1,183 @@
+/* The rdma_cm device in the client: files, identifiers, devices.  All of it is guarded by one lock. */
+#ifndef SOFTHCA_CM_H
+#define SOFTHCA_CM_H
+
+#include "../host.h"
+#include "cm_states.h"
+#include "ucma.h"
+
+#define SPACE_TCP 0x0106
+#define SPACE_UDP 0x0111
+#define UDP_QKEY 0x01234567U
+
+struct identifier;
+
+/* An address as a GID (IPv4 ones are mapped), a port number in host order, and the interface of a link-local
+   address.  `version` 0: none. */
+struct ip {
+    uint8_t gid[16];
+    uint16_t port;
+    uint8_t version;
+    uint32_t scope;
+};
+
+/* A port of a device, with its channel of connections where that is open. */
+struct port {
+    struct device *device;
+    uint8_t number, open;
+    uint32_t cm;
+    struct ring ring;
+};
+
+/* An address of a port: entry `index` of its GID table. */
+struct place {
+    struct port *port;
+    uint8_t index, mtu, gid[16];
+};
+
+struct device {
+    struct device *next;
+    char name[64], socket[108];
+    struct host *host;         /* NULL: not attached */
+    int events;                /* the event channel */
+    uint32_t channel;
+    pthread_t thread;
+    int closing, gone;
+    uint64_t guid;             /* in network order */
+    uint8_t most_resources, most_depth;
+    uint32_t port_count, place_count;
+    struct port *ports;
+    struct place *places;
+};
+
+struct group {
+    struct group *next;
+    uint32_t number, events_reported;
+    uint8_t gid[16];
+};
+
+/* One side of a connection, as REQ and REP carry it. */
+struct end {
+    uint32_t qp_num, psn;
+    uint8_t responder_resources, initiator_depth, retry_cnt, rnr_retry, srq, flow_control, known;
+};
+
+struct path {
+    uint8_t gid[16], traffic_class, sl, hop_limit, mtu, ack_timeout, known;
+    uint32_t flow_label;
+};
+
+struct listening {
+    struct port *port;
+    uint32_t number;
+};
+
+struct identifier {
+    struct file *file;
+    uint64_t uid;
+    uint32_t handle, events_reported;
+    uint16_t space;
+    uint8_t state, bound, listens, reuse, traffic_class, goodbye, active;
+    int ack_timeout, family_only;  /* -1: not said */
+    uint32_t qkey, psn;
+    struct ip source, destination;
+    struct place *place;
+    /* the connection: its number among those of `port`, where that is set */
+    struct port *port;
+    uint32_t number;
+    struct end own, peer;
+    struct path path;
+    struct listening *listening;
+    uint32_t listening_count;
+    struct group *groups;
+};
+
+struct event {
+    struct event *next;
+    struct identifier *owner;
+    struct group *group;
+    struct identifier *child;  /* that asks for a connection of `owner` */
+    struct ucma_event told;
+};
+
+/* One open of the device.  One byte in its socket says that events wait.  `descriptor` -1: it was closed;
+   `dead`: it is the parent's of this forked process; `users` wait for events. */
+struct file {
+    int descriptor, other, token, dead, users;
+    uint64_t inode;
+    struct event *first, **last;
+};
+
+#define MOST_FILES 65536
+
+void cm_lock(int *cancel_state);
+void cm_unlock(int cancel_state);
+#define LOCKED(statement)                  \
+    do {                                   \
+        int cancel_state_;                 \
+        cm_lock(&cancel_state_);           \
+        statement;                         \
+        cm_unlock(cancel_state_);          \
+    } while (0)
+
+/* Files: what the preloaded functions call.  `cm_open` and `cm_close` are as open(2) and close(2). */
+int cm_serves(void);
+int cm_open(int flags);
+struct file *cm_find(int descriptor);
+int cm_close(struct file *file);
+ssize_t cm_write(struct file *file, const void *data, size_t bytes);
+/* A command, its fields behind the header checked for their length alone; errno. */
+int cm_command(struct file *file, const struct ucma_header *header, const void *data);
+struct file *file_of(int descriptor);
+void file_post(struct file *file, struct event *event);
+/* The events of an identifier (of a group of it) are another file's from now on, nobody's where that is NULL;
+   how many those were. */
+void file_move(struct file *from, struct file *to, struct identifier *owner, struct group *group);
+
+/* Devices */
+int devices_any(void);
+int place_at(const struct ip *address, struct place **found);
+int place_towards(const struct ip *destination, struct place **found);
+/* All ports, each by its first address; NULL where there is none. */
+struct place **places_all(uint32_t *count);
+struct place *place_of_gid(struct port *port, const uint8_t *gid);
+int port_open(struct port *port);
+struct device *devices_take(void);
+void devices_free(struct device *list);
+void devices_abandon(void);
+
+/* Addresses */
+int ip_parse(const void *address, size_t bytes, struct ip *found);
+void ip_write(const struct ip *ip, void *address);
+int ip_is_any(const struct ip *ip);
+int ip_is_group(const struct ip *ip);
+int ip_is_localhost(const struct ip *ip);
+int gid_is_loopback(const uint8_t *gid);
+void ip_of_gid(const uint8_t *gid, uint16_t port, struct ip *found);
+
+/* Identifiers */
+int identifier_new(struct file *file, uint16_t space, uint64_t uid, struct identifier **found);
+int identifier_find(struct file *file, uint32_t handle, struct identifier **found);
+struct identifier *identifier_next(uint32_t *handle);
+void identifier_free(struct identifier *id);
+void identifiers_forget(void);
+int identifier_bind(struct identifier *id, const struct ip *address);
+int identifier_listen_port(struct identifier *id);
+int state_after(const struct identifier *id, int input, uint8_t *state);
+struct event *event_new(struct identifier *owner, uint32_t kind);
+int tell(struct identifier *id, uint32_t kind, int status);
+
+/* Connections */
+int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters);
+int cm_listen(struct identifier *id, uint32_t backlog);
+int cm_accept(struct identifier *id, const struct ucma_conn_param *parameters, uint64_t uid);
+int cm_reject(struct identifier *id, const struct ucma_reject *reject);
+int cm_disconnect(struct identifier *id);
+int cm_notify(struct identifier *id);
+int cm_attributes(const struct identifier *id, uint32_t state, struct ucma_qp_attr *attributes);
+void cm_end(struct port *port, uint32_t number);
+void cm_vector(const struct identifier *id, const uint8_t *gid, struct ucma_ah_attr *vector);
+/* An entry of a port's channel. */
+void cm_entry(struct port *port, const struct softhca_cm_header *entry, const uint8_t *private_data);
+
+#endif

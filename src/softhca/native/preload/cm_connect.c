@@ -1,0 +1,637 @@
+/* What passes between an identifier and its peer: commands for the adapter's connection manager, which speaks
+   to the peer's, and what it says of their connections. */
+#include "cm.h"
+
+#include <arpa/inet.h>
+
+#define REQUEST_BYTES 92U
+#define RESOLUTION_BYTES 216U
+#define HEADER_BYTES 36U
+#define MOST_BACKLOG 1024U
+#define BACKLOG 128U
+#define ACK_TIMEOUT 19
+#define CM_RESPONSE_TIMEOUT 20
+#define MAX_CM_RETRIES 15
+#define MIN_RNR_TIMER 12
+#define HOP_LIMIT 64
+#define NOBODY_LISTENS 8
+#define REJECTED_BY_CONSUMER 28
+#define SIDR_NOT_SUPPORTED 1
+#define SIDR_REJECTED 2
+#define INIT 1U
+#define RTR 2U
+#define RTS 3U
+#define RIGHTS 14U /* remote write, read, atomic */
+
+enum {
+    MASK_STATE = 1, MASK_ACCESS = 8, MASK_PKEY_INDEX = 16, MASK_PORT = 32, MASK_QKEY = 64, MASK_AV = 128,
+    MASK_PATH_MTU = 256, MASK_TIMEOUT = 512, MASK_RETRY_CNT = 1024, MASK_RNR_RETRY = 2048, MASK_RQ_PSN = 4096,
+    MASK_MAX_RD = 8192, MASK_MIN_RNR = 32768, MASK_SQ_PSN = 65536, MASK_MAX_DEST_RD = 131072,
+    MASK_DEST_QPN = 1 << 20
+};
+
+/* The header of requests (IBTA annex A11.4.2): IPv4 addresses stand in the last four bytes. */
+
+struct ip_header {
+    uint8_t versions, ip;
+    uint16_t port;
+    uint8_t source[16], destination[16];
+};
+_Static_assert(sizeof(struct ip_header) == HEADER_BYTES, "ip_header");
+
+static void write_address(uint8_t *to, const uint8_t *gid, int version)
+{
+    memset(to, 0, 16);
+    if (version == 4)
+        memcpy(to + 12, gid + 12, 4);
+    else
+        memcpy(to, gid, 16);
+}
+
+static void read_address(uint8_t *gid, const uint8_t *from, int version)
+{
+    memcpy(gid, from, 16);
+    if (version == 4) {
+        memset(gid, 0, 12);
+        gid[10] = gid[11] = 0xff;
+    }
+}
+
+/* The private data of a request: the header, and the program's; their length, 0: they are too many. */
+static uint32_t request_data(const struct identifier *id, const struct ucma_conn_param *parameters,
+                             uint8_t *data)
+{
+    struct ip_header header = {.ip = (uint8_t)(id->destination.version << 4), .port = htons(id->source.port)};
+    uint32_t room = id->space == SPACE_TCP ? REQUEST_BYTES : RESOLUTION_BYTES;
+    uint32_t bytes = HEADER_BYTES + parameters->private_data_len;
+    if (bytes > room)
+        return 0;
+    write_address(header.source, id->place->gid, id->destination.version);
+    write_address(header.destination, id->destination.gid, id->destination.version);
+    memcpy(data, &header, HEADER_BYTES);
+    memcpy(data + HEADER_BYTES, parameters->private_data, parameters->private_data_len);
+    return bytes;
+}
+
+static uint64_t service_id(uint16_t space, uint16_t port)
+{
+    return (uint64_t)space << 16 | port;
+}
+
+/* This end, with no more READs and atomics at a time than the device, and the peer, can do. */
+static int set_own(struct identifier *id, const struct ucma_conn_param *parameters)
+{
+    const struct device *device = id->place->port->device;
+    uint8_t resources = parameters->responder_resources, depth = parameters->initiator_depth;
+    resources = resources == 0xff ? device->most_resources : resources;
+    depth = depth == 0xff ? device->most_depth : depth;
+    if (resources > device->most_resources || depth > device->most_depth)
+        return EINVAL;
+    if (id->peer.known) {
+        resources = resources < id->peer.initiator_depth ? resources : id->peer.initiator_depth;
+        depth = depth < id->peer.responder_resources ? depth : id->peer.responder_resources;
+    }
+    id->own = (struct end){
+        .qp_num = parameters->qp_num & 0xffffff, .psn = id->psn, .responder_resources = resources,
+        .initiator_depth = depth, .retry_cnt = parameters->retry_count < 7 ? parameters->retry_count : 7,
+        .rnr_retry = parameters->rnr_retry_count < 7 ? parameters->rnr_retry_count : 7,
+        .srq = parameters->srq != 0, .flow_control = parameters->flow_control != 0, .known = 1};
+    return 0;
+}
+
+static struct host *host_of(const struct port *port)
+{
+    return port->device->host;
+}
+
+/* Commands */
+
+static int send_request(struct identifier *id, struct port *port, const void *data, uint32_t bytes)
+{
+    struct softhca_cm_connect fields = {
+        .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
+        .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
+        .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
+        .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn, .qp_type = 2,
+        .responder_resources = id->own.responder_resources, .initiator_depth = id->own.initiator_depth,
+        .retry_cnt = id->own.retry_cnt, .rnr_retry = id->own.rnr_retry, .srq = id->own.srq,
+        .flow_control = id->own.flow_control, .private_data = data, .private_data_bytes = bytes};
+    struct softhca_cm_connect_reply reply;
+    int error;
+    memcpy(fields.dgid, id->path.gid, 16);
+    CALL(host_of(port), error, cm_connect, &fields, &reply);
+    if (!error)
+        id->number = reply.id;
+    return error;
+}
+
+static int send_resolution(struct identifier *id, struct port *port, const void *data, uint32_t bytes)
+{
+    struct softhca_cm_resolve fields = {
+        .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
+        .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
+        .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
+        .max_cm_retries = MAX_CM_RETRIES, .private_data = data, .private_data_bytes = bytes};
+    struct softhca_cm_resolve_reply reply;
+    int error;
+    memcpy(fields.dgid, id->path.gid, 16);
+    CALL(host_of(port), error, cm_resolve, &fields, &reply);
+    if (!error)
+        id->number = reply.id;
+    return error;
+}
+
+static uint8_t ack_timeout(const struct identifier *id, uint8_t otherwise)
+{
+    return id->ack_timeout < 0 ? otherwise : (uint8_t)id->ack_timeout;
+}
+
+int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
+{
+    uint8_t data[HEADER_BYTES + UCMA_PRIVATE_BYTES], after;
+    struct port *port = id->place ? id->place->port : NULL;
+    uint32_t bytes;
+    int error = state_after(id, CM_CONNECT, &after);
+    if (error || !port || !id->destination.port)
+        return EINVAL;
+    bytes = request_data(id, parameters, data);
+    if (!bytes)
+        return EINVAL;
+    id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT, .mtu = id->place->mtu,
+                             .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
+    memcpy(id->path.gid, id->destination.gid, 16);
+    if (parameters->qkey)
+        id->qkey = parameters->qkey;
+    error = set_own(id, parameters);
+    error = error ? error : port_open(port);
+    if (!error)
+        error = (id->space == SPACE_TCP ? send_request : send_resolution)(id, port, data, bytes);
+    if (error)
+        return error;
+    id->port = port;
+    id->active = 1;
+    id->state = after;
+    return 0;
+}
+
+static int listen_on(struct identifier *id, struct port *port, uint32_t backlog)
+{
+    struct softhca_cm_listen fields = {.service_id = service_id(id->space, id->source.port),
+                                       .backlog = backlog};
+    struct softhca_cm_listen_reply reply;
+    int error = port_open(port);
+    if (error)
+        return error;
+    fields.cm = port->cm;
+    CALL(host_of(port), error, cm_listen, &fields, &reply);
+    if (!error)
+        id->listening[id->listening_count++] = (struct listening){port, reply.id};
+    return error;
+}
+
+static int listen_everywhere(struct identifier *id, struct place **places, uint32_t count, uint32_t backlog)
+{
+    int error = count ? 0 : ENODEV;
+    id->listening = calloc(count, sizeof *id->listening);
+    if (count && !id->listening)
+        return ENOMEM;
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = listen_on(id, places[i]->port, backlog);
+    if (!error)
+        return 0;
+    for (uint32_t i = 0; i < id->listening_count; i++)
+        cm_end(id->listening[i].port, id->listening[i].number);
+    free(id->listening);
+    id->listening = NULL;
+    id->listening_count = 0;
+    return error;
+}
+
+int cm_listen(struct identifier *id, uint32_t backlog)
+{
+    struct ip any = {.version = 4, .gid = {[10] = 0xff, [11] = 0xff}};
+    struct place **all = NULL;
+    uint32_t count = 1;
+    uint8_t after;
+    int error = state_after(id, CM_LISTEN, &after);
+    if (!error && id->state == CM_IDLE)
+        error = identifier_bind(id, &any);
+    if (!error)
+        error = identifier_listen_port(id);
+    if (error)
+        return error;
+    backlog = backlog == 0 ? BACKLOG : backlog < MOST_BACKLOG ? backlog : MOST_BACKLOG;
+    if (!id->place)
+        all = places_all(&count);
+    error = listen_everywhere(id, id->place ? &id->place : all, count, backlog);
+    free(all);
+    if (error)
+        id->listens = 0;
+    else
+        id->state = after;
+    return error;
+}
+
+static int answer_datagrams(struct identifier *id, const struct ucma_conn_param *parameters)
+{
+    struct softhca_cm_answer fields = {
+        .cm = id->port->cm, .id = id->number, .qp_num = parameters->qp_num & 0xffffff,
+        .qkey = parameters->qkey ? parameters->qkey : id->qkey, .private_data = parameters->private_data,
+        .private_data_bytes = parameters->private_data_len};
+    int error;
+    TELL(host_of(id->port), error, cm_answer, &fields);
+    if (!error)
+        id->qkey = fields.qkey;
+    return error;
+}
+
+static int send_reply(struct identifier *id, const struct ucma_conn_param *parameters)
+{
+    struct softhca_cm_reply fields = {
+        .cm = id->port->cm, .id = id->number, .qp_num = id->own.qp_num, .starting_psn = id->own.psn,
+        .qp_type = 2, .responder_resources = id->own.responder_resources,
+        .initiator_depth = id->own.initiator_depth, .retry_cnt = id->own.retry_cnt,
+        .rnr_retry = id->own.rnr_retry, .srq = id->own.srq, .flow_control = id->own.flow_control,
+        .private_data = parameters->private_data, .private_data_bytes = parameters->private_data_len};
+    int error;
+    TELL(host_of(id->port), error, cm_reply, &fields);
+    return error;
+}
+
+/* The peer's reply is accepted. */
+static int establish(struct identifier *id)
+{
+    struct softhca_cm_ready fields = {.id = id->number};
+    uint8_t after;
+    int error = state_after(id, CM_ESTABLISH, &after);
+    if (error || !id->port)
+        return EINVAL;
+    fields.cm = id->port->cm;
+    TELL(host_of(id->port), error, cm_ready, &fields);
+    if (!error)
+        id->state = after;
+    return error;
+}
+
+int cm_accept(struct identifier *id, const struct ucma_conn_param *parameters, uint64_t uid)
+{
+    uint8_t after;
+    int error;
+    if (!parameters)
+        return establish(id);
+    error = state_after(id, CM_ACCEPT, &after);
+    if (error || !id->port)
+        return EINVAL;
+    if (id->space == SPACE_UDP) {
+        error = answer_datagrams(id, parameters);
+        after = CM_CONNECTED;
+    } else {
+        error = set_own(id, parameters);
+        error = error ? error : send_reply(id, parameters);
+    }
+    if (!error) {
+        id->uid = uid;
+        id->state = after;
+    }
+    return error;
+}
+
+int cm_reject(struct identifier *id, const struct ucma_reject *asked)
+{
+    struct softhca_cm_reject fields = {
+        .id = id->number, .reason = asked->reason ? asked->reason : REJECTED_BY_CONSUMER,
+        .private_data = asked->private_data, .private_data_bytes = asked->private_data_len};
+    struct softhca_cm_answer answer = {
+        .id = id->number, .status = SIDR_REJECTED, .private_data = asked->private_data,
+        .private_data_bytes = asked->private_data_len};
+    uint8_t after;
+    int error = state_after(id, CM_REJECT, &after);
+    if (error || !id->port)
+        return EINVAL;
+    fields.cm = answer.cm = id->port->cm;
+    if (id->space == SPACE_TCP)
+        TELL(host_of(id->port), error, cm_reject, &fields);
+    else
+        TELL(host_of(id->port), error, cm_answer, &answer);
+    if (!error)
+        id->state = after;
+    return error;
+}
+
+void cm_end(struct port *port, uint32_t number)
+{
+    struct softhca_cm_destroy fields = {.cm = port->cm, .id = number};
+    struct host *host = host_of(port);
+    int cancel_state;
+    lock_commands(host, &cancel_state); /* it may have ended by itself, which is no error to tell of */
+    host_exchange(host, softhca_encode_cm_destroy(host->out, sizeof host->out, host->tag + 1, &fields));
+    unlock_commands(host, cancel_state);
+}
+
+int cm_disconnect(struct identifier *id)
+{
+    struct softhca_cm_disconnect fields = {.id = id->number};
+    uint8_t after, before = id->state;
+    int error = state_after(id, CM_DISCONNECT, &after);
+    if (error || id->space != SPACE_TCP || !id->port)
+        return EINVAL;
+    fields.cm = id->port->cm;
+    if (id->goodbye || (after == CM_CLOSING && before != CM_CLOSING))
+        TELL(host_of(id->port), error, cm_disconnect, &fields);
+    else if (before != CM_CLOSING && before != CM_CLOSED)
+        cm_end(id->port, id->number);
+    if (error)
+        return error;
+    id->goodbye = 0;
+    id->state = after;
+    return 0;
+}
+
+int cm_notify(struct identifier *id)
+{
+    struct softhca_cm_establish fields = {.id = id->number};
+    int error;
+    if (!id->port)
+        return EINVAL;
+    fields.cm = id->port->cm;
+    TELL(host_of(id->port), error, cm_establish, &fields);
+    return error;
+}
+
+/* Queue pairs */
+
+void cm_vector(const struct identifier *id, const uint8_t *gid, struct ucma_ah_attr *vector)
+{
+    memset(vector, 0, sizeof *vector);
+    memcpy(vector->dgid, gid, 16);
+    vector->sgid_index = id->place->index;
+    vector->hop_limit = HOP_LIMIT;
+    vector->traffic_class = id->traffic_class ? id->traffic_class : id->path.traffic_class;
+    vector->flow_label = id->path.flow_label;
+    vector->sl = id->path.sl;
+    vector->is_global = 1;
+    vector->port_num = id->place->port->number;
+}
+
+static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
+{
+    if (!id->peer.known || !id->path.known)
+        return EINVAL;
+    to->qp_attr_mask |= MASK_AV | MASK_PATH_MTU | MASK_DEST_QPN | MASK_RQ_PSN | MASK_MAX_DEST_RD
+        | MASK_MIN_RNR;
+    cm_vector(id, id->path.gid, &to->ah_attr);
+    to->path_mtu = id->path.mtu && id->path.mtu < id->place->mtu ? id->path.mtu : id->place->mtu;
+    to->dest_qp_num = id->peer.qp_num;
+    to->rq_psn = id->peer.psn;
+    to->max_dest_rd_atomic = id->own.known ? id->own.responder_resources : id->peer.initiator_depth;
+    to->min_rnr_timer = MIN_RNR_TIMER;
+    return 0;
+}
+
+static int sending(const struct identifier *id, struct ucma_qp_attr *to)
+{
+    /* Who was asked obeys the request, who asks what it asked for, as the reply has bounded it. */
+    const struct end *end = id->active && id->own.known ? &id->own : &id->peer;
+    if (!id->peer.known || !id->path.known)
+        return EINVAL;
+    to->qp_attr_mask |= MASK_TIMEOUT | MASK_RETRY_CNT | MASK_RNR_RETRY | MASK_MAX_RD;
+    to->timeout = ack_timeout(id, id->path.ack_timeout);
+    to->retry_cnt = end->retry_cnt;
+    to->rnr_retry = end->rnr_retry;
+    to->max_rd_atomic = id->own.known ? id->own.initiator_depth : id->peer.responder_resources;
+    return 0;
+}
+
+int cm_attributes(const struct identifier *id, uint32_t state, struct ucma_qp_attr *to)
+{
+    int connected = id->space == SPACE_TCP;
+    memset(to, 0, sizeof *to);
+    if (!id->place)
+        return EINVAL;
+    to->qp_attr_mask = MASK_STATE;
+    to->qp_state = state;
+    to->port_num = id->place->port->number;
+    if (state == INIT) {
+        to->qp_attr_mask |= MASK_PKEY_INDEX | MASK_PORT | (connected ? MASK_ACCESS : MASK_QKEY);
+        to->qp_access_flags = RIGHTS;
+        to->qkey = id->qkey;
+        return 0;
+    }
+    if (state == RTR)
+        return connected ? receiving(id, to) : 0;
+    if (state != RTS)
+        return EINVAL;
+    to->qp_attr_mask |= MASK_SQ_PSN;
+    to->sq_psn = id->psn;
+    return connected ? sending(id, to) : 0;
+}
+
+/* What comes */
+
+static void fill_private(const struct softhca_cm_header *entry, const uint8_t *data, uint32_t skipped,
+                         uint8_t *to, uint8_t *bytes)
+{
+    uint32_t length = entry->private_bytes > skipped ? entry->private_bytes - skipped : 0;
+    memcpy(to, data + skipped, length);
+    *bytes = (uint8_t)length;
+}
+
+static void set_peer(struct identifier *id, const struct softhca_cm_header *entry)
+{
+    id->peer = (struct end){
+        .qp_num = entry->qp_num, .psn = entry->starting_psn,
+        .responder_resources = entry->responder_resources, .initiator_depth = entry->initiator_depth,
+        .retry_cnt = entry->retry_cnt, .rnr_retry = entry->rnr_retry, .srq = entry->srq,
+        .flow_control = entry->flow_control, .known = 1};
+}
+
+static void gid_of(uint64_t prefix, uint64_t interface, uint8_t *gid)
+{
+    prefix = __builtin_bswap64(prefix);
+    interface = __builtin_bswap64(interface);
+    memcpy(gid, &prefix, 8);
+    memcpy(gid + 8, &interface, 8);
+}
+
+/* The identifier that an entry of a port is for; as a listener where `listener` is set. */
+static struct identifier *owner_of(const struct port *port, uint32_t number, int listener)
+{
+    struct identifier *id;
+    uint32_t handle = 0;
+    while ((id = identifier_next(&handle))) {
+        if (!listener && id->port == port && id->number == number)
+            return id;
+        for (uint32_t i = 0; listener && i < id->listening_count; i++)
+            if (id->listening[i].port == port && id->listening[i].number == number)
+                return id;
+    }
+    return NULL;
+}
+
+/* Whether a request to these addresses is for an identifier bound as `id` is. */
+static int is_for(const struct identifier *id, const struct ip_header *header, const struct port *port)
+{
+    int version = header->ip >> 4;
+    uint8_t gid[16];
+    read_address(gid, header->destination, version);
+    if (id->place)
+        return !memcmp(gid, id->place->gid, 16) && id->place->port == port;
+    return version == id->source.version || (id->source.version == 6 && id->family_only != 1);
+}
+
+static void refuse(struct port *port, const struct softhca_cm_header *entry)
+{
+    struct softhca_cm_reject reject = {.cm = port->cm, .id = entry->id, .reason = NOBODY_LISTENS};
+    struct softhca_cm_answer answer = {.cm = port->cm, .id = entry->id, .status = SIDR_NOT_SUPPORTED};
+    int error; /* it may have ended meanwhile */
+    if (entry->kind == SOFTHCA_CM_REQUEST)
+        TELL(host_of(port), error, cm_reject, &reject);
+    else
+        TELL(host_of(port), error, cm_answer, &answer);
+    (void)error;
+    cm_end(port, entry->id);
+}
+
+static void tell_request(struct identifier *listener, struct identifier *child, struct event *event,
+                         const struct softhca_cm_header *entry, const uint8_t *data)
+{
+    struct ucma_conn_param *to = &event->told.param.conn;
+    event->child = child;
+    event->told.id = child->handle;
+    if (child->space == SPACE_UDP) {
+        fill_private(entry, data, HEADER_BYTES, event->told.param.ud.private_data,
+                     &event->told.param.ud.private_data_len);
+    } else {
+        fill_private(entry, data, HEADER_BYTES, to->private_data, &to->private_data_len);
+        /* what the peer has outstanding is what is answered here */
+        to->responder_resources = entry->initiator_depth;
+        to->initiator_depth = entry->responder_resources;
+        to->flow_control = entry->flow_control;
+        to->retry_count = entry->retry_cnt;
+        to->rnr_retry_count = entry->rnr_retry;
+        to->srq = entry->srq;
+        to->qp_num = entry->qp_num;
+    }
+    file_post(listener->file, event);
+}
+
+static void requested(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
+{
+    struct identifier *listener = owner_of(port, entry->listener, 1), *child = NULL;
+    struct event *event = NULL;
+    struct ip_header header;
+    uint8_t own[16];
+    memcpy(&header, data, sizeof header);
+    if (!listener || entry->private_bytes < HEADER_BYTES || header.versions >> 4
+        || (header.ip >> 4 != 4 && header.ip >> 4 != 6) || !is_for(listener, &header, port)
+        || !(event = event_new(listener, UCMA_CONNECT_REQUEST))
+        || identifier_new(listener->file, listener->space, 0, &child)) {
+        free(event);
+        refuse(port, entry);
+        return;
+    }
+    gid_of(entry->own_gid_prefix, entry->own_gid_interface, own);
+    child->state = CM_REQUESTED;
+    child->traffic_class = listener->traffic_class;
+    child->ack_timeout = listener->ack_timeout;
+    child->qkey = listener->qkey;
+    child->place = place_of_gid(port, own);
+    ip_of_gid(child->place->gid, listener->source.port, &child->source);
+    read_address(own, header.source, header.ip >> 4);
+    ip_of_gid(own, ntohs(header.port), &child->destination);
+    child->port = port;
+    child->number = entry->id;
+    child->path = (struct path){.traffic_class = entry->traffic_class, .sl = entry->sl,
+                                .hop_limit = entry->hop_limit, .mtu = entry->path_mtu,
+                                .ack_timeout = entry->ack_timeout, .flow_label = entry->flow_label,
+                                .known = 1};
+    gid_of(entry->gid_prefix, entry->gid_interface, child->path.gid);
+    set_peer(child, entry);
+    tell_request(listener, child, event, entry, data);
+}
+
+/* The peer has replied: what both have named holds, as far as both can do it. */
+static void replied(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *told)
+{
+    struct ucma_conn_param *to = &told->param.conn;
+    set_peer(id, entry);
+    if (id->own.responder_resources > id->peer.initiator_depth)
+        id->own.responder_resources = id->peer.initiator_depth;
+    if (id->own.initiator_depth > id->peer.responder_resources)
+        id->own.initiator_depth = id->peer.responder_resources;
+    id->own.rnr_retry = id->peer.rnr_retry;
+    to->responder_resources = id->own.responder_resources;
+    to->initiator_depth = id->own.initiator_depth;
+    to->flow_control = entry->flow_control;
+    to->rnr_retry_count = entry->rnr_retry;
+    to->srq = entry->srq;
+    to->qp_num = entry->qp_num;
+}
+
+static void resolved(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *told)
+{
+    struct ucma_ud_param *to = &told->param.ud;
+    if (entry->status) {
+        told->event = UCMA_UNREACHABLE;
+        told->status = entry->status;
+        return;
+    }
+    id->state = CM_CONNECTED;
+    cm_vector(id, id->destination.gid, &to->ah_attr);
+    to->qp_num = entry->qp_num;
+    to->qkey = entry->qkey;
+}
+
+/* What an entry is to an identifier: an input of its state, and an event. */
+static const struct {
+    uint8_t input, event;
+} meanings[] = {
+    [SOFTHCA_CM_REPLIED] = {CM_RESPONSE, UCMA_CONNECT_RESPONSE},
+    [SOFTHCA_CM_ESTABLISHED] = {CM_READY, UCMA_ESTABLISHED},
+    [SOFTHCA_CM_REJECTED] = {CM_REFUSAL, UCMA_REJECTED},
+    [SOFTHCA_CM_UNREACHABLE] = {CM_UNREACHABLE, UCMA_UNREACHABLE},
+    [SOFTHCA_CM_DISCONNECT_REQUEST] = {CM_GOODBYE, UCMA_DISCONNECTED},
+    [SOFTHCA_CM_DISCONNECTED] = {CM_GONE, UCMA_DISCONNECTED},
+    [SOFTHCA_CM_SIDR_REPLY] = {CM_RESPONSE, UCMA_ESTABLISHED},
+};
+
+void cm_entry(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
+{
+    struct identifier *id;
+    struct event *event;
+    uint8_t after, closing;
+    int input;
+    if (entry->kind == SOFTHCA_CM_REQUEST || entry->kind == SOFTHCA_CM_SIDR_REQUEST) {
+        requested(port, entry, data);
+        return;
+    }
+    id = owner_of(port, entry->id, 0);
+    if (!id || entry->kind >= sizeof meanings / sizeof *meanings || !meanings[entry->kind].event)
+        return;
+    input = meanings[entry->kind].input;
+    if (entry->kind == SOFTHCA_CM_SIDR_REPLY && entry->status)
+        input = CM_REFUSAL;
+    if (state_after(id, input, &after))
+        return;
+    event = id->uid ? event_new(id, meanings[entry->kind].event) : NULL; /* not accepted yet: nobody's */
+    closing = id->state == CM_CLOSING;
+    id->state = after;
+    if (entry->kind == SOFTHCA_CM_DISCONNECT_REQUEST)
+        id->goodbye = !closing; /* else it has been answered */
+    if (!event)
+        return;
+    if (id->space == SPACE_UDP)
+        fill_private(entry, data, 0, event->told.param.ud.private_data, &event->told.param.ud.private_data_len);
+    else
+        fill_private(entry, data, 0, event->told.param.conn.private_data,
+                     &event->told.param.conn.private_data_len);
+    if (entry->kind == SOFTHCA_CM_REPLIED)
+        replied(id, entry, &event->told);
+    else if (entry->kind == SOFTHCA_CM_SIDR_REPLY)
+        resolved(id, entry, &event->told);
+    else if (entry->kind == SOFTHCA_CM_REJECTED)
+        event->told.status = entry->status;
+    else if (entry->kind == SOFTHCA_CM_UNREACHABLE)
+        event->told.status = (uint32_t)-ETIMEDOUT;
+    file_post(id->file, event);
+}

@@ -1,0 +1,300 @@
+/* Open files of the rdma_cm device: descriptors that are readable while events wait, their events, what
+   becomes of them at a fork. */
+#include "cm.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static _Atomic(struct file *) files[MOST_FILES];
+static uint32_t open_files;
+static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
+
+void cm_lock(int *cancel_state)
+{
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel_state);
+    pthread_mutex_lock(&all);
+}
+
+void cm_unlock(int cancel_state)
+{
+    pthread_mutex_unlock(&all);
+    pthread_setcancelstate(cancel_state, NULL);
+}
+
+/* Forks: the child has the descriptors, and nothing that stands behind them. */
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&all);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&all);
+}
+
+static void fork_child(void)
+{
+    for (int i = 0; i < MOST_FILES && open_files; i++) {
+        struct file *file = atomic_load(&files[i]);
+        if (file && !file->dead) {
+            file->dead = 1;
+            file->users = 0;
+            open_files--;
+        }
+    }
+    open_files = 0;
+    identifiers_forget();
+    devices_abandon();
+    pthread_mutex_unlock(&all);
+}
+
+static void once_only(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+/* Descriptors */
+
+static int inode_of(int descriptor, uint64_t *inode)
+{
+    struct stat status;
+    if (fstatat(descriptor, "", &status, AT_EMPTY_PATH))
+        return errno;
+    *inode = status.st_ino;
+    return 0;
+}
+
+/* Free a file that was closed, unless somebody waits in it: as in the kernel, who waits for an event of it
+   goes on waiting, and the file ends with the last of them.  The devices, where it was the last file. */
+static struct device *release(struct file *file)
+{
+    struct device *ended = NULL;
+    struct identifier *id;
+    uint32_t handle = 0;
+    if (file->descriptor >= 0 || file->users)
+        return NULL;
+    while (!file->dead && (id = identifier_next(&handle)))
+        if (id->file == file)
+            identifier_free(id);
+    if (!file->dead && !--open_files)
+        ended = devices_take();
+    close(file->other);
+    free(file);
+    return ended;
+}
+
+/* A descriptor that was closed behind our back is another file's now. */
+static void forget(int descriptor)
+{
+    struct device *ended;
+    struct file *file = atomic_exchange(&files[descriptor], NULL);
+    if (!file)
+        return;
+    LOCKED(file->descriptor = -1; ended = release(file));
+    devices_free(ended);
+}
+
+struct file *file_of(int descriptor)
+{
+    struct file *file;
+    uint64_t inode;
+    if (descriptor < 0 || descriptor >= MOST_FILES)
+        return NULL;
+    file = atomic_load_explicit(&files[descriptor], memory_order_acquire);
+    if (!file || (!inode_of(descriptor, &inode) && inode == file->inode))
+        return file;
+    return NULL;
+}
+
+struct file *cm_find(int descriptor)
+{
+    int error = errno;
+    struct file *file;
+    if (descriptor < 0 || descriptor >= MOST_FILES
+        || !atomic_load_explicit(&files[descriptor], memory_order_relaxed))
+        return NULL;
+    file = file_of(descriptor);
+    if (!file)
+        forget(descriptor);
+    errno = error;
+    return file;
+}
+
+int cm_open(int flags)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct file *file = calloc(1, sizeof *file);
+    int ends[2];
+    if (!file) {
+        errno = ENOMEM;
+        return -1;
+    }
+    pthread_once(&once, once_only);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, ends)) {
+        free(file);
+        return -1;
+    }
+    file->descriptor = ends[0];
+    file->other = ends[1];
+    file->last = &file->first;
+    if (ends[0] >= MOST_FILES || inode_of(ends[0], &file->inode)) {
+        close(ends[0]), close(ends[1]);
+        free(file);
+        errno = EMFILE;
+        return -1;
+    }
+    if (!(flags & O_CLOEXEC))
+        fcntl(ends[0], F_SETFD, 0);
+    forget(ends[0]);
+    LOCKED(open_files++);
+    atomic_store_explicit(&files[ends[0]], file, memory_order_release);
+    return ends[0];
+}
+
+int cm_close(struct file *file)
+{
+    struct device *ended;
+    int descriptor = file->descriptor, result;
+    struct file *expected = file;
+    if (!atomic_compare_exchange_strong(&files[descriptor], &expected, NULL)) {
+        errno = EBADF;
+        return -1;
+    }
+    LOCKED(file->descriptor = -1; result = close(descriptor); ended = release(file));
+    devices_free(ended);
+    return result;
+}
+
+/* Events */
+
+void file_post(struct file *file, struct event *event)
+{
+    event->next = NULL;
+    *file->last = event;
+    file->last = &event->next;
+    if (!file->token) {
+        file->token = 1;
+        send(file->other, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+void file_move(struct file *from, struct file *to, struct identifier *owner, struct group *group)
+{
+    struct event **each = &from->first, *event;
+    char token;
+    while ((event = *each)) {
+        if (event->owner != owner || (group && event->group != group)) {
+            each = &event->next;
+            continue;
+        }
+        *each = event->next;
+        if (to) {
+            if (event->child)
+                event->child->file = to;
+            file_post(to, event);
+        } else {
+            if (event->child)
+                identifier_free(event->child);
+            free(event);
+        }
+    }
+    from->last = each;
+    /* Where the byte is not there a reader has taken it, and finds out by itself. */
+    if (!from->first && from->token && from->descriptor >= 0
+        && recv(from->descriptor, &token, 1, MSG_DONTWAIT) == 1)
+        from->token = 0;
+}
+
+static void unuse(void *argument)
+{
+    struct file *file = argument;
+    struct device *ended;
+    LOCKED(file->users--; ended = release(file));
+    devices_free(ended);
+}
+
+/* Wait for the byte, where signals and cancellation do what they do in a read(); errno. */
+static int await_byte(struct file *file, int descriptor)
+{
+    char token;
+    ssize_t got;
+    pthread_cleanup_push(unuse, file);
+    got = read(descriptor, &token, 1);
+    pthread_cleanup_pop(0);
+    return got < 0 ? errno : got ? 0 : EIO;
+}
+
+static int take_event(struct file *file, struct ucma_event *told)
+{
+    struct event *event = file->first;
+    file->token = 0;
+    if (!event)
+        return 0;
+    file->first = event->next;
+    if (file->first) {
+        file->token = 1;
+        send(file->other, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else {
+        file->last = &file->first;
+    }
+    event->owner->events_reported++;
+    if (event->group)
+        event->group->events_reported++;
+    *told = event->told;
+    free(event);
+    return 1;
+}
+
+static int get_event(struct file *file, uint64_t response, size_t room)
+{
+    struct ucma_event told;
+    int error = 0, found = 0, descriptor;
+    if (room < offsetof(struct ucma_event, reserved))
+        return ENOSPC;
+    LOCKED(error = file->dead ? EIO : 0; descriptor = file->descriptor; file->users += !error);
+    if (error)
+        return error;
+    while (!error && !found) {
+        error = descriptor < 0 ? EBADF : await_byte(file, descriptor);
+        if (!error)
+            LOCKED(found = take_event(file, &told); descriptor = file->descriptor);
+    }
+    unuse(file);
+    if (!error)
+        memcpy((void *)(uintptr_t)response, &told, room < sizeof told ? room : sizeof told);
+    return error;
+}
+
+int cm_command(struct file *file, const struct ucma_header *header, const void *fields);
+
+ssize_t cm_write(struct file *file, const void *data, size_t bytes)
+{
+    const char *fields = (const char *)data + sizeof(struct ucma_header);
+    struct ucma_header header;
+    uint64_t response;
+    int error;
+    if (bytes < sizeof header) {
+        errno = EINVAL;
+        return -1;
+    }
+    memcpy(&header, data, sizeof header);
+    if (header.in > bytes - sizeof header || header.command >= UCMA_COMMANDS) {
+        error = EINVAL;
+    } else if (header.command == UCMA_GET_EVENT) {
+        if (header.in < sizeof response) {
+            error = EINVAL;
+        } else {
+            memcpy(&response, fields, sizeof response);
+            error = get_event(file, response, header.out);
+        }
+    } else {
+        LOCKED(error = file->dead ? EIO : cm_command(file, &header, fields));
+    }
+    if (error) {
+        errno = error;
+        return -1;
+    }
+    return (ssize_t)bytes;
+}

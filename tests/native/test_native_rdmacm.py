@@ -1,0 +1,177 @@
+"""Debian's librdmacm and its programs, unmodified, on the device that the preloaded object answers for."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from native_world import LIMIT_S, World, needs, preload
+
+LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connection refused|"
+                         "CM event bl blka 8|rpoll: Operation now in progress")  # fmt: skip
+"""What a program says whose peer does not listen yet."""
+RSPRELOAD = Path("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1")
+
+
+@pytest.fixture(scope="module")
+def other(libibverbs):
+    """A second adapter process, at another address."""
+    found = World(libibverbs, "*")
+    yield found
+    found.close()
+
+
+def ended(program):
+    """What a program said that ends by itself, and well."""
+    said, _ = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 0, said
+    return said
+
+
+def asked(world, server, *command, **variables):
+    """What a client says, which begins anew while ``server`` does not listen yet."""
+    while True:
+        client = world.start(*command, **variables)
+        said, _ = client.communicate(timeout=LIMIT_S)
+        if client.returncode == 0:
+            return said
+        assert LISTENS_NOT.search(said), said
+        assert server.poll() is None, server.stdout.read()
+
+
+def both(world, other, server, client, **variables):
+    """Run a program against another one; what both said."""
+    with world.start(*server, **variables) as passive:
+        try:
+            active = asked(other, passive, *client, **variables)
+            return ended(passive), active
+        except BaseException:
+            passive.kill()
+            raise
+
+
+DONE = r"data transfers complete\n(.*\n)*return status 0"
+# Not -T a: the client fails where its peer's last data and its shutdown come together.
+PAIRS = {
+    "ucmatose": (("ucmatose", "-c", "4", "-C", "5"), ("-s",), DONE),
+    "udaddy": (("udaddy", "-c", "3", "-C", "5"), ("-s",), DONE),
+    "rstream": (("rstream", "-S", "3000", "-C", "20", "-T", "v"), ("-s",), r"^custom +2.9k +20 "),
+    "rstream-blocking": (("rstream", "-S", "70000", "-C", "5", "-T", "b"), ("-s",), r"^custom +68k +5 "),
+    "rstream-forking": (("rstream", "-S", "100", "-C", "5", "-T", "f"), ("-s",), r"^custom +100 +5 "),
+    "rstream-resolving": (("rstream", "-S", "100", "-C", "5", "-T", "r"), ("-s",), r"^custom +100 +5 "),
+    "riostream": (("riostream", "-S", "3000", "-C", "5", "-T", "v"), ("-s",), r"^custom +2.9k +5 "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one adapter", "two adapters"])
+def test_rping(world, other, count):
+    needs("rping", "ibv_devinfo")
+    client = other if count == 2 else world
+    for said in both(world, client, ("rping", "-s", "-C", "5", "-v", "-V"),
+                     ("rping", "-c", "-a", world.address, "-C", "5", "-v", "-V")):  # fmt: skip
+        assert len(re.findall(r"ping data: rdma-ping-\d", said)) == 5
+
+
+@pytest.mark.parametrize("program", PAIRS)
+def test_a_pair(world, other, program):
+    command, words, wanted = PAIRS[program]
+    needs(command[0], "ibv_devinfo")
+    for said in both(world, other, command, (*command, *words, world.address)):
+        assert re.search(wanted, said, re.MULTILINE), said
+
+
+def test_rping_serves_many_one_after_the_other(world, other):
+    needs("rping", "ibv_devinfo")
+    with world.start("rping", "-s", "-P", "-q") as server:
+        try:
+            for count in ("3", "4"):
+                said = asked(other, server, "rping", "-c", "-a", world.address, "-C", count, "-v", "-q")
+                assert said.count("ping data") == int(count)
+        finally:
+            server.kill()
+
+
+def test_datagram_sockets(world):
+    needs("udpong", "ibv_devinfo")
+    with world.start("udpong", "-S", "1000", "-C", "20", "-b", world.address) as server:
+        try:
+            said = asked_by_udp(world, server, "udpong", "-s", world.address, "-S", "1000", "-C", "20")
+        finally:
+            server.kill()
+    assert re.search(r"^custom +1000 +20 ", said, re.MULTILINE), said
+
+
+def asked_by_udp(world, server, *command):
+    """As `asked`, of a program whose server has a UDP port of the kernel's beside."""
+    while ":1C06 " not in Path("/proc/net/udp").read_text():
+        assert server.poll() is None, server.stdout.read()
+    return ended(world.start(*command))
+
+
+def test_files_are_copied(world, other, tmp_path):
+    needs("rcopy", "ibv_devinfo")
+    data = bytes(range(256)) * 4001
+    (tmp_path / "from").write_bytes(data)
+    with world.start("rcopy") as server:
+        try:
+            said = asked(other, server, "rcopy", str(tmp_path / "from"), f"{world.address}:{tmp_path}/to")
+        finally:
+            server.kill()
+    assert f"{len(data)} bytes in" in said
+    assert (tmp_path / "to").read_bytes() == data
+
+
+def test_multicast(world, other):
+    needs("mckey", "stdbuf", "ibv_devinfo")
+    common = ("mckey", "-m", "239.88.77.66", "-C", "6")
+    with world.start("stdbuf", "-oL", *common, "-b", world.address) as receiver:
+        try:
+            lines = iter(receiver.stdout.readline, "")
+            assert any("joined dgid: ::ffff:239.88.77.66" in line for line in lines)
+            said = ended(other.start(*common, "-s", "-b", other.address))
+            left, _ = receiver.communicate(timeout=LIMIT_S)
+        except BaseException:
+            receiver.kill()
+            raise
+    assert "return status 0" in said
+    assert "data transfers complete" in left
+    assert "return status 0" in left
+
+
+@pytest.mark.parametrize("command", [
+    "ib_write_bw -n 20 --output=bandwidth", "ib_send_lat -n 20 -c UD -s 512 --output=latency",
+])  # fmt: skip
+def test_perftest_connects(world, other, command, unused_port):
+    needs(command.partition(" ")[0], "ibv_devinfo")
+    words = (*command.split(), "-F", "-R", "-p", str(unused_port))
+    _, said = both(world, other, words, (*words, world.address))
+    assert re.search(r"^\d+\.\d+$", said, re.MULTILINE), said
+
+
+def test_a_program_of_tcp_sockets_goes_by_rdma(world, other, unused_port):
+    needs("iperf", "ibv_devinfo")
+    if not RSPRELOAD.exists():
+        pytest.skip("there is no librspreload (Debian's librdmacm1)")
+    words = {"LD_PRELOAD": preload(world.library, RSPRELOAD)}
+    port = ("-p", str(unused_port))
+    with world.start("iperf", "-s", "-B", world.address, "-P", "1", *port, **words) as server:
+        said = asked(other, server, "iperf", "-c", world.address, "-n", "300000", *port, **words)
+        received = ended(server)
+    # by TCP it would be the kernel's address, 127.0.0.1
+    assert f"local {other.address} port" in said
+    assert f"connected with {other.address} port" in received
+    assert re.search(r" 293 KBytes ", said), said
+
+
+def test_ucx_connects_by_socket_addresses(world, other, unused_port):
+    needs("io_demo", "ibv_devinfo")
+    words = {"UCX_TLS": "rc,ud,self", "UCX_NET_DEVICES": "softhca0:1", "UCX_LOG_LEVEL": "error"}
+    command = ("io_demo", "-p", str(unused_port), "-d", "3000:3000")
+    with world.start(*command, **words) as server:
+        try:
+            while "started listener" not in (line := server.stdout.readline()):
+                assert line, "it has ended"
+            said = ended(other.start(*command, "-i", "20", "-q", world.address, **words))
+        finally:
+            server.send_signal(signal.SIGKILL)
+    assert "status 'OK'" in said
