@@ -20,7 +20,7 @@ from softhca.links.faults import Faults, FaultsError
 from softhca.simulation.campaign import CampaignError, Local, Tally, run_campaign
 from softhca.simulation.cluster import AddressError, Cluster, parse_address
 from softhca.simulation.minimise import minimise
-from softhca.simulation.runner import ScenarioError, find_scenario
+from softhca.simulation.runner import ScenarioError, find_scenario, missing
 from softhca.simulation.scenarios import SCENARIOS
 
 
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario",
         nargs="+",
-        default=list(SCENARIOS),
+        default=[name for name, scenario in SCENARIOS.items() if not missing(scenario)],
         metavar="NAME",
         help=f"of {', '.join(SCENARIOS)}; all",
     )

@@ -39,7 +39,8 @@ PLAIN = PortSettings()
 class Layout:
     """``text`` says what the adapters are joined by.  ``links`` (adapters' are made: each at the next port of
     the switch of that index) join switches; ``fails`` is the index of one that fails.  ``slow``: an adapter
-    whose link is a quarter as wide."""
+    whose link is a quarter as wide.  ``managers``: adapters with a subnet manager, which write the forwarding
+    tables; the first one, the master, dies."""
 
     text: str
     adapters_at: tuple[int, ...]
@@ -48,6 +49,7 @@ class Layout:
     settings: PortSettings = PLAIN
     slow: int = 0
     fails: int = -1
+    managers: tuple[int, ...] = ()
 
 
 LAYOUTS = {
@@ -59,6 +61,8 @@ LAYOUTS = {
     ),
     "two spines": Layout("two leaves and two spines, of whose links one fails", (0, 0, 1, 1), 4,
                          ((0, 2), (0, 3), (1, 2), (1, 3)), fails=0),
+    "managed": Layout("two leaves and three spines with two managers, of which the master dies", (0, 0, 1, 1),
+                      5, ((0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)), managers=(1, 3)),
 }  # fmt: skip
 
 
@@ -83,6 +87,12 @@ class FabricPaths:
             world.at(fails_ns + REROUTE_NS, self._reroute, (layout.fails,))
             world.at(fails_ns + RETURN_NS, self._restore)
             world.at(fails_ns + RETURN_NS + REROUTE_NS, self._reroute, ())
+        if layout.managers:
+            from softhca.simulation.fabric_managers import FabricManagers  # needs numpy and scipy
+
+            world.wire.disorder()
+            ends = tuple(self._hosts + number - 1 for number in layout.managers)
+            FabricManagers(world, self, ends, tuple(range(len(layout.links))), dice)
 
     # packets
 
@@ -131,15 +141,16 @@ class FabricPaths:
     # links that fail
 
     def _fail(self, _: object) -> None:
-        self._keep_up()
-        self._world.trace.add(self._world.now, "link down", 0, link=self._layout.fails)
-        self.fabric.fail(self._layout.fails)
-        self._plan()
+        self.cable(self._layout.fails, True)
 
     def _restore(self, _: object) -> None:
+        self.cable(self._layout.fails, False)
+
+    def cable(self, link: int, fails: bool) -> None:
+        """A link's cable goes out, or is in again."""
         self._keep_up()
-        self._world.trace.add(self._world.now, "link up", 0, link=self._layout.fails)
-        self.fabric.restore(self._layout.fails)
+        self._world.trace.add(self._world.now, "link down" if fails else "link up", 0, link=link)
+        (self.fabric.fail if fails else self.fabric.restore)(link)
         self._plan()
 
     def _reroute(self, without: tuple[int, ...]) -> None:

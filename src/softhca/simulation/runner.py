@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +54,21 @@ class Outcome:
 
 
 def find_scenario(name: str) -> Scenario:
-    """The scenario of that name; ScenarioError when there is none."""
+    """The scenario of that name; ScenarioError when there is none, or it needs what is not installed."""
     try:
-        return SCENARIOS[name]
+        scenario = SCENARIOS[name]
     except KeyError:
         raise ScenarioError(f"unknown scenario {name!r}: expected one of {', '.join(SCENARIOS)}") from None
+    absent = missing(scenario)
+    if absent:
+        needs = f"{' and '.join(absent)}: pip install 'softhca[fabric]'"
+        raise ScenarioError(f"scenario {name!r} needs {needs}")
+    return scenario
+
+
+def missing(scenario: Scenario) -> list[str]:
+    """The modules that a scenario needs and that are not installed."""
+    return [name for name in scenario.modules if importlib.util.find_spec(name) is None]
 
 
 def run_world(

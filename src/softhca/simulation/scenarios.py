@@ -68,7 +68,7 @@ class Scenario:
     ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
     contexts between any two adapters, of which ``failures`` get into error and are set up again.
     ``streams``: so many of `softhca.sockets` between any two adapters, each with up to ``largest_bytes``
-    both ways.
+    both ways.  ``modules`` must be installed.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Scenario:
     datagrams: int = 0
     contexts: int = 1
     streams: int = 0
+    modules: tuple[str, ...] = ()
 
 
 _RC_KINDS = (
@@ -229,6 +230,11 @@ SCENARIOS = {
         Scenario(
             "link-failure-under-load", "RC over two leaves and two spines while a link fails and returns", RC,
             _RC_KINDS, adapters=4, pairs=1, operations=25, link="native", switches="two spines",
+        ),
+        Scenario(
+            "manager-failover", "RC while links fail and the master of two subnet managers dies", RC,
+            _RC_KINDS, adapters=4, pairs=1, operations=25, link="native", switches="managed",
+            modules=("numpy", "scipy"),
         ),
         Scenario(
             "rc-greedy", "RC to peers that take fewer reads at once than they are sent", RC,
