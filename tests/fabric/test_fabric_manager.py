@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from softhca.fabric.generators import dragonfly, fat_tree, random_fabric, torus
 from softhca.fabric.graph import Graph
 from softhca.fabric.lids import Lids
+from softhca.fabric.mad_plane import Datagram
 from softhca.fabric.manager import states
 from softhca.fabric.manager.managed_fabric import ManagedFabric
 from softhca.fabric.manager.manager import FabricManager, ManagerConfig, Partition
@@ -290,6 +292,70 @@ def test_a_group_may_have_any_port_of_a_large_switch() -> None:
         mask = table.decode(data)[0]
         found |= {16 * (modifier >> 28) + bit for bit in range(16) if mask >> bit & 1}
     assert found == ports
+
+
+def test_a_group_that_changes_is_sent_for_at_once_and_nothing_is_awaited_where_nothing_changes() -> None:
+    managed = ManagedFabric(FABRICS["one switch"])
+    manager = managed.add((0, 1))
+    managed.settle()
+    guid = managed.plane.topology.nodes[1].port_guid(1)
+    manager.set_group(0xC000, frozenset({guid}), managed.now)
+    sets = [out.data for out in manager.transmit() if out.data[3] == c.METHOD_SET]
+    assert {data[16:18] for data in sets} == {b"\0\x1b", b"\0\x12"}
+    fresh = ManagedFabric(FABRICS["one switch"])
+    manager = fresh.add((0, 1))
+    fresh.settle()
+    manager.set_group(0xC000, frozenset(), fresh.now)
+    assert (list(manager.transmit()), manager.phase) == ([], "resting")
+
+
+def test_a_standby_with_a_master_asks_it_each_second_and_nobody_else() -> None:
+    fabric = FABRICS["tree"]
+    managed = ManagedFabric(fabric)
+    managed.add((3, 1), ManagerConfig(fabric.nodes[3].port_guid(1)))
+    managed.settle()
+    # this one outranks the master by its GUID, and who comes then must follow the master all the same
+    second = managed.add((0, 1), ManagerConfig(fabric.nodes[0].port_guid(1)))
+    managed.settle()
+    third = managed.add((5, 1), ManagerConfig(fabric.nodes[5].port_guid(1)))
+    managed.settle()
+    for standby in (second, third):
+        assert standby.state == states.STANDBY
+        asked: list[bytes] = []
+        managed.loses = partial(_overhear, asked, managed.managers[standby].port.info.lid)
+        sent = standby.requests.counters["sent"]
+        managed.run_until(managed.now + 5 * SECOND_NS)
+        assert standby.requests.counters["sent"] - sent == 5
+        assert {data[16:18] for data in asked} == {b"\0\x20"}
+        path = standby.others[managed_master(managed).config.guid].path
+        assert {bytes(data[129 : 129 + data[7]]) for data in asked} == {path}
+
+
+def _overhear(heard: list[bytes], lid: int, datagram: Datagram) -> bool:
+    if datagram.slid == lid and datagram.data[3] == c.METHOD_GET:
+        heard.append(datagram.data)
+    return False
+
+
+def managed_master(managed: ManagedFabric) -> FabricManager:
+    (found,) = [manager for manager in managed.managers if manager.state == states.MASTER]
+    return found
+
+
+def test_a_master_goes_on_as_one_until_its_heir_has_taken_over() -> None:
+    fabric = FABRICS["tree"]
+    managed = ManagedFabric(fabric)
+    low = managed.add((0, 1), ManagerConfig(fabric.nodes[0].port_guid(1), priority=1))
+    managed.settle()
+    managed.add((7, 1), ManagerConfig(fabric.nodes[7].port_guid(1), priority=9))
+    managed.settle()
+    managed.loses = lambda datagram: datagram.data[3] == c.METHOD_SET and datagram.data[16:18] == b"\0\x20"
+    link = fabric.link_at(fabric.index("s1-5"), 3)
+    assert link is not None
+    managed.plane.fail(link, managed.now)
+    managed.run_until(managed.now + SECOND_NS)
+    assert (low.state, low.sweeps) == (states.MASTER, 2)
+    check(managed, low, (link,))
 
 
 def test_ports_get_the_prefix_of_the_subnet() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.fabric.switching.congestion import RateControl, RateSettings, TableControl
+from softhca.fabric.switching.end_node import DELIVER
 from softhca.fabric.switching.events import PS_PER_US
 from softhca.fabric.switching.fabric import SwitchedFabric
 from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
@@ -472,3 +473,55 @@ def test_every_packet_arrives_once_and_in_order_without_faults(hosts, packets, b
     assert all(stream == sorted(stream) for stream in streams.values())
     assert run.counted("discarded") == run.counted("overruns") == run.counted("errors") == 0
     run.assert_whole()
+
+
+def test_a_source_is_told_of_marks_once_in_each_interval():
+    run = Run(star(3), notify_ps=100)
+    end = run.fabric.ends[1]
+
+    def told(slid, now, fecn=True):
+        before = end.notifications
+        packet = Packet(slid, 1, 64)
+        packet.fecn = fecn
+        end.fire(DELIVER, packet, now)
+        return end.notifications - before
+
+    assert [told(2, now) for now in (0, 1, 99, 100, 199, 200, 1000)] == [1, 0, 0, 1, 0, 1, 1]
+    assert [told(3, 1050), told(3, 1050), told(2, 1050)] == [1, 0, 0]  # each source by itself
+    assert told(2, 5000, fecn=False) == 0
+    assert told(2, 5001) == 1
+
+
+def test_packets_are_marked_where_congestion_begins_and_not_where_they_wait_for_credits():
+    nodes = [make_node("left", NodeKind.SWITCH, 2, 0x100), make_node("right", NodeKind.SWITCH, 2, 0x101)]
+    nodes += [make_node(f"host{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(1, 3)]
+    links = (
+        Link(End(0, 1), End(2, 1), speed=LinkSpeed.SDR),
+        Link(End(0, 2), End(1, 1), speed=LinkSpeed.SDR),
+        Link(End(1, 2), End(3, 1), LinkWidth.X1, LinkSpeed.SDR),  # what is behind it is slow
+    )
+    tables = {0: [255, 1, 2], 1: [255, 1, 2]}
+    run = Run((Topology(tuple(nodes), links), tables), replace(PLAIN, buffer_blocks=128, mark_blocks=1))
+    for _ in range(100):
+        run.send(2, 2, 2048, slid=1)
+    run.finish()
+    assert run.fabric.counters(End(0, 2)).marked == 0
+    assert run.fabric.counters(End(1, 2)).marked > 50
+
+
+@pytest.mark.parametrize("waited", [False, True])
+@pytest.mark.parametrize("blocked", [False, True])
+def test_a_packet_whose_port_or_lane_had_no_credits_is_not_marked(waited, blocked):
+    run = Run(star(2), replace(PLAIN, mark_blocks=1))
+    port = run.fabric.switches[0].ports[2]
+    port._busy_until_ps = 1
+    for _ in range(3):
+        port.send(Packet(1, 2, 2048), 0)
+    packet = port.queues[0].head(0)
+    if waited:
+        port._waiting_since_ps = 0
+    if blocked:
+        port._blocked_since_ps[0] = 0
+    port._send_now(packet, 0, 10)
+    assert packet.fecn is not (waited or blocked)
+    assert port.counters.marked == int(packet.fecn)

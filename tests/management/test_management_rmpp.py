@@ -158,3 +158,50 @@ def test_a_receiver_bounds_what_it_takes_and_refuses_what_cannot_be() -> None:
         sender.receive(dice.randbytes(256), 0)
     assert not rmpp.is_rmpp(bytes(256))
     assert c.CLASS_SUBN_ADM == 3
+
+
+@pytest.mark.parametrize(
+    ("management_class", "flags", "length", "is_one"),
+    [(3, 1, 256, True), (3, 7, 256, True), (3, 0, 256, False), (3, 6, 256, False), (4, 1, 256, False),
+     (3, 1, 255, False), (3, 1, 300, False), (4, 0, 10, False)],
+)  # fmt: skip
+def test_a_segment_is_one_by_its_class_flag_and_length(
+    management_class: int, flags: int, length: int, is_one: bool
+) -> None:
+    front = a.AdministrationHeader(rmpp_version=1, rmpp_type=1, rmpp_flags=flags)
+    header = replace(HEADER, management_class=management_class)
+    mad = (header.encode() + front.encode()).ljust(length, b"\0")[:length]
+    assert rmpp.is_rmpp(mad) is is_one
+
+
+def test_a_receiver_answers_by_the_method_of_the_request() -> None:
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(450)), Receiver()
+    ack = receiver.receive(sender.start(0)[0])
+    assert ack is not None
+    assert MadHeader.decode(ack) == replace(HEADER, method=0x12)
+
+
+def test_no_window_is_wider_than_the_sender_allows() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(200 * 1000))
+    sender.start(0)
+
+    def acknowledge(segment: int, window: int) -> int:
+        said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, segment, window)
+        return len(sender.receive((HEADER.encode() + said.encode()).ljust(256, b"\0"), 0))
+
+    assert acknowledge(1, 0xFFFF_FFFF) == rmpp.MOST_AHEAD
+    assert acknowledge(5, 0xFFFF_FFFF) == 4
+    assert acknowledge(6, 60) == 0  # narrower than before: not taken
+    assert not sender.complete
+
+
+def test_a_transfer_that_is_stopped_is_not_complete() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900))
+    first = sender.start(0)[0]
+    stop = rmpp.stop(first)
+    said = a.AdministrationHeader.decode(stop, rmpp.HEADER_AT)
+    assert (said.rmpp_type, said.rmpp_status, MadHeader.decode(stop).method) == (rmpp.STOP, 1, 0x12)
+    assert sender.receive(stop, 0) == []
+    assert (sender.done, sender.complete) == (True, False)
+    whole, receiver, _ = transfer(bytes(900), 0.0, 1)
+    assert (whole.complete, receiver.done) == (True, True)

@@ -65,6 +65,6 @@ def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "scipy" else real(name, *more)
     )
-    with pytest.raises(ScenarioError, match="manager-failover.* needs scipy: pip install"):
+    with pytest.raises(ScenarioError, match=r"manager-failover.* needs scipy: pip install"):
         find_scenario(NAME)
     assert find_scenario("rc-mix").name == "rc-mix"
