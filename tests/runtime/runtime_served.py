@@ -1,4 +1,4 @@
-"""An adapter process's server in a thread of this process, and waiting for what is to happen."""
+"""An adapter that serves others from a thread of this process, and waiting for what is to happen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from machine_speed import limit_s
+from softhca.runtime import listening_name
 from softhca.runtime.assembly import assemble, same_host_of
+from softhca.runtime.embedded import EmbeddedAdapter
+from softhca.runtime.guests import Guests
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
@@ -49,3 +52,20 @@ def serving(address: str, name: str = "here", same_host: bool = False) -> Iterat
         made.stop()
         thread.join(BOUND_S)
         assert not thread.is_alive()
+
+
+@contextmanager
+def embedding(address: str, name: str = "here") -> Iterator[Guests]:
+    """What an adapter that is embedded here serves others by; it has ended afterwards."""
+    path = f"@softhca-{name}-{os.getpid()}"
+    bound = listening_name.take(path)
+    engine = EmbeddedAdapter(parse_one(f"{name}=udp:{address}?same_host=0"), path, bound)
+    own = engine.attach()
+    assert own is not None
+    assert engine.guests is not None
+    try:
+        yield engine.guests
+        assert engine.alive
+    finally:
+        own.close()
+        engine.close()

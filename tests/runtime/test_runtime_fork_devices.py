@@ -136,19 +136,29 @@ def test_the_child_opens_adapters_anew(drivers, loopback_address):
     assert in_child(talk) == "[0, 0]"
 
 
-def test_the_child_shares_the_parents_adapter_process(drivers):
-    if devices.find("fork0").mode == "embedded":
-        # its address is the parent's: that is said, and nothing hangs
-        assert "4791: Address already in use" in in_child(lambda: registry.open_device("fork0"))
-        return
+def test_the_child_shares_the_parents_adapter(drivers):
     drivers[0].alloc_pd()
 
     def attach():
         driver = registry.open_device("fork0")
         driver.alloc_pd()
-        held = devices.find("fork0").resources()["PD"]
+        held = driver.session.channel.resources()["counts"]["PD"]
         driver.close()
         return held
 
     assert in_child(attach) == "2"
     assert devices.find("fork0").resources()["PD"] == 1
+
+
+def test_the_child_finds_an_adapter_whose_address_was_chosen(loopback_address):
+    devices.add("chosen=udp:*?buffer=212992")
+    driver = registry.open_device("chosen")
+    gid = driver.query_gid(1, 0)
+
+    def look():
+        again = registry.open_device("chosen")
+        return devices.find("chosen").engine is None and again.query_gid(1, 0) == gid
+
+    assert in_child(look) == "True"
+    driver.close()
+    devices.remove("chosen")

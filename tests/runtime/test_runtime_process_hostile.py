@@ -1,4 +1,5 @@
-"""Nothing that an application has a hand in makes the adapter process wait, or spin."""
+"""Nothing that an application has a hand in makes the process that serves it wait, or spin: an adapter
+process, or a program in which the adapter is embedded."""
 
 import contextlib
 import errno
@@ -9,7 +10,7 @@ import socket
 import threading
 
 import pytest
-from runtime_served import BOUND_S, serving, until
+from runtime_served import BOUND_S, embedding, serving, until
 
 from softhca.driver.device import DeviceDriver
 from softhca.queues import control_fields
@@ -26,9 +27,9 @@ MOST_BYTES = 10_000
 """So many wake-ups fill any socket: each takes some hundred bytes of a socket's buffer."""
 
 
-@pytest.fixture
-def server(loopback_address):
-    with serving(loopback_address()) as made:
+@pytest.fixture(params=[serving, embedding])
+def server(request, loopback_address):
+    with request.param(loopback_address()) as made:
         yield made
 
 

@@ -134,19 +134,20 @@ def test_who_would_embed_an_adapter_uses_the_one_that_has_its_address(members, d
     devices.remove("mine")
 
 
-def test_an_embedded_adapter_is_its_processes_own_and_that_is_said(device):
-    devices.add(f"mine={device}")
+def test_an_adapter_that_is_said_to_be_its_processes_own_is_not_shared(device):
+    devices.add(f"mine={device}&share=0")
     driver = registry.open_device("mine")
+    assert free(device)
     for mode in ("embedded", "process"):
         devices.add(f"other={device}", mode)
         with pytest.raises(DriverError, match="4791: Address already in use") as caught:
             registry.open_device("other")
         assert caught.value.errno == errno.EADDRINUSE
-        assert ("SOFTHCA_ADAPTER=process" in str(caught.value)) == (mode == "embedded")
+        assert ("no softhca program of this user that shares" in str(caught.value)) == (mode == "embedded")
         devices.remove("other")
+        until(lambda: free(device))
     driver.close()
     devices.remove("mine")
-    assert free(device)
 
 
 def test_whoever_reads_the_first_ones_errors_does_not_wait_for_the_adapter(device):

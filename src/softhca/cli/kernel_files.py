@@ -37,11 +37,12 @@ exec @COMMAND@ "$@"
 """
 
 
-def write_devices(folder: Path, devices: str, shared: bool) -> None:
+def write_devices(folder: Path, devices: str, shared: bool = False) -> None:
     """Write what stands for ``/sys`` of a copy with ``devices`` (``SOFTHCA_DEVICES``) into ``folder``.
 
-    A device's network interface is named only where the device is ``shared``: who looks for it goes on to
-    connect processes over one device, and only there can several processes open one.
+    A device's network interface is named only where several processes can open it, as one of an adapter
+    process (``shared``) or one that is not said to be a process's own: who looks for it goes on to connect
+    processes over one device.
     A device of an adapter process that serves already (kind ``unix``) has its name there, and nothing else:
     it tells more when it is opened.
     """
@@ -51,7 +52,7 @@ def write_devices(folder: Path, devices: str, shared: bool) -> None:
         own = place / device.name
         own.mkdir()
         if device.kind == "udp":
-            _write_device(own, device.places, shared)
+            _write_device(own, device.places, shared or device.share)
 
 
 def _write_device(own: Path, places: tuple[str, ...], shared: bool) -> None:

@@ -52,9 +52,9 @@ class Application:
             raise OSError(errno.EBADF, f"there is no event channel {number}")
         return self.channels[number]
 
-    def raise_flag(self) -> None:
-        """Announce that the adapter is about to sleep; a full barrier."""
-        atomic_cas64(self.flag_address, 0, 1)
+    def raise_flag(self) -> bool:
+        """Announce that the adapter is about to sleep, a full barrier; False where that was said already."""
+        return atomic_cas64(self.flag_address, 0, 1) == 0
 
     def lower_flag(self) -> None:
         """Announce that the adapter is awake."""

@@ -2,9 +2,9 @@
 asked for.
 
 ``SOFTHCA_ADAPTER=embedded`` (default) runs a device's adapter in this process, ``process`` in one of its
-own, which serves all processes of this user that open the device by the same addresses.  Where such a process
-has the addresses of a device that should be embedded, it serves this process, too.  A device of kind ``unix``
-is always another process's.
+own.  Either serves all processes of this user that open the device by the same addresses: whoever is the
+first has the name by which the others find it (`listening_name`), unless the device says ``share=0``.  A
+device of kind ``unix`` is always another process's.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import logging
 import os
+import socket
+import sys
 import threading
+import time
 from dataclasses import replace
 
 from softhca.driver import registry
 from softhca.driver.channels import HostChannel
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
-from softhca.runtime import fork
+from softhca.runtime import fork, listening_name
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import counts
 from softhca.runtime.embedded import EmbeddedAdapter, EngineChannel
@@ -29,16 +33,22 @@ from softhca.runtime.specification import DeviceSpecification, DeviceSpecificati
 
 MODES = ("embedded", "process")
 
-HOW_TO_SHARE = "with SOFTHCA_ADAPTER=process processes share a device"
+NOT_SHARED = "its user is no softhca program of this user that shares it"
 
 JOIN_ATTEMPTS = 10
-"""How many adapter processes may end while one that has found them waits to be served."""
+"""How many adapters may end while one that has found them waits to be served."""
+
+LINGER_S = 5.0
+"""How long a process that ends goes on for others that use an adapter which is embedded in it."""
+
+_log = logging.getLogger("softhca.runtime")
 
 
 class Device:
     """One device by name: how it was asked for, and the adapter behind it while somebody has it open.
 
-    An address that was chosen at the first opening (first free loopback) is kept for the life of the process.
+    An address that was chosen at the first opening (first free loopback) is kept for the life of the process,
+    and by forked children.
     """
 
     def __init__(self, specification: DeviceSpecification, mode: str = "embedded") -> None:
@@ -77,41 +87,76 @@ class Device:
     def _attach(self) -> EngineChannel | ProcessChannel:
         if self.mode == "process":
             return self._attach_process()
+        for _ in range(JOIN_ATTEMPTS):
+            fresh = self.engine is None or not self.engine.alive
+            if fresh:
+                channel = self._join_or_embed()
+                if channel is not None:
+                    return channel
+            if self.engine is not None:
+                try:
+                    attached = self.engine.attach()
+                except BaseException:
+                    if fresh:
+                        self.engine.close()
+                    raise
+                if attached is not None:
+                    return attached
+        raise OSError(errno.ECONNRESET, f"{self.specification.name}: one adapter after the other has ended")
+
+    def _join_or_embed(self) -> ProcessChannel | None:
+        """Attach to the adapter that has the addresses, in whatever process; where there is none, start one
+        here (None), or look again (None without an engine).
+        """
+        if self.engine is not None:
+            self.engine.close()  # one that has failed, or is about to end, still has the address
+            self.engine = None
+        name, bound = self._take_name()
+        if name and bound is None:
+            with contextlib.suppress(PermissionError, TimeoutError):
+                return self._join()
+            name = ""  # somebody else's, who does not keep us from the address
         try:
-            return self._attach_engine()
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not all(self.specification.places):
-                raise
-            channel = self._join()
-            if channel is None:
-                raise OSError(error.errno, f"{error.strerror}; {HOW_TO_SHARE}") from None
-            return channel
+            engine = EmbeddedAdapter(self.specification, name, bound)
+        except BaseException as error:
+            if bound is not None:
+                bound.close()
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise OSError(error.errno, f"{error.strerror}; {NOT_SHARED}") from None
+            raise
+        self.engine = engine
+        _linger_as_child()
+        self._keep_places([link.address for link in engine.links])
+        if not name:
+            self._share_chosen(engine)
+        return None
+
+    def _take_name(self) -> tuple[str, socket.socket | None]:
+        """The name at which others find an adapter at this device's addresses, and a socket that has it now;
+        None where somebody has it already, empty where there is none.
+        """
+        if self.specification.share:
+            with contextlib.suppress(OSError):  # there are no abstract names here
+                name = listening_name.name_of(self.specification)
+                return name, listening_name.take(name) if name else None
+        return "", None
+
+    def _share_chosen(self, engine: EmbeddedAdapter) -> None:
+        """Have others, forked children above all, find an adapter whose address has just been chosen."""
+        if not all(self._asked.places):
+            name, bound = self._take_name()
+            if bound is not None:
+                engine.listen(name, bound)
 
     def _join(self) -> ProcessChannel | None:
-        """Attach to the adapter process that has the addresses; None where there is none."""
-        self.process = AdapterProcess(self.specification, starts=False)
+        """Attach to the adapter that has the addresses; None where it has ended meanwhile."""
+        process = AdapterProcess(self.specification, starts=False)
         try:
-            return self._attach_process()
-        except ConnectionRefusedError:
-            self.process = None
+            channel = ProcessChannel(process)
+        except (ConnectionRefusedError, ConnectionResetError):
             return None
-
-    def _attach_engine(self) -> EngineChannel:
-        while True:
-            fresh = self.engine is None or not self.engine.alive
-            if self.engine is None or fresh:
-                if self.engine is not None:
-                    self.engine.close()  # one that has failed, or is about to end, still has the address
-                self.engine = EmbeddedAdapter(self.specification)
-                self._keep_places([link.address for link in self.engine.links])
-            try:
-                channel = self.engine.attach()
-            except BaseException:
-                if fresh:
-                    self.engine.close()
-                raise
-            if channel is not None:
-                return channel
+        self.process = process
+        return channel
 
     def _attach_process(self) -> ProcessChannel:
         if self.process is None:
@@ -149,6 +194,21 @@ class Device:
         with self.engine.loop.lock:
             return counts(self.engine.adapter)
 
+    @property
+    def is_used_elsewhere(self) -> bool:
+        """Whether other processes use an adapter that is embedded here."""
+        return self.engine is not None and self.engine.alive and not self.engine.linger(0)
+
+    def leave(self, until_s: float) -> None:
+        """Close what this process has open of it; an adapter that is embedded here goes on for others, until
+        ``until_s`` of the monotonic clock at most.
+        """
+        engine = self.engine
+        for channel in list(self._channels):
+            channel.close()
+        if engine is not None and not engine.linger(max(until_s - time.monotonic(), 0)):
+            _log.warning("%s ends with this process, and other processes use it", self.specification.name)
+
     def close(self) -> None:
         """Close what is still open of it."""
         channels, self._channels = self._channels, []
@@ -174,11 +234,12 @@ class Device:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Nothing is open here yet; a chosen address is the parent's, an adapter process can be shared."""
+        """Nothing is open here yet; what has the address in the parent, or for it, can be shared."""
         self._lock.release()
         self._channels = []
+        if self.engine is None or self.engine.guests is None:
+            self.specification = self._asked
         self.engine = None
-        self.specification = self._asked
         process, self.process = self.process, None
         if process is not None:
             process.forget()
@@ -230,8 +291,34 @@ def find(name: str) -> Device:
 
 def close_all() -> None:
     """Close every device: engines, threads, processes, descriptors."""
+    linger()
     for device in list(_devices.values()):
         device.close()
+
+
+def linger(limit_s: float = LINGER_S) -> None:
+    """This process is about to end: give others that use its embedded adapters time to end as well, up to
+    ``limit_s`` for all.  Those that stay are told that their device has failed.
+    """
+    used = [device for device in _devices.values() if device.is_used_elsewhere]
+    if not used:
+        return
+    multiprocessing = sys.modules.get("multiprocessing")
+    for child in multiprocessing.active_children() if multiprocessing is not None else ():
+        if not child.daemon:
+            child.join()  # this process will not end before it in any case
+    until_s = time.monotonic() + limit_s
+    for device in used:
+        device.leave(until_s)
+
+
+def _linger_as_child() -> None:
+    """A child of `multiprocessing` ends without `atexit`: linger at its end."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, linger, exitpriority=-1)  # behind the children's end
 
 
 # Before the interpreter clears modules; threads that wait return first.

@@ -1,29 +1,43 @@
-"""The adapter inside the application's process: one engine a device, shared by all contexts that open it."""
+"""The adapter inside the application's process: one engine a device, shared by all contexts that open it,
+and by other processes that open the same device (`guests`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
 import threading
 
 from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
 from softhca.runtime.assembly import assemble_ports, descriptors_of, same_host_of
+from softhca.runtime.guests import Guests
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
 
+LOOK_AGAIN_S = 0.01
+
+_log = logging.getLogger("softhca.runtime")
+
 
 class EmbeddedAdapter:
     """A running engine: adapter, link, loop and background thread, from the first host's opening to the
-    last's end.
+    last's end, of this process or of another one.
+
+    ``bound``: a socket that has the name by which other processes find this adapter; without one it is this
+    process's own, until `listen` is called.
 
     Making one opens the link; errors are those of ``assembly.assemble``, and OSError for want of descriptors
-    or of a thread.  Nothing is left open then.
+    or of a thread.  Nothing is left open then, but ``bound``.
     """
 
-    def __init__(self, specification: DeviceSpecification) -> None:
+    def __init__(
+        self, specification: DeviceSpecification, name: str = "", bound: socket.socket | None = None
+    ) -> None:
         with contextlib.ExitStack() as undo:
             self.adapter, self.links = assemble_ports(specification)
             self.link = self.links[0]
@@ -43,10 +57,28 @@ class EmbeddedAdapter:
             self.channels: dict[int, EngineChannel] = {}
             self._coming_and_going = threading.RLock()
             self._closed = self._ended = False
+            self.guests: Guests | None = None
+            self.progress.between, self.progress.ended = self._close_unused, self._forsake_guests
+            if bound is not None:
+                self.listen(name, bound)
+            undo.callback(self._close_guests)
             fork.watch(self)
             undo.callback(fork.unwatch, self)
             self.progress.start(self.loop, f"softhca-{specification.name}")
             undo.pop_all()
+
+    def listen(self, name: str, bound: socket.socket) -> None:
+        """Serve other processes at ``name``, which ``bound`` has; nobody, where there is no descriptor left:
+        then the name is free again.
+        """
+        try:
+            guests = Guests(self.adapter, self.loop, name, bound)
+        except OSError as error:
+            bound.close()
+            _log.debug("%s is this process's own: %s", name, error)
+            return
+        self.guests = guests
+        self.progress.watch(guests.fileno())
 
     @property
     def alive(self) -> bool:
@@ -87,9 +119,40 @@ class EmbeddedAdapter:
             with self.loop.lock:
                 if not self.loop.dead:  # an engine that has failed is not asked for anything any more
                     self._free(channel)
+                    self.loop.settle()
             self.channels.pop(number, None)
-            if not self.channels:
-                self.close()
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        """Nobody is left, here or elsewhere; the caller has the lock of those who come and go."""
+        if not self.channels and (self.loop.dead or self.guests is None or not self.guests.present):
+            self.close()
+
+    def _close_unused(self) -> None:
+        """For the background thread: the last guest may have been the last user."""
+        guests = self.guests
+        while guests is not None and guests.unused and not self.progress.stopping:
+            # whoever has the lock may wait for this thread to end
+            if self._coming_and_going.acquire(timeout=LOOK_AGAIN_S):
+                try:
+                    guests.unused = False
+                    self._close_if_unused()
+                finally:
+                    self._coming_and_going.release()
+
+    def _forsake_guests(self) -> None:
+        """The engine is not driven any more: other processes must not wait for it."""
+        with self.loop.lock:
+            if self.loop.dead:
+                self._close_guests()
+
+    def _close_guests(self) -> None:
+        if self.guests is not None:
+            self.guests.close()
+
+    def linger(self, limit_s: float) -> bool:
+        """Go on for guests, up to ``limit_s``, when this process is about to end; whether none is left."""
+        return self.guests is None or self.guests.wait_left(limit_s)
 
     def _free(self, channel: EngineChannel) -> None:
         """Free everything that a host owned, unless that has been done."""
@@ -106,6 +169,7 @@ class EmbeddedAdapter:
             if self._ended:
                 return
             with self.loop.lock:
+                self._close_guests()
                 self.loop.send_rest()
                 self._closed = self.loop.dead = True
                 if self.same_host is not None:
@@ -132,6 +196,8 @@ class EmbeddedAdapter:
         """The engine is the parent's."""
         self._closed = self.loop.dead = True
         self.loop.lock.release()
+        if self.guests is not None:
+            self.guests.forget()
         self.progress.forget()
         for link in self.links:
             link.close()

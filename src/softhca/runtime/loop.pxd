@@ -38,10 +38,14 @@ cdef class EngineLoop:
     cdef public bint dead
     cdef public object same_host
     cdef public unsigned long long same_host_ns
+    cdef public object guests
+    cdef public unsigned long long guests_ns
+    cdef public bint attached
 
     cpdef object share(self, object same_host)
     cpdef bint turn(self, unsigned long long now) except -1
     cpdef bint serve(self, unsigned long long now) except -1
+    cpdef bint serve_hosts(self, unsigned long long now) except -1
     cpdef bint progress(self, unsigned long long now) except -1
     cdef bint _round(self, unsigned long long now) except -1
     cdef int receive(self, Transmitter port, unsigned long long now) except -1

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from softhca.adapter.engine import Adapter
     from softhca.links.link import Link
+    from softhca.runtime.guests import Guests
     from softhca.runtime.same_host import SameHost
 
     def monotonic_ns() -> int:
@@ -104,9 +105,12 @@ class EngineLoop:
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
     ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``ports`` are the ways of bursts, one
     a port.
+    ``guests``: hosts of other processes that this one serves beside its own, ``attached`` where there are
+    any; see `softhca.runtime.guests`.
     """
 
     same_host: SameHost
+    guests: Guests
 
     def __init__(
         self, adapter: Adapter, links: Sequence[Link], wake: Callable[[], object],
@@ -132,6 +136,9 @@ class EngineLoop:
         self.dead = False
         self.same_host = None
         self.same_host_ns = 0
+        self.guests = None
+        self.guests_ns = 0
+        self.attached = False
 
     def share(self, same_host: SameHost) -> None:
         """Drive what the adapter shares with others on this host as well."""
@@ -153,7 +160,23 @@ class EngineLoop:
         return self.progress(now) or served
 
     def serve(self, now: int) -> bool:
-        """Serve the hosts' doorbells and commands, and transmit; whether there were any.
+        """Serve the hosts' doorbells and commands, and transmit; whether there were any."""
+        if self.attached:
+            self.guests.dismiss_ended()
+        served: cython.bint = self.serve_hosts(now)
+        if not (served or self.sees_polls):
+            return False
+        if self.acknowledgement.flow is not None:
+            self.acknowledgement.posted(self.acknowledgement.flow.has_requests(), now)
+        # what a command alone has caused is sent at once
+        if self.adapter.last_doorbell == _NO_QUEUE_PAIR or not self.batching.rang(
+            self.adapter.last_doorbell, now, self.sleeper.waiters == 0
+        ):
+            self.transmit(now)
+        return served
+
+    def serve_hosts(self, now: int) -> bool:
+        """Serve the hosts' doorbells and commands; whether there were any.
 
         A command finds sent what its host has posted before it.
         """
@@ -167,15 +190,6 @@ class EngineLoop:
                 self.flush(now)
             served = self.adapter.command(now) or served
             self.adapter.last_doorbell = _NO_QUEUE_PAIR
-        if not (served or self.sees_polls):
-            return False
-        if self.acknowledgement.flow is not None:
-            self.acknowledgement.posted(self.acknowledgement.flow.has_requests(), now)
-        # what a command alone has caused is sent at once
-        if self.adapter.last_doorbell == _NO_QUEUE_PAIR or not self.batching.rang(
-            self.adapter.last_doorbell, now, self.sleeper.waiters == 0
-        ):
-            self.transmit(now)
         return served
 
     def progress(self, now: int) -> bool:
@@ -202,6 +216,10 @@ class EngineLoop:
             self.sees_polls or self.acknowledgement.overdue(now)
         ):
             self.flush(now)
+        if self.attached:
+            self.guests.dismiss_ended()
+            if self.serve_hosts(now):
+                worked = True
         if self.same_host is not None and self.receive_rings(now):
             worked = True
         for port in self.ports:
@@ -224,6 +242,8 @@ class EngineLoop:
             if self.same_host.poll():
                 self.same_host_ns = now
                 worked = True
+        if self.guests is not None and now >= self.guests_ns and self.guests.turn(now):
+            worked = True
         return worked
 
     def receive(self, port: Transmitter, now: int) -> int:
@@ -240,7 +260,8 @@ class EngineLoop:
             if arrival.length >= LONG_BYTES:
                 self.transmit(now)
             elif self.back_off.in_vain and is_single_request(arrival):
-                return _SINGLE if self.polled else _SOME
+                # a guest's poll, which would take the answer along, is not seen
+                return _SINGLE if self.polled and not self.attached else _SOME
         return taken
 
     def _sends(self, single: bool, worked: bool, now: int) -> bool:
@@ -309,6 +330,8 @@ class EngineLoop:
 
     def flush(self, now: int) -> None:
         """Send what is held back, if anything is: its wait is over."""
+        if self.attached:
+            self.guests.dismiss_ended()
         waited: cython.bint = self.acknowledgement.end()
         if waited or self.batching.waits:
             self.transmit(now)
@@ -391,6 +414,8 @@ class EngineLoop:
 
     def settle(self) -> None:
         """After a turn: wake a sleeper that would wake up too late, or that waits for what has happened."""
+        if self.attached:
+            self.guests.notify()
         self.sleeper.settle(self.deadline())
 
     def deadline(self) -> int:

@@ -43,7 +43,8 @@ class Progress:
     """Drives one :class:`EngineLoop` whenever no application thread does.
 
     ``descriptors`` are the link's, readable when something has arrived.  ``wakeups`` counts how often a
-    thread woke up from blocking, for the tests of idleness.  OSError EMFILE.
+    thread woke up from blocking, for the tests of idleness.  ``between`` is called by the background thread
+    between two of its turns, ``ended`` at its end, both without locks.  OSError EMFILE.
     """
 
     def __init__(self, descriptors: Iterable[int]) -> None:
@@ -69,12 +70,19 @@ class Progress:
         self._thread_ended = threading.Lock()  # held until the thread touches nothing any more
         self._ending = threading.RLock()
         self._forgotten = False
+        self.between: Callable[[], object] = _nothing
+        self.ended: Callable[[], object] = _nothing
 
     def _poller(self, wake: int) -> select.epoll:
         epoll = select.epoll()
         for descriptor in (*self._descriptors, wake):
             epoll.register(descriptor, select.EPOLLIN)
         return epoll
+
+    def watch(self, descriptor: int) -> None:
+        """Wake up for another descriptor, too."""
+        self._thread_poll.register(descriptor, select.EPOLLIN)
+        self._leader_poll.register(descriptor, select.EPOLLIN)
 
     def start(self, loop: EngineLoop, name: str) -> None:
         """Begin to serve ``loop`` from a daemon thread called ``name``.  OSError EAGAIN when the system gives
@@ -89,6 +97,11 @@ class Progress:
             self._thread_ended.release()
             raise OSError(errno.EAGAIN, str(error)) from None
         self._thread = thread
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `close` has been called."""
+        return self._stopping
 
     def wake(self) -> None:
         """Wake the driving thread."""
@@ -107,6 +120,7 @@ class Progress:
             with loop.lock:
                 loop.fail(error)
         self._notify_followers()
+        self.ended()
         self._thread_ended.release()
         if self._stopping:
             self._end()
@@ -115,12 +129,15 @@ class Progress:
         """Drive until the end of the adapter."""
         polls, pause_ns = loop.polls, FIRST_CHECK_NS
         while not (self._stopping or loop.dead):
+            self.between()
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
             if loop.sleeper.waiters or driven:
                 self._flush_overdue(loop)
                 self._stand_by(loop, pause_ns)
                 pause_ns = min(2 * pause_ns, 2 * LAST_CHECK_NS)
+                if loop.attached and not loop.sleeper.waiters:
+                    pause_ns = FIRST_CHECK_NS  # guests do not wake a thread that polls, or has just stopped
                 continue
             pause_ns = FIRST_CHECK_NS
             self._drive(loop, lambda: bool(loop.sleeper.waiters) or self._stopping, leading=False)
@@ -179,16 +196,25 @@ class Progress:
             if loop.dead:
                 return
             now = loop.clock()
-            deadline_ns = loop.deadline()
-            if loop.same_host is not None and not loop.same_host.arm_wakeup():
+            if loop.guests is not None and not loop.guests.arm_wakeup(now, leading):
                 return
+            if loop.same_host is not None and not loop.same_host.arm_wakeup():
+                if loop.guests is not None:
+                    loop.guests.disarm_wakeup()
+                return
+            if loop.guests is not None:
+                until_ns = min(until_ns, loop.guests.deadline())
+            deadline_ns = loop.deadline()
             wakeup_ns = loop.sleeper.falls_asleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
-        if loop.same_host is not None:
+        if loop.same_host is not None or loop.guests is not None:
             with loop.lock:
-                loop.same_host.disarm_wakeup()
+                if loop.same_host is not None:
+                    loop.same_host.disarm_wakeup()
+                if loop.guests is not None:
+                    loop.guests.disarm_wakeup()
         _drain(self._leader_wake if leading else self._thread_wake)
 
     # Application threads
@@ -305,6 +331,10 @@ def _is_soon(loop: EngineLoop, now: int) -> bool:
     """Whether something that is held back is due too soon for a sleep."""
     with loop.lock:
         return bool(loop.soon(now))
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _drain(eventfd: int) -> None:

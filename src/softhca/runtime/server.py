@@ -7,19 +7,11 @@ doorbell may have been rung before the flag could be seen), and blocks on the li
 sockets until the engine's next deadline.  An application that rings a doorbell lowers the flag and, if it was
 raised, wakes it: one system call for each sleep, not for each doorbell.
 
-No application can make the process block.  Both sides wake each other by a `WakeSocket` and use
-``MSG_DONTWAIT``; a descriptor that an application passes is a memfd, or is closed.
-
-An application is identified by its control socket: when that ends, everything that it owned is freed.  Its
-memory outside the shared memory is accessed by its PID, which the kernel may reuse once the process has
-ended.  So a pidfd of each application is held, and polled before every turn.  The PID is used only if the
-application's probe was found in that process while it was alive.
+What applications ask for over their sockets is `applications`' part.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import select
 import socket
@@ -28,46 +20,28 @@ from collections.abc import Callable, Sequence
 
 from softhca.adapter.engine import Adapter
 from softhca.links.link import Link
-from softhca.queues.control import Values
-from softhca.queues.handshake import (
-    ATTACH,
-    CHANNEL,
-    DESCRIPTOR,
-    DETACH,
-    HostFrames,
-    Request,
-    decode_request,
-    encode_answer,
-    encode_refusal,
-    frames_of,
-)
 from softhca.runtime import messages
-from softhca.runtime.application import (
-    Application,
-    ApplicationSide,
-    check_memfd,
-    map_memory,
-    probe,
+from softhca.runtime.application import Application
+from softhca.runtime.applications import (
+    ACCEPT_RETRY_NS,
+    MAX_APPLICATIONS,
+    MAX_PASSED,
+    Applications,
 )
-from softhca.runtime.assembly import counts, descriptors_of
+from softhca.runtime.assembly import descriptors_of
 from softhca.runtime.clock import now_ns
-from softhca.runtime.event_channels import EventChannels
-from softhca.runtime.listener import Listener, refuse
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.served_turns import ServedTurns
 from softhca.runtime.sleeper import timeout_s
-from softhca.runtime.wake_socket import WakeSocket
+
+__all__ = ["ACCEPT_RETRY_NS", "CONTROL_EVERY_TURNS", "MAX_APPLICATIONS", "MAX_PASSED", "AdapterServer"]
 
 CONTROL_EVERY_TURNS = 32
-MAX_APPLICATIONS = 64
-MAX_PASSED = 16
-ACCEPT_RETRY_NS = 100_000_000
-"""How long no connection is accepted when the process has no descriptor left even to refuse one."""
 
 
-class AdapterServer:
+class AdapterServer(Applications):
     """Serves ``adapter`` over its ports' ``links`` to the application behind ``first`` and to those that
     connect to ``path``.
 
@@ -80,88 +54,32 @@ class AdapterServer:
     def __init__(self, adapter: Adapter, links: Sequence[Link], first: socket.socket | None = None,
                  path: str = "", stay: bool = False, same_host: SameHost | None = None,
                  bound: socket.socket | None = None, left_alone: Callable[[], object] = lambda: None) -> None:
-        self.adapter = adapter
+        super().__init__(adapter, EngineLoop(adapter, links, lambda: None, sees_polls=False), path, bound)
         self.links = tuple(links)
-        self.loop = EngineLoop(adapter, links, lambda: None, sees_polls=False)
         self.same_host = same_host
         if same_host is not None:
             self.loop.share(same_host)
         self.back_off = self.loop.back_off = PollBackOff(limit_ns=SPIN_NS)
         self.stay = stay
-        self.path = path
-        self.sleeps = 0
         self._stopping = False
-        self._applications: dict[int, Application] = {}
-        self._wake_sockets: dict[int, Application] = {}
-        self._hosts: dict[int, WakeSocket] = {}
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Between a stop and the end of serving; a signal handler may enter it again.
         self._stop_lock = threading.RLock()
-        self._pidfds = select.epoll()
         self._turns = ServedTurns(
             self.loop, self.back_off, self._pidfds.fileno(), self._dismiss_ended, self._notify_hosts,
             CONTROL_EVERY_TURNS, now_ns,
         )
-        self._epoll = select.epoll()
-        self._channels = EventChannels(self._epoll)
         self._epoll.register(self._stop, select.EPOLLIN)
         for each in self.links:
             for descriptor in descriptors_of(each):
                 self._epoll.register(descriptor, select.EPOLLIN)
         if same_host is not None:
             self._epoll.register(same_host.fileno(), select.EPOLLIN)
-        self._listener: Listener | None = None
-        self._accept_after_ns = 0
-        if path:
-            self._listener = Listener(path, bound)
-            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._left_alone = left_alone
         self._starter = 0
         if first is not None:
             self._starter = messages.peer_of(first)[0]
             self._admit(first)
-
-    def _admit(self, control: socket.socket) -> None:
-        if len(self._applications) >= MAX_APPLICATIONS:
-            refuse(control, errno.EUSERS, f"the adapter process serves {MAX_APPLICATIONS} applications")
-            return
-        pid, _ = messages.peer_of(control)
-        application = Application(control, pid)
-        if pid <= 0:
-            # As process 0 the application would be taken for a host inside this very process.
-            application.refusal = OSError(
-                errno.EPERM, "the application is in another PID namespace than the adapter process"
-            )
-        else:
-            try:
-                application.pidfd = os.pidfd_open(pid)
-            except OSError as error:
-                reason = f"process {pid} of the application: {error.strerror}"
-                application.refusal = OSError(error.errno, reason)
-            else:
-                self._pidfds.register(application.pidfd, select.EPOLLIN)
-        self._applications[control.fileno()] = application
-        self._epoll.register(control.fileno(), select.EPOLLIN)
-
-    def _accept(self) -> None:
-        """Accept a connection; where there is no descriptor even to refuse it, try again later."""
-        assert self._listener is not None
-        try:
-            control = self._listener.accept()
-        except OSError:
-            self._epoll.unregister(self._listener.fileno())
-            self._accept_after_ns = now_ns() + ACCEPT_RETRY_NS
-            return
-        if control is not None:
-            self._admit(control)
-
-    def _accept_again(self, now: int) -> None:
-        """Accept connections again, once the pause is over."""
-        if self._listener is not None and self._accept_after_ns and now >= self._accept_after_ns:
-            self._accept_after_ns = 0
-            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
-
-    # The loop
 
     def serve(self) -> None:
         """Serve until the last application has left (or, with ``stay``, until ``stop``), or until the adapter
@@ -195,18 +113,6 @@ class AdapterServer:
         """Doorbells and commands, packets, time-outs; True when there was anything."""
         return bool(self._turns.turn(now))
 
-    def _notify_hosts(self) -> None:
-        """Wake the hosts that have new events."""
-        for number in self.adapter.take_notifications():
-            self._hosts[number].wake()
-
-    def _dismiss_ended(self) -> None:
-        """Detach every application whose process has ended, before the engine accesses its memory."""
-        for pidfd, _ in self._pidfds.poll(0):
-            for application in list(self._applications.values()):
-                if application.pidfd == pidfd:
-                    self._dismiss(application)
-
     def _sleep(self) -> None:
         """Block until there is something to do."""
         attached = [each for each in self._applications.values() if each.memory is not None]
@@ -233,176 +139,21 @@ class AdapterServer:
             if self.same_host is not None:
                 self.same_host.disarm_wakeup()
 
-    def _serve_descriptors(self, limit_s: float | None) -> None:
-        """Block up to ``limit_s``; serve wake sockets, control sockets and event channels."""
-        for descriptor, happened in self._epoll.poll(limit_s):
-            application = self._applications.get(descriptor)
-            if application is not None:
-                self._answer(application)
-            elif descriptor in self._wake_sockets:
-                application = self._wake_sockets[descriptor]
-                if application.wake_socket is not None and not application.wake_socket.drain():
-                    self._dismiss(application)  # its end is closed: it can never be woken again
-            elif descriptor in self._channels:
-                self._channels.serve(descriptor, happened)
-            elif self._listener is not None and descriptor == self._listener.fileno():
-                self._accept()
-        if self._accept_after_ns:
-            self._accept_again(now_ns())
-
-    # Control
-
-    def _answer(self, application: Application) -> None:
-        """Read one request and reply; at the end of the stream the application has left."""
-        try:
-            received = messages.receive_packet(application.control, wait=False)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = None
-        if received is None:
-            self._dismiss(application)
-            return
-        data, descriptors = received
-        passed: Sequence[WakeSocket] = ()
-        try:
-            request = decode_request(data)
-        except OSError:
-            messages.close_all(descriptors)
-            self._dismiss(application)
-            return
-        try:
-            answer, passed = self._execute(application, request, descriptors)
-            reply = encode_answer(request.message, answer)
-        except OSError as error:
-            reply = encode_refusal(request.message, error.errno or errno.EINVAL, error.strerror or str(error))
-        finally:
-            messages.close_all(descriptors)
-        try:
-            messages.send_packet(application.control, reply, [end.fileno() for end in passed], wait=False)
-        except OSError:
-            self._dismiss(application)
-        for end in passed:
-            end.close()
-
-    def _execute(
-        self, application: Application, request: Request, descriptors: list[int]
-    ) -> tuple[Values, Sequence[WakeSocket]]:
-        """The answer, and the wake sockets to pass with it; kept descriptors are removed from the list."""
-        if request.refusal is not None:
-            raise request.refusal
-        if application.refusal is not None:
-            raise application.refusal
-        if request.message == ATTACH:
-            return self._attach(application, request.fields, descriptors)
-        if request.message == DESCRIPTOR:
-            return self._pass(application, descriptors), ()
-        if request.message == CHANNEL:
-            return self._open_channel(application, request.fields)
-        if request.message == DETACH:
-            self._detach(application)
-            return {"others": len(self._applications) - 1}, ()
-        hosts = sum(other.memory is not None for other in self._applications.values())
-        return {"counts": list(counts(self.adapter).items()), "hosts": hosts, "sleeps": self.sleeps,
-                "pid": os.getpid()}, ()
-
-    def _attach(
-        self, application: Application, fields: Values, descriptors: list[int]
-    ) -> tuple[Values, Sequence[WakeSocket]]:
-        """Map the application's memory and give its rings to the adapter."""
-        if application.memory is not None:
-            raise OSError(errno.EALREADY, "this application is attached already")
-        if len(descriptors) != 1:
-            raise OSError(errno.EPROTO, "attaching takes the descriptor of memory")
-        with contextlib.ExitStack() as undo:
-            memory = map_memory(descriptors[0])
-            undo.callback(memory.close)
-            frames = HostFrames(frames_of(fields["control"], HostFrames.CONTROL_PAGES, "control"),
-                                frames_of(fields["doorbells"], HostFrames.DOORBELL_PAGES, "doorbells"))
-            application.flag_address = memory.address_map.address(fields["flag"])
-            if not fields["flag"] or not application.flag_address:
-                raise OSError(errno.EFAULT, "the sleep flag is outside the host memory")
-            ours, theirs = WakeSocket.pair()
-            undo.callback(ours.close)
-            undo.callback(theirs.close)
-            foreign = probe(application.pid, fields["probe"], fields["probe_bytes"])
-            side = ApplicationSide(frames, memory.address_map, application.pid, foreign == 0,
-                                   application.take_descriptor, application.event_channel)
-            try:
-                host = self.adapter.attach_host(side)
-            except (ValueError, OverflowError) as error:
-                raise OSError(errno.EINVAL, str(error)) from None
-            undo.callback(self.adapter.detach_host, host)
-            self._epoll.register(ours.fileno(), select.EPOLLIN)
-            undo.pop_all()
-        application.memory, application.wake_socket, application.host = memory, ours, host
-        self._hosts[host] = ours
-        self._wake_sockets[ours.fileno()] = application
-        path = self.path.encode()
-        return {"host": host, "foreign": foreign, "path": path, "pid": os.getpid()}, (theirs,)
-
-    def _pass(self, application: Application, descriptors: list[int]) -> Values:
-        """Keep a descriptor for the command that will name it."""
-        if application.memory is None or len(descriptors) != 1:
-            raise OSError(errno.EPROTO, "an attached application passes one descriptor")
-        check_memfd(descriptors[0])
-        if len(application.passed) >= MAX_PASSED:
-            raise OSError(errno.EMFILE, f"{MAX_PASSED} descriptors wait for their commands already")
-        number = application.next_passed
-        application.next_passed += 1
-        application.passed[number] = descriptors.pop()
-        return {"number": number}
-
-    def _open_channel(
-        self, application: Application, fields: Values
-    ) -> tuple[Values, Sequence[WakeSocket]]:
-        """Give an attached application an event channel."""
-        if application.memory is None:
-            raise OSError(errno.EPROTO, "an attached application has event channels")
-        number, theirs = self._channels.open(application.channels)
-        if fields["asynchronous"]:
-            self.adapter.hosts[application.host].asynchronous = application.channels[number]
-        return {"channel": number}, (theirs,)
-
     def _dismiss(self, application: Application) -> None:
         """An application has left: free what it owned."""
-        self._epoll.unregister(application.control.fileno())
-        del self._applications[application.control.fileno()]
-        self._detach(application)
-        application.control.close()
-        if application.pidfd >= 0:
-            self._pidfds.unregister(application.pidfd)
-            os.close(application.pidfd)
+        super()._dismiss(application)
         if self._starter and self._applications and not any(
             other.pid == self._starter for other in self._applications.values()
         ):
             self._starter = 0
             self._left_alone()
 
-    def _detach(self, application: Application) -> None:
-        """Free what an application owned; nothing when it is not attached."""
-        memory, ours = application.memory, application.wake_socket
-        if memory is None or ours is None:
-            return
-        self._epoll.unregister(ours.fileno())
-        del self._wake_sockets[ours.fileno()]
-        del self._hosts[application.host]
-        if not self.loop.dead:  # an engine that has failed is not called any more
-            self.adapter.detach_host(application.host)
-        self._channels.close(application.channels)
-        ours.close()
-        messages.close_all(application.passed.values())
-        application.passed.clear()
-        memory.close()
-        application.memory = application.wake_socket = None
-
     def close(self) -> None:
         """Detach every application and close all descriptors."""
         for application in list(self._applications.values()):
             self._dismiss(application)
         self.loop.send_rest()
-        self._epoll.close()
-        self._pidfds.close()
+        self._close_descriptors()
         with self._stop_lock:
             stop, self._stop = self._stop, -1
         os.close(stop)
@@ -410,6 +161,3 @@ class AdapterServer:
             self.same_host.close()
         for link in self.links:
             link.close()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None

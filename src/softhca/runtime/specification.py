@@ -31,6 +31,8 @@ Options of ``udp``; ``fabric`` has ``window`` and ``profile``:
 ``same_host``             0: packets, also to adapters of the same user on this host; otherwise requests
                           to them are carried out in shared memory where both ends allow that and it can
                           be (docs/same-host.md); 1: a warning says why where it cannot
+``share``                 0: other processes that open these addresses do not share an adapter which is
+                          embedded in this one; 1 (default): they do
 ``source_port``           ``strict``: a connected queue pair takes packets from one UDP source port of its
                           peer, that of the first packet that fits; ``any``: from every one
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
@@ -83,6 +85,7 @@ class DeviceSpecification:
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``strict_source_port``: a connection's packets come from one UDP port.
     ``same_host``: whether memory may be shared with adapters on this host; None: it may, automatically.
+    ``share``: whether other processes that open the device share an embedded adapter.
     """
 
     name: str
@@ -96,6 +99,7 @@ class DeviceSpecification:
     strict_source_port: bool = False
     profile: str = ""
     same_host: bool | None = None
+    share: bool = True
     further_places: tuple[str, ...] = ()
 
     @property
@@ -115,7 +119,8 @@ class DeviceSpecification:
             ("check_identification", int(self.check_identification)),
             ("source_port", "strict" if self.strict_source_port else ""),
             ("profile", self.profile),
-            ("same_host", "" if self.same_host is None else str(int(self.same_host)))) if value)
+            ("same_host", "" if self.same_host is None else str(int(self.same_host))),
+            ("share", "" if self.share else "0")) if value)
         return f"{self.name}={ports}" + (f"?{options}" if options else "")
 
     def _text_of(self, place: str) -> str:
@@ -307,6 +312,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "source_port": ("strict_source_port", _source_port),
     "profile": ("profile", _profile),
     "same_host": ("same_host", _switch("same_host")),
+    "share": ("share", _switch("share")),
 }
 
 
