@@ -231,7 +231,7 @@ def test_programs_under_run_find_all_of_it():
     command = [sys.executable, "-m", "softhca", "run", "--", sys.executable, "-c", program]
     told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     rows, names = told.stdout.splitlines()
-    assert [(row["ifname"], row.get("netdev")) for row in json.loads(rows)] == [("softhca0", None)]
+    assert [(row["ifname"], row.get("netdev")) for row in json.loads(rows)] == [("softhca0", "lo")]
     assert names == "['softhca0']"
 
 
@@ -262,13 +262,14 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_of_a_copy_share_its_device_where_the_adapter_is_a_process(tmp_path):
+@pytest.mark.parametrize("adapter", ["embedded", "process"])
+def test_processes_of_a_copy_share_its_device_wherever_the_adapter_is(tmp_path, adapter):
     program = tmp_path / "program.py"
     program.write_text(SHARING)
     command = [sys.executable, "-m", "softhca", "run", "--", sys.executable, str(program)]
     told = subprocess.run(
         command,
-        env={**os.environ, "SOFTHCA_ADAPTER": "process"},
+        env={**os.environ, "SOFTHCA_ADAPTER": adapter},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

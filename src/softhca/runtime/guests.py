@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from softhca.runtime import messages
 from softhca.runtime.application import Application
 from softhca.runtime.applications import Applications
+from softhca.runtime.processor import Readable
 from softhca.runtime.sleeper import NEVER
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Guests(Applications):
         self._left = threading.Event()
         self._left.set()
         self._closed = False
+        # asked in rounds, so they keep the interpreter lock
+        self._anything = Readable(self._epoll.fileno())
+        self._anybody_ended = Readable(self._pidfds.fileno())
         loop.guests = self
 
     def fileno(self) -> int:
@@ -69,7 +73,7 @@ class Guests(Applications):
 
     def dismiss_ended(self) -> None:
         """Detach every guest whose process has ended, before anything else: its number may be another's."""
-        if self._pidfds.poll(0, 1):
+        if self._anybody_ended():
             self._dismiss_ended()
 
     def turn(self, now: int) -> bool:
@@ -78,7 +82,8 @@ class Guests(Applications):
         """
         self.notify()
         if now >= self._look_ns:
-            self._serve_descriptors(0)
+            if self._accept_after_ns or self._anything():
+                self._serve_descriptors(0)
             self._look_ns = now + (CONTROL_NS if self.loop.attached else LOOK_NS)
             # alone, not even the look is worth a call
             self.loop.guests_ns = 0 if self.loop.attached else self._look_ns
