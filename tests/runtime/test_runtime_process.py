@@ -87,7 +87,7 @@ def test_the_process_ends_with_its_last_application_and_starts_anew(device):
 
 def test_an_address_that_is_taken_is_named(loopback_address):
     address = loopback_address()
-    devices.add(f"owner=udp:{address}")
+    devices.add(f"owner=udp:{address}?share=0")
     driver = registry.open_device("owner")
     devices.add(f"thief=udp:{address}", "process")
     with pytest.raises(DriverError, match=f"thief: {address} port 4791") as caught:
