@@ -242,7 +242,7 @@ from pyverbs.device import Context
 def look(ready, go):
     with Context(name="softhca0") as context:
         found = os.listdir("/sys/class/infiniband/softhca0/device/net")
-        os.write(1, f"{context.query_gid(1, 0)} {found}\n".encode())  # in one piece
+        os.write(1, f"{context.query_gid(1, 0)} {found}\\n".encode())  # in one piece
         ready.release()
         go.acquire()
 
