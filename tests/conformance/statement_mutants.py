@@ -18,6 +18,7 @@ EXECUTION = "transport/execution.py"
 OPCODES = "wire/opcodes.py"
 RECEIVER = "transport/unreliable_receiver.py"
 RAW, RAW_SERVICES = "transport/raw.py", "adapter/raw_services.py"
+RD_RECEIVER, RD_SENDER = "transport/rd_receiving.py", "transport/rd_sending.py"
 REGIONS = "memory/regions.py"
 REQUEST = "transport/request.py"
 RESPONDER = "transport/responder.py"
@@ -51,6 +52,33 @@ OWN = (
       "the wait is a thousandth of what was told"),
     m("9.7.6.1", "transport/retry.py", "if self.retries_left == 0:", "if self.retries_left <= 1:", "one retry less than was set"),
     m("9.7.7.2", "transport/credits.py", "return 2 * power + ((count >> (power - 1)) & 1)", "return 2 * power + 1", "credits are rounded up"),
+    m("9.7.8-headers", RD_SENDER, "self.writer.source_qp = message.queue.qp.number", "self.writer.source_qp = request.work.remote_qpn",
+      "requests say that they come from the receiver's queue pair"),
+    m("10.2.4-qkey", RD_SENDER, "        if self.writer.qkey & _HIGH:\n", "        if False:\n", "a Q_Key with its highest bit goes as it is"),
+    m("9.7.8-one-message", RD_SENDER, "                self.current = message\n            ee.put(", "                pass\n            ee.put(",
+      "a queue gives its messages to all EE contexts at once"),
+    m("9.7.8-order", RESPONDER, "        if self.nak_sent:\n            if self.replies.nak_pending", "        if False:\n            if self.replies.nak_pending",
+      "each packet behind a gap gets a NAK"),
+    m("9.7.8-queue-pair", RD_RECEIVER, "qp.service != _RD or not _RECEIVES[qp.state] or qp.domain", "qp.service != _RD or qp.domain",
+      "a queue pair that is not ready is there"),
+    m("9.7.8-domain", RD_RECEIVER, " or qp.domain is not self.ee.domain:", ":", "the domain is not looked at"),
+    m("9.7.8-qkey", RD_RECEIVER, "if qp.qkey != view.qkey:", "if False:", "the Q_Key is not looked at"),
+    m("9.7.8-rights", RD_RECEIVER, "        self.connection.pd = qp.pd\n", "        self.connection.pd = self.connection.pd or qp.pd\n",
+      "the protection domain is that of the first queue pair that was served"),
+    m("9.7.8-one-message-in", RD_RECEIVER, "            and view.source_qp == self.source_qp\n", "", "a message goes on from another queue pair"),
+    m("9.7.8-refused", RD_RECEIVER, "        elif self.answers.refused:\n", "        elif False:\n", "behind a NAK the next request is executed"),
+    m("9.7.8-resync", RD_RECEIVER, "        self.epsn = (view.psn + 1) & 0xFFFFFF\n        self.answers", "        self.epsn = view.psn\n        self.answers",
+      "the RESYNC's own PSN is expected behind it"),
+    m("9.7.8-resync-again", RD_RECEIVER, "        if gap < 0:\n", "        if False:\n", "a RESYNC that comes again sets the expected PSN back"),
+    m("9.7.8-resync-sender", RD_SENDER, "            self.messages.resync = True\n", "            pass\n", "what follows a message that was given up begins without a RESYNC"),
+    Mutant("9.7.8-unknown-ee", (
+        Edit("adapter/admission.py", "    if not receives(queue_pair):\n        return _STATE\n", ""),
+        Edit("transport/queue_pair_flow.py", "        if not _RECEIVES[qp.state]:\n            qp.drop(\"drops_state\", view.psn)\n            return\n", ""),
+    ), "an EE context in error answers"),
+    m("9.7.8-local", RD_SENDER, "elif ee.domain is not self.qp.domain:", "elif False:", "any EE context may be used"),
+    m("9.9.2-request-error", RD_SENDER, "if status == _RETRY_EXCEEDED or self.head == self.tail:", "if True:", "a request that is refused ends the EE context"),
+    m("9.9.2-ee-error", RD_SENDER, "        if reason == TIMEOUT:\n            self.trouble()\n", "", "an EE context that does not get through keeps all waiting"),
+    m("9.9.3-receive-error", RD_RECEIVER, "        if outcome == _OPERATIONAL:\n            self.qp.fail()\n", "        self.ee.fail()\n", "a receive that is too small ends the EE context"),
     m("C9-165", VIEW, "if flags & 0x0F:", "if False:", "the transport version is not looked at"),
     m("C9-166", RECEIVER, "in_order: cython.bint = view.psn == self.epsn", "in_order: cython.bint = True",
       "the PSN is not looked at"),

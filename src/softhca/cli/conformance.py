@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from softhca.conformance.report import Verdict
     from softhca.conformance.statements import Statement
 
-SERVICES = ("RC", "UC", "UD", "raw")
+SERVICES = ("RC", "RD", "UC", "UD", "raw")
 SIDES = ("requester", "responder")
 COLUMNS = ("statement", "service", "side", "applies to", "demands", "checks", "verdict")
 

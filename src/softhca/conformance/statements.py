@@ -14,7 +14,7 @@ OBSOLETE = "obsolete"
 class Statement:
     """One compliance statement; ``text`` is what it asks for, in this project's words.
 
-    ``service``: RC, UC, UD, UC+UD or raw; ``side``: requester, responder or both ("-" when obsolete);
+    ``service``: RC, RD, UC, UD, UC+UD or raw; ``side``: requester, responder or both ("-" when obsolete);
     ``applies``: to which adapters; ``like``: the statements of HCAs that it repeats for TCAs.
     """
 

@@ -25,8 +25,8 @@ from softhca.testing.node import Node
 class DatagramEnd(End):
     """An end with a reliable datagram domain, ``rdd``."""
 
-    def __init__(self, node: Node, **options: Any) -> None:
-        End.__init__(self, node, **options)
+    def __init__(self, node: Node, *details: Any, **options: Any) -> None:
+        End.__init__(self, node, *details, **options)
         self.rdd = self.device.alloc_rdd()
 
     def queue_pair(
