@@ -45,8 +45,8 @@ class EndToEndContext(Connection):
 
     ``ee_number`` is its own number, by which packets name it, ``remote_ee`` its peer's.  ``number``, ``pd``,
     ``access``, ``min_rnr_timer`` and ``dest_qp`` change with every message: they are those of the queue pairs
-    that it serves.  ``troubled``: what it has sent is being waited for longer than one time-out, or its
-    receiver is not ready.
+    that it serves.  ``troubled``: what it has sent is waited for unusually long
+    (`rd_sending.SLOW_PART`), or its receiver is not ready.
     """
 
     troubled: bool

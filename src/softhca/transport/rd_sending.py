@@ -34,7 +34,6 @@ from softhca.transport.conditions import FRESH, NOT_READY
 from softhca.transport.ee_context import EndToEndContext
 from softhca.transport.engines import SendEngine
 from softhca.transport.key_work import execute_local
-from softhca.transport.observation import TIMEOUT
 from softhca.transport.request import Request
 from softhca.transport.sending import RequestSource, SendQueue
 from softhca.transport.states import BEHAVIOUR
@@ -50,10 +49,14 @@ RESYNC_KIND = 31
 """A request's ``kind`` of what no work request asks for: none of those of `queues.operations`."""
 HIGH_QKEY = 1 << 31
 """A Q_Key of a work request with this bit stands for the queue pair's own (IBTA vol. 1, 10.2.4)."""
+SLOW_PART = 16
+"""What an EE context has in flight is waited for unusually long after this part of the time-out: so a queue
+stands still for a short time only before it sets a request aside, and nothing is sent again too early."""
 EE_FAULTS = frozenset({WC_RETRY_EXC_ERR, WC_INV_EEC_STATE_ERR})
 """Completion statuses that say something of the EE context and nothing of the request."""
 
 _RESYNC = cython.declare(cython.int, RESYNC_KIND)
+_SLOW_PART = cython.declare(cython.ulonglong, SLOW_PART)
 _LOCAL = cython.declare(cython.int, LOCAL)
 _FRESH = cython.declare(cython.int, FRESH)
 _NOT_READY = cython.declare(cython.int, NOT_READY)
@@ -387,15 +390,30 @@ class EeSender(Sender):
         Sender.progressed(self)
         self.ee.troubled = False
 
-    def again(self, reason: str) -> None:
-        if reason == TIMEOUT:
-            self.trouble()
-        Sender.again(self, reason)
-
     def rnr_nak(self, view: PacketView) -> None:
         Sender.rnr_nak(self, view)
         if self.condition == _NOT_READY:
             self.trouble()
+
+    def slow_ns(self) -> int:
+        """When what is in flight has been waited for unusually long, 0 where that is known, or nothing is."""
+        if self.ee.troubled or self.retry.deadline_ns == 0 or self.retry.persisting:
+            return 0
+        return self.retry.deadline_ns - self.retry.interval_ns + self.retry.interval_ns // _SLOW_PART
+
+    def rearm(self) -> None:
+        slow: cython.ulonglong = self.slow_ns()
+        Sender.rearm(self)
+        if slow and (self.armed_ns == 0 or slow < self.armed_ns):
+            self.armed_ns = slow
+            self.flow.environment.arm(self.flow, slow)
+
+    def expire(self, now: int) -> None:
+        slow: cython.ulonglong = self.slow_ns()
+        if slow and now >= slow:
+            self.now = now
+            self.trouble()
+        Sender.expire(self, now)
 
     def trouble(self) -> None:
         """What is under way takes longer than it should: queue pairs may set aside what they have here."""
