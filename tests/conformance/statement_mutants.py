@@ -77,7 +77,7 @@ OWN = (
     ), "an EE context in error answers"),
     m("9.7.8-local", RD_SENDER, "elif ee.domain is not self.qp.domain:", "elif False:", "any EE context may be used"),
     m("9.9.2-request-error", RD_SENDER, "if status == _RETRY_EXCEEDED or self.head == self.tail:", "if True:", "a request that is refused ends the EE context"),
-    m("9.9.2-ee-error", RD_SENDER, "        if reason == TIMEOUT:\n            self.trouble()\n", "", "an EE context that does not get through keeps all waiting"),
+    m("9.9.2-ee-error", RD_SENDER, "        if slow and now >= slow:\n            self.now", "        if False:\n            self.now", "an EE context that does not get through keeps all waiting"),
     m("9.9.3-receive-error", RD_RECEIVER, "        if outcome == _OPERATIONAL:\n            self.qp.fail()\n", "        self.ee.fail()\n", "a receive that is too small ends the EE context"),
     m("C9-165", VIEW, "if flags & 0x0F:", "if False:", "the transport version is not looked at"),
     m("C9-166", RECEIVER, "in_order: cython.bint = view.psn == self.epsn", "in_order: cython.bint = True",
