@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,3 +196,64 @@ def test_discover_knows_only_who_is_left(capsys: pytest.CaptureFixture[str]) -> 
     status, shown = document(capsys, "discover", TREE, "--fail", "s1-0[3]", "--fail", "s1-0[4]")
     assert status == 0  # who is cut off is not there any more
     assert [step["nodes"] for step in shown["steps"]] == [14, 14, 3]
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["fabric", "simulate", *words, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_simulate_tells_what_came_of_traffic(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("fat-tree:radix=4", "--time", "20us", "--load", "40%", "--fail", "s1-0[3]@5us",
+             "--restore", "s1-0[3]@12us", "--reroute", "2us")  # fmt: skip
+    found = simulated(capsys, *words, "--svg", str(tmp_path / "a.svg"))
+    messages = found["messages"]
+    assert messages["offered"] == messages["delivered"] + messages["lost"]
+    assert messages["lost"] > 0
+    assert sum(found["drops"].values()) >= messages["lost"]
+    assert (found["reroutes"], found["hosts"], found["engine"]) == (2, 16, "fat-tree")
+    latency = list(found["latency_us"].values())
+    assert latency == sorted(latency)
+    assert len(found["links"]) == 96
+    assert found["throughput_bytes_per_s"] <= found["offered_bytes_per_s"]
+    assert simulated(capsys, *words) == found
+    assert simulated(capsys, *words, "--seed", "2") != found
+    picture = (tmp_path / "a.svg").read_text()
+    assert "% of a link in use" in picture
+    assert "errors" in picture
+
+
+def test_simulate_tells_of_a_credit_loop_and_of_congestion(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--load", "100%", "--time", "40us", "--buffer", "66", "--engine", "min-hop"]
+    assert main(["fabric", "simulate", "torus:sizes=8,hosts=2", *words]) == 1
+    assert "credit loop" in capsys.readouterr().out
+    for control in ("ib", "dcqcn"):
+        found = simulated(capsys, "fat-tree:radix=4", "--pattern", "incast", "--time", "30us",
+                          "--congestion", control, "--segments", "1us")  # fmt: skip
+        assert sum(link["marked"] for link in found["links"]) > 0
+        assert not found["stuck"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--fail", "s1-0[3]"], "no time"),
+        (["--fail", "s1-0[99]@1us"], "no link"),
+        (["--restore", "nobody[1]@1us"], "no link"),
+    ],
+)
+def test_simulate_says_what_cannot_be(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fabric", "simulate", "fat-tree:radix=4", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--load=0", "--load=150%", "--load=x", "--message-size=0", "--time=5"])
+def test_simulate_takes_no_strange_numbers(word: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["fabric", "simulate", "fat-tree:radix=4", word])
+    assert ended.value.code == 2

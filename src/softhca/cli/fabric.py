@@ -10,7 +10,8 @@ import importlib
 
 from softhca.cli.errors import UsageError
 
-PARTS = ("fabric_show", "fabric_routes", "fabric_discover", "fabric_serve", "fabric_capture")
+PARTS = ("fabric_show", "fabric_routes", "fabric_discover", "fabric_serve", "fabric_capture",
+         "fabric_simulate")  # fmt: skip
 """Modules of this folder; each adds its own subcommands."""
 EXTRA = ("numpy", "scipy", "yaml")
 

@@ -37,14 +37,16 @@ SIZES = {NodeKind.SWITCH: (22.0, 12.0), NodeKind.CHANNEL_ADAPTER: (7.0, 7.0), No
 
 @dataclass
 class Shown:
-    """What a picture shows besides nodes and links, all by index: LIDs of nodes as text, loads of links (any
-    unit), errors of links, and links that are gone."""
+    """What a picture shows besides nodes and links, all by index: LIDs of nodes as text, loads of links (in
+    ``unit``), errors of links, and links that are gone."""
 
     lids: Callable[[int], str] | None = None
     loads: Mapping[int, float] = field(default_factory=dict)
     errors: Mapping[int, int] = field(default_factory=dict)
     gone: Collection[int] = frozenset()
     title: str = ""
+    unit: str = "ways"
+    legend: str = "ways over a link"
 
 
 def link_loads(topology: Topology, graph: Graph, loads: NDArray[np.int64]) -> dict[int, float]:
@@ -161,7 +163,7 @@ def _titled(topology: Topology, shown: Shown, index: int, line: str) -> str:
     link = topology.links[index]
     words = [f"{topology.end_text(link.end_a)} – {topology.end_text(link.end_b)}", str(link)]
     if shown.loads:
-        words.append(f"{shown.loads.get(index, 0):g} ways")
+        words.append(f"{shown.loads.get(index, 0):.4g} {shown.unit}")
     if shown.errors.get(index):
         words.append(f"{shown.errors[index]} errors")
     if index in shown.gone:
@@ -209,4 +211,4 @@ def _legend(topology: Topology, shown: Shown, height: float) -> Iterator[str]:
         x = MARGIN + step * 60
         yield f'<rect x="{x:.0f}" y="{height - 22:.0f}" width="14" height="4" fill="{colour}"/>'
         yield _text(x + 18, height - 16, text, "start", "#333333", 8)
-    yield _text(MARGIN + len(COLOURS) * 60, height - 16, "ways over a link", "start", "#333333", 8)
+    yield _text(MARGIN + len(COLOURS) * 60, height - 16, shown.legend, "start", "#333333", 8)
