@@ -5,6 +5,10 @@ What it has to say goes to the logger ``softhca`` and its children, silent until
 
 import logging
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softhca.channels import AsyncChannel, Channel, ChannelOptions
 
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     # Compiled modules take their locks, and look at rings, between two points at which it may change hands.
@@ -14,3 +18,14 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
     )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+_CHANNELS = ("AsyncChannel", "Channel", "ChannelOptions")
+
+
+def __getattr__(name: str) -> Any:
+    """What people need most, imported when it is asked for."""
+    if name not in _CHANNELS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from softhca import channels
+
+    return getattr(channels, name)

@@ -1,0 +1,199 @@
+"""How a connection comes about: addresses, the request, the reply, the refusal."""
+
+from __future__ import annotations
+
+import contextlib
+
+from softhca.channels import messages as m
+from softhca.channels.endpoint import Endpoint, service_of
+from softhca.channels.errors import ChannelError, ProtocolError, failed
+from softhca.channels.link import CONTROL_SLOTS, Link
+from softhca.channels.messages import Control, Greeting
+from softhca.channels.options import ChannelOptions
+from softhca.channels.steps import Steps
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm.addresses import SocketAddress
+from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
+from softhca.verbs.librdmacm_enums import RAI_PASSIVE
+from softhca.verbs.pyverbs_error import PyverbsError
+
+_ACK_OPTION = 3
+_MOST = 0xFF
+"""READs and atomics at a time: as many as the devices can."""
+_RETRIES = 7
+
+Address = str | tuple[str, int]
+
+
+def split(address: Address) -> tuple[str, str]:
+    """Host and port of ``host:port``, ``[IPv6]:port``, ``:port`` (all addresses) or ``(host, port)``.
+    ValueError.
+    """
+    if isinstance(address, tuple):
+        return address[0], str(address[1])
+    host, colon, port = address.rpartition(":")
+    if not colon or not port:
+        raise ValueError(f"an address is host:port, not {address!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
+    return ("" if host == "*" else host), port
+
+
+def text_of(address: SocketAddress | None) -> str:
+    """``host:port``."""
+    return "" if address is None else str(address)
+
+
+def ask(address: Address, acknowledged: bool, options: ChannelOptions) -> Endpoint:
+    """Ask for a connection; does not wait for the answer.  ChannelError, ValueError."""
+    host, port = split(address)
+    cm = CMEventChannel()
+    cmid: CMID | None = None
+    link: Link | None = None
+    try:
+        cmid = CMID(creator=cm)
+        cmid.set_option(0, _ACK_OPTION, options.ack_timeout, 1)
+        cmid.resolve_addr(AddrInfo(dst=host or "127.0.0.1", dst_service=port))
+        cmid.resolve_route()
+        while cm.channel.next_event(0) is not None:
+            pass  # both are resolved: what cannot be raises
+        link = Link(cmid, cm, options, active=True)
+        endpoint = Endpoint(link, 0, service_of(acknowledged), "")
+        link.add(endpoint)
+        link.begin()
+        endpoint.begin()
+        cmid.connect(_parameters(link, endpoint))
+    except (PyverbsError, DriverError) as error:
+        _drop(link, cmid, cm)
+        raise failed(error, f"connecting to {host}:{port}") from error
+    except BaseException:
+        _drop(link, cmid, cm)
+        raise
+    return endpoint
+
+
+def _drop(link: Link | None, cmid: CMID | None, cm: CMEventChannel) -> None:
+    if link is not None:
+        link.close()
+        return
+    if cmid is not None:
+        with contextlib.suppress(PyverbsError, DriverError):
+            cmid.close()
+    cm.close()
+
+
+def _parameters(link: Link, endpoint: Endpoint) -> ConnParam:
+    greeting = Greeting(endpoint.end, CONTROL_SLOTS).encode()
+    found = ConnParam(
+        _MOST, _MOST, retry=_RETRIES, rnr_retry=_RETRIES, qp_num=link.wire.number, data_len=len(greeting)
+    )
+    found.set_private_data(greeting)
+    return found
+
+
+def finish(endpoint: Endpoint) -> Steps[None]:
+    """Wait for the answer to `ask`, and be connected.  ChannelRefused, ChannelError."""
+    link = endpoint.link
+    yield lambda: link.response is not None or link.error is not None or link.closed
+    with link.guard:
+        if link.established:
+            return  # by another thread
+        endpoint.require_open()
+        response, link.response = link.response, None
+    if response is None:
+        yield lambda: link.established or link.error is not None
+        endpoint.require_open()
+        return
+    try:
+        peer = Greeting.decode(response)
+        if peer.end.service != endpoint.service:
+            raise ProtocolError("the peer replies with another service")
+        link.greet(peer)
+        link.wire.connect(link.cmid, None)
+        endpoint.connect(peer.end)
+        link.cmid.establish()
+    except ProtocolError as error:
+        link.violated(error)
+        endpoint.require_open()
+    except (PyverbsError, DriverError) as error:
+        link.fail(failed(error, "connecting"))
+        endpoint.require_open()
+    with link.guard:
+        link.established = True
+        endpoint.open_for_sending()
+        link.say(Control(m.READY, 0))
+
+
+class Requests:
+    """Takes requests at an address until `close`.  ChannelError, ValueError."""
+
+    def __init__(self, address: Address, options: ChannelOptions, backlog: int) -> None:
+        host, port = split(address)
+        self.options = options
+        self.channel = CMEventChannel()
+        self._cmid: CMID | None = None
+        try:
+            self._cmid = CMID(creator=self.channel)
+            self._cmid.bind_addr(AddrInfo(src=host or "0.0.0.0", src_service=port, flags=RAI_PASSIVE))
+            self._cmid.listen(backlog)
+            self.address = text_of(self._cmid._identifier.source)
+        except (PyverbsError, DriverError) as error:
+            self.close()
+            raise failed(error, f"listening at {host}:{port}") from error
+
+    def accept(self, event: CMEvent) -> Endpoint | None:
+        """Answer one event of the channel: a connection, or None."""
+        if event.event_type != _CONNECT_REQUEST or self._cmid is None:
+            return None
+        try:
+            cmid = CMID(creator=event, listen_id=self._cmid)
+        except (PyverbsError, DriverError):
+            return None  # who asked has gone
+        try:
+            greeting = Greeting.decode(event.private_data)
+        except ProtocolError as error:
+            _reject(cmid, str(error))
+            return None
+        cm = CMEventChannel()
+        link: Link | None = None
+        try:
+            cmid.migrate(cm)
+            cmid.set_option(0, _ACK_OPTION, self.options.ack_timeout, 1)
+            link = Link(cmid, cm, self.options, active=False)
+            endpoint = Endpoint(link, 0, greeting.end.service, "")
+            link.add(endpoint)
+            link.begin()
+            endpoint.begin()
+            link.greet(greeting)
+            link.wire.connect(cmid, None)
+            endpoint.connect(greeting.end)
+            cmid.accept(_parameters(link, endpoint))
+        except (PyverbsError, DriverError, ChannelError) as error:
+            _reject(cmid, f"{type(error).__name__}", link)
+            return None
+        return endpoint
+
+    def close(self) -> None:
+        """Take no more; may be called again."""
+        cmid, self._cmid = self._cmid, None
+        if cmid is not None:
+            with contextlib.suppress(PyverbsError, DriverError):
+                cmid.close()
+        self.channel.close()
+
+
+_CONNECT_REQUEST = 4
+_MOST_REASON = 60
+
+
+def _reject(cmid: CMID, why: str, link: Link | None = None) -> None:
+    with contextlib.suppress(PyverbsError, DriverError):
+        cmid.reject(why.encode()[:_MOST_REASON])
+    if link is not None:
+        link.close()
+        return
+    with contextlib.suppress(PyverbsError, DriverError):
+        cmid.close()
+
