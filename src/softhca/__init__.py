@@ -8,7 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softhca.channels import AsyncChannel, Channel, ChannelOptions
+    from softhca.channels import AsyncChannel as AsyncChannel
+    from softhca.channels import Channel as Channel
+    from softhca.channels import ChannelOptions as ChannelOptions
 
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     # Compiled modules take their locks, and look at rings, between two points at which it may change hands.

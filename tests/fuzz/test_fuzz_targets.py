@@ -11,6 +11,7 @@ from fuzz_choices import Choices
 
 GENERATED = {
     "captures": 8_000,
+    "channels": 6_000,
     "commands": 1_000,
     "connections": 6_000,
     "control": 30_000,

@@ -182,14 +182,17 @@ class AsyncChannel:
         return await run(self._link, todo, self.sync.timeout if timeout is None else timeout, what)
 
     async def _finish(self) -> None:
-        sync = self.sync
-        if sync._address is None or self._link.established:
+        sync, plan = self.sync, self.sync._plan
+        if plan is None or self._link.established:
             return
-        try:
-            await run(self._link, connecting.finish(self._endpoint), sync._connect_s, sync._unanswered)
-        except BaseException:
-            sync.kill()
-            raise
+        while True:
+            try:
+                await run(self._link, connecting.finish(self._endpoint), plan.turn_s, plan.unanswered)
+                return
+            except BaseException as error:
+                sync._ask_again(plan, error)
+                self._endpoint, self._link = sync._endpoint, sync._link
+            await asyncio.sleep(connecting.PAUSE_S)
 
     async def send(self, data: Any, timeout: float | None = None) -> None:
         """As `Channel.send`.  Cancelled: a short message was not sent; a long one stays on offer."""

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from softhca.channels import connecting, steps
-from softhca.channels.connecting import Address, text_of
+from softhca.channels.connecting import PAUSE_S, Address, Plan, text_of
 from softhca.channels.endpoint import Endpoint
 from softhca.channels.errors import ChannelAccessError, ChannelClosed, ChannelEnded, ChannelError
 from softhca.channels.named import Grant, RemoteBuffer, Rights, SharedBuffer
@@ -36,10 +37,10 @@ class Channel:
 
     timeout: float | None = None
 
-    def __init__(self, endpoint: Endpoint, address: Address | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, plan: Plan | None = None) -> None:
         self._endpoint = endpoint
         self._link = endpoint.link
-        self._address = address
+        self._plan = plan
 
     # coming about
 
@@ -60,36 +61,43 @@ class Channel:
         address: Address,
         *,
         acknowledged: bool = True,
+        patient: bool = False,
         timeout: float | None = CONNECT_S,
         options: ChannelOptions | None = None,
     ) -> Channel:
         """A channel to who listens at ``host:port``.
 
         ``acknowledged``: messages are acknowledged, and sent again until they are (RC); else what is lost on
-        the way stays lost (UC).  Waits up to ``timeout`` seconds; where an event loop runs in this thread
-        ``async with`` waits instead.  ChannelRefused, ChannelTimeout, ChannelError.
+        the way stays lost (UC).  ``patient``: where nobody listens yet, ask again.  Waits up to ``timeout``
+        seconds; where an event loop runs in this thread ``async with`` waits instead.  ChannelRefused,
+        ChannelTimeout, ChannelError.
         """
-        made = cls(connecting.ask(address, acknowledged, options or ChannelOptions()), address)
-        made._connect_s = timeout
-        if _loop_runs():
-            return made
-        made._finish()
+        plan = Plan(address, acknowledged, options or ChannelOptions(), patient, timeout)
+        made = cls(plan.ask(), plan)
+        if not _loop_runs():
+            made._finish()
         return made
 
-    _connect_s: float | None = CONNECT_S
-
     def _finish(self) -> None:
-        if self._address is None or self._link.established:
+        """Be connected."""
+        plan = self._plan
+        if plan is None or self._link.established:
             return
-        try:
-            steps.run(self._link, connecting.finish(self._endpoint), self._connect_s, self._unanswered)
-        except BaseException:
-            self.kill()
-            raise
+        while True:
+            try:
+                steps.run(self._link, connecting.finish(self._endpoint), plan.turn_s, plan.unanswered)
+                return
+            except BaseException as error:
+                self._ask_again(plan, error)
+            time.sleep(PAUSE_S)
 
-    @property
-    def _unanswered(self) -> str:
-        return f"no answer of {':'.join(connecting.split(self._address or ':0'))}"
+    def _ask_again(self, plan: Plan, error: BaseException) -> None:
+        """After a failed attempt: begin the next one, where one is wanted, or raise ``error``."""
+        self.kill()
+        if not plan.goes_on(error):
+            raise error
+        self._endpoint = plan.ask()
+        self._link = self._endpoint.link
 
     # messages
 
@@ -262,12 +270,12 @@ class Channel:
     @property
     def local_address(self) -> str:
         """``host:port`` of this end."""
-        return text_of(self._link.cmid._identifier.source)
+        return text_of(self._link.source)
 
     @property
     def peer_address(self) -> str:
         """``host:port`` of the peer."""
-        return text_of(self._link.cmid._identifier.destination)
+        return text_of(self._link.destination)
 
     @property
     def longest(self) -> int:

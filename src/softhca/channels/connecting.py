@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from softhca.channels import messages as m
 from softhca.channels.endpoint import Endpoint, service_of
-from softhca.channels.errors import ChannelError, ProtocolError, failed
+from softhca.channels.errors import (
+    ChannelError,
+    ChannelRefused,
+    ChannelTimeout,
+    ProtocolError,
+    failed,
+)
 from softhca.channels.link import CONTROL_SLOTS, Link
 from softhca.channels.messages import Control, Greeting
 from softhca.channels.options import ChannelOptions
@@ -21,6 +28,10 @@ _ACK_OPTION = 3
 _MOST = 0xFF
 """READs and atomics at a time: as many as the devices can."""
 _RETRIES = 7
+
+PAUSE_S = 0.02
+"""Between two attempts of who is patient."""
+_TURN_S = 0.5
 
 Address = str | tuple[str, int]
 
@@ -124,6 +135,41 @@ def finish(endpoint: Endpoint) -> Steps[None]:
         link.established = True
         endpoint.open_for_sending()
         link.say(Control(m.READY, 0))
+
+
+class Plan:
+    """What `Channel.connect` was asked for: attempts, as many as it takes within the time."""
+
+    def __init__(
+        self,
+        address: Address,
+        acknowledged: bool,
+        options: ChannelOptions,
+        patient: bool,
+        timeout: float | None,
+    ) -> None:
+        self._what = address, acknowledged, options
+        self._patient = patient
+        self._end_s = None if timeout is None else time.monotonic() + timeout
+        self.unanswered = f"no answer of {':'.join(split(address))}"
+
+    def ask(self) -> Endpoint:
+        """One attempt."""
+        return ask(*self._what)
+
+    @property
+    def turn_s(self) -> float | None:
+        """How long the attempt may take."""
+        left_s = None if self._end_s is None else max(self._end_s - time.monotonic(), 0.0)
+        if not self._patient:
+            return left_s
+        return _TURN_S if left_s is None else min(left_s, _TURN_S)
+
+    def goes_on(self, error: BaseException) -> bool:
+        """Whether there is another attempt after ``error``."""
+        if not self._patient or not isinstance(error, ChannelRefused | ChannelTimeout):
+            return False
+        return self._end_s is None or time.monotonic() < self._end_s
 
 
 class Requests:

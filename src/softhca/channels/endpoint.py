@@ -66,6 +66,23 @@ class Operation:
         self.on_done = on_done
 
 
+class Fetch:
+    """A receive that has an RDMA READ of a large message posted, or is about to; ``given_up``: it ends
+    without the message, which is for the next one.
+    """
+
+    __slots__ = ("given_up", "operation")
+
+    def __init__(self) -> None:
+        self.operation: Operation | None = None
+        self.given_up = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether bytes may come still."""
+        return self.operation is not None and not self.operation.done
+
+
 class Endpoint:
     """Of ``link``, number ``number`` there; ``service`` is `ACKNOWLEDGED` or `UNACKNOWLEDGED`.
 
@@ -86,7 +103,7 @@ class Endpoint:
         self.peer_ready = self.peer_closed = False
         self.answer: Control | None = None
         self.inbox: deque[Entry] = deque()
-        self.fetching: object = None
+        self.fetching: Fetch | None = None
         """What reads the large message at the head of the inbox; None: nothing does."""
         own = link.options
         self.slots, self.slot_bytes, self.largest_bytes = own.slots, own.slot_bytes, own.largest_bytes
@@ -101,7 +118,8 @@ class Endpoint:
         self.incoming = ReceiveAccount(own.slots, self.acknowledged)
         self.outgoing = SendAccount(0, own.slots)
         self.offers: dict[int, Window] = {}
-        """Large messages that the peer has not fetched, by their numbers."""
+        """Large messages whose windows are bound, by their numbers."""
+        self._offered: deque[int] = deque()
         self._operations: dict[int, Operation] = {}
         self._operation_count = self._under_way = 0
         self._signal_every = max(1, own.slots // 4)
@@ -148,8 +166,8 @@ class Endpoint:
                 raise ProtocolError(f"credit with flags {message.flags:#x}")
             if message.flags:
                 self._syncing = False
-            for number in [each for each in self.offers if each < message.number]:
-                self._withdraw(number)
+            while self._offered and self._offered[0] < message.number:
+                self._withdraw(self._offered.popleft())
         elif kind == m.READY:
             if self.peer_ready or self.peer is None:
                 raise ProtocolError("the channel is ready already")
@@ -216,7 +234,7 @@ class Endpoint:
 
     def _failed(self, status: int) -> None:
         text = cqe_status_to_str(status)
-        if status == _PEER_IS_GONE:
+        if status == _PEER_IS_GONE and not self.peer_closed:
             self.link.fail(ChannelLost(f"the peer does not answer: {text}"))
         else:
             self.fail(ChannelLost(f"the channel has failed: {text}"))
@@ -293,16 +311,18 @@ class Endpoint:
             before.following = request
         self.post(request if before is None else before)
 
-    def offer(self, lease: Lease, bind: SendWR, key: int) -> int:
-        """Say where a large message is, once ``bind`` has made its window; its number, −1: no room."""
+    def offer(self, lease: Lease, window: Window, bind: SendWR) -> int:
+        """Say where a large message is, once ``bind`` has bound its window; its number, −1: no room."""
         outgoing = self.outgoing
         if outgoing.room <= 0:
             return -1
         number = outgoing.sent
         start = number % self.slots * self.slot_bytes
-        data = m.encode_large(lease.address, key, lease.length)
+        data = m.encode_large(lease.address, window.rkey, lease.length)
         self._stage.view[start : start + len(data)] = data
         self._post_message(LARGE, start, len(data), bind)
+        self.offers[number] = window
+        self._offered.append(number)
         return number
 
     def _withdraw(self, number: int) -> None:
@@ -423,8 +443,8 @@ class Endpoint:
         """Of a large message: address, R_Key, length.  ProtocolError."""
         return m.decode_large(self._slots.part(entry[2], entry[3]), 1, self.largest_bytes)
 
-    def fetch(self, place: tuple[int, int, int], lease: Lease, fetching: object) -> Operation:
-        """READ a large message into ``lease``; ``fetching`` is done with it."""
+    def fetch(self, place: tuple[int, int, int], lease: Lease, fetch: Fetch) -> Operation:
+        """READ a large message into ``lease``."""
         address, key, length = place
         requests = []
         for start in range(0, length, READ_BYTES):
@@ -437,15 +457,24 @@ class Endpoint:
 
         def ended(operation: Operation) -> None:
             self.link.later.append(lease.release)
-            if self.fetching is fetching:
+            if fetch.given_up:
                 self.fetching = None
 
-        return self.operate(requests, ended)
+        fetch.operation = self.operate(requests, ended)
+        return fetch.operation
 
     def fetched(self, entry: Entry) -> None:
         """The large message at the head is here."""
+        self.fetching = None
         self._at_once = True
         self._taken(entry)
+
+    def give_up(self, fetch: Fetch) -> None:
+        """Who fetched a message ends without it."""
+        fetch.given_up = True
+        if self.fetching is fetch and not fetch.under_way:
+            self.fetching = None
+            self.link.changed = True
 
     def _taken(self, entry: Entry) -> None:
         self.inbox.popleft()

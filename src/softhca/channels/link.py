@@ -94,6 +94,8 @@ class Link:
         self.error: ChannelError | None = None
         self.cmid = cmid
         self.cm = cm
+        self.source = cmid._identifier.source
+        self.destination = cmid._identifier.destination
         self.response: bytes | None = None
         self.lock = threading.RLock()
         self.guard = Guard(self)
@@ -111,7 +113,7 @@ class Link:
         self._sync_waiters = 0
         self._posted = self._acknowledged = 0
         self._pumping = self._armed = self._event = self._news = False
-        self._probing = False
+        self._probing = self._starving = False
         self._endpoints: dict[int, Endpoint] = {}
         self._pending: deque[Control] = deque()
         self._account: ControlAccount | None = None
@@ -282,6 +284,8 @@ class Link:
         """An armed queue has fired; called by whoever dispatches events."""
         self._armed = False
         self._event = True
+        if self._starving:
+            self.look(_never)
         for each in self.loops:
             each()
 
@@ -291,6 +295,12 @@ class Link:
         self.missed = True
         for each in self.loops:
             each()
+
+    def _watch(self) -> None:
+        """What is to be said finds no room: have a thread wait for that, since the program may not."""
+        with contextlib.suppress(*_FAILED):
+            self._driver.events.watch()
+        self.look(_never)
 
     def take_event(self) -> None:
         """The descriptor is not readable any more."""
@@ -412,12 +422,15 @@ class Link:
     @property
     def has_room(self) -> bool:
         """Whether the peer has room for a control message, and none waits."""
-        return self._account is not None and self._account.room > 0 and not self._pending
+        if self._account is None or not self.established:
+            return False
+        return self._account.room > 0 and not self._pending
 
     def _flush(self) -> None:
         account = self._account
         if account is None or self.error is not None or not self.established:
             return
+        self._starving = self._starving and account.room <= 0
         while self._pending and account.room > 0:
             self._post(self._pending.popleft())
         if account.room > 0:
@@ -429,6 +442,9 @@ class Link:
                         break
         if account.must_tell:
             self._post(Control(m.NOTHING))
+        if account.room <= 0 and not self._starving:
+            self._starving = True
+            self.later.append(self._watch)
 
     def _post(self, message: Control) -> None:
         assert self._account is not None
@@ -507,6 +523,10 @@ class Link:
         self.error = ChannelLost("the connection is the parent process's")
         for endpoint in self.channels.values():
             endpoint.error = endpoint.error or self.error
+
+
+def _never() -> bool:
+    return False
 
 
 def _refusal(reason: int, private_data: bytes) -> ChannelError:

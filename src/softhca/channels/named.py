@@ -34,10 +34,9 @@ class Rights(enum.IntFlag):
     def of(cls, value: Rights | str) -> Rights:
         """``value``, or what its letters say: ``r`` read, ``w`` write, ``a`` atomics.  ValueError."""
         if not isinstance(value, str):
-            value = cls(value)
-            if not value or value & ~cls(7):
+            if not value or int(value) & ~7:
                 raise ValueError(f"there are no rights {int(value)}")
-            return value
+            return cls(value)
         if not value or set(value) - set(_LETTERS):
             raise ValueError(f"rights are some of the letters r, w and a, not {value!r}")
         return cls(sum(_LETTERS[each] for each in set(value)))

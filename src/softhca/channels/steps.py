@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from softhca.channels import messages as m
 from softhca.channels.accounts import LARGE
-from softhca.channels.endpoint import Endpoint, Entry, Operation, service_of
+from softhca.channels.endpoint import Endpoint, Entry, Fetch, Operation, service_of
 from softhca.channels.errors import (
     ChannelAccessError,
     ChannelError,
@@ -119,9 +119,8 @@ def send_large(endpoint: Endpoint, data: Any, view: memoryview) -> Steps[None]:
         while number < 0:
             with link.guard:
                 endpoint.require_sending()
-                number = endpoint.offer(lease, bind, bind.rkey)
+                number = endpoint.offer(lease, window, bind)
                 if number >= 0:
-                    endpoint.offers[number] = window
                     offered = True
                     break
             link.poll()
@@ -149,21 +148,19 @@ def receive(endpoint: Endpoint, target: Any = None) -> Steps[Any]:
             if entry is not None:
                 if entry[1] != LARGE:
                     return endpoint.take(entry) if view is None else endpoint.take_into(entry, view)
-                mine = object()
-                endpoint.fetching = mine
+                fetch = endpoint.fetching = Fetch()
         if entry is not None:
-            return (yield from _fetch(endpoint, entry, mine, target, view))
+            return (yield from _fetch(endpoint, entry, fetch, target, view))
         link.poll()
         if not endpoint.readable:
             yield lambda: endpoint.readable
 
 
 def _fetch(
-    endpoint: Endpoint, entry: Entry, mine: object, target: Any, view: memoryview | None
+    endpoint: Endpoint, entry: Entry, fetch: Fetch, target: Any, view: memoryview | None
 ) -> Steps[Any]:
     """READ the large message at the head, and take it."""
     link = endpoint.link
-    posted = False
     lease: Lease | None = None
     try:
         try:
@@ -184,8 +181,7 @@ def _fetch(
             yield lambda: endpoint.has_operations
         with link.guard:
             endpoint.require_open()
-            posted = True
-            operation = endpoint.fetch(place, lease, mine)
+            operation = endpoint.fetch(place, lease, fetch)
         yield lambda: operation.done
         with link.guard:
             if operation.status:
@@ -193,13 +189,10 @@ def _fetch(
                 raise ChannelLost("the message could not be fetched")
             endpoint.fetched(entry)
     finally:
-        if not posted:
-            if lease is not None:
-                lease.release()
-            with link.guard:
-                if endpoint.fetching is mine:
-                    endpoint.fetching = None
-                    link.changed = True
+        with link.guard:
+            endpoint.give_up(fetch)
+        if lease is not None and fetch.operation is None:
+            lease.release()
     return bytes(view) if own else length
 
 
@@ -212,7 +205,7 @@ def share(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
     while True:
         with link.guard:
             endpoint.require_open()
-            if link.has_room or not link.established:
+            if link.has_room:
                 link.named.announce(shared)
                 return
         yield lambda: link.has_room or endpoint.closed or endpoint.error is not None
@@ -409,6 +402,7 @@ def _judge(endpoint: Endpoint, grant: Grant, operation: Operation) -> None:
 def open_channel(endpoint: Endpoint, name: str, acknowledged: bool) -> Steps[Endpoint]:
     """One more channel of the connection, which the peer accepts.  ChannelRefused."""
     link = endpoint.link
+    yield lambda: link.established or endpoint.closed or endpoint.error is not None
     with link.guard:
         endpoint.require_sending()
     made = _make(link, link.next_number(), service_of(acknowledged), name)
@@ -513,11 +507,14 @@ def abandon(endpoint: Endpoint) -> None:
 def close(endpoint: Endpoint) -> Steps[None]:
     """Say the end in order: all that was sent arrives before."""
     link = endpoint.link
+    link.poll()
     with link.guard:
         live = endpoint.error is None and endpoint.peer_ready and not endpoint.peer_closed
         flushed = endpoint.operate([endpoint.wire.probe(0)]) if live else None
     if flushed is not None:
-        yield lambda: (flushed.done and not endpoint.offers) or endpoint.error is not None
+        yield lambda: (
+            (flushed.done and not endpoint.offers) or endpoint.error is not None or endpoint.peer_closed
+        )
     with link.guard:
         if link.error is None and not link.closed and endpoint.peer is not None and endpoint.error is None:
             link.say(Control(m.CLOSE, endpoint.number, endpoint.outgoing.sent))
