@@ -31,7 +31,8 @@ class SendAccount:
     @property
     def room(self) -> int:
         """So many messages may be sent now."""
-        return min(self.slots - self.sent + self.taken, self.staged - self.sent + self.retired)
+        there, here = self.slots + self.taken, self.staged + self.retired
+        return (there if there < here else here) - self.sent
 
     def immediate(self, kind: int) -> int:
         """Count one more message: its immediate data."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from softhca.channels.steps import Steps
 
 T = TypeVar("T")
-ROUNDS = 20
-"""So often the loop goes round before a task that waits sleeps."""
+ROUNDS, POLLS = 20, 4
+"""So often the loop goes round before a task that waits sleeps, and so often the task polls in between."""
 
 
 class Waiters:
@@ -55,12 +55,13 @@ class Waiters:
         """Until ``ready()``; False at the deadline (of ``time.monotonic``)."""
         link = self._link
         for _ in range(ROUNDS):
-            if link.look(ready):
-                return True
+            for _ in range(POLLS):
+                if ready():
+                    return True
+                link.poll()
             if deadline_s is not None and time.monotonic() >= deadline_s:
-                return False
+                return ready()
             await asyncio.sleep(0)
-            link.poll()
         future: asyncio.Future[bool] = self._loop.create_future()
         self._entries[future] = ready
         timer = None

@@ -54,6 +54,9 @@ NOBODY_LISTENS = 8
 """REJ's reason: the service ID is not valid (IBTA vol. 1, table 109)."""
 _PROBE = 1 << 62
 _CONTROL_SENDS = 2 * m.MOST_CONTROL_SLOTS
+POLLS = 64
+"""So often who waits polls, before it arms the completion queue and sleeps: while there is traffic, nobody is
+woken up, and no event is made."""
 _POLLED = 32
 _FAILED = (PyverbsError, DriverError)
 
@@ -192,6 +195,10 @@ class Link:
         """Wait, driving the device, until ``ready()``, which sees the end of everything too; False at the
         deadline (of ``time.monotonic``).
         """
+        for _ in range(POLLS if not self._sync_waiters else 0):
+            self.poll()
+            if ready():
+                return True
         with self.guard:
             self._sync_waiters += 1
         try:
