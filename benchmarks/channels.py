@@ -57,7 +57,7 @@ def serve(kind: str) -> None:
     """Answer every message until ``LAST``, then count messages until ``LAST``, and tell how many."""
     if kind == "tcp":
         server: Any = socket.create_server(("127.0.0.1", 0))
-        print("127.0.0.1:%d" % server.getsockname()[1], flush=True)
+        print(f"127.0.0.1:{server.getsockname()[1]}", flush=True)
         channel: Any = Tcp(server.accept()[0])
     else:
         import softhca
@@ -117,7 +117,7 @@ async def serve_async(kind: str) -> None:
 
     if kind == "tcp-aio":
         server: Any = await asyncio.start_server(lambda *ends: answer(AsyncTcp(*ends)), "127.0.0.1", 0)
-        print("127.0.0.1:%d" % server.sockets[0].getsockname()[1], flush=True)
+        print(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
         await ended.wait()
         return
     import softhca
