@@ -1,7 +1,8 @@
-"""What a peer says to a stream socket: offers, notifications, credit.
+"""What a peer says to a stream socket (offers, notifications, credit) and to a datagram socket (messages).
 
-Input: a byte that says whether the rest is a request's private data, or what happens to a stream, step by
-step.  Whatever is said, the accounts stay within the pool and nobody is told of room that is not there.
+Input: a byte that says whether the rest is a request's private data, or what happens to a stream or to a
+datagram socket, step by step.  Whatever is said, the accounts stay within the pool and nobody is told of room
+that is not there; and each slot for messages is in one place.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 
 from fuzz_choices import Choices
 
+from softhca.sockets.datagram_protocol import HEADER_BYTES, Header, cut, page_immediate
+from softhca.sockets.datagram_state import Claim, DatagramState
 from softhca.sockets.memory_management import NOTIFICATIONS
 from softhca.sockets.protocol import (
     DATA,
@@ -27,11 +30,15 @@ from softhca.sockets.stream_state import StreamState
 
 POOL = SMALLEST_POOL_BYTES
 MOST_STEPS = 400
+SLOTS = 24
 
 
 def one_input(data: bytes) -> None:
     choices = Choices(data)
-    if choices.byte() & 1:
+    kind = choices.byte()
+    if kind & 6 == 6:
+        datagrams(choices)
+    elif kind & 1:
         hello(choices.rest())
     else:
         stream(choices)
@@ -91,8 +98,60 @@ def step(choices: Choices, state: StreamState, held: list[int]) -> None:
         state.next_credit(bool(choices.byte() & 1))
 
 
+def datagrams(choices: Choices) -> None:
+    """A datagram socket, and peers that say what they like."""
+    state = DatagramState(SLOTS)
+    posted = list(range(SLOTS))
+    now_ns = 0
+    claims: list[Claim] = []
+    for _ in range(MOST_STEPS):
+        if not choices.more:
+            break
+        what = choices.byte()
+        source = bytes(16), what >> 6
+        if what & 3 == 0 and posted:
+            head = choices.take(HEADER_BYTES)
+            state.arrived(posted.pop(), source, len(head) + choices.number(2) % 4096, head, now_ns)
+        elif what & 3 == 1 and posted:
+            total, mtu = choices.number(2), 1 + choices.byte() % 5
+            pages, rest = cut(total, mtu)
+            said = Header(bytes(16), 1 + (what >> 4 & 1), what >> 2 & 3, total, pages, mtu).encode()
+            state.arrived(posted.pop(), source, HEADER_BYTES + rest, said, now_ns)
+        elif what & 3 == 2 and posted:
+            immediate = page_immediate(what >> 2 & 3, choices.byte())
+            state.page_arrived(posted.pop(), source, choices.number(2) % 4097, immediate, now_ns)
+        elif what & 3 == 3:
+            datagram_step(choices, state, claims)
+            now_ns += choices.byte() << 26
+        claims += state.claims()
+        posted += state.free
+        state.free = []
+        assert len(set(posted)) == len(posted)
+        assert len(posted) + state.used == SLOTS
+        queued = [slot for each in state.queue for slot in each.slots]
+        assert len(set(queued)) == len(queued) <= state.used
+        assert not set(queued) & set(posted)
+
+
+def datagram_step(choices: Choices, state: DatagramState, claims: list[Claim]) -> None:
+    """Something that this side does."""
+    what = choices.byte()
+    if what & 1 and claims:
+        state.decide(claims.pop(), bool(what & 2), 0)
+    elif what & 2 and state.queue:
+        found = state.queue.popleft()
+        size = sum(min(found.page_bytes, found.total) for _ in found.pages[:-1])
+        assert size <= found.total
+        state.give_back(found.slots)
+    elif what == 4:
+        state.connect((bytes(16), 1))
+
+
 def seeds() -> Iterator[bytes]:
-    """A whole request, and lives of streams."""
+    """A whole request, and lives of streams and of datagram sockets."""
+    yield b"\x06" + b"\x01\x00\x40\x03\x03\x01\x03\x02" * 12
+    yield b"\x06" + b"\x01\x40\x00\x02\x02\x01\x10\x00\x02\x00\x10\x00\x03\x01\x03\x02" * 8
+    yield b"\x06\x00" + Header(bytes(16), 5, 1, 9000, *cut(9000, 5)[:1], 5).encode() + bytes(range(64))
     yield b"\x01" + Offer(1 << 40, 1 << 20, 5, 6).encode(bytes(16), bytes(16))
     yield b"\x00" + bytes(range(256))
     yield b"\x00" + b"\x01\x00\x40\x00\x04\x00\x40\x07\x01" * 12

@@ -43,6 +43,10 @@ CASES = (
     "TestExceptions",
     "SocketPairTest",
     "BasicUDPTest",
+    "UDPTimeoutTest",
+    "SendmsgUDPTest",
+    "RecvmsgUDPTest",
+    "RecvmsgIntoUDPTest",
 )
 
 

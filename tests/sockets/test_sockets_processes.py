@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,6 +51,48 @@ def served(what: str) -> Iterator[tuple[subprocess.Popen[str], sockets.socket]]:
                 yield process, client
         finally:
             process.kill()
+
+
+DATAGRAMS = """
+import os, sys
+from softhca import sockets
+server = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+print(server.getsockname()[1], flush=True)
+buffer = sockets.PageBuffer(1 << 16)
+while True:
+    count, name = server.recvfrom_into(buffer)
+    server.sendto(memoryview(buffer)[:count], name)
+    print(server.datagrams.reaches(name), flush=True)
+    if not count:
+        os._exit(0)  # without a word
+"""
+
+
+def test_datagrams_go_to_another_process_and_to_the_next_one_at_its_port() -> None:
+    """Who was killed said no goodbye; after a while its successor is found."""
+    limit = time.monotonic() + limit_s(60)
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as client:
+        client.bind(("127.0.0.1", 0))
+        client.settimeout(0.2)
+        port = 0
+        for _ in range(2):
+            command = [sys.executable, "-c", DATAGRAMS, str(port)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                port = int(process.stdout.readline())
+                for data in (b"hello", bytes(range(250)) * 240, b""):
+                    while time.monotonic() < limit:
+                        client.sendto(data, ("127.0.0.1", port))
+                        try:
+                            found = client.recvfrom(70_000)
+                        except TimeoutError:
+                            continue
+                        if found[0] == data:
+                            break
+                    assert found == (data, ("127.0.0.1", port))
+                assert process.stdout.read().endswith("True\n")
+                assert client.datagrams.reaches(("127.0.0.1", port))  # type: ignore[union-attr]
 
 
 def test_another_process_gets_every_byte() -> None:

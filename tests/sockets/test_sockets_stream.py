@@ -267,7 +267,8 @@ def test_flags_and_timeouts(connected: Connect) -> None:
 
 def test_files_and_duplicates(connected: Connect, tmp_path: object) -> None:
     one, other = connected()
-    again = one.dup()
+    again = sockets.socket(fileno=os.dup(one.fileno()))
+    assert (again.family, again.type) == (kernel.AF_INET, kernel.SOCK_STREAM)
     one.close()
     with again.makefile("rwb") as lines, other.makefile("rwb") as others:
         lines.write(b"first\nsecond\n")

@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.wire.flows import FIRST_SOURCE_PORT, LAST_SOURCE_PORT, source_port
 
 ROCE_PORT = 4791
@@ -55,7 +56,7 @@ def bound_socket(address: str, port: int, scope: int = 0, shared: bool = False) 
     ``shared``: others that want so may be bound to the same.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    endpoint = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    endpoint = KernelSocket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         if shared:
             endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -16,6 +16,7 @@ import time
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import devices
 from softhca.sockets.finding import gids_of
 from softhca.sockets.protocol import Offer, ProtocolError
@@ -62,7 +63,7 @@ def candidates(host: str, port: int) -> list[bytes]:
 def is_here(host: str) -> bool:
     """Whether an address is this host's."""
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with KernelSocket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((host.split("%", 1)[0], 0))
     except OSError:
         return False
@@ -72,14 +73,14 @@ def is_here(host: str) -> bool:
 def source_towards(address: tuple[object, ...], family: int) -> str | None:
     """The address that this host has towards another one."""
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        with KernelSocket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
     except OSError:
         return None
 
 
-def _remember(gid: bytes) -> None:
+def remember_unreached(gid: bytes) -> None:
     """A host has not answered, or cannot be asked."""
     with _unreached_lock:
         if len(_unreached) >= _MOST_UNREACHED:
@@ -105,7 +106,7 @@ def ask(
         cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(port), flags=RAI_NUMERICHOST))
         local = devices.keep(cmid)
         if not place.is_loopback and local.address.is_loopback:
-            _remember(gid)
+            remember_unreached(gid)
             return None
         cmid.resolve_route()
         while channel.channel.next_event(0) is not None:
@@ -117,7 +118,7 @@ def ask(
         cmid.connect(parameters)
         event = channel.channel.next_event(limit_s)
         if event is None:
-            _remember(gid)
+            remember_unreached(gid)
         if event is None or event.kind != events.ESTABLISHED:
             return None
         stream.begin(Offer.decode(event.private_data))

@@ -21,7 +21,11 @@ _kept: set[DeviceDriver] = set()
 
 def keep(cmid: CMID) -> LocalPort:
     """Keep the device of ``cmid`` open; its port there."""
-    local = cmid._identifier.place
+    return keep_place(cmid._identifier.place)
+
+
+def keep_place(local: LocalPort) -> LocalPort:
+    """Keep an open device open."""
     with _lock:
         if local.device not in _kept:
             if not _kept:  # behind the runtime's own, so that this comes first

@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Callable
 
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets.hub import HUB
 
 _CREDENTIALS = struct.Struct("3i")
@@ -21,6 +22,7 @@ _BACKLOG = 64
 _MOST_GIDS = 64
 _ANSWER_S = 0.5
 _END = b"/end"
+_DATAGRAMS = b"/udp"
 GID_BYTES = 16
 
 
@@ -28,21 +30,27 @@ def _name(port: int, address: bytes, what: bytes = b"") -> bytes:
     return b"\0softhca-sockets/%d/%s/%d%s" % (os.getuid(), address.hex().encode(), port, what)
 
 
-def _is_ours(connection: socket.socket) -> bool:
+def _is_ours(connection: KernelSocket) -> bool:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
 
 
 class Sign:
     """Says from here on that ``port`` of ``address`` is served at ``gids``; ``end`` is called, by the hub,
-    when another process accepts there, too.  OSError EADDRINUSE where another one says so already.
+    when another process accepts there, too (None: ``port`` is of datagrams, which no other can take).
+    OSError EADDRINUSE where another one says so already.
     """
 
-    def __init__(self, port: int, address: bytes, gids: list[bytes], end: Callable[[], object]) -> None:
+    def __init__(
+        self, port: int, address: bytes, gids: list[bytes], end: Callable[[], object] | None
+    ) -> None:
         self._text = b"".join(gids[:_MOST_GIDS])
         self._end = end
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[KernelSocket] = []
         try:
+            if end is None:
+                self._serve(_name(port, address, _DATAGRAMS), self._answer)
+                return
             self._serve(_name(port, address), self._answer)
             self._serve(_name(port, address, _END), self._ended)
         except BaseException:
@@ -50,7 +58,7 @@ class Sign:
             raise
 
     def _serve(self, name: bytes, callback: Callable[[], object]) -> None:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._sockets.append(made)
         made.setblocking(False)
         made.bind(name)
@@ -69,7 +77,7 @@ class Sign:
         with contextlib.suppress(OSError):
             connection, _ = self._sockets[1].accept()
             with connection:
-                if _is_ours(connection):
+                if _is_ours(connection) and self._end is not None:
                     self._end()
 
     def close(self) -> None:
@@ -82,7 +90,7 @@ class Sign:
 
 def end_elsewhere(port: int, address: bytes) -> None:
     """Have no other process say that ``port`` of ``address`` is served: wait until it has stopped."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+    with KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
         with contextlib.suppress(OSError):
             asking.connect(_name(port, address, _END))
@@ -91,7 +99,7 @@ def end_elsewhere(port: int, address: bytes) -> None:
 
 def gids_of(port: int, address: bytes) -> list[bytes]:
     """Where ``port`` of ``address``, which is this host's, is served; nothing where nobody says."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+    with KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
         try:
             asking.connect(_name(port, address))
@@ -102,4 +110,50 @@ def gids_of(port: int, address: bytes) -> list[bytes]:
                 text += more
         except OSError:
             return []
+    return _gids(text)
+
+
+def _gids(text: bytes) -> list[bytes]:
     return [text[at : at + GID_BYTES] for at in range(0, len(text) - GID_BYTES + 1, GID_BYTES)]
+
+
+def ask_for_datagrams(port: int, addresses: list[bytes], found: Callable[[list[bytes]], object]) -> None:
+    """Where datagrams to ``port`` of one of ``addresses``, which are this host's, are taken, the first that
+    is: ``found`` is called with it, at once where nobody says, else by the hub.
+    """
+    while addresses:
+        name = _name(port, addresses[0], _DATAGRAMS)
+        addresses = addresses[1:]
+        asking = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            asking.setblocking(False)
+            asking.connect(name)
+            if not _is_ours(asking):
+                raise PermissionError("another user's")
+        except OSError:
+            asking.close()
+            continue
+
+        def answered(asking: KernelSocket = asking) -> None:
+            HUB.forget(asking.fileno())
+            with asking:
+                try:
+                    text = asking.recv(_MOST_GIDS * GID_BYTES)
+                except OSError:
+                    text = b""
+            found(_gids(text))
+
+        HUB.watch(asking.fileno(), answered)
+        return
+    found([])
+
+
+def takes_datagrams(port: int, addresses: list[bytes]) -> bool:
+    """Whether anybody says so, of one of ``addresses``."""
+    for each in addresses:
+        with KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.setblocking(False)
+            with contextlib.suppress(OSError):
+                asking.connect(_name(port, each, _DATAGRAMS))
+                return _is_ours(asking)
+    return False

@@ -54,6 +54,12 @@ class Hub:
                 self._thread = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
                 self._thread.start()
 
+    def watch_again(self, fd: int, events: int) -> None:
+        """Of one that is watched for one event only: for the next one."""
+        with self._lock:
+            if self._epoll is not None and fd in self._callbacks:
+                self._epoll.modify(fd, events)
+
     def forget(self, fd: int) -> None:
         """Not any more; before ``fd`` is closed."""
         with self._lock:

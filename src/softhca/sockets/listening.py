@@ -12,27 +12,22 @@ another process has the listening socket, too, and not after a fork.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket as kernel
 import threading
 import time
 
 from softhca.driver.errors import DriverError
-from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
-from softhca.driver.rdmacm.identifier import DEVICES
-from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.sockets import devices, finding
-from softhca.sockets.attending import Attendant, attendant_of
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets import devices, finding, requests
 from softhca.sockets.connecting import any_like, is_here, mapped
 from softhca.sockets.finding import Sign
-from softhca.sockets.hub import HUB, before_fork
+from softhca.sockets.hub import before_fork
 from softhca.sockets.protocol import Offer, ProtocolError, addresses_of
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
-from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
-from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST, RAI_PASSIVE
+from softhca.verbs.cmid import CMID, CMEvent, CMEventChannel, ConnParam
 from softhca.verbs.pyverbs_error import PyverbsError
 
 MOST = 256
@@ -40,39 +35,36 @@ UNCLAIMED_S = 30.0
 
 Key = tuple[bytes, int]
 
-_FAILED = (PyverbsError, DriverError, OSError)
-_lock = threading.RLock()
-_ports: dict[int, Listener] = {}
 _served: dict[int, Served] = {}
 """By the inode of the listening socket: a duplicate of the descriptor accepts the same connections."""
 
 
-def serve(listening: kernel.socket, settings: Settings) -> Served | None:
+def serve(listening: KernelSocket, settings: Settings) -> Served | None:
     """Serve what ``listening`` listens at by RDMA, too, until the last user leaves; None where that cannot
     be.
     """
     inode, port, addresses = _place(listening)
-    with _lock:
+    with requests.LOCK:
         found = _served.get(inode)
         if found is not None:
             return found.join()
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*requests.FAILED):
             if not listening.getsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT):
                 return Served(inode, port, addresses, settings)
     end_elsewhere(listening)
     return None
 
 
-def serving(listening: kernel.socket) -> Served | None:
+def serving(listening: KernelSocket) -> Served | None:
     """What serves ``listening``, a duplicate of a listening socket, with one user more; None: nothing."""
     if not _served:
         return None
-    with _lock:
-        found = _served.get(os.fstat(kernel.socket.fileno(listening)).st_ino)
+    with requests.LOCK:
+        found = _served.get(os.fstat(KernelSocket.fileno(listening)).st_ino)
         return None if found is None else found.join()
 
 
-def end_elsewhere(listening: kernel.socket) -> None:
+def end_elsewhere(listening: KernelSocket) -> None:
     """This process accepts at ``listening``, and by TCP alone: no other may say that it is served."""
     with contextlib.suppress(OSError, ValueError):
         _, port, addresses = _place(listening)
@@ -80,13 +72,13 @@ def end_elsewhere(listening: kernel.socket) -> None:
             finding.end_elsewhere(port, each)
 
 
-def _place(listening: kernel.socket) -> tuple[int, int, list[bytes]]:
+def _place(listening: KernelSocket) -> tuple[int, int, list[bytes]]:
     """Inode, port number, and the addresses by which others find it."""
     host, port = listening.getsockname()[:2]
     addresses = [mapped(host)]
     if host == "::" and not listening.getsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY):
         addresses.append(any_like(mapped("0.0.0.0")))
-    return os.fstat(kernel.socket.fileno(listening)).st_ino, port, addresses
+    return os.fstat(KernelSocket.fileno(listening)).st_ino, port, addresses
 
 
 class Served:
@@ -103,9 +95,9 @@ class Served:
         self._ready: dict[Key, tuple[float, Stream]] = {}
         self._signs: list[Sign] = []
         self.closed = False
-        with _lock:
-            self._listener = _ports.get(port) or Listener(port)
-            self._listener.served.append(self)
+        with requests.LOCK:
+            self._listener = requests.listener_of(Listener, port)
+            self._listener.join(self)
             try:
                 for each in addresses:
                     self._signs.append(Sign(port, each, self._listener.gids, self.close))
@@ -117,13 +109,13 @@ class Served:
 
     def join(self) -> Served:
         """One user more."""
-        with _lock:
+        with requests.LOCK:
             self._users += 1
         return self
 
     def leave(self) -> None:
         """One user less; the last one ends it."""
-        with _lock:
+        with requests.LOCK:
             self._users -= 1
             if not self._users:
                 self.close()
@@ -160,7 +152,7 @@ class Served:
         """Serve no more; what nobody has claimed is given up.  May be called again."""
         if self.closed:  # in a forked child nobody frees the locks that other threads had
             return
-        with _lock:
+        with requests.LOCK:
             with self._lock:
                 if self.closed:
                     return
@@ -172,69 +164,16 @@ class Served:
                 before_fork.remove(self.close)
             for sign in self._signs:
                 sign.close()
-            self._listener.served.remove(self)
-            if not self._listener.served:
-                self._listener.close()
+            self._listener.leave(self)
         for stream in waiting:
             stream.refuse()
 
 
-class Listener:
-    """Takes requests for ``port`` at all devices until `close`, for the sockets in ``served``; ``gids`` are
-    where.  PyverbsError, DriverError, OSError where that cannot be.
-    """
+class Listener(requests.RequestListener):
+    """Takes requests for streams to a port, for the sockets in ``served``."""
 
-    def __init__(self, port: int) -> None:
-        self.served: list[Served] = []
-        self.gids: list[bytes] = []
-        self._port = port
-        self._lock = threading.RLock()
-        self._closed = False
-        self._channel = CMEventChannel()
-        self._listener: CMID | None = None
-        self._fd = -1
-        self._attendants: list[Attendant] = []
-        try:
-            self._listener = CMID(creator=self._channel)
-            where = AddrInfo(src="::", src_service=str(port), flags=RAI_PASSIVE | RAI_NUMERICHOST)
-            self._listener.bind_addr(where)
-            self._listener.listen(MOST)
-            places = _places()
-            self.gids = [each.gid for each in places]
-            self._attendants = [attendant_of(each.device) for each in places]
-            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            HUB.watch(self._fd, self._take)
-            self._channel.channel.on_post = self._posted
-            for each in self._attendants:
-                each.start()
-            self._posted()
-            _ports[port] = self
-        except BaseException:
-            self.close()
-            raise
-
-    def _posted(self) -> None:
-        """An event waits: have the hub take it."""
-        with self._lock:
-            if self._fd >= 0:
-                os.eventfd_write(self._fd, 1)
-        for each in self._attendants:
-            each.hand_over()
-
-    def _take(self) -> None:
-        """The hub: take all events that there are."""
-        with self._lock, contextlib.suppress(BlockingIOError):
-            if self._fd >= 0:
-                os.eventfd_read(self._fd)
-        while not self._closed:
-            event = self._channel.channel.next_event(0)
-            if event is None:
-                return
-            if event.kind == events.CONNECT_REQUEST:
-                self._requested(CMEvent.of(event))
-
-    def _requested(self, event: CMEvent) -> None:
-        cmid = CMID(creator=event, listen_id=self._listener)
+    def requested(self, cmid: CMID, event: CMEvent) -> None:
+        """Make a stream, for whoever accepts its TCP connection."""
         stream: Stream | None = None
         served: Served | None = None
         key = b"", 0
@@ -242,8 +181,7 @@ class Listener:
             peer = Offer.decode(event.private_data)
             host, towards = addresses_of(event.private_data)
             _check_host(cmid, host)
-            with _lock:
-                served = next((each for each in self.served if each.serves(towards)), None)
+            served = self.find(towards)
             if served is None:
                 raise ProtocolError("nobody listens at that address")
             devices.keep(cmid)
@@ -268,24 +206,6 @@ class Listener:
             else:
                 cmid.close()
 
-    def close(self) -> None:
-        """Take none any more.  May be called again."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            fd, self._fd = self._fd, -1
-        with _lock:
-            if _ports.get(self._port) is self:
-                del _ports[self._port]
-        if fd >= 0:
-            HUB.forget(fd)
-            os.close(fd)
-        with contextlib.suppress(PyverbsError, DriverError):
-            if self._listener is not None:
-                self._listener.close()
-        self._channel.close()
-
 
 def _check_host(cmid: CMID, host: bytes) -> None:
     """`ProtocolError` where who asks is not at the TCP address that it names: nobody gets another one's
@@ -297,21 +217,8 @@ def _check_host(cmid: CMID, host: bytes) -> None:
         raise ProtocolError("another host's TCP address")
 
 
-def _places() -> list[LocalPort]:
-    """Where all devices of this process are, which the listener keeps open; OSError ENODEV."""
-    places = DEVICES.all()
-    for place in places:
-        DEVICES.release(place.device)
-    if not places:
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-    return places
-
-
 def _after_fork() -> None:
     """In a forked child: nothing is served."""
-    global _lock
-    _lock = threading.RLock()
-    _ports.clear()
     _served.clear()
 
 

@@ -40,26 +40,28 @@ class PoolError(OSError):
 
 
 class Pool:
-    """``length`` bytes (a power of two) into which a peer writes, and record B behind them.
+    """``length`` bytes (whole pages) into which a peer writes, and record B behind them.  Of datagrams the
+    adapter alone writes into them (``remote`` is false), and ``behind`` them is more.
 
     `PoolError` where they cannot be had.  After `close` no peer writes; the memory stays until every lent
     view is released.
     """
 
-    def __init__(self, pd: PD, length: int) -> None:
+    def __init__(self, pd: PD, length: int, behind: int = RECORD_BYTES, remote: bool = True) -> None:
         self.length = length
+        access = _REMOTE if remote else _LOCAL
         self._closed = False
         self._lent = 0
         self._lock = threading.RLock()
         driver = pd.ctx.driver
         try:
-            self._memory = driver.alloc_host_memory(length + PAGE_BYTES, _REMOTE)
+            self._memory = driver.alloc_host_memory(length - (-behind // PAGE_BYTES) * PAGE_BYTES, access)
         except DriverError as error:
             raise PoolError(error) from None
         self.address = self._memory.address
         try:
-            primitives.fill(self.address + length, 0, RECORD_BYTES)
-            self._region = MR(pd, length + RECORD_BYTES, _REMOTE, address=self.address)
+            primitives.fill(self.address + length, 0, behind)
+            self._region = MR(pd, length + behind, access, address=self.address)
         except (DriverError, PyverbsError, OSError) as error:
             self._memory.free()
             raise PoolError(error) from None
@@ -68,6 +70,11 @@ class Pool:
     def offer(self, port: int = 0) -> Offer:
         """What the peer needs."""
         return Offer(self.address, self.length, self._region.rkey, port)
+
+    @property
+    def lkey(self) -> int:
+        """Of the pool, and what is behind it."""
+        return self._region.lkey
 
     def record(self) -> tuple[int, int]:
         """Record B, as the peer has written it last."""
@@ -310,6 +317,17 @@ class Staging:
         """Bytes that fit into one run now; 0 where there are none."""
         offset = self.tail % self.length
         return min(self.length - (self.tail - self.head), self.length - offset)
+
+    def skip(self, length: int) -> None:
+        """Have `room` for ``length`` bytes in one run, where so many are free twice."""
+        left = self.length - self.tail % self.length
+        if left < length:
+            self.tail += left
+
+    @property
+    def free(self) -> int:
+        """Bytes that are not in use, in one run or two."""
+        return self.length - (self.tail - self.head)
 
     def put(self, source: int, length: int) -> Page:
         """Copy ``length`` bytes, for which there is `room`, from an address."""

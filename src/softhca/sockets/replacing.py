@@ -13,9 +13,8 @@ import os
 import socket as kernel
 import sys
 
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import shape
-
-_ORIGINAL = kernel.socket
 
 
 def install() -> None:
@@ -25,7 +24,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """As it was."""
-    kernel.socket = _ORIGINAL  # type: ignore[misc]
+    kernel.socket = KernelSocket  # type: ignore[misc]
 
 
 def start(folder: str) -> None:

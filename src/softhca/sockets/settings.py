@@ -16,8 +16,9 @@ class Settings:
     """``pool_bytes``: what a peer may have written that was not read (a power of two, 16 KiB … 256 MiB).
     ``staging_bytes``: small sends under way.  ``threshold_bytes``: above it sends take the application's
     memory as it is, and receives into a `PageBuffer` map.  ``chunk_bytes``: what one notification tells of at
-    most.  ``mapping``: whether receives map at all.  ``connect_s``: how long a peer is asked for RDMA before
-    TCP is taken.  ``linger_s``: how long a close waits for what was sent, at most.
+    most.  ``mapping``: whether receives map at all.  ``datagrams``: whether datagrams may go by RDMA.
+    ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
+    close waits for what was sent, at most.
     """
 
     pool_bytes: int = 1 << 20
@@ -25,6 +26,7 @@ class Settings:
     threshold_bytes: int = 16 << 10
     chunk_bytes: int = 256 << 10
     mapping: bool = True
+    datagrams: bool = True
     connect_s: float = 1.0
     linger_s: float = 2.0
 

@@ -23,14 +23,15 @@ from functools import partial
 from operator import index
 from typing import Any
 
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, defaults, listening
 from softhca.sockets.connecting import mapped
+from softhca.sockets.datagram_shape import DatagramSocket
 from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.relay import Relay
-from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
@@ -44,7 +45,7 @@ class Upgrade:
     by all duplicates of a socket; closed with the last.
     """
 
-    def __init__(self, stream: Stream, tcp: kernel.socket) -> None:
+    def __init__(self, stream: Stream, tcp: KernelSocket) -> None:
         self.stream = stream
         self.tcp = tcp
         self.readiness = Readiness()
@@ -117,16 +118,17 @@ class Upgrade:
         self.tcp.close()
 
 
-class socket(kernel.socket):
+class socket(DatagramSocket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_alone", "_listener", "_upgrade", "settings")
+    __slots__ = ("_alone", "_listener", "_upgrade")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._upgrade: Upgrade | None = None
         self._listener: Served | None = None
         self._alone = False
-        self.settings: Settings = defaults.settings
+        if type == -1 and isinstance(fileno, int):
+            family, type, proto = _kind_of(fileno) or (family, type, proto)
         super().__init__(family, type, proto, fileno)
         if fileno is not None and not hasattr(self, "do_handshake"):
             upgrade = _upgrades.get(os.fstat(fileno).st_ino)
@@ -241,7 +243,7 @@ class socket(kernel.socket):
 
     def _adopt(self, stream: Stream) -> None:
         """The connection is ``stream``'s from here on."""
-        tcp = kernel.socket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
+        tcp = KernelSocket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
         try:
             made = Upgrade(stream, tcp)
         except BaseException:
@@ -349,7 +351,7 @@ class socket(kernel.socket):
         """
         upgrade = self._upgrade
         if upgrade is None:
-            return memoryview(super().recv(bufsize))
+            return super().recv_view(bufsize)
         if bufsize <= 0:
             raise ValueError("a view of no bytes")
         stream, views = upgrade.stream, []
@@ -520,7 +522,7 @@ class socket(kernel.socket):
             if upgrade is not None:
                 upgrade.leave(self._lingers_not(upgrade))
         finally:
-            super()._real_close(_ss)  # type: ignore[misc]
+            super()._real_close(_ss)
 
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
@@ -529,7 +531,7 @@ class socket(kernel.socket):
             HUB.soon(upgrade.drop)
         if listener is not None:
             HUB.soon(listener.leave)
-        super().__del__()  # type: ignore[misc]
+        super().__del__()
 
     @staticmethod
     def _lingers_not(upgrade: Upgrade) -> bool:
@@ -560,7 +562,7 @@ class socket(kernel.socket):
 
     def dup(self) -> socket:
         """A duplicate: the same connection."""
-        number = _socket.dup(kernel.socket.fileno(self))
+        number = _socket.dup(KernelSocket.fileno(self))
         made = _of_class(self)(self.family, self.type, self.proto, fileno=number)
         made.settings = self.settings
         made.settimeout(self.gettimeout())
@@ -569,6 +571,15 @@ class socket(kernel.socket):
 
 _upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
 """By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
+
+
+def _kind_of(number: int) -> tuple[int, int, int] | None:
+    """Family, type and protocol of the connection that a descriptor stands for."""
+    try:
+        found = _upgrades.get(os.fstat(number).st_ino)
+    except OSError:
+        return None
+    return None if found is None else (found.tcp.family, found.tcp.type, found.tcp.proto)
 
 
 def _after_fork() -> None:

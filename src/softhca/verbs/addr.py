@@ -349,6 +349,14 @@ def _parse_grh(header: bytes) -> tuple[bytes, bytes, int, int, int]:
     raise PyverbsRDMAError("There is neither a GRH nor an IPv4 header at that address", errno.EPROTONOSUPPORT)
 
 
+def source_of_grh(header: bytes) -> bytes:
+    """The GID that a datagram came from, by the 40 bytes before it; zeros where there is no address."""
+    try:
+        return bytes(_parse_grh(header)[0])
+    except PyverbsRDMAError:
+        return bytes(GID_BYTES)
+
+
 def _gid_index(pd: PD, port_num: int, gid: bytes) -> int:
     with translated("Failed to find the GID that the datagram was sent to"):
         for index in range(int(pd._driver.query_port(port_num)["gid_tbl_len"])):

@@ -18,6 +18,7 @@ from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.ports import forget_ports
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.management.ip_service import V4_MAPPED_PREFIX
 
 LINK_LAYER_ETHERNET = 2
@@ -188,7 +189,7 @@ def _source_towards(destination: SocketAddress) -> bytes | None:
     """The GID of the address that the kernel's routes say packets to ``destination`` leave from."""
     family = socket.AF_INET6 if destination.is_ipv6 else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        with KernelSocket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(destination.with_port(_ROCE_PORT).sockaddr)
             host = probe.getsockname()[0].split("%", 1)[0]
     except OSError:

@@ -1,0 +1,615 @@
+"""A datagram socket beside the kernel's: queue pairs, peers and how they are reached, both receive queues.
+
+The kernel's socket keeps the address and the port, and everything goes by it to peers that have nothing else.
+Which way a peer is reached is found out when it is first sent to, and again while it is used, in the
+background; what comes is believed when its sender is found at the address that it names.
+Any thread may call any method; one lock guards the state, and nobody waits with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket as kernel
+import threading
+import time
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets import connecting, requests, resolving
+from softhca.sockets.connecting import mapped
+from softhca.sockets.datagram_port import DatagramPort, Way
+from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
+from softhca.sockets.datagram_state import Address, Claim, Datagram
+from softhca.sockets.finding import Sign
+from softhca.sockets.hub import HUB, before_fork
+from softhca.sockets.readiness import Readiness
+from softhca.sockets.resolving import DatagramListener, Found
+from softhca.sockets.settings import Settings
+
+RENEW_S = 1.0
+"""A way that is used is asked for again after so long."""
+AGAIN_S = 0.05
+"""A peer is not asked for more often, whatever comes from there."""
+MOST_PEERS = 1024
+GOODBYE_S = 0.2
+_KERNEL_EVENTS = select.EPOLLIN | select.EPOLLONESHOT
+
+Result = TypeVar("Result")
+
+
+Decided = Callable[[bool], object]
+"""Is told whether a claim is true."""
+MOST_ADMISSIONS = 64
+
+
+class Peer:
+    """One address: how it is reached (``way``, None: by the kernel), since when that is known."""
+
+    def __init__(self, host: str, key: Address) -> None:
+        self.host = host
+        self.key = key
+        self.way: Way | None = None
+        self.since_s = 0.0
+        self.asking = self.asked = False
+        self.claims: list[tuple[DatagramPort, Claim, Decided]] = []
+
+
+class _Guard:
+    """The lock; whoever gives it back answers what came in meanwhile."""
+
+    def __init__(self, end: DatagramEnd) -> None:
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._end._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        end = self._end
+        end._lock.release()
+        if end._news:
+            end._serve()
+
+
+class DatagramEnd:
+    """What a bound datagram socket has; shared by its duplicates, closed with the last.  ``one`` is the
+    kernel's socket, of whose descriptor this has a duplicate (``udp``).  `PoolError`, PyverbsError, OSError.
+    """
+
+    def __init__(self, one: KernelSocket, settings: Settings) -> None:
+        self.settings = settings
+        self.udp = KernelSocket(one.family, one.type, one.proto, fileno=os.dup(KernelSocket.fileno(one)))
+        self.udp.setblocking(False)
+        self.version = 4 if one.family == kernel.AF_INET else 6
+        host, port = self.udp.getsockname()[:2]
+        self.host, self.port = str(host), int(port)
+        self.addresses = [mapped(self.host)]
+        if self.host == "::" and not one.getsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY):
+            self.addresses.append(mapped("0.0.0.0"))
+        self.ports: list[DatagramPort] = []
+        self.users: weakref.WeakSet[KernelSocket] = weakref.WeakSet()
+        self.polled = self.closed = False
+        self.connected: Address | None = None
+        self._count = 1
+        self._admissions = 0
+        self._lock = threading.RLock()
+        self._guard = _Guard(self)
+        self._news = self._kernel_ready = self._kernel_first = False
+        self._peers: OrderedDict[Address, Peer] = OrderedDict()
+        self._refused: Counter[str] = Counter()
+        self._outbox: deque[Callable[[], object]] = deque()
+        self._signs: list[Sign] = []
+        self._listener: DatagramListener | None = None
+        self._serving = False
+        self.readiness = Readiness()
+        try:
+            self._serve_port()
+        except BaseException:
+            self.close()
+            raise
+        self._inode = self.readiness.inode
+        _ends[self._inode] = self
+
+    def _serve_port(self) -> None:
+        with requests.LOCK:
+            self._listener = requests.listener_of(DatagramListener, self.port)
+            self._listener.join(self)
+            self._serving = True
+            for place in self._listener.places:
+                self.ports.append(DatagramPort(place, self.settings, self._on_event))
+            for each in self.addresses:
+                self._signs.append(Sign(self.port, each, self._listener.gids, None))
+            before_fork.append(self.retire)
+        HUB.watch(self.udp.fileno(), self._kernel_news, _KERNEL_EVENTS)
+
+    # being found
+
+    def serves(self, address: bytes) -> bool:
+        """Whether datagrams to ``address`` come here."""
+        return address in self.addresses or connecting.any_like(address) in self.addresses
+
+    def number_at(self, place: LocalPort) -> int | None:
+        """The queue pair at a port of a device; None where it has none, or nothing is served any more."""
+        if self._serving:
+            for each in self.ports:
+                if (each.place.device, each.place.port) == (place.device, place.port) and not each.failed:
+                    return each.number
+        return None
+
+    def retire(self) -> None:
+        """Be found no more; what comes by the ways that peers know is still taken.  May be called again."""
+        if not self._serving:
+            return
+        with requests.LOCK:
+            if not self._serving:
+                return
+            self._serving = False
+            with contextlib.suppress(ValueError):
+                before_fork.remove(self.retire)
+            for sign in self._signs:
+                sign.close()
+            if self._listener is not None:
+                self._listener.leave(self)
+
+    # peers
+
+    def peer_at(self, host: str, port: int) -> Peer:
+        """What is known of a numeric address."""
+        key = mapped(host), port
+        with self._guard:
+            found = self._peers.get(key)
+            if found is None:
+                if len(self._peers) >= MOST_PEERS:
+                    self._forget_one()
+                found = self._peers[key] = Peer(host, key)
+            else:
+                self._peers.move_to_end(key)
+            return found
+
+    def _forget_one(self) -> None:
+        for key, each in self._peers.items():
+            if not each.asking:
+                del self._peers[key]
+                if each.way is not None and each.way.port.idle:
+                    each.way.close()
+                return
+
+    def way_to(self, peer: Peer, deadline_s: float | None, blocking: bool) -> Way | None:
+        """How to send there; None: by the kernel, at least for now.  A peer that was never asked for is
+        waited for where ``blocking``, for as long as a connection would.
+        """
+        now_s = time.monotonic()
+        if not peer.asking and now_s - peer.since_s >= RENEW_S:
+            if peer.asked:
+                HUB.soon(partial(self._ask, peer))
+            else:
+                self._ask(peer)
+        if not peer.asked and blocking:
+            limit_s = now_s + self.settings.connect_s
+            self.wait(lambda: peer.asked, limit_s if deadline_s is None else min(limit_s, deadline_s))
+        way = peer.way
+        return None if way is None or way.port.failed else way
+
+    def _ask(self, peer: Peer, hint: bytes = b"") -> None:
+        with self._guard:
+            if peer.asking or self.closed:
+                return
+            peer.asking = True
+        try:
+            introduce = self._say_nothing if hint else partial(self._introduce, peer)
+            resolving.resolve(peer.host, peer.key[1], hint, introduce, partial(self._found, peer))
+        except (OSError, ValueError, *requests.FAILED):
+            self._found(peer, None)
+
+    @staticmethod
+    def _say_nothing(towards: bytes, _: LocalPort) -> Hello:
+        return Hello(towards)
+
+    def _introduce(self, peer: Peer, towards: bytes, place: LocalPort) -> Hello:
+        """This side is going to send, which the peer is to know before."""
+        number = self.number_at(place)
+        return Hello(towards, self._host_towards(peer), self.port, number) if number else Hello(towards)
+
+    def _host_towards(self, peer: Peer) -> bytes:
+        host = self.host
+        if connecting.any_like(mapped(host)) == mapped(host):
+            address = (peer.host, peer.key[1]) if self.version == 4 else (peer.host, peer.key[1], 0, 0)
+            host = connecting.source_towards(address, self.udp.family) or host
+        return mapped(host)
+
+    def _found(self, peer: Peer, found: Found | None) -> None:
+        """How a peer is reached; claims that waited for that are decided."""
+        decided = []
+        with self._guard:
+            peer.asking, peer.since_s = False, time.monotonic()
+            if not self.closed:
+                self._change_way(peer, found)
+            claims, peer.claims = peer.claims, []
+            for port, claim, done in claims:
+                decided.append((done, self._decide(peer, port, claim)))
+            peer.asked = True
+            self._changed()
+        for done, true in decided:
+            done(true)
+        self._wake()
+
+    def _change_way(self, peer: Peer, found: Found | None) -> None:
+        before = peer.way
+        if before is not None and found is not None:
+            same = (before.found.gid, before.found.qp_num) == (found.gid, found.qp_num)
+            if same and before.port.place == found.place:
+                return
+        peer.way = None
+        if before is not None and before.port.idle:
+            before.close()
+        if found is None:
+            return
+        at = found.place.device, found.place.port
+        port = next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
+        if port is not None:
+            with contextlib.suppress(*requests.FAILED):
+                peer.way = Way(port, found, self._host_towards(peer), self.port)
+
+    def admit(self, place: LocalPort, claim: Claim, done: Decided) -> None:
+        """The hub: who is going to send from ``claim`` asks for a way here; ``done`` is told whether it is
+        to be believed.
+        """
+        at = place.device, place.port
+        port = next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
+        if port is None or self._admissions >= MOST_ADMISSIONS:
+            done(False)
+            return
+        with self._guard:
+            known = port.state.believes(claim, time.monotonic_ns())
+            self._admissions += not known
+        if known:
+            done(True)
+            return
+
+        def decided(true: bool) -> None:
+            with self._guard:
+                self._admissions -= 1
+            done(true)
+
+        self._ask_for(port, claim, decided)
+
+    def _ask_for(self, port: DatagramPort, claim: Claim, done: Decided = bool) -> None:
+        """The hub: is ``claim`` true?"""
+        host = _text(claim.address[0], self.version)
+        decided: bool | None = None
+        if host is None or self.closed:
+            with self._guard:
+                port.state.decide(claim, False, time.monotonic_ns())
+            done(False)
+            return
+        peer = self.peer_at(host, claim.address[1])
+        with self._guard:
+            fresh = time.monotonic() - peer.since_s < AGAIN_S
+            if not peer.asking and peer.asked and (fresh or _agrees(peer.way, claim)):
+                decided = self._decide(peer, port, claim)
+                self._changed()
+            else:
+                peer.claims.append((port, claim, done))
+        if decided is not None:
+            done(decided)
+        else:
+            self._ask(peer, claim.source[0])
+        self._wake()
+
+    def _decide(self, peer: Peer, port: DatagramPort, claim: Claim) -> bool:
+        true = _agrees(peer.way, claim)
+        port.state.decide(claim, true, time.monotonic_ns())
+        return true
+
+    def _pump(self) -> None:
+        """With the lock: take what has come."""
+        for port in self.ports:
+            port.pump()
+            for claim in port.state.claims():
+                HUB.soon(partial(self._ask_for, port, claim))
+            while port.state.gone:
+                gone = self._peers.get(port.state.gone.pop().address)
+                if gone is not None:
+                    gone.way, gone.since_s = None, 0.0
+            if port.failed:
+                self.retire()
+
+    # readiness and waits
+
+    def _on_event(self) -> None:
+        self._news = True
+        self._serve()
+
+    def _serve(self) -> None:
+        """Answer what `_on_event` has left, unless somebody has the lock, who then does."""
+        while self._news and self._lock.acquire(blocking=False):
+            try:
+                if not self._news or self.closed:
+                    self._news = False
+                    continue
+                self._news = False
+                for port in self.ports:
+                    port.arm()
+                self._pump()
+                self._changed()
+            finally:
+                self._lock.release()
+
+    def _kernel_news(self) -> None:
+        """The hub: the kernel has something."""
+        with self._guard:
+            self._kernel_ready = True
+            self._changed()
+        self._wake()
+
+    def _wake(self) -> None:
+        for port in self.ports:
+            with contextlib.suppress(*requests.FAILED):
+                port.driver.wake_waiters()
+
+    def _changed(self) -> None:
+        if self.polled and not self.closed and self.readiness.set(self.readable, self.writable):
+            for port in self.ports:
+                port.attendant.hand_over()
+
+    @property
+    def readable(self) -> bool:
+        """Whether a receive would not wait."""
+        return self._kernel_ready or self.closed or any(port.state.queue for port in self.ports)
+
+    @property
+    def writable(self) -> bool:
+        """Whether a send would not wait."""
+        return all(port.has_room for port in self.ports)
+
+    def poll(self) -> None:
+        """The program may wait for the descriptor from here on."""
+        with self._guard:
+            self.polled = True
+            if not self.closed:
+                self._pump()
+                self._changed()
+
+    def wait(self, ready: Callable[[], bool], deadline_s: float | None) -> bool:
+        """Wait, driving the device, until ``ready()``; False at the deadline."""
+
+        def ended() -> bool:
+            if any(port.waiting for port in self.ports) and self._lock.acquire(blocking=False):
+                try:
+                    self._pump()
+                finally:
+                    self._lock.release()
+            return self.closed or ready()
+
+        first = self.ports[0]
+        while not ended():
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            first.attendant.enter()
+            try:
+                first.driver.wait_for(ended, left_s)
+            except DriverError:
+                return False
+            finally:
+                first.attendant.leave()
+        return True
+
+    # receiving
+
+    def receive(
+        self,
+        take: Callable[[DatagramPort, Datagram], Result],
+        by_kernel: Callable[[], Result],
+        deadline_s: float | None,
+        blocking: bool,
+        peek: bool = False,
+    ) -> Result:
+        """What ``take`` makes of the next datagram, or ``by_kernel`` of the kernel's next; they take turns.
+
+        BlockingIOError (not blocking), TimeoutError, what the kernel says.
+        """
+        looked = False
+        while True:
+            for kernel_s in (self._kernel_first, not self._kernel_first):
+                found = self._by_kernel(by_kernel) if kernel_s else self._taken(take, peek)
+                if found:
+                    self._kernel_first = not kernel_s
+                    return found[0]
+            if self.closed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            if not blocking:
+                if looked:
+                    raise BlockingIOError(errno.EAGAIN, "no completion event, data not arrived")
+                looked = True
+                self.ports[0].driver.progress()
+            elif not self.wait(lambda: self.readable, deadline_s):
+                raise TimeoutError("timed out")
+
+    def _taken(self, take: Callable[[DatagramPort, Datagram], Result], peek: bool) -> list[Result]:
+        with self._guard:
+            if self.closed:
+                return []
+            self._pump()
+            for port in self.ports:
+                if port.state.queue:
+                    datagram = port.state.queue[0]
+                    result = take(port, datagram)
+                    if not peek:
+                        port.state.queue.popleft()
+                    self._pump()
+                    self._changed()
+                    return [result]
+            return []
+
+    def _by_kernel(self, by_kernel: Callable[[], Result]) -> list[Result]:
+        try:
+            return [by_kernel()]
+        except BlockingIOError:
+            return []
+        finally:
+            if self._kernel_ready:
+                self._look_at_kernel()
+
+    def _look_at_kernel(self) -> None:
+        looking = select.poll()
+        with self._guard:
+            if self.closed:
+                return
+            looking.register(self.udp.fileno(), select.POLLIN)
+            if not looking.poll(0):
+                self._kernel_ready = False
+                HUB.watch_again(self.udp.fileno(), _KERNEL_EVENTS)
+                self._changed()
+
+    # sending
+
+    def send(self, way: Way, view: memoryview, deadline_s: float | None, blocking: bool) -> None:
+        """Send one datagram that way; whoever may change its memory afterwards is waited for."""
+        if view.nbytes > LARGEST_BYTES[self.version]:
+            raise OSError(errno.EMSGSIZE, "Message too long")
+        port = way.port
+        while True:
+            with self._guard:
+                self._pump()
+                number = port.send(way, view, blocking) if not port.failed else 0
+                self._changed()
+                if self.closed:
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            if number >= 0:
+                break
+            if not blocking:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            if not self.wait(lambda: port.has_room or port.failed, deadline_s):
+                raise TimeoutError("timed out")
+        if number:
+            self.wait(lambda: port.retired >= number or port.failed, None)
+
+    # what it knows
+
+    def reaches(self, address: tuple[Any, ...]) -> bool:
+        """Whether datagrams to a numeric address go by RDMA now."""
+        with self._guard:
+            peer = self._peers.get((mapped(str(address[0])), int(address[1])))
+            return peer is not None and peer.way is not None and not peer.way.port.failed
+
+    def dropped(self) -> Counter[str]:
+        """What was dropped here, by reason; what the adapter dropped is in its own counters."""
+        with self._guard:
+            self._pump()
+            return sum((port.state.dropped for port in self.ports), Counter())
+
+    # the end
+
+    def connect(self, only: Address | None) -> None:
+        """Take datagrams of one address alone."""
+        with self._guard:
+            self.connected = only
+            for port in self.ports:
+                if only is not None:
+                    port.state.connect(only)
+
+    def join(self) -> DatagramEnd:
+        """One more user."""
+        with self._lock:
+            self._count += 1
+        return self
+
+    def leave(self) -> None:
+        """One user less."""
+        with self._lock:
+            self._count -= 1
+            if self._count:
+                return
+        _ends.pop(self._inode, None)
+        self.close()
+
+    def close(self) -> None:
+        """Tell the peers, and give everything back; may be called again."""
+        self.retire()
+        with self._guard:
+            if self.closed:
+                return
+            self._say_goodbye()
+        if self.ports:
+            with contextlib.suppress(*requests.FAILED):
+                self.wait(lambda: all(port.idle for port in self.ports), time.monotonic() + GOODBYE_S)
+        with self._guard:
+            self.closed = True
+            peers = list(self._peers.values())
+            self._peers.clear()
+        HUB.forget(self.udp.fileno())
+        for peer in peers:
+            if peer.way is not None:
+                peer.way.close()
+        for port in self.ports:
+            port.close()
+        self.udp.close()
+        self.readiness.close()
+        self._wake()
+
+    def _say_goodbye(self) -> None:
+        for peer in self._peers.values():
+            if peer.way is not None and not peer.way.port.failed and peer.way.port.has_room:
+                with contextlib.suppress(*requests.FAILED):
+                    peer.way.port.say_gone(peer.way)
+
+    def abandon(self) -> None:
+        """In a forked child: all but the kernel's socket is the parent's."""
+        self.closed = True
+        self._lock = threading.RLock()
+        self.readiness.abandon()
+        for port in self.ports:
+            port.abandon()
+        self.udp.close()
+        self.readiness.close()
+
+
+_ends: weakref.WeakValueDictionary[int, DatagramEnd] = weakref.WeakValueDictionary()
+"""By the descriptor's inode: a duplicate of the descriptor is a duplicate of the socket."""
+
+
+def end_of(inode: int) -> DatagramEnd | None:
+    """The one that has a descriptor, with one user more."""
+    found = _ends.get(inode)
+    return None if found is None else found.join()
+
+
+def kind_of(number: int) -> tuple[int, int, int] | None:
+    """Family, type and protocol of what a descriptor stands for, where it is one of these."""
+    try:
+        found = _ends.get(os.fstat(number).st_ino)
+    except OSError:
+        return None
+    return None if found is None else (found.udp.family, found.udp.type, found.udp.proto)
+
+
+def living() -> list[DatagramEnd]:
+    """All of this process."""
+    return list(_ends.values())
+
+
+def _agrees(way: Way | None, claim: Claim) -> bool:
+    return way is not None and (way.found.gid, way.found.qp_num) == claim.source
+
+
+def _text(address: bytes, version: int) -> str | None:
+    """An IPv6 or IPv4-mapped address as a socket of the IP version has it; None: it cannot have it."""
+    is_ipv4 = address.startswith(bytes(10) + b"\xff\xff")
+    if version == 4:
+        return kernel.inet_ntop(kernel.AF_INET, address[12:]) if is_ipv4 else None
+    return kernel.inet_ntop(kernel.AF_INET6, address)
+
+
+def name_of(address: Address, version: int) -> tuple[Any, ...]:
+    """As `recvfrom` gives it."""
+    host = _text(address[0], version)
+    return (host, address[1]) if version == 4 else (host, address[1], 0, 0)

@@ -1,0 +1,194 @@
+"""Datagrams put together: any order, nothing twice, nothing for ever, every slot in one place."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from softhca.sockets import datagram_state
+from softhca.sockets.datagram_protocol import (
+    HEADER_BYTES,
+    LARGEST_BYTES,
+    Header,
+    Hello,
+    cut,
+    decode_answer,
+    encode_answer,
+    mtu_bytes,
+    of_immediate,
+    page_immediate,
+)
+from softhca.sockets.datagram_state import Claim, DatagramState
+from softhca.sockets.protocol import ProtocolError
+
+HOST, GID = bytes(15) + b"\x01", bytes(15) + b"\x02"
+SOURCE = GID, 7
+CLAIM = Claim(SOURCE, (HOST, 5))
+
+
+class Arriving:
+    """A state with messages put into one slot after the other."""
+
+    def __init__(self, slots: int = 64) -> None:
+        self.state = DatagramState(slots)
+        self.slots = itertools.count()
+        self.now_ns = 0
+
+    def header(self, number: int, total: int, mtu: int = 5, source: datagram_state.Source = SOURCE) -> int:
+        pages, rest = cut(total, mtu)
+        text = Header(HOST, 5, number, total, pages, mtu).encode()
+        slot = next(self.slots)
+        self.state.arrived(slot, source, HEADER_BYTES + rest, text, self.now_ns)
+        return slot
+
+    def page(self, number: int, index: int, length: int, source: datagram_state.Source = SOURCE) -> int:
+        slot = next(self.slots)
+        self.state.page_arrived(slot, source, length, page_immediate(number, index), self.now_ns)
+        return slot
+
+
+@pytest.fixture
+def arriving() -> Arriving:
+    made = Arriving()
+    made.state.decide(CLAIM, True, 0)
+    return made
+
+
+@pytest.mark.parametrize("mtu", range(1, 6))
+def test_what_is_cut_is_whole_again(mtu: int) -> None:
+    size = mtu_bytes(mtu)
+    for total in {0, 1, size - 33, size - 32, size - 31, size, size + 1, 2 * size, 65_507, 65_527}:
+        pages, rest = cut(total, mtu)
+        header = Header(HOST, 5, 65_535, total, pages, mtu)
+        assert Header.decode(header.encode(), HEADER_BYTES + rest) == header
+        lengths = [header.page_bytes(index) for index in range(pages)]
+        assert sum(lengths) + rest == total
+        assert all(each == size for each in lengths[: -1 if not rest else None])
+        assert HEADER_BYTES + rest <= size
+        with pytest.raises(ProtocolError):
+            Header.decode(header.encode(), HEADER_BYTES + rest + 1)
+    too_long = max(LARGEST_BYTES.values()) + 1
+    pages, rest = cut(too_long, mtu)
+    with pytest.raises(ProtocolError):
+        Header.decode(Header(HOST, 5, 1, too_long, pages, mtu).encode(), HEADER_BYTES + rest)
+    assert of_immediate(page_immediate(65_535, 255)) == (65_535, 255)
+
+
+def test_requests_and_answers() -> None:
+    hello = Hello(HOST, GID, 5, 6)
+    assert Hello.decode(hello.encode() + bytes(100)) == hello
+    assert decode_answer(encode_answer(3) + bytes(100)) == 3
+    for wrong in (b"", b"sD\x02" + bytes(60), b"xD\x01\x03" + bytes(60)):
+        with pytest.raises(ProtocolError):
+            decode_answer(wrong)
+        with pytest.raises(ProtocolError):
+            Hello.decode(wrong)
+    with pytest.raises(ProtocolError):
+        decode_answer(encode_answer(6))
+
+
+def test_parts_arrive_in_any_order(arriving: Arriving) -> None:
+    for seed in range(20):
+        parts = ["first", 0, 1, 2]
+        random.Random(seed).shuffle(parts)
+        slots = {}
+        for part in parts:
+            if part == "first":
+                slots[part] = arriving.header(seed, 12_280)
+            else:
+                slots[part] = arriving.page(seed, part, 4096 if part < 2 else 12_280 - 8192)
+        found = arriving.state.queue.popleft()
+        assert (found.total, found.first) == (12_280, slots["first"])
+        assert found.pages == [slots[0], slots[1], slots[2]]
+        arriving.state.give_back(found.slots)
+    assert sorted(arriving.state.free) == list(range(80))
+    assert arriving.state.used == 0
+
+
+def test_datagrams_of_two_senders_with_one_number_are_two(arriving: Arriving) -> None:
+    other = GID, 8
+    arriving.state.decide(Claim(other, CLAIM.address), True, 0)
+    for source in (SOURCE, other):
+        arriving.header(1, 8192, source=source)
+    arriving.page(1, 0, 4096)
+    arriving.page(1, 1, 4096, other)
+    assert not arriving.state.queue
+    arriving.page(1, 1, 4096)
+    arriving.page(1, 0, 4096, other)
+    assert [each.claim.source for each in arriving.state.queue] == [SOURCE, other]
+
+
+@pytest.mark.parametrize(
+    ("index", "length"), [(0, 4095), (1, 4095), (2, 100), (0, 0)], ids=["short", "last", "beyond", "empty"]
+)
+def test_a_page_of_a_wrong_length_drops_its_datagram(arriving: Arriving, index: int, length: int) -> None:
+    arriving.header(1, 8192)
+    arriving.page(1, index, length)
+    assert arriving.state.dropped == {"malformed": 1}
+    assert sorted(arriving.state.free) == [0, 1]
+
+
+def test_what_comes_twice_is_dropped(arriving: Arriving) -> None:
+    arriving.header(1, 8192)
+    arriving.page(1, 0, 4096)
+    arriving.page(1, 0, 4096)
+    arriving.header(1, 8192)
+    arriving.page(1, 1, 4096)
+    assert len(arriving.state.queue) == 1
+    assert arriving.state.dropped == {"malformed": 2}
+
+
+def test_what_stays_in_part_is_given_up(arriving: Arriving) -> None:
+    arriving.header(1, 8192)
+    arriving.page(1, 0, 4096)
+    arriving.now_ns += datagram_state.PARTIAL_NS - 1
+    arriving.header(2, 8192)
+    assert not arriving.state.dropped
+    arriving.now_ns += 1
+    arriving.page(2, 0, 4096)
+    assert arriving.state.dropped == {"incomplete": 1}
+    assert sorted(arriving.state.free) == [0, 1]
+    for number in range(3, 3 + datagram_state.MOST_PARTIALS):
+        arriving.page(number, 0, 4096)
+    assert arriving.state.dropped == {"incomplete": 2}
+
+
+def test_nothing_is_read_before_its_sender_is_believed() -> None:
+    arriving = Arriving()
+    arriving.header(1, 10)
+    arriving.header(2, 20)
+    other = GID, 9
+    arriving.header(3, 30, source=other)
+    assert not arriving.state.queue
+    assert arriving.state.claims() == [CLAIM, Claim(other, CLAIM.address)]
+    assert arriving.state.claims() == []
+    arriving.state.decide(Claim(other, CLAIM.address), False, 0)
+    arriving.state.decide(CLAIM, True, 0)
+    assert [each.total for each in arriving.state.queue] == [10, 20]
+    assert arriving.state.dropped == {"forged": 1}
+    arriving.now_ns = datagram_state.BELIEVED_NS - 1
+    arriving.header(4, 40)
+    assert arriving.state.queue[-1].total == 40
+    arriving.now_ns += 1
+    arriving.header(5, 50)
+    assert arriving.state.queue[-1].total == 40
+    assert arriving.state.claims() == [CLAIM]
+
+
+def test_goodbyes_of_strangers_mean_nothing(arriving: Arriving) -> None:
+    text = Header(HOST, 5, 0, 0, 0xFFFF, 5).encode()
+    arriving.state.arrived(0, (GID, 9), HEADER_BYTES, text, 0)
+    assert not arriving.state.gone
+    arriving.state.arrived(1, SOURCE, HEADER_BYTES, text, 0)
+    assert arriving.state.gone == [CLAIM]
+    assert arriving.state.free == [0, 1]
+
+
+def test_strangers_take_no_more_than_their_share() -> None:
+    arriving = Arriving(1000)
+    for number in range(datagram_state.MOST_CLAIMS + 5):
+        arriving.header(1, 10, source=(GID, number))
+    assert len(arriving.state.claims()) == datagram_state.MOST_CLAIMS
+    assert arriving.state.dropped == {"full": 5}

@@ -1,0 +1,505 @@
+"""Datagrams between sockets of this process, by RDMA: what programs see."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import socket as kernel
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from machine_speed import limit_s
+from softhca import sockets
+from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
+from softhca.machine import primitives
+from softhca.sockets import datagrams, finding
+from softhca.sockets.connecting import mapped
+
+HERE = ("127.0.0.1", 0)
+LENGTHS = [0, 1, 480, 481, 4064, 4065, 8192, 16384, 16385, 40_000, 65_507]
+Bound = Callable[..., sockets.socket]
+
+
+def pattern(length: int, start: int = 0) -> bytes:
+    """Bytes that differ from place to place."""
+    return (bytes(at * 31 % 253 for at in range(start, start + 1021)) * (length // 1021 + 1))[:length]
+
+
+@pytest.fixture
+def bound() -> Iterator[Bound]:
+    """A function that gives a bound datagram socket; keywords are `Settings`'."""
+    made: list[sockets.socket] = []
+
+    def bind(address: tuple[str, int] = HERE, **settings: object) -> sockets.socket:
+        family = kernel.AF_INET6 if ":" in address[0] else kernel.AF_INET
+        one = sockets.socket(family, kernel.SOCK_DGRAM)
+        made.append(one)
+        if settings:
+            one.settings = sockets.Settings(**settings)  # type: ignore[arg-type]
+        one.settimeout(limit_s(20))
+        one.bind(address)
+        assert one.datagrams is not None
+        return one
+
+    yield bind
+    for each in made:
+        each.close()
+
+
+def port_of(one: sockets.socket) -> object:
+    assert one.datagrams is not None
+    return one.datagrams.ports[0]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_datagrams_arrive_whole_with_their_addresses(bound: Bound, kind: type) -> None:
+    one, other = bound(), bound()
+    for length in LENGTHS:
+        data = pattern(length, length)
+        assert one.sendto(kind(data), other.getsockname()) == length
+        assert other.recvfrom(70_000) == (data, one.getsockname())
+        assert one.datagrams.reaches(other.getsockname())  # type: ignore[union-attr]
+    assert other.sendto(b"back", one.getsockname()) == 4
+    assert one.recvfrom(10) == (b"back", other.getsockname())
+    assert other.datagrams.dropped() == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("length", [65_508, 100_000])
+def test_what_udp_cannot_carry_is_refused(bound: Bound, length: int) -> None:
+    one, other = bound(), bound()
+    with pytest.raises(OSError, match="too long") as found:
+        one.sendto(bytes(length), other.getsockname())
+    assert found.value.errno == errno.EMSGSIZE
+
+
+def test_memory_may_be_changed_once_sendto_has_returned(bound: Bound) -> None:
+    one, other = bound(), bound()
+    data = bytearray(pattern(60_000))
+    before = bytes(data)
+    one.sendto(data, other.getsockname())
+    data[:] = bytes(len(data))
+    assert other.recv(70_000) == before
+    assert port_of(one).direct_bytes == len(before)  # type: ignore[attr-defined]
+    one.setblocking(False)
+    data[:] = before
+    one.sendto(data, other.getsockname())
+    data[:] = bytes(len(data))
+    assert other.recv(70_000) == before
+    assert port_of(one).direct_bytes == len(before)  # type: ignore[attr-defined]
+
+
+def test_long_datagrams_are_mapped_and_lent_and_not_copied(bound: Bound) -> None:
+    one, other = bound(), bound()
+    port, data = port_of(other), pattern(15 * 4096)
+    with sockets.PageBuffer(16 * 4096) as buffer:
+        one.sendto(data, other.getsockname())
+        assert other.recvfrom_into(buffer) == (len(data), one.getsockname())
+        assert buffer[: len(data)] == data
+        assert (port.copied_bytes, port.mapped_bytes) == (0, len(data))  # type: ignore[attr-defined]
+        for _ in range(3 * port.state.slots // 16):  # type: ignore[attr-defined]
+            one.sendto(bytes(len(data)), other.getsockname())
+            assert other.recv(70_000) == bytes(len(data))
+        assert buffer[: len(data)] == data  # nobody writes where the program looks
+        buffer.release()
+        assert buffer[: len(data)] == data
+    one.sendto(data, other.getsockname())
+    with other.recv_view(70_000) as view:
+        assert view == data
+        assert port.lent_bytes == len(data)  # type: ignore[attr-defined]
+        assert port._pool.address <= primitives.address_of(view)  # type: ignore[attr-defined]
+    one.sendto(data + b"and more", other.getsockname())
+    assert bytes(other.recv_view(70_000)) == data + b"and more"
+
+
+def test_what_does_not_fit_is_cut_and_peeking_leaves_it(bound: Bound) -> None:
+    one, other = bound(), bound()
+    one.sendto(pattern(5000), other.getsockname())
+    one.sendto(b"next", other.getsockname())
+    assert other.recv(10, kernel.MSG_PEEK) == pattern(10)
+    small = bytearray(6)
+    assert other.recv_into(small, 0, kernel.MSG_PEEK | kernel.MSG_TRUNC) == 5000
+    data, ancillary, flags, name = other.recvmsg(10)
+    assert (data, ancillary, flags, name) == (pattern(10), [], kernel.MSG_TRUNC, one.getsockname())
+    first, second = bytearray(3), bytearray(9)
+    assert other.recvmsg_into([first, second])[0] == 4
+    assert (first, second[:1]) == (b"nex", b"t")
+    one.sendmsg([b"ab", bytearray(b"cd"), memoryview(b"ef")], [], 0, other.getsockname())
+    assert other.recvmsg(10)[0] == b"abcdef"
+
+
+def test_waits_end(bound: Bound) -> None:
+    _, other = bound(), bound()
+    with pytest.raises(BlockingIOError, match="no completion event"):
+        other.recv(1, kernel.MSG_DONTWAIT)
+    other.settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        other.recvfrom(1)
+    other.settimeout(None)
+    ended = []
+
+    def wait() -> None:
+        try:
+            other.recv(1)
+        except OSError as error:
+            ended.append(error.errno)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert other.datagrams is not None
+    other.datagrams.close()
+    thread.join(limit_s(20))
+    assert ended == [errno.EBADF]
+
+
+def test_a_connected_socket_takes_its_peer_s_datagrams_alone(bound: Bound) -> None:
+    one, other, third = bound(), bound(), bound()
+    third.sendto(b"before", one.getsockname())
+    assert one.recv(10, kernel.MSG_PEEK) == b"before"
+    one.connect(other.getsockname())
+    assert one.getpeername() == other.getsockname()
+    third.sendto(b"not for you", one.getsockname())
+    other.sendto(b"for you", one.getsockname())
+    assert one.recv(20) == b"for you"
+    one.send(b"answer")
+    assert other.recvfrom(10) == (b"answer", one.getsockname())
+    assert one.datagrams.dropped() == {"unconnected": 2}  # type: ignore[union-attr]
+
+
+def test_a_socket_that_is_not_bound_gets_an_end_when_it_may_need_one(bound: Bound) -> None:
+    server = bound()
+    with sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as client:
+        client.settimeout(limit_s(20))
+        client.sendto(b"hello", server.getsockname())
+        assert client.datagrams is not None
+        data, name = server.recvfrom(10)
+        assert data == b"hello"
+        assert name[1] == client.getsockname()[1]
+        server.sendto(b"hello", name)
+        assert client.recv(10) == b"hello"
+    with sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as client:
+        client.connect(server.getsockname())
+        client.send(b"again")
+        assert client.datagrams.reaches(server.getsockname())  # type: ignore[union-attr]
+        assert server.recvfrom(10) == (b"again", client.getsockname())
+
+
+def test_what_was_sent_arrives_though_its_sender_is_closed(bound: Bound) -> None:
+    """A sender is known before its first datagram leaves."""
+    server = bound()
+    for number in range(3):
+        with sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as client:
+            client.sendto(b"%d" % number, server.getsockname())
+            assert client.datagrams.reaches(server.getsockname())  # type: ignore[union-attr]
+            name = client.getsockname()
+        assert server.recvfrom(10) == (b"%d" % number, ("127.0.0.1", name[1]))
+
+
+def test_peers_without_softhca_are_spoken_to_by_the_kernel(bound: Bound) -> None:
+    one = bound()
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.bind(HERE)
+        plain.settimeout(limit_s(20))
+        one.sendto(b"to you", plain.getsockname())
+        assert plain.recvfrom(10) == (b"to you", one.getsockname())
+        assert not one.datagrams.reaches(plain.getsockname())  # type: ignore[union-attr]
+        for number in range(3):
+            plain.sendto(b"back %d" % number, one.getsockname())
+            assert one.recvfrom(10) == (b"back %d" % number, plain.getsockname())
+        with sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as free:
+            free.sendto(b"alone", plain.getsockname())
+            assert free.datagrams is None
+            assert plain.recv(10) == b"alone"
+
+
+def test_the_kernel_s_datagrams_and_ours_take_turns(bound: Bound) -> None:
+    one, other = bound(), bound()
+    one.sendto(b"who I am", other.getsockname())
+    assert other.recv(10) == b"who I am"
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.bind(HERE)
+        for _ in range(4):
+            plain.sendto(b"kernel", other.getsockname())
+            one.sendto(b"rdma", other.getsockname())
+        found = [other.recv(10) for _ in range(8)]
+    assert sorted(found[:4]) == [b"kernel", b"kernel", b"rdma", b"rdma"]
+    assert sorted(found) == [b"kernel"] * 4 + [b"rdma"] * 4
+
+
+def test_a_descriptor_is_readable_while_there_are_datagrams(bound: Bound) -> None:
+    one, other = bound(), bound()
+    poll, epoll = select.poll(), select.epoll()
+    poll.register(other, select.POLLIN)
+    epoll.register(other.fileno(), select.EPOLLIN | select.EPOLLOUT)
+    try:
+        assert not poll.poll(0)
+        assert dict(epoll.poll(0)) == {other.fileno(): select.EPOLLOUT}
+        one.sendto(b"x", other.getsockname())
+        assert poll.poll(limit_s(20) * 1000) == [(other.fileno(), select.POLLIN)]
+        assert poll.poll(0)  # a level: still so
+        assert other.recv(1) == b"x"
+        assert not poll.poll(0)
+        with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+            plain.sendto(b"y", other.getsockname())
+            assert poll.poll(limit_s(20) * 1000)
+            assert other.recv(1) == b"y"
+            assert not poll.poll(0)
+    finally:
+        epoll.close()
+
+
+def test_asyncio_s_datagrams_go_by_rdma(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "socket", sockets.socket)
+
+    class Echo(asyncio.DatagramProtocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+            self.transport.sendto(data.upper(), address)  # type: ignore[attr-defined]
+
+    class Client(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+            self.answers.put_nowait(data)
+
+    async def talk() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        server, _ = await loop.create_datagram_endpoint(Echo, local_addr=HERE)
+        name = server.get_extra_info("sockname")
+        client, protocol = await loop.create_datagram_endpoint(Client, remote_addr=name)
+        end = client.get_extra_info("socket")._sock.datagrams
+        found = []
+        for text in (b"one", b"two" * 1000):
+            client.sendto(text)
+            found.append(await asyncio.wait_for(protocol.answers.get(), limit_s(20)))
+        while not end.reaches(name):
+            client.sendto(b"three")
+            await asyncio.wait_for(protocol.answers.get(), limit_s(20))
+        client.sendto(b"four" * 2000)
+        found.append(await asyncio.wait_for(protocol.answers.get(), limit_s(20)))
+        client.close()
+        server.close()
+        return found
+
+    assert asyncio.run(talk()) == [b"ONE", b"TWO" * 1000, b"FOUR" * 2000]
+
+
+def test_nobody_s_address_can_be_claimed(bound: Bound) -> None:
+    """A sender that names an address at which another queue pair is found is not believed."""
+    liar, victim, other = bound(), bound(), bound()
+    liar.sendto(b"in my name", other.getsockname())
+    assert other.recvfrom(20) == (b"in my name", liar.getsockname())
+    assert liar.datagrams is not None
+    way = liar.datagrams.peer_at(*other.getsockname()).way
+    assert way is not None
+    way.own_port = victim.getsockname()[1]
+    liar.sendto(b"in yours", other.getsockname())
+    way.host = mapped("192.0.2.1")
+    liar.sendto(b"in a stranger's", other.getsockname())
+    victim.sendto(b"truly", other.getsockname())
+    assert other.recvfrom(20) == (b"truly", victim.getsockname())
+    end = other.datagrams
+    assert end is not None
+    while end.dropped() != {"forged": 2}:
+        end.poll()
+    assert not any(port.state.queue for port in end.ports)
+
+
+def test_what_is_malformed_is_dropped_and_counted(bound: Bound) -> None:
+    one, other = bound(), bound()
+    one.sendto(b"right", other.getsockname())
+    assert other.recv(10) == b"right"
+    port, way = port_of(one), one.datagrams.peer_at(*other.getsockname()).way  # type: ignore[union-attr]
+    for text in (b"", b"sD", bytes(40), struct.pack("!2sBBHHIH2x16s", b"sD", 1, 3, 5, 1, 99, 0, bytes(16))):
+        run = sockets_page(text)
+        port._post(way, [(0, [run])], 8, 0, text)  # type: ignore[attr-defined]
+    one.sendto(b"right again", other.getsockname())
+    assert other.recv(20) == b"right again"
+    assert other.datagrams.dropped() == {"malformed": 4}  # type: ignore[union-attr]
+
+
+def sockets_page(text: bytes) -> object:
+    """An element of inline data."""
+    from softhca.verbs.wr import SGE
+
+    address = primitives.address_of(memoryview(text), False) if text else 0
+    return SGE(address, len(text), 0)
+
+
+def test_who_does_not_read_loses_the_newest_and_counts_them(bound: Bound) -> None:
+    one, other = bound(), bound(pool_bytes=64 * 4096)
+    one.sendto(b"first", other.getsockname())
+    assert other.recv(10) == b"first"
+    end = other.datagrams
+    assert end is not None
+    for number in range(200):
+        one.sendto(b"%d" % number, other.getsockname())
+        end.poll()
+    kept = []
+    while any(port.state.queue for port in end.ports):
+        kept.append(int(other.recv(10)))
+    assert kept == list(range(48))
+    assert end.dropped() == {"full": 152}
+    one.sendto(b"later", other.getsockname())
+    assert other.recv(10) == b"later"
+
+
+def test_a_socket_that_is_closed_says_so(bound: Bound) -> None:
+    """Whoever takes the address then gets the next datagram."""
+    one, other = bound(), bound()
+    name = other.getsockname()
+    one.sendto(b"x", name)
+    assert other.recvfrom(1) == (b"x", one.getsockname())
+    other.sendto(b"y", one.getsockname())
+    assert one.recv(1) == b"y"
+    other.close()
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.bind(name)
+        plain.settimeout(limit_s(20))
+        with pytest.raises(BlockingIOError):
+            one.recv(1, kernel.MSG_DONTWAIT)
+        one.sendto(b"z", name)
+        assert plain.recv(1) == b"z"
+
+
+def test_a_way_is_asked_for_again(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that went without a word is found out after a while, and one that comes too."""
+    one, other = bound(), bound()
+    monkeypatch.setattr(datagrams, "RENEW_S", 0.0)
+    monkeypatch.setattr(datagrams.DatagramEnd, "_say_goodbye", lambda self: None)
+    name = other.getsockname()
+    one.sendto(b"x", name)
+    assert other.recv(1) == b"x"
+    other.close()
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.bind(name)
+        plain.settimeout(0.01)
+        while True:
+            one.sendto(b"y", name)
+            try:
+                assert plain.recv(1) == b"y"
+                break
+            except TimeoutError:
+                pass
+        assert not one.datagrams.reaches(name)  # type: ignore[union-attr]
+    again = bound(name)
+    while not one.datagrams.reaches(name):  # type: ignore[union-attr]
+        one.sendto(b"z", name)
+    assert again.recv(1) == b"z"
+
+
+def test_duplicates_and_ports_shared_by_addresses(bound: Bound) -> None:
+    one = bound()
+    port = one.getsockname()[1]
+    second, sender = bound(("127.0.0.2", port)), bound()
+    sender.sendto(b"first", ("127.0.0.1", port))
+    sender.sendto(b"second", ("127.0.0.2", port))
+    again = sockets.socket(fileno=os.dup(one.fileno()))
+    assert (again.family, again.type) == (kernel.AF_INET, kernel.SOCK_DGRAM)
+    one.close()
+    with again:
+        again.settimeout(limit_s(20))
+        assert again.recv(10) == b"first"
+        assert second.recv(10) == b"second"
+        again.sendto(b"from the duplicate", sender.getsockname())
+        assert sender.recvfrom(20) == (b"from the duplicate", ("127.0.0.1", port))
+
+
+def test_ipv6_and_all_addresses(bound: Bound) -> None:
+    everywhere, client = bound(("0.0.0.0", 0)), bound()
+    port = everywhere.getsockname()[1]
+    for host in ("127.0.0.1", "127.0.0.5"):
+        client.sendto(b"x", (host, port))
+        assert everywhere.recvfrom(1) == (b"x", client.getsockname())
+    six, other = bound(("::1", 0)), bound(("::1", 0))
+    six.sendto(b"six" * 3000, other.getsockname())
+    assert other.recvfrom(9000) == (b"six" * 3000, six.getsockname())
+
+
+def test_what_shares_its_port_or_wants_ancillary_data_is_the_kernel_s(bound: Bound) -> None:
+    with sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as shared:
+        shared.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT, 1)
+        shared.bind(HERE)
+        assert shared.datagrams is None
+    one, other = bound(), bound()
+    address = [mapped("127.0.0.1")]
+    assert finding.takes_datagrams(other.getsockname()[1], address)
+    other.setsockopt(kernel.IPPROTO_IP, 8, 1)  # IP_PKTINFO
+    assert not finding.takes_datagrams(other.getsockname()[1], address)
+    one.sendto(b"told", other.getsockname())
+    data, ancillary, _, name = other.recvmsg(10, 100)
+    assert (data, name) == (b"told", one.getsockname())
+    assert ancillary[0][:2] == (kernel.IPPROTO_IP, 8)
+
+
+def test_without_a_pool_there_is_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: DeviceDriver, length: int, access: int = 0) -> object:
+        raise DriverError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr(DeviceDriver, "alloc_host_memory", refuse)
+    one = sockets.socket(kernel.AF_INET, kernel.SOCK_DGRAM)
+    with pytest.raises(OSError, match="create buffer pool failed") as found:
+        one.bind(HERE)
+    assert found.value.errno == errno.ENOBUFS
+    assert one.fileno() == -1
+
+
+def test_a_descriptor_that_is_taken_away_is_the_kernel_s(bound: Bound) -> None:
+    one, other = bound(), bound()
+    name = other.getsockname()
+    number = other.detach()
+    try:
+        one.sendto(b"plain", name)
+        assert os.read(number, 10) == b"plain"
+    finally:
+        os.close(number)
+
+
+def test_after_a_fork_both_are_spoken_to_by_the_kernel(bound: Bound) -> None:
+    one, other = bound(), bound()
+    one.sendto(b"x", other.getsockname())
+    assert other.recv(1) == b"x"
+    child = os.fork()
+    if not child:
+        try:
+            assert other.datagrams is None
+            other.sendto(b"from the child", one.getsockname())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert one.recvfrom(20) == (b"from the child", other.getsockname())
+    assert not finding.takes_datagrams(other.getsockname()[1], [mapped("127.0.0.1")])
+    one.sendto(b"still here", other.getsockname())
+    assert other.recv(20) == b"still here"
+
+
+def test_many_threads_send_and_receive(bound: Bound) -> None:
+    one, other = bound(), bound()
+    one.sendto(b"", other.getsockname())
+    assert other.recv(1) == b""
+    found: list[bytes] = []
+
+    def send(first: int) -> None:
+        for number in range(first, first + 10):
+            one.sendto(pattern(3000 + number), other.getsockname())
+
+    def receive() -> None:
+        for _ in range(10):
+            found.append(other.recv(9000))
+
+    threads = [threading.Thread(target=send, args=(start,)) for start in (0, 10)]
+    threads += [threading.Thread(target=receive) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sorted(found, key=len) == [pattern(3000 + number) for number in range(20)]
