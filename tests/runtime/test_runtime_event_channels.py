@@ -133,3 +133,19 @@ def test_a_host_has_so_many_and_no_more(host):
     for end in ends:
         assert isinstance(end, WakeSocket)
         end.close()
+
+
+def test_what_epoll_has_seen_of_a_former_descriptor_ends_no_channel(host):
+    _, end = host.open()
+    end.close()
+    ((descriptor, happened),) = host.epoll.poll(0)
+    host.all.close(host.channels)
+    channel, end = host.open()
+    assert channel.fileno() == descriptor  # the number that was free
+    host.all.serve(descriptor, happened)
+    assert descriptor in host.all
+    channel.post(EVENT_COMPLETION, 1)
+    assert heard(end) == [(EVENT_COMPLETION, 1)]
+    end.close()
+    assert host.serve()
+    assert descriptor not in host.all

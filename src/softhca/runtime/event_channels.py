@@ -102,10 +102,13 @@ class EventChannels:
         return descriptor in self._owners
 
     def serve(self, descriptor: int, happened: int) -> None:
-        """Something ``happened`` to a channel's descriptor, as epoll tells it."""
+        """Something ``happened`` to a channel's descriptor, as epoll tells it: perhaps to an earlier channel
+        of that descriptor, which was closed after epoll had looked.
+        """
         channels, number = self._owners[descriptor]
         if happened & (select.EPOLLHUP | select.EPOLLERR):
-            self._close(channels, number)
+            if _has_hung_up(descriptor):
+                self._close(channels, number)
         else:
             channels[number].flush()
 
@@ -119,3 +122,10 @@ class EventChannels:
         self._epoll.unregister(channel.fileno())
         del self._owners[channel.fileno()]
         channel.close()
+
+
+def _has_hung_up(descriptor: int) -> bool:
+    """Whether the other end of a socket is closed now."""
+    look = select.poll()
+    look.register(descriptor, 0)
+    return bool(look.poll(0))
