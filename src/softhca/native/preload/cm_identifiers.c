@@ -185,17 +185,18 @@ int identifier_bind(struct identifier *id, const struct ip *address)
     int error;
     if (ip_is_group(address))
         return EADDRNOTAVAIL;
+    error = ip_is_any(address) ? 0 : place_at(address, &place);
+    if (error)
+        return error;
     id->source = *address;
+    if (place)
+        memcpy(id->source.gid, place->gid, 16); /* localhost stands for another one */
     error = take_port(id);
-    if (!error && !ip_is_any(address))
-        error = place_at(address, &place);
     if (error) {
         memset(&id->source, 0, sizeof id->source);
         return error;
     }
     id->bound = 1;
     id->place = place;
-    if (place)
-        memcpy(id->source.gid, place->gid, 16); /* localhost stands for another one */
     return 0;
 }
