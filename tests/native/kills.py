@@ -1,8 +1,9 @@
 """Kill programs in C at random points, and look that nothing is left of them in the adapter process.
 
-``python tests/native/kills.py [COUNT] [SEED]`` (default: 1000 kills).  Each program of ``verbs_client storm``
-opens a device, connects two queue pairs, moves data and closes all, again and again, and says a byte after
-each step; it is killed at the byte that the dice name, which is in the middle of the next step.
+``python tests/native/kills.py [COUNT] [SEED] [CLIENT]`` (default: 1000 kills of ``verbs_client``; the other
+one is ``rdmacm_client``, which connects and parts).  Each program of ``verbs_client storm`` opens a device,
+connects two queue pairs, moves data and closes all, again and again, and says a byte after each step; it is
+killed at the byte that the dice name, which is in the middle of the next step.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def kill(client: Path, environment: dict[str, str], count: int, dice: random.Ran
         program.stdout.close()
 
 
-def main(count: int, seed: int) -> int:
+def main(count: int = 1000, seed: int = 1, name: str = "verbs_client") -> int:
     """Kill ``count`` programs; what was left."""
     sys.path.append(str(HERE.parent))
     from native_world import World, built, compiled_client
@@ -70,7 +71,7 @@ def main(count: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         library = built(Path(folder))
         world = World(library, "*")
-        client = compiled_client(library, Path(folder))
+        client = compiled_client(library, Path(folder), name)
         kill(client, world.environment, 8, random.Random(seed))
         before = left(world.socket, world.adapter.pid)
         kill(client, world.environment, count, random.Random(seed))
@@ -83,4 +84,4 @@ def main(count: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(int(word) for word in [*sys.argv[1:], *["1000", "1"][len(sys.argv) - 1:]])))
+    sys.exit(main(*map(int, sys.argv[1:3]), *sys.argv[3:]))

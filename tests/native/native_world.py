@@ -8,6 +8,8 @@ import secrets
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from machine_speed import limit_s
 from softhca.native import PATHS_NAME, build, library
 
 LIMIT_S = limit_s(60)
+LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connection refused|"
+                         "CM event bl blka 8|rpoll: ")  # fmt: skip
+"""What a program says whose peer does not listen yet."""
 
 
 def built(folder: Path) -> Path:
@@ -57,7 +62,8 @@ def sanitizers() -> list[str]:
 def needs(*programs: str) -> None:
     """Skip the test where one of Debian's programs is not installed."""
     packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils",
-                "stdbuf": "coreutils", "io": "ucx-utils", "fi": "libfabric-bin"}
+                "stdbuf": "coreutils", "io": "ucx-utils", "fi": "libfabric-bin",
+                "ip": "iproute2", "iperf": "iperf"}
     for name in programs:
         if shutil.which(name) is None:
             package = packages.get(name.partition("_")[0], "rdmacm-utils")
@@ -70,16 +76,21 @@ def preload(library_path: Path, *others: str | Path) -> str:
 
 
 class World:
-    """An adapter process on ``address``, and programs that are its clients."""
+    """An adapter process on ``address``, and programs that are its clients; all of them are started by the
+    command ``prefix``.
+    """
 
-    def __init__(self, library_path: Path, address: str, options: str = "") -> None:
+    def __init__(
+        self, library_path: Path, address: str, options: str = "", prefix: tuple[str, ...] = ()
+    ) -> None:
+        self.prefix = prefix
         self.socket = f"@softhca-native-{os.getpid()}-{secrets.token_hex(4)}"
         self.library = library_path
         self._address = ""
         path = os.pathsep.join(filter(None, sys.path))
         self.adapter = subprocess.Popen(
-            [sys.executable, "-P", "-m", "softhca.runtime.process_main", f"softhca0=udp:{address}{options}",
-             "--listen", self.socket, "--stay"],
+            [*prefix, sys.executable, "-P", "-m", "softhca.runtime.process_main",
+             f"softhca0=udp:{address}{options}", "--listen", self.socket, "--stay"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True,
         )  # fmt: skip
         if self.adapter.stdout.readline() != "ready\n":
@@ -108,7 +119,7 @@ class World:
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end."""
         return subprocess.run(
-            command,
+            [*self.prefix, *command],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -128,7 +139,7 @@ class World:
     def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
         """Start a program whose words, of both kinds, come from its ``stdout``."""
         return subprocess.Popen(
-            command,
+            [*self.prefix, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -164,9 +175,42 @@ def await_listener(port: int, process: subprocess.Popen[str]) -> None:
     """Return when somebody listens on TCP ``port``; fails where ``process`` ends before."""
     wanted = f":{port:04X} "
     while process.poll() is None:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for table in (f"/proc/{process.pid}/net/tcp", f"/proc/{process.pid}/net/tcp6"):
             lines = Path(table).read_text().splitlines() if os.path.exists(table) else []
             if any(wanted in line and line.split()[3] == "0A" for line in lines):
                 return
         os.sched_yield()
     raise AssertionError(process.stdout.read() if process.stdout else "it has ended")
+
+
+def ended(program: subprocess.Popen[str]) -> str:
+    """What a program said that ends by itself, and well."""
+    said, _ = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 0, said
+    return said
+
+
+def asked(world: World, server: subprocess.Popen[str], *command: str, **variables: str) -> str:
+    """What a client says, which begins anew while ``server`` does not listen yet."""
+    end_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < end_s:
+        client = world.start(*command, **variables)
+        said, _ = client.communicate(timeout=LIMIT_S)
+        if client.returncode == 0:
+            return said
+        assert LISTENS_NOT.search(said), said
+        assert server.poll() is None, server.stdout.read()
+    raise AssertionError(said)
+
+
+def both(
+    world: World, other: World, server: Sequence[str], client: Sequence[str], **variables: str
+) -> tuple[str, str]:
+    """Run a program against another one; what both said."""
+    with world.start(*server, **variables) as passive:
+        try:
+            active = asked(other, passive, *client, **variables)
+            return ended(passive), active
+        except BaseException:
+            passive.kill()
+            raise

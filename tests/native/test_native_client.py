@@ -1,14 +1,21 @@
-"""What the distribution's programs do not try: ``verbs_client.c``, as it is and with sanitizers; kills."""
+"""What the distribution's programs do not try: ``verbs_client.c`` and ``rdmacm_client.c``, as they are and
+with sanitizers; kills.
+"""
 
 import random
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from kills import kill, left
-from native_world import compiled_client, needs, preload, sanitizers
+from native_world import both, compiled_client, needs, preload, sanitizers
 
+from softhca.driver.rdmacm import states
 from softhca.native import build
 
+KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
+CM_CASES = ["refusals", "descriptors", "garbage", "connections", "refused", "datagrams", "forks", "threads"]
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals"]
 
 
@@ -18,11 +25,16 @@ def client(libibverbs, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def cm_client(libibverbs, tmp_path_factory):
+    return compiled_client(libibverbs, tmp_path_factory.mktemp("cm_client"), "rdmacm_client")
+
+
+@pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
     """The library with sanitizers, and what a program is told that it is given to."""
     objects = sanitizers()
     path = tmp_path_factory.mktemp("sanitized") / "libibverbs.so.1"
-    build.build(path, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"))
+    build.build(path, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0"))
     return {"LD_PRELOAD": " ".join([*objects, preload(path)]), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
@@ -36,6 +48,21 @@ def test_a_case(world, client, case):
 def test_a_case_with_sanitizers(world, client, case, sanitized):
     done = world.run(str(client), case, **sanitized)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("case", CM_CASES)
+def test_a_case_of_rdma_cm_with_sanitizers(world, cm_client, case, sanitized):
+    done = world.run(str(cm_client), case, **sanitized)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize(("command", "serves", "asks"), [
+    ("ucmatose -c 2", "", "-s 127.0.0.1"), ("udaddy -c 2", "", "-s 127.0.0.1"),
+    ("rstream -S 3000 -C 10 -T f", "", "-s 127.0.0.1"), ("rping -C 3 -V", "-s", "-c -a 127.0.0.1"),
+])  # fmt: skip
+def test_a_program_of_rdma_cm_with_sanitizers(world, command, serves, asks, sanitized):
+    needs(command.partition(" ")[0])
+    both(world, world, f"{command} {serves}".split(), f"{command} {asks}".split(), **sanitized)
 
 
 @pytest.mark.parametrize("program", [
@@ -69,3 +96,52 @@ def test_several_programs_share_an_adapter(world, client):
             program.wait()
             program.stdout.close()
     assert left(world.socket, world.adapter.pid)[0]["hosts"] == 0
+
+
+def test_a_killed_program_leaves_no_connection(world, cm_client):
+    kill(cm_client, world.environment, 4, random.Random(1))
+    before = left(world.socket, world.adapter.pid)
+    kill(cm_client, world.environment, 24, random.Random(2))
+    assert left(world.socket, world.adapter.pid, before) == before
+    assert world.run(str(cm_client), "connections").returncode == 0
+
+
+def test_the_commands_are_the_kernels(tmp_path):
+    command = build.compiler()
+    if command is None or not KERNEL_HEADER.exists():
+        pytest.skip("needs a C compiler and the kernel's header (Debian's linux-libc-dev), to compare with")
+    text = (build.SOURCES / "preload" / "ucma.h").read_text()
+    sizes = dict(re.findall(r"UCMA_SIZED\((\w+), (\d+)\);", text))
+    theirs = {
+        "header": "cmd_hdr", "create_id": "", "query": "query", "bind_ip": "", "bind": "", "resolve_ip": "",
+        "resolve_addr": "", "number": "listen", "route": "query_route_resp", "addresses": "query_addr_resp",
+        "conn_param": "", "ud_param": "", "connect": "", "accept": "", "reject": "", "join_ip_mcast": "",
+        "join_mcast": "", "event": "event_resp", "set_option": "", "migrate_id": "",
+    }  # fmt: skip
+    named = {f"ucma_{ours}": f"struct rdma_ucm_{name or ours}" for ours, name in theirs.items()}
+    named |= {"ucma_path": "struct ib_user_path_rec", "ucma_ah_attr": "struct ib_uverbs_ah_attr",
+              "ucma_qp_attr": "struct ib_uverbs_qp_attr"}  # fmt: skip
+    assert set(named) == set(sizes)
+    source = tmp_path / "sizes.c"
+    lines = [f'_Static_assert(sizeof({name}) == {sizes[ours]}, "{ours}");' for ours, name in named.items()]
+    numbers = re.findall(r"UCMA_\w+", text.partition("enum ucma_command {")[2].partition("UCMA_COMMANDS")[0])
+    lines += [
+        f'_Static_assert(RDMA_USER_CM_CMD_{name.removeprefix("UCMA_")} == {number}, "{name}");'
+        for number, name in enumerate(numbers)
+    ]
+    assert len(numbers) == 23
+    source.write_text("\n".join([f'#include "{KERNEL_HEADER}"', *lines, ""]))
+    subprocess.run([*command, "-c", str(source), "-o", str(tmp_path / "sizes.o")], check=True)
+
+
+def test_states_are_those_of_python():
+    text = build.states_header()
+    names = {name: int(value) for each in re.findall(r"enum \{ (.*) \};", text)
+             for value, name in enumerate(each.split(", "))}  # fmt: skip
+    rows = [list(map(int, row.split(", "))) for row in re.findall(r"^    \{(.*)\},$", text, re.MULTILINE)]
+    assert len(rows) == len(states.STATES) == 12
+    for state, row in enumerate(rows):
+        assert names[f"CM_{states.STATES[state]}"] == state
+        assert {at: after for at, after in enumerate(row) if after >= 0} == states.TRANSITIONS[state]
+    assert names["CM_BIND"] == states.BIND
+    assert names["CM_GONE"] == states.GONE

@@ -1,15 +1,18 @@
 """Debian's librdmacm and its programs, unmodified, on the device that the preloaded object answers for."""
 
+import os
 import re
+import secrets
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from native_world import LIMIT_S, World, needs, preload
+from native_world import LIMIT_S, World, asked, await_listener, both, ended, needs, preload
 
-LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connection refused|"
-                         "CM event bl blka 8|rpoll: Operation now in progress")  # fmt: skip
-"""What a program says whose peer does not listen yet."""
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "rping.py")
+PINGS = re.compile(r"ping data: rdma-ping-\d")
 RSPRELOAD = Path("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1")
 
 
@@ -19,35 +22,6 @@ def other(libibverbs):
     found = World(libibverbs, "*")
     yield found
     found.close()
-
-
-def ended(program):
-    """What a program said that ends by itself, and well."""
-    said, _ = program.communicate(timeout=LIMIT_S)
-    assert program.returncode == 0, said
-    return said
-
-
-def asked(world, server, *command, **variables):
-    """What a client says, which begins anew while ``server`` does not listen yet."""
-    while True:
-        client = world.start(*command, **variables)
-        said, _ = client.communicate(timeout=LIMIT_S)
-        if client.returncode == 0:
-            return said
-        assert LISTENS_NOT.search(said), said
-        assert server.poll() is None, server.stdout.read()
-
-
-def both(world, other, server, client, **variables):
-    """Run a program against another one; what both said."""
-    with world.start(*server, **variables) as passive:
-        try:
-            active = asked(other, passive, *client, **variables)
-            return ended(passive), active
-        except BaseException:
-            passive.kill()
-            raise
 
 
 DONE = r"data transfers complete\n(.*\n)*return status 0"
@@ -69,7 +43,7 @@ def test_rping(world, other, count):
     client = other if count == 2 else world
     for said in both(world, client, ("rping", "-s", "-C", "5", "-v", "-V"),
                      ("rping", "-c", "-a", world.address, "-C", "5", "-v", "-V")):  # fmt: skip
-        assert len(re.findall(r"ping data: rdma-ping-\d", said)) == 5
+        assert len(PINGS.findall(said)) == 5
 
 
 @pytest.mark.parametrize("program", PAIRS)
@@ -175,3 +149,88 @@ def test_ucx_connects_by_socket_addresses(world, other, unused_port):
         finally:
             server.send_signal(signal.SIGKILL)
     assert "status 'OK'" in said
+
+
+def in_python(world, *words):
+    """``examples/rping.py`` under softhca run, on the adapter process of a world."""
+    path = os.pathsep.join(filter(None, sys.path))
+    run = (sys.executable, "-P", "-m", "softhca", "run", "--", sys.executable, EXAMPLE)
+    return world.start(*run, *words, LD_PRELOAD="", PYTHONPATH=path)
+
+
+def test_a_program_in_c_pings_one_in_python(world, other):
+    needs("rping", "ibv_devinfo")
+    with in_python(world, "-s", "-a", world.address, "-C", "4") as server:
+        try:
+            said = asked(other, server, "rping", "-c", "-a", world.address, "-C", "4", "-v", "-V")
+            assert [len(PINGS.findall(each)) for each in (said, ended(server))] == [4, 4]
+        finally:
+            server.kill()
+
+
+def test_a_program_in_python_pings_one_in_c(world, other):
+    needs("rping", "ibv_devinfo")
+    with world.start("rping", "-s", "-C", "4", "-v", "-V") as server:
+        try:
+            while True:
+                client = in_python(other, "-c", "-a", world.address, "-C", "4")
+                said, _ = client.communicate(timeout=LIMIT_S)
+                if client.returncode == 0:
+                    break
+                assert "REJECTED" in said, said
+                assert server.poll() is None
+            assert [len(PINGS.findall(each)) for each in (said, ended(server))] == [4, 4]
+        finally:
+            server.kill()
+
+
+def test_a_server_outlives_a_client_that_is_killed(world, other):
+    needs("rping", "stdbuf", "ibv_devinfo")
+    client = ("stdbuf", "-oL", "rping", "-c", "-a", world.address, "-v", "-C")
+    with world.start("rping", "-s", "-P") as server:
+        try:
+            asked(other, server, *client, "1")
+            with other.start(*client, "1000000") as victim:
+                assert any("rdma-ping-9:" in line for line in iter(victim.stdout.readline, ""))
+                victim.kill()
+            assert asked(other, server, *client, "3").count("ping data") == 3
+            assert server.poll() is None
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(libibverbs):
+    """An adapter process and its programs in a network namespace of the test's own: what libfabric takes for
+    an address of a device must be that of an interface that is not called a loopback one.
+    """
+    needs("fi_pingpong", "ip")
+    name = f"softhca-rdmacm-{os.getpid()}-{secrets.token_hex(2)}"
+    inside = ("ip", "-n", name)
+    words = [
+        ("ip", "netns", "add", name), (*inside, "link", "set", "lo", "up"),
+        (*inside, "link", "add", "one", "type", "veth", "peer", "name", "two"),
+        (*inside, "link", "set", "two", "up"), (*inside, "address", "add", "127.0.0.77/32", "dev", "one"),
+        (*inside, "link", "set", "one", "up"),
+    ]  # fmt: skip
+    try:
+        for each in words:
+            if subprocess.run(each, capture_output=True).returncode:
+                pytest.skip(f"no network namespace with an interface: {' '.join(each)}")
+        found = World(libibverbs, "127.0.0.77", prefix=("ip", "netns", "exec", name))
+        yield found
+        found.close()
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+@pytest.mark.parametrize("kind", ["msg", "dgram", "rdm"])
+def test_libfabric_pings(elsewhere, kind):
+    command = ("fi_pingpong", "-p", "verbs", "-e", kind, "-I", "10", "-S", "1000", "-c")
+    with elsewhere.start(*command, SOFTHCA_DEBUG="") as server:
+        try:
+            await_listener(47592, server)
+            said = ended(elsewhere.start(*command, "127.0.0.77"))
+            assert all(re.search(r"^1000 +10 +=10 ", each, re.MULTILINE) for each in (said, ended(server)))
+        finally:
+            server.kill()
