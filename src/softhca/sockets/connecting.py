@@ -48,11 +48,14 @@ def any_like(address: bytes) -> bytes:
     return bytes(10) + b"\xff\xff" + bytes(4) if address.startswith(bytes(10) + b"\xff\xff") else bytes(16)
 
 
-def candidates(host: str, port: int) -> list[bytes]:
-    """GIDs to ask for ``port`` of ``host``, a numeric address."""
+def candidates(host: str, port: int, alone: bool = False) -> list[bytes]:
+    """GIDs to ask for ``port`` of ``host``, a numeric address.  ``alone``: by the connection manager alone,
+    which knows this host's addresses that are an adapter's, too.
+    """
     gid = mapped(host)
     if is_here(host):
-        return gids_of(port, gid) or gids_of(port, any_like(gid))
+        found = gids_of(port, gid) or gids_of(port, any_like(gid))
+        return found or ([gid] if alone else [])
     with _unreached_lock:
         since = _unreached.get(gid)
     if since is not None and time.monotonic() - since < UNREACHED_S:
@@ -112,7 +115,7 @@ def ask(
         while channel.channel.next_event(0) is not None:
             pass
         stream = Stream(cmid, settings)
-        hello = stream.offer(names[0]).encode(*names[1:])
+        hello = stream.offer(names[0], settings.by_cm).encode(*names[1:])
         parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(hello))
         parameters.set_private_data(hello)
         cmid.connect(parameters)

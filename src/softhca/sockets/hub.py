@@ -5,10 +5,12 @@ is served, and sees the end of peers.  It sleeps in one epoll; a stream's data d
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import os
 import select
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -38,6 +40,8 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._later: deque[Callback] = deque()
         self._bell = -1
+        self._due: list[tuple[float, int, Callback]] = []
+        self._count = 0
 
     def watch(self, fd: int, callback: Callback, events: int = select.EPOLLIN) -> None:
         """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``."""
@@ -73,9 +77,10 @@ class Hub:
         assert epoll is not None
         while True:
             try:
-                found = epoll.poll()
+                found = epoll.poll(self._until_due())
             except (OSError, ValueError):
                 return
+            self._call_due()
             for fd, _ in found:
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
@@ -87,6 +92,25 @@ class Hub:
                     callback = self._callbacks.get(fd)
                 if callback is not None:
                     _call(callback)
+
+    def _until_due(self) -> float | None:
+        with self._lock:
+            return max(self._due[0][0] - time.monotonic(), 0.0) if self._due else None
+
+    def _call_due(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due or self._due[0][0] > time.monotonic():
+                    return
+                _, _, callback = heapq.heappop(self._due)
+            _call(callback)
+
+    def after(self, seconds: float, callback: Callback) -> None:
+        """Call it in the hub's thread, which runs, in so many seconds."""
+        with self._lock:
+            self._count += 1
+            heapq.heappush(self._due, (time.monotonic() + seconds, self._count, callback))
+        self.soon(lambda: None)
 
     def soon(self, callback: Callback) -> None:
         """Call it in the hub's thread, which runs.  Takes no lock: finalizers may call it."""
@@ -115,6 +139,7 @@ class Hub:
         self._later = deque()
         self._lock = threading.RLock()
         self._callbacks = {}
+        self._due = []
         self._thread = None
         self.streams = weakref.WeakSet()
         self.relays = set()

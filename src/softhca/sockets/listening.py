@@ -16,6 +16,7 @@ import os
 import socket as kernel
 import threading
 import time
+from typing import Any
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import of_gid
@@ -86,6 +87,8 @@ class Served:
     that wait to be claimed.  PyverbsError, DriverError, OSError where that cannot be.
     """
 
+    alone = False
+
     def __init__(self, inode: int, port: int, addresses: list[bytes], settings: Settings) -> None:
         self.settings = settings
         self.addresses = addresses
@@ -124,7 +127,7 @@ class Served:
         """Whether TCP connections to ``address`` come here."""
         return address in self.addresses or any_like(address) in self.addresses
 
-    def add(self, key: Key, stream: Stream) -> None:
+    def add(self, key: Key, stream: Stream, _: bytes) -> None:
         """``stream`` waits for the TCP connection from ``key``.  `ProtocolError`: that is not possible."""
         limit = time.monotonic() - UNCLAIMED_S
         with self._lock:
@@ -175,15 +178,15 @@ class Listener(requests.RequestListener):
     def requested(self, cmid: CMID, event: CMEvent) -> None:
         """Make a stream, for whoever accepts its TCP connection."""
         stream: Stream | None = None
-        served: Served | None = None
+        served: Any = None
         key = b"", 0
         try:
             peer = Offer.decode(event.private_data)
             host, towards = addresses_of(event.private_data)
             _check_host(cmid, host)
             served = self.find(towards)
-            if served is None:
-                raise ProtocolError("nobody listens at that address")
+            if served is None or served.alone != peer.alone:
+                raise ProtocolError("nobody listens at that address in that way")
             devices.keep(cmid)
             stream = Stream(cmid, served.settings)
             answer = stream.offer().encode()
@@ -193,7 +196,7 @@ class Listener(requests.RequestListener):
             channel = CMEventChannel()
             cmid.migrate(channel)
             stream.follow(channel)
-            served.add((host, peer.port), stream)
+            served.add((host, peer.port), stream, towards)
             key = host, peer.port
             cmid.accept(parameters)
         except (PyverbsError, DriverError, ProtocolError, OSError):

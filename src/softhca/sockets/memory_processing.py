@@ -67,9 +67,9 @@ class Pool:
             raise PoolError(error) from None
         self._file = driver.file_of(self.address, length)
 
-    def offer(self, port: int = 0) -> Offer:
+    def offer(self, port: int = 0, alone: bool = False) -> Offer:
         """What the peer needs."""
-        return Offer(self.address, self.length, self._region.rkey, port)
+        return Offer(self.address, self.length, self._region.rkey, port, alone)
 
     @property
     def lkey(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 MAGIC = b"sS"
 VERSION = 2
-_OFFER = struct.Struct("!2sBxHQII")
+_OFFER = struct.Struct("!2sBBHQII")
 _ADDRESSES = struct.Struct("!16s16s")
 OFFER_BYTES = _OFFER.size
 HELLO_BYTES = OFFER_BYTES + _ADDRESSES.size
@@ -28,6 +28,7 @@ MOST_DATA_BYTES = (1 << 28) - 1
 DATA, CREDIT, FIN, RESET = range(4)
 _KIND_SHIFT = 30
 _ALIGNED = 1 << 28
+_ALONE = 1
 _CLOSED = 1
 
 
@@ -38,19 +39,22 @@ class ProtocolError(Exception):
 @dataclass(frozen=True)
 class Offer:
     """Where the peer may write: ``pool_bytes`` at ``address`` (a power of two), and record B behind them,
-    all under ``rkey``.  ``port``: the TCP port number of who asks, 0 in an answer.
+    all under ``rkey``.  ``port``: the TCP port number of who asks, 0 in an answer.  ``alone``: no TCP
+    connection belongs to it.
     """
 
     address: int
     pool_bytes: int
     rkey: int
     port: int = 0
+    alone: bool = False
 
     def encode(self, host: bytes = b"", towards: bytes = b"") -> bytes:
         """As private data; a request has the IPv6 or IPv4-mapped TCP addresses, too: ``host`` of who asks,
         and ``towards``, the one that it is going to connect to.
         """
-        text = _OFFER.pack(MAGIC, VERSION, self.port, self.address, self.pool_bytes, self.rkey)
+        flags = _ALONE if self.alone else 0
+        text = _OFFER.pack(MAGIC, VERSION, flags, self.port, self.address, self.pool_bytes, self.rkey)
         return text + (_ADDRESSES.pack(host, towards) if host else b"")
 
     @classmethod
@@ -58,14 +62,14 @@ class Offer:
         """`ProtocolError` where it is none that can be used."""
         if len(data) < OFFER_BYTES:
             raise ProtocolError(f"an offer of {len(data)} bytes")
-        magic, version, port, address, pool_bytes, rkey = _OFFER.unpack_from(data)
-        if magic != MAGIC or version != VERSION:
-            raise ProtocolError(f"magic {magic!r}, version {version}")
+        magic, version, flags, port, address, pool_bytes, rkey = _OFFER.unpack_from(data)
+        if magic != MAGIC or version != VERSION or flags & ~_ALONE:
+            raise ProtocolError(f"magic {magic!r}, version {version}, flags {flags:#x}")
         if not SMALLEST_POOL_BYTES <= pool_bytes <= LARGEST_POOL_BYTES or pool_bytes & (pool_bytes - 1):
             raise ProtocolError(f"a pool of {pool_bytes} bytes")
         if address + pool_bytes + RECORD_BYTES >= 1 << 64:
             raise ProtocolError(f"a pool at {address:#x}")
-        return cls(address, pool_bytes, rkey, port)
+        return cls(address, pool_bytes, rkey, port, bool(flags & _ALONE))
 
 
 def addresses_of(hello: bytes) -> tuple[bytes, bytes]:

@@ -17,6 +17,8 @@ class Settings:
     ``staging_bytes``: small sends under way.  ``threshold_bytes``: above it sends take the application's
     memory as it is, and receives into a `PageBuffer` map.  ``chunk_bytes``: what one notification tells of at
     most.  ``mapping``: whether receives map at all.  ``datagrams``: whether datagrams may go by RDMA.
+    ``by_cm``: connect and listen by the connection manager alone, without TCP; ``keepalive_s``: so often
+    such a connection asks whether its peer lives (0: never).
     ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
     close waits for what was sent, at most.
     """
@@ -27,6 +29,8 @@ class Settings:
     chunk_bytes: int = 256 << 10
     mapping: bool = True
     datagrams: bool = True
+    by_cm: bool = False
+    keepalive_s: float = 5.0
     connect_s: float = 1.0
     linger_s: float = 2.0
 
@@ -37,7 +41,7 @@ class Settings:
         for name in ("staging_bytes", "chunk_bytes"):
             if not 4096 <= getattr(self, name) <= LARGEST_POOL_BYTES:
                 raise ValueError(f"{name} is 4096 … 256 MiB, not {getattr(self, name)}")
-        if self.threshold_bytes < 0 or self.connect_s < 0 or self.linger_s < 0:
+        if self.threshold_bytes < 0 or self.connect_s < 0 or self.linger_s < 0 or self.keepalive_s < 0:
             raise ValueError("a size or a time is not negative")
 
     def with_pool(self, wanted: int) -> Settings:

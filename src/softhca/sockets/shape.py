@@ -12,27 +12,25 @@ import _socket
 import contextlib
 import errno
 import os
-import select
 import socket as kernel
 import struct
-import threading
 import time
-import weakref
 from collections.abc import Iterable
 from functools import partial
 from operator import index
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import connecting, defaults, listening
+from softhca.sockets import cm_listening, connecting, defaults, listening
+from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_shape import DatagramSocket
-from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
+from softhca.sockets.hub import HUB
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
-from softhca.sockets.readiness import Readiness
 from softhca.sockets.relay import Relay
 from softhca.sockets.stream import Stream
+from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
 _KNOWN_FLAGS = (
@@ -40,101 +38,24 @@ _KNOWN_FLAGS = (
 )
 
 
-class Upgrade:
-    """What a connection has beside the kernel's: its stream, the TCP connection, and the descriptor.  Shared
-    by all duplicates of a socket; closed with the last.
-    """
-
-    def __init__(self, stream: Stream, tcp: KernelSocket) -> None:
-        self.stream = stream
-        self.tcp = tcp
-        self.readiness = Readiness()
-        _upgrades[self.readiness.inode] = self
-        self.polled = False
-        self._users = 1
-        self._lock = threading.RLock()
-        HUB.watch(tcp.fileno(), self._tcp_ended, SIDEBAND_EVENTS)
-        stream.on_change = self._changed
-
-    def _changed(self) -> None:
-        if self.polled and self.readiness.set(self.stream.readable, self.stream.writable):
-            self.stream.hand_over()
-
-    def poll(self) -> None:
-        """The program may wait for the descriptor from here on."""
-        if not self.polled:
-            self.polled = True
-            with contextlib.suppress(OSError):
-                self.stream.watch()
-        self.stream.look_again()
-
-    def _tcp_ended(self) -> None:
-        with self._lock:
-            number = self.tcp.fileno()
-            if number < 0:
-                return
-            looking = select.poll()
-            looking.register(number, SIDEBAND_EVENTS)
-            if not looking.poll(0):
-                return  # it was another one's, which had that number before
-            HUB.forget(number)
-        self.stream.peer_gone()
-
-    def join(self) -> Upgrade:
-        """One more user."""
-        with self._lock:
-            self._users += 1
-        return self
-
-    def leave(self, abruptly: bool) -> None:
-        """One user less."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-        _upgrades.pop(self.readiness.inode, None)
-        try:
-            self.stream.close(0 if abruptly else self.stream.settings.linger_s)
-        finally:
-            self.stream.destroy()
-            with self._lock:
-                if self.tcp.fileno() >= 0:
-                    HUB.forget(self.tcp.fileno())
-                self.tcp.close()
-            self.readiness.close()
-
-    def drop(self) -> None:
-        """The hub: a socket was dropped that was not closed, which closes it."""
-        closing = threading.Thread(target=self.leave, args=(False,), name="softhca-close", daemon=True)
-        try:
-            closing.start()
-        except RuntimeError:
-            self.leave(True)
-
-    def abandon(self) -> None:
-        """In a forked child: the connection is the parent's, and ends when that one ends it."""
-        self._lock = threading.RLock()
-        self.readiness.abandon()
-        self.tcp.close()
-
-
 class socket(DatagramSocket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_alone", "_listener", "_upgrade")
+    __slots__ = ("_alone", "_by_cm", "_listener", "_upgrade")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._upgrade: Upgrade | None = None
         self._listener: Served | None = None
+        self._by_cm: CmServed | None = None
         self._alone = False
         if type == -1 and isinstance(fileno, int):
-            family, type, proto = _kind_of(fileno) or (family, type, proto)
+            family, type, proto = kind_of(fileno) or cm_listening.kind_of(fileno) or (family, type, proto)
         super().__init__(family, type, proto, fileno)
         if fileno is not None and not hasattr(self, "do_handshake"):
-            upgrade = _upgrades.get(os.fstat(fileno).st_ino)
-            if upgrade is not None:
-                self._upgrade = upgrade.join()
-            else:
+            self._upgrade = upgrade_of(fileno)
+            if self._upgrade is None:
+                self._by_cm = cm_listening.serving(fileno)
+            if self._upgrade is None and self._by_cm is None:
                 self._listener = listening.serving(self)
 
     # what it is
@@ -157,6 +78,7 @@ class socket(DatagramSocket):
             and defaults.rdma
             and self.family in _FAMILIES
             and self.type == kernel.SOCK_STREAM
+            and self._by_cm is None
             and not hasattr(self, "do_handshake")  # TLS in the kernel's descriptor
         )
 
@@ -166,30 +88,49 @@ class socket(DatagramSocket):
         """Connect, by RDMA where the peer has it.  Errors are TCP's; ENOBUFS: create buffer pool failed."""
         made = self._ask(address)
         if made is None:
+            if self._is_by_cm():
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             super().connect(address)
             return
         try:
-            self._connect_tcp(address)
-            self._adopt(made)
+            names = None
+            if self._is_by_cm():
+                names = super().getsockname(), self._numeric(address)
+            else:
+                self._connect_tcp(address)
+            self._adopt(made, names)
         except BaseException:
             made.destroy()
             raise
 
     def connect_ex(self, address: Any, /) -> int:
         """As `connect`; the errno, 0 where it is connected."""
-        try:
-            made = self._ask(address)
-        except OSError as error:
-            return error.errno or errno.EINVAL
-        if made is None:
+        if not self._may_upgrade():
             return super().connect_ex(address)
         try:
+            made = None if self._is_by_cm() else self._ask(address)
+        except OSError as error:
+            return error.errno or errno.EINVAL
+        if made is None and not self._is_by_cm():
+            return super().connect_ex(address)
+        try:
+            if made is None:
+                self.connect(address)
+                return 0
             self._connect_tcp(address)
             self._adopt(made)
         except OSError as error:
-            made.destroy()
+            if made is not None:
+                made.destroy()
             return error.errno or errno.EINVAL
         return 0
+
+    def _is_by_cm(self) -> bool:
+        """Whether it is to connect, or listens, by the connection manager alone."""
+        return self.settings.by_cm and self._may_upgrade()
+
+    def _numeric(self, address: Any) -> tuple[Any, ...]:
+        return kernel.getaddrinfo(address[0], address[1], self.family, self.type)[0][4]
 
     def _ask(self, address: Any) -> Stream | None:
         if not self._may_upgrade() or not isinstance(address, tuple) or len(address) < 2:
@@ -199,9 +140,9 @@ class socket(DatagramSocket):
         if timeout:
             limit_s = min(limit_s, timeout)
         try:
-            found = kernel.getaddrinfo(address[0], address[1], self.family, self.type)[0][4]
+            found = self._numeric(address)
             port = int(found[1])
-            for gid in connecting.candidates(str(found[0]), port):
+            for gid in connecting.candidates(str(found[0]), port, self.settings.by_cm):
                 own = self._own_address(found)
                 if own is None:
                     break
@@ -241,11 +182,11 @@ class socket(DatagramSocket):
         finally:
             super().settimeout(timeout)
 
-    def _adopt(self, stream: Stream) -> None:
-        """The connection is ``stream``'s from here on."""
+    def _adopt(self, stream: Stream, names: tuple[Any, Any] | None = None) -> None:
+        """The connection is ``stream``'s from here on; ``names`` where there is no other."""
         tcp = KernelSocket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
         try:
-            made = Upgrade(stream, tcp)
+            made = Upgrade(stream, tcp, names)
         except BaseException:
             tcp.close()
             raise
@@ -254,14 +195,20 @@ class socket(DatagramSocket):
 
     def listen(self, backlog: int = 128, /) -> None:
         """Listen, by TCP and, where there is a device, by RDMA.  Where several processes may accept, by TCP
-        alone.
+        alone.  By the connection manager alone where the settings say so: ENODEV, EADDRINUSE.
         """
+        if self._by_cm is None and self._is_by_cm() and self._listener is None:
+            self._by_cm = CmServed(self, self.settings, backlog)
+        if self._by_cm is not None:
+            return
         super().listen(backlog)
         if self._may_upgrade() and self._listener is None:
             self._listener = listening.serve(self, self.settings)
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
+        if self._by_cm is not None:
+            return self._accept_by_cm(self._by_cm)
         if self._listener is None and not self._alone and self._may_upgrade():
             self._listener, self._alone = listening.serving(self), True
             if self._listener is None:
@@ -281,6 +228,18 @@ class socket(DatagramSocket):
                     made.close()
                     raise
         return made, address
+
+    def _accept_by_cm(self, served: CmServed) -> tuple[socket, Any]:
+        stream, own, peer = served.take(self._deadline())
+        made = _of_class(self)(self.family, self.type, self.proto)
+        made.settings = self.settings
+        try:
+            made._adopt(stream, (own, peer))
+        except BaseException:
+            stream.refuse()
+            made.close()
+            raise
+        return made, peer
 
     # receiving
 
@@ -473,8 +432,9 @@ class socket(DatagramSocket):
 
     def setsockopt(self, *arguments: Any) -> None:
         """Options are TCP's; SO_RCVBUF before the connection is made says how large the pool is."""
-        if self._upgrade is not None:
-            self._upgrade.tcp.setsockopt(*arguments)
+        one = self._upgrade or self._by_cm
+        if one is not None:
+            one.tcp.setsockopt(*arguments)
             return
         super().setsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_RCVBUF) and isinstance(arguments[2], int):
@@ -482,6 +442,8 @@ class socket(DatagramSocket):
 
     def getsockopt(self, *arguments: Any) -> Any:
         """Options are TCP's, but SO_ERROR."""
+        if self._by_cm is not None:
+            return self._by_cm.tcp.getsockopt(*arguments)
         if self._upgrade is None:
             return super().getsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR):
@@ -491,11 +453,13 @@ class socket(DatagramSocket):
 
     def getpeername(self) -> Any:
         """The peer's TCP address."""
-        return super().getpeername() if self._upgrade is None else self._upgrade.tcp.getpeername()
+        return super().getpeername() if self._upgrade is None else self._upgrade.peer_name
 
     def getsockname(self) -> Any:
         """This side's TCP address."""
-        return super().getsockname() if self._upgrade is None else self._upgrade.tcp.getsockname()
+        if self._by_cm is not None:
+            return self._by_cm.tcp.getsockname()
+        return super().getsockname() if self._upgrade is None else self._upgrade.own_name
 
     # the end
 
@@ -515,9 +479,10 @@ class socket(DatagramSocket):
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
         upgrade, self._upgrade = self._upgrade, None
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.leave()
+        for listener in (self._listener, self._by_cm):
+            if listener is not None:
+                listener.leave()
+        self._listener = self._by_cm = None
         try:
             if upgrade is not None:
                 upgrade.leave(self._lingers_not(upgrade))
@@ -529,8 +494,9 @@ class socket(DatagramSocket):
         upgrade, listener = getattr(self, "_upgrade", None), getattr(self, "_listener", None)
         if upgrade is not None:
             HUB.soon(upgrade.drop)
-        if listener is not None:
-            HUB.soon(listener.leave)
+        for each in (listener, getattr(self, "_by_cm", None)):
+            if each is not None:
+                HUB.soon(each.leave)
         super().__del__()
 
     @staticmethod
@@ -567,28 +533,6 @@ class socket(DatagramSocket):
         made.settings = self.settings
         made.settimeout(self.gettimeout())
         return made  # type: ignore[no-any-return]
-
-
-_upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
-"""By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
-
-
-def _kind_of(number: int) -> tuple[int, int, int] | None:
-    """Family, type and protocol of the connection that a descriptor stands for."""
-    try:
-        found = _upgrades.get(os.fstat(number).st_ino)
-    except OSError:
-        return None
-    return None if found is None else (found.tcp.family, found.tcp.type, found.tcp.proto)
-
-
-def _after_fork() -> None:
-    for each in list(_upgrades.values()):
-        each.abandon()
-    _upgrades.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _of_class(one: socket) -> Any:

@@ -130,9 +130,9 @@ class Stream:
 
     # setting up
 
-    def offer(self, port: int = 0) -> Offer:
+    def offer(self, port: int = 0, alone: bool = False) -> Offer:
         """What the peer is told."""
-        return self._pool.offer(port)
+        return self._pool.offer(port, alone)
 
     def begin(self, peer: Offer) -> None:
         """The peer's offer is known, and the queue pair is ready to receive."""
@@ -284,6 +284,15 @@ class Stream:
         self._channel = channel
         channel.channel.on_post = lambda: HUB.soon(self._hear)
         HUB.soon(self._hear)
+
+    def probe(self) -> None:
+        """Ask the peer's adapter whether it lives: when it does not answer, the connection ends."""
+        with self._guard:
+            if self._requests is not None and not (self.error or self._closed or self._inflight):
+                try:
+                    self._requests.probe(self._next(0, None))
+                except _FAILED:
+                    self._fail(errno.ECONNRESET)
 
     def _hear(self) -> None:
         """The hub: events of this stream's identifier; all that counts is that the peer has ended it."""

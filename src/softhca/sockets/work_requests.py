@@ -65,6 +65,12 @@ class WorkRequests:
         """Tell, without data."""
         self._qp.post_send(self._request(number, _WRITE_IMM, Page(0, 0, 0), 0, immediate, _SIGNALED))
 
+    def probe(self, number: int) -> None:
+        """A WRITE of nothing, of which the peer's program learns nothing, and its adapter says that it has
+        come.
+        """
+        self._qp.post_send(self._request(number, _WRITE, Page(0, 0, 0), 0, 0, _SIGNALED))
+
     def credit(self, number: int, head: int, count: int, immediate: int) -> None:
         """Write record B at the peer, and tell."""
         words = RECORD.pack(head, count)

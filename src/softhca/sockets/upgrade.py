@@ -1,0 +1,151 @@
+"""What a connected socket has beside the kernel's, for all of its duplicates."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import weakref
+from typing import Any
+
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
+from softhca.sockets.readiness import Readiness
+from softhca.sockets.stream import Stream
+
+
+class Upgrade:
+    """What a connection has beside the kernel's: its stream, the TCP connection, and the descriptor.  Shared
+    by all duplicates of a socket; closed with the last.  Where there is no TCP connection, ``tcp`` is a
+    socket that has the options alone, and ``names`` are this side's address and the peer's.
+    """
+
+    def __init__(self, stream: Stream, tcp: KernelSocket, names: tuple[Any, Any] | None = None) -> None:
+        self.stream = stream
+        self.tcp = tcp
+        self.names = names
+        self.readiness = Readiness()
+        _upgrades[self.readiness.inode] = self
+        self.polled = False
+        self._users = 1
+        self._lock = threading.RLock()
+        stream.on_change = self._changed
+        if names is None:
+            HUB.watch(tcp.fileno(), self._tcp_ended, SIDEBAND_EVENTS)
+        else:
+            stream.watch()
+            self._probe_later()
+
+    def _probe_later(self) -> None:
+        """Ask every now and then whether the peer lives, while this lives itself."""
+        every_s = self.stream.settings.keepalive_s
+        this = weakref.ref(self)
+
+        def probe() -> None:
+            found = this()
+            if found is not None and not found.stream.error:
+                found.stream.probe()
+                HUB.after(every_s, probe)
+
+        if every_s:
+            HUB.after(every_s, probe)
+
+    @property
+    def own_name(self) -> Any:
+        """This side's address."""
+        return self.tcp.getsockname() if self.names is None else self.names[0]
+
+    @property
+    def peer_name(self) -> Any:
+        """The peer's address."""
+        return self.tcp.getpeername() if self.names is None else self.names[1]
+
+    def _changed(self) -> None:
+        if self.polled and self.readiness.set(self.stream.readable, self.stream.writable):
+            self.stream.hand_over()
+
+    def poll(self) -> None:
+        """The program may wait for the descriptor from here on."""
+        if not self.polled:
+            self.polled = True
+            with contextlib.suppress(OSError):
+                self.stream.watch()
+        self.stream.look_again()
+
+    def _tcp_ended(self) -> None:
+        with self._lock:
+            number = self.tcp.fileno()
+            if number < 0:
+                return
+            looking = select.poll()
+            looking.register(number, SIDEBAND_EVENTS)
+            if not looking.poll(0):
+                return  # it was another one's, which had that number before
+            HUB.forget(number)
+        self.stream.peer_gone()
+
+    def join(self) -> Upgrade:
+        """One more user."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def leave(self, abruptly: bool) -> None:
+        """One user less."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        _upgrades.pop(self.readiness.inode, None)
+        try:
+            self.stream.close(0 if abruptly else self.stream.settings.linger_s)
+        finally:
+            self.stream.destroy()
+            with self._lock:
+                if self.tcp.fileno() >= 0:
+                    HUB.forget(self.tcp.fileno())
+                self.tcp.close()
+            self.readiness.close()
+
+    def drop(self) -> None:
+        """The hub: a socket was dropped that was not closed, which closes it."""
+        closing = threading.Thread(target=self.leave, args=(False,), name="softhca-close", daemon=True)
+        try:
+            closing.start()
+        except RuntimeError:
+            self.leave(True)
+
+    def abandon(self) -> None:
+        """In a forked child: the connection is the parent's, and ends when that one ends it."""
+        self._lock = threading.RLock()
+        self.readiness.abandon()
+        self.tcp.close()
+
+
+_upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
+"""By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
+
+
+def upgrade_of(number: int) -> Upgrade | None:
+    """The one that a descriptor stands for, with one user more."""
+    found = _upgrades.get(os.fstat(number).st_ino)
+    return None if found is None else found.join()
+
+
+def kind_of(number: int) -> tuple[int, int, int] | None:
+    """Family, type and protocol of the connection that a descriptor stands for."""
+    try:
+        found = _upgrades.get(os.fstat(number).st_ino)
+    except OSError:
+        return None
+    return None if found is None else (found.tcp.family, found.tcp.type, found.tcp.proto)
+
+
+def _after_fork() -> None:
+    for each in list(_upgrades.values()):
+        each.abandon()
+    _upgrades.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
