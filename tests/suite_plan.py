@@ -5,7 +5,8 @@ The suite runs with compiled modules and again interpreted.  What can't differ r
 * simulations of gates: where a file of ``tests/hardware`` reaches no hot module by any import, its own, its
   helpers' or those of what they import, nothing that it runs is compiled in either run (``hot_modules_of``
   follows the imports and decides).  So it is where the gates' other side is only a packet made beforehand
-  or a plain table of keys, which ``tests/wire`` and ``tests/adapter`` hold in both runs;
+  or a plain table of keys, which ``tests/wire`` and ``tests/adapter`` hold in both runs; and messages between
+  gates and the software adapter, most of which is simulation of gates;
 * the tool that breaks copies of the source: it runs them interpreted, whatever runs the tool;
 * guests: most of what runs is their kernel, and what they hold our adapter against is held without them, in
   both runs, by ``tests/replay`` and the same captures;
@@ -27,6 +28,7 @@ PACKAGE = Path(softhca.__file__).parent
 FILES = (
     "benchmarks/test_benchmarks_parsers.py",
     "benchmarks/test_benchmarks_report.py",
+    "hardware/test_hardware_messages.py",
     "hardware/test_hardware_microcode_bind.py",
     "hardware/test_hardware_microcode_headers.py",
     "hardware/test_hardware_microcode_walk.py",

@@ -144,13 +144,16 @@ class SendBlocks(Context):
         self.table, self.entries, self.limit = table, entries, limit
         self.words = {}
         self.fails = frozenset()  # further addresses that the host refuses
-        self.ready = dict.fromkeys(("host", "cq", "doorbell", "tpt"), 0)
+        self.ready = dict.fromkeys(("host", "cq", "doorbell", "tpt", "wake"), 0)
         self.failed = False
         self.result = 0
         self.descriptor = deque()
+        self.progress = 0  # of the RQ's engine
         self.queue = deque()
         self.counts = {}
         self.taken = []
+        self.put_off = []
+        self.woken = False
         self.completions = []
 
     def post(self, qp, count):
@@ -182,7 +185,25 @@ class SendBlocks(Context):
 
     def write_SCHEDULER_TAKE(self, value):
         assert value == 0
-        self.taken.append(self.queue.popleft())
+        qp = self.queue.popleft()
+        if self.woken:  # it has asked for a later turn
+            self.put_off.append(qp)
+            self.woken = False
+        else:
+            self.taken.append(qp)
+
+    def read_WAKE(self):
+        return self._busy("wake")
+
+    def write_WAKE(self, value):
+        self._takes_time("wake")
+        assert value == self.queue[0]
+        self.queue.append(value)
+        self.woken = True
+
+    def read_DOORBELL_QP(self):
+        qp = self.values["DOORBELL_QP"]
+        return qp | (PRESENT if self.counts.get(qp) else 0)
 
     def read_DOORBELL_POP(self):
         return self._busy("doorbell")
@@ -214,11 +235,15 @@ class SendBlocks(Context):
     def read_HOST_STATUS(self):
         return self._busy("host") or self.failed << 1
 
+    def read_HOST_DESCRIPTOR(self):
+        return (PRESENT | (len(self.descriptor) == 1)) if self.descriptor else 0
+
     def read_HOST_DESCRIPTOR_WORD(self):
-        return self.descriptor[0]
+        return self.descriptor[0] if self.descriptor else 0
 
     def write_HOST_DESCRIPTOR_POP(self, value):
-        self.descriptor.popleft()
+        if self.descriptor:
+            self.descriptor.popleft()
 
     # translation
 
@@ -237,6 +262,11 @@ class SendBlocks(Context):
 
     def read_TPT_ENTRY_HIGH(self):
         return self.table + 8 * self.values["TPT_INDEX"] >> 32
+
+    # receive FIFO
+
+    def read_RX_PROGRESS(self):
+        return self.progress
 
     # completions
 

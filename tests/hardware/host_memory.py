@@ -28,7 +28,10 @@ class HostMemory:
         self._left = None
         address, write = ctx.get(bus.address), ctx.get(bus.write)
         refused = address >= self.limit
-        data = ctx.get(bus.write_data) if write else self.words.get(address, 0)
+        data = self.words.get(address, 0)
+        if write:
+            mask = sum(0xFF << 8 * byte for byte in range(4) if ctx.get(bus.mask) >> byte & 1)
+            data = data & ~mask | ctx.get(bus.write_data) & mask
         self.transactions.append((write, address, data, refused))
         if write and not refused:
             self.words[address] = data

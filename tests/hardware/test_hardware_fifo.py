@@ -352,11 +352,11 @@ def test_a_packet_that_finds_no_room_is_not_sent_and_the_next_one_is():
             await strobe(ctx, fifo.write_tx_word, i)
             await strobe(ctx, fifo.write_tx_push, i == 17)
         await ctx.tick().repeat(3)
-        assert ctx.get(fifo.tx_status) == 2
+        assert ctx.get(fifo.tx_status) & 3 == 2
         packet = a_packet(bytes(4)).encode()
         await push(ctx, fifo, packet)
         assert await collect(ctx, bench.block.line, 60) == [packet]
-        assert ctx.get(fifo.tx_status) == 0
+        assert ctx.get(fifo.tx_status) & 3 == 0
 
     bench.run(script)
 
@@ -369,12 +369,12 @@ def test_a_word_that_is_pushed_while_the_icrc_is_put_takes_its_packet_with_it():
         async def script(ctx, fifo=fifo, late=late, bench=bench):
             await strobe(ctx, fifo.write_tx_word, 1)
             await strobe(ctx, fifo.write_tx_push, 1)
-            assert ctx.get(fifo.tx_status) == 1
+            assert ctx.get(fifo.tx_status) & 3 == 1
             for _ in range(late):
                 await ctx.tick()
             await strobe(ctx, fifo.write_tx_push, 0)
             await ctx.tick().repeat(2)
-            assert ctx.get(fifo.tx_status) == 2
+            assert ctx.get(fifo.tx_status) & 3 == 2
             assert await collect(ctx, bench.block.line, 30) == []
 
         bench.run(script)

@@ -41,7 +41,7 @@ def blocks_of(psn=0, table=TABLE, latency=3):
     blocks = ReceiveBlocks(RemoteKeyModel(VIS), dict(table), latency)
     for qp in range(VIS):
         blocks.keys.set_domain(qp, PD)
-        blocks.context[16 * qp + 8], blocks.context[16 * qp + 10] = psn, PD
+        blocks.context[64 * qp + 32], blocks.context[64 * qp + 34] = psn, PD
     return blocks
 
 
@@ -132,7 +132,7 @@ def test_verdicts_sequence_numbers_and_keys_are_by_the_rules(psn, descriptions, 
     blocks = blocks_of(psn, latency=latency)
     rules, expected = arrivals(blocks, psn, descriptions)
     assert verdicts(blocks) == expected
-    assert [blocks.context[16 * qp + 8] for qp in range(VIS)] == rules.psn
+    assert [blocks.context[64 * qp + 32] for qp in range(VIS)] == rules.psn
     assert [blocks.keys.valid_keys(qp)[0] for qp in range(VIS)] == rules.writing
     judged = zip(descriptions, expected, strict=True)
     refused = [one["qp"] for one, verdict in judged if verdict == KEY_REFUSED]
@@ -171,7 +171,7 @@ def test_a_write_whose_key_is_withdrawn_between_its_packets_is_refused():
     blocks.arrive(packet(WRITE_MIDDLE, 1, 1))
     blocks.arrive(packet(WRITE_LAST, 1, 1))
     assert verdicts(blocks) == [ACCEPTED, KEY_REFUSED, KEY_REFUSED]
-    assert blocks.context[16 + 8] == 1
+    assert blocks.context[64 + 32] == 1
 
 
 def left_valid(program, when, lag):

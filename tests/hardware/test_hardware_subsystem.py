@@ -207,8 +207,8 @@ def test_the_local_bus_reaches_every_space():
         seen["microcode"] = [await read(lb.MICROCODE + place) for place in (0, 1, 0x1000, 0x1001, 0x1002)]
         for place in (0, 17, 127):
             await write(lb.CONTEXTS + place, 1000 + place)
-        await write(lb.CONTEXTS + 128, 5)  # the ninth of eight queue pairs
-        seen["contexts"] = [await read(lb.CONTEXTS + place) for place in (0, 17, 127, 128)]
+        await write(lb.CONTEXTS + 512, 5)  # the ninth of eight queue pairs
+        seen["contexts"] = [await read(lb.CONTEXTS + place) for place in (0, 17, 127, 512)]
         await write(0x8000, 1)
         await write(0x200, 1)
         seen["nothing"] = [await read(number) for number in (0x8000, 0x200, 0x180, 15, lb.EVENT_STATUS)]
@@ -250,9 +250,9 @@ def test_levels_decide_who_is_served_and_an_overflow_is_told():
         await bench.write(context, lb.LEVEL, 5 << 16 | 9)
         for qp in (1, 2, 5):
             await bench.write(context, lb.DOORBELL, qp << 16 | 1)
-        await bench.load(context, SEND, microcode_program("bind").halves)
+        await bench.load(context, SEND, microcode_program("send").halves)
         await bench.write(context, lb.RUN, 1 << SEND)
-        await context.tick().repeat(400)
+        await context.tick().repeat(700)
         told["events"] = await bench.read(context, lb.COMPLETION_EVENTS)
         told["overflows"] = await bench.read(context, lb.OVERFLOW_EVENTS)
         await bench.write(context, lb.COMPLETION_EVENTS, 2)

@@ -239,7 +239,7 @@ class CompletionEngine(wiring.Component):
         queue = posting.queue
         m.d.comb += posting.done.eq(1)
         m.d.sync += rings.producers[queue].eq(rings.producers[queue] + 1)
-        counts = posting.solicited | (posting.entry[2] != 0)
+        counts = posting.solicited | (posting.entry[2][:8] != 0)
         with m.If((rings.arms[queue] == ARM_NEXT) | ((rings.arms[queue] == ARM_SOLICITED) & counts)):
             m.d.comb += posting.event.eq(1)
             m.d.sync += rings.arms[queue].eq(ARM_NONE)

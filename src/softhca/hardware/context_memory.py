@@ -1,6 +1,6 @@
-"""Context memory: sixteen words a queue pair of all that its queues' engines must know.
+"""Context memory: sixty-four words a queue pair of all that its queues' engines must know.
 
-A word has one writer among the engines.  Words 0 … 7 are the send queue's and the SQ engine's, 8 … 15 the
+A word has one writer among the engines.  Words 0 … 31 are the send queue's and the SQ engine's, 32 … 63 the
 receive queue's and the RQ engine's; so no order of two engines' writes can matter, and each half is a RAM
 with one write port.  All read all.  The doorbell manager writes the last word of each half, and the host
 every word, in clocks that the engine leaves free.  A reader always sees the newest value: what is written in
@@ -18,30 +18,28 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from softhca.hardware.ports import WORD_BITS, RegisterWrite, check_power_of_two
 
-CONTEXT_WORDS = 16
-BANK_WORDS = 8
+CONTEXT_WORDS = 64
+BANK_WORDS = 32
+BANK_BIT = 5
 SEND, RECEIVE = 0, 1
 """Queues, engines and banks by number."""
 REFUSED_BIT = 31
 MAX_VIS = 4096
 
+_SEND_WORDS = (
+    "BASE", "HEAD", "MASK", "PSN", "PD", "CQ", "BASE_HIGH", "PEER", "LINK", "SOURCE", "PKEY", "MTU", "SENT",
+    "PHASE", "FIRST", "LAST", "LENGTH", "SEEN", "TRIES",
+)  # fmt: skip
+_RECEIVE_WORDS = (
+    "PSN", "BASE", "PD", "HEAD", "MASK", "CQ", "BASE_HIGH", "STATE", "VA", "VA_HIGH", "KEY", "LEFT", "MSN",
+    "ANSWER_PSN", "ANSWER", "READ_VA", "READ_VA_HIGH", "READ_KEY", "READ_LEFT", "READ_PSN", "READ_STATE",
+    "FILLED",
+)  # fmt: skip
 WORDS = {
-    "SQ_BASE": 0,
-    "SQ_HEAD": 1,
-    "SQ_MASK": 2,
-    "SQ_PSN": 3,
-    "SQ_PD": 4,
-    "SQ_CQ": 5,
-    "SQ_BASE_HIGH": 6,
-    "SQ_OUTSTANDING": 7,
-    "RQ_PSN": 8,
-    "RQ_KEY": 9,
-    "RQ_PD": 10,
-    "RQ_LEFT": 11,
-    "RQ_CQ": 12,
-    "RQ_ROUTE": 13,
-    "RQ_PEER": 14,
-    "RQ_OUTSTANDING": 15,
+    **{f"SQ_{name}": word for word, name in enumerate(_SEND_WORDS)},
+    "SQ_OUTSTANDING": BANK_WORDS - 1,
+    **{f"RQ_{name}": BANK_WORDS + word for word, name in enumerate(_RECEIVE_WORDS)},
+    "RQ_OUTSTANDING": CONTEXT_WORDS - 1,
 }
 """What the microcode of the assembled subsystem keeps where; the block itself knows the two counts alone."""
 
@@ -49,7 +47,7 @@ WORDS = {
 class EngineContext(Signature):
     """An engine's registers, seen from the engine.
 
-    ``context_address``: 16·QP + word; reads bit 31 where the last word that was written is not the engine's
+    ``context_address``: 64·QP + word; reads bit 31 where the last word that was written is not the engine's
     own, or does not exist: the write was lost.  ``context_data``: the word there, 0 where there is none.
     """
 
@@ -121,7 +119,7 @@ class ContextMemory(wiring.Component):
                 next_address.eq(
                     Mux(engine.write_context_address.strobe, engine.write_context_address.data, address)
                 ),
-                fine.eq((address[bits:] == 0) & (address[3] == i)),
+                fine.eq((address[bits:] == 0) & (address[BANK_BIT] == i)),
                 engine.context_address.eq(Cat(address[:REFUSED_BIT], refused)),
             ]
             m.d.sync += address.eq(next_address)
@@ -130,7 +128,7 @@ class ContextMemory(wiring.Component):
             following.append((next_address, fine, address))
         banks = [self._bank(m, bank, following[bank][1], following[bank][2]) for bank in range(2)]
         m.d.comb += [
-            self.host.ready.eq(Mux(self.host.address[3], banks[RECEIVE][0], banks[SEND][0])),
+            self.host.ready.eq(Mux(self.host.address[BANK_BIT], banks[RECEIVE][0], banks[SEND][0])),
             self.count.ready.eq(Mux(self.count.queue, banks[RECEIVE][1], banks[SEND][1])),
         ]
         readers = [(next_address, engine.context_data) for (next_address, _, _), engine in
@@ -138,7 +136,7 @@ class ContextMemory(wiring.Component):
         readers.append((self.host.address, self.host.read_data))
         for number, (address, data) in enumerate(readers):
             place, in_receive, exists = self._place(address), Signal(name=f"half_{number}"), Signal()
-            m.d.sync += [in_receive.eq(address[3]), exists.eq(address[bits:] == 0)]
+            m.d.sync += [in_receive.eq(address[BANK_BIT]), exists.eq(address[bits:] == 0)]
             shown = []
             for bank in range(2):
                 _, _, memory, write = banks[bank]
@@ -150,7 +148,7 @@ class ContextMemory(wiring.Component):
 
     def _place(self, address: Signal) -> Any:
         """A word's place in its bank."""
-        return Cat(address[:3], address[4 : len(self.host.address)])
+        return Cat(address[:BANK_BIT], address[BANK_BIT + 1 : len(self.host.address)])
 
     def _bank(self, m: Module, bank: int, fine: Signal, address: Signal) -> tuple[Any, Any, Any, Any]:
         """One half: its writers by precedence; whether the host's and the count's write is taken, the RAM and
@@ -163,13 +161,16 @@ class ContextMemory(wiring.Component):
         m.d.comb += [
             by_engine.eq(engine.strobe & fine),
             by_count.eq(count.valid & (count.queue == bank) & ~by_engine),
-            by_host.eq(host.write & (host.address[3] == bank) & ~by_engine & ~by_count),
+            by_host.eq(host.write & (host.address[BANK_BIT] == bank) & ~by_engine & ~by_count),
             write.en.eq(by_engine | by_count | by_host),
         ]
         with m.If(by_engine):
             m.d.comb += [write.addr.eq(self._place(address)), write.data.eq(engine.data)]
         with m.Elif(by_count):
-            m.d.comb += [write.addr.eq(Cat(Const(0b111, 3), count.qp)), write.data.eq(count.count)]
+            m.d.comb += [
+                write.addr.eq(Cat(Const(BANK_WORDS - 1, BANK_BIT), count.qp)),
+                write.data.eq(count.count),
+            ]
         with m.Else():
             m.d.comb += [write.addr.eq(self._place(host.address)), write.data.eq(host.write_data)]
         return by_host, by_count, memory, write

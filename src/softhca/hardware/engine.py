@@ -44,13 +44,14 @@ class MicroEngine(wiring.Component):
             }
         )
         self.data_mux = DataMux()
+        self.memory = InstructionMemory()
 
     def elaborate(self, platform: object) -> Module:
         """The parts of figures 8 and 9, joined."""
         m = Module()
         m.submodules.decoder = decoder = Decoder()
         m.submodules.sequencer = sequencer = Sequencer()
-        m.submodules.memory = memory = InstructionMemory()
+        m.submodules.memory = memory = self.memory
         m.submodules.data_mux = mux = self.data_mux
         m.submodules.alu = alu = Alu()
         connect(m, flipped(self.local), memory.local)

@@ -17,11 +17,14 @@ from softhca.hardware import header_rules as rules
 from softhca.hardware.crc import ICRC_BITS, ICRC_POLYNOMIAL, next_state, swapped
 from softhca.hardware.header_check import LNH_GLOBAL, HeaderCheck, HeaderPlaces
 from softhca.hardware.packet_buffer import PacketBuffer, check_sizes
+from softhca.hardware.payload_mover import MoveIn, MoveOut
 from softhca.hardware.ports import RegisterWrite
 from softhca.hardware.serial import Arrival, Departure
 
 POP_WORD, POP_PACKET = 1, 2
+PUSH_NOTHING = 2
 COUNT_BITS = 16
+PROGRESS_BITS = 23
 _ONES = (1 << ICRC_BITS) - 1
 
 
@@ -32,7 +35,8 @@ class ReceiveFifo(wiring.Component):
     headers are wrong, and bits 8–15 why; bit 3: it has a GRH; bits 16–30: words that are still to be read.
     ``rx_word``: the next word.  ``rx_pop``: 1 takes it, 2 the rest of its packet.  ``rx_drops``: packets
     that the link's checks have refused, or that found no room (bits 0–15, stays at its top), and the last
-    one's reason (16–23).
+    one's reason (16–23).  ``rx_progress``, for the other engine: bit 0: a packet is begun and not over, and
+    how many are over.
     """
 
     def __init__(self, words: int = 2048, packets: int = 16) -> None:
@@ -43,7 +47,9 @@ class ReceiveFifo(wiring.Component):
                 "rx_status": Out(32),
                 "rx_word": Out(32),
                 "rx_drops": Out(32),
+                "rx_progress": Out(32),
                 "write_rx_pop": In(RegisterWrite()),
+                "move": In(MoveIn()),
             }
         )
 
@@ -55,6 +61,7 @@ class ReceiveFifo(wiring.Component):
         wiring.connect(m, check.packet, wiring.flipped(self.packet))
         reason, last_reason = Signal(rules.REASON_BITS), Signal(rules.REASON_BITS)
         refused, is_global, begun = Signal(COUNT_BITS), Signal(), Signal()
+        over = Signal(PROGRESS_BITS)
         wrong = buffer.tag[: rules.REASON_BITS]
         most = (1 << COUNT_BITS) - 1
         m.d.comb += [
@@ -66,6 +73,7 @@ class ReceiveFifo(wiring.Component):
             buffer.drop.eq(self.packet.end & (reason != 0)),
             self.rx_word.eq(buffer.word),
             self.rx_drops.eq(Cat(refused, last_reason)),
+            self.rx_progress.eq(Cat(buffer.ready & ~buffer.first, over)),
             self.rx_status.eq(
                 Cat(
                     buffer.first,
@@ -78,9 +86,15 @@ class ReceiveFifo(wiring.Component):
                     buffer.ready,
                 )
             ),
-            buffer.skip.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_WORD)),
+            buffer.skip.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_WORD) | self.move.take),
+            self.move.ready.eq(buffer.ready),
+            self.move.last.eq(buffer.left == 1),
+            self.move.word.eq(buffer.word),
+            self.move.forget.eq(buffer.skip_rest),
             buffer.skip_rest.eq(self.write_rx_pop.strobe & (self.write_rx_pop.data == POP_PACKET)),
         ]
+        with m.If(buffer.finished):
+            m.d.sync += over.eq(over + 1)
         with m.If(self.packet.end):
             m.d.sync += begun.eq(0)
             with m.If(reason != 0):
@@ -96,7 +110,8 @@ class SendFifo(wiring.Component):
     ``tx_push`` appends ``tx_word``; with bit 0 of its data it is the packet's last before the ICRC, which
     this block computes and appends.  ``tx_status``: bit 0 full: the next word has no room, or the ICRC is
     being put; what is pushed meanwhile is lost, and its packet with it.  Bit 1: that happened to the packet
-    that ended last.
+    that ended last.  Bits 16…31: words that have room.  A push of `PUSH_NOTHING` throws the packet away that
+    is begun.  ``move``: payload, which the mover puts in.
     """
 
     def __init__(self, words: int = 2048, packets: int = 16) -> None:
@@ -107,6 +122,7 @@ class SendFifo(wiring.Component):
                 "tx_word": Out(32),
                 "write_tx_push": In(RegisterWrite()),
                 "tx_status": Out(32),
+                "move": In(MoveOut()),
                 "packet": Out(Departure()),
             }
         )
@@ -120,10 +136,15 @@ class SendFifo(wiring.Component):
         pushed, full, refused, lost = Signal(), Signal(), Signal(), Signal()
         with m.If(self.write_tx_word.strobe):
             m.d.sync += self.tx_word.eq(self.write_tx_word.data)
+        by_engine, thrown, word = Signal(), Signal(), Signal(32)
         m.d.comb += [
-            places.word.eq(self.tx_word),
+            thrown.eq(self.write_tx_push.strobe & (self.write_tx_push.data == PUSH_NOTHING)),
+            by_engine.eq(self.write_tx_push.strobe & ~thrown),
+            word.eq(Mux(self.move.valid, self.move.word, self.tx_word)),
+            self.move.forget.eq(buffer.drop),
+            places.word.eq(word),
             places.valid.eq(pushed),
-            self.tx_status.eq(Cat(full, refused)),
+            self.tx_status.eq(Cat(full, refused, Const(0, 14), Mux(full | ~buffer.open, 0, buffer.room))),
             self.packet.valid.eq(buffer.ready),
             self.packet.word.eq(buffer.word),
             self.packet.last.eq(buffer.left == 1),
@@ -134,12 +155,15 @@ class SendFifo(wiring.Component):
         with m.FSM(name="sending"):
             with m.State("WORDS"):
                 m.d.comb += [
-                    pushed.eq(self.write_tx_push.strobe),
+                    pushed.eq(by_engine | self.move.valid),
                     buffer.write_valid.eq(pushed),
-                    buffer.write_word.eq(self.tx_word),
+                    buffer.write_word.eq(word),
                     full.eq(buffer.room == 0),
                 ]
-                with m.If(pushed & self.write_tx_push.data[0]):
+                with m.If(thrown):
+                    m.d.comb += [buffer.drop.eq(1), places.begin.eq(1)]
+                    m.d.sync += icrc.eq(_ONES)
+                with m.Elif((by_engine & self.write_tx_push.data[0]) | self.move.end):
                     m.next = "ICRC"
             with m.State("ICRC"):
                 m.d.comb += [

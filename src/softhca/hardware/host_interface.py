@@ -14,7 +14,15 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from softhca.hardware.micro_registers import HOST_FETCH, HOST_READ, HOST_WRITE
+from softhca.hardware.micro_registers import (
+    HOST_FETCH,
+    HOST_FINISH,
+    HOST_READ,
+    HOST_RECEIVE,
+    HOST_SEND,
+    HOST_WRITE,
+)
+from softhca.hardware.payload_mover import FINISH, INWARD, MOST_BYTES, OUT, MoveCommand
 from softhca.hardware.ports import ADDRESS_BITS, WORD_BITS, HostBus, RegisterWrite
 
 DESCRIPTOR_WORDS = 16
@@ -58,6 +66,7 @@ class HostArbiter(wiring.Component):
                         self.host.write.eq(request.write),
                         self.host.address.eq(request.address),
                         self.host.write_data.eq(request.write_data),
+                        self.host.mask.eq(request.mask),
                         request.done.eq(request.valid & self.host.done),
                     ]
         for i in range(self.requesters):
@@ -79,6 +88,9 @@ class HostPort(wiring.Component):
     last one failed: such a command cannot be, its address is not that of a word, it runs past the last
     address, or the host refused.
 
+    The mover's commands are `HOST_SEND` and `HOST_RECEIVE` with a number of bytes (1…4096) from bit 8 on,
+    from or to any byte's address, and `HOST_FINISH`.
+
     A descriptor is seen when it is there whole: ``host_descriptor`` bit 31: a word is there, bit 0: it is
     the last; ``host_descriptor_word``; ``host_descriptor_pop`` takes it.  A new fetch throws away what was
     not taken.
@@ -98,6 +110,7 @@ class HostPort(wiring.Component):
                 "host_status": Out(WORD_BITS),
                 "host_descriptor": Out(WORD_BITS),
                 "host_descriptor_word": Out(WORD_BITS),
+                "move": Out(MoveCommand()),
                 "bus": Out(HostBus()),
             }
         )
@@ -106,7 +119,7 @@ class HostPort(wiring.Component):
         """The circuit."""
         m = Module()
         high = Signal(ADDRESS_BITS - WORD_BITS)
-        busy, failed, fetching = Signal(), Signal(), Signal()
+        busy, failed, fetching, moving = Signal(), Signal(), Signal(), Signal()
         wanted = Signal(range(DESCRIPTOR_WORDS + 1))
         filled = Signal(range(DESCRIPTOR_WORDS + 1))
         taken = Signal(range(DESCRIPTOR_WORDS + 1))
@@ -122,7 +135,7 @@ class HostPort(wiring.Component):
             put.addr.eq(filled),
             put.data.eq(self.bus.read_data),
             put.en.eq(busy & self.bus.done & fetching & ~self.bus.error),
-            self.bus.valid.eq(busy),
+            self.bus.valid.eq(busy & ~moving),
         ]
         for value, write in (
             (self.host_address, self.write_host_address),
@@ -133,10 +146,12 @@ class HostPort(wiring.Component):
                 m.d.sync += value.eq(write.data)
         with m.If(self.write_host_descriptor_pop.strobe & (there != taken)):
             m.d.sync += taken.eq(taken + 1)
-        started = self._command(m, high, busy, failed, fetching)
+        started = self._command(m, high, busy, failed, fetching, moving)
         with m.If(started != 0):
             m.d.sync += [wanted.eq(started), filled.eq(0), taken.eq(0), there.eq(0)]
-        with m.If(busy & self.bus.done):
+        with m.If(moving & self.move.done):
+            m.d.sync += [busy.eq(0), moving.eq(0), failed.eq(self.move.failed)]
+        with m.Elif(busy & ~moving & self.bus.done):
             m.d.sync += [busy.eq(0), failed.eq(self.bus.error)]
             with m.If(put.en):
                 m.d.sync += [filled.eq(filled + 1), self.bus.address.eq(self.bus.address + 4)]
@@ -148,19 +163,31 @@ class HostPort(wiring.Component):
                 m.d.sync += self.host_data.eq(self.bus.read_data)
         return m
 
-    def _command(self, m: Module, high: Signal, busy: Signal, failed: Signal, fetching: Signal) -> Value:
+    def _command(
+        self, m: Module, high: Signal, busy: Signal, failed: Signal, fetching: Signal, moving: Signal
+    ) -> Value:
         """Check a command and begin; the words of the descriptor that is to be fetched now, 0: none is."""
         command = self.write_host_command
         fetch, count = Signal(), Signal(WORD_BITS - FETCH_SHIFT)
         bad, misplaced, end = Signal(), Signal(), Signal(ADDRESS_BITS + 1)
+        moves = Signal()
         address = Cat(self.host_address, high)
         m.d.comb += [
             fetch.eq(command.data[:FETCH_SHIFT] == HOST_FETCH),
             count.eq(command.data[FETCH_SHIFT:]),
             end.eq(address + (count[:5] << 2)),
             misplaced.eq(self.host_address[:2] != 0),
+            self.move.address.eq(address),
+            self.move.length.eq(count),
+            self.move.start.eq(moves & command.strobe & ~busy & ~bad),
         ]
-        with m.If(fetch):
+        for code, kind in ((HOST_SEND, OUT), (HOST_RECEIVE, INWARD), (HOST_FINISH, FINISH)):
+            with m.If(command.data[:FETCH_SHIFT] == code):
+                m.d.comb += [moves.eq(1), self.move.kind.eq(kind)]
+        with m.If(moves):
+            past = address + self.move.length > 1 << ADDRESS_BITS
+            m.d.comb += bad.eq((self.move.kind != FINISH) & ((count == 0) | (count > MOST_BYTES) | past))
+        with m.Elif(fetch):
             m.d.comb += bad.eq(
                 misplaced | (count == 0) | (count > DESCRIPTOR_WORDS) | (end > 1 << ADDRESS_BITS)
             )
@@ -171,6 +198,7 @@ class HostPort(wiring.Component):
                 failed.eq(bad),
                 busy.eq(~bad),
                 fetching.eq(fetch),
+                moving.eq(moves & ~bad),
                 self.bus.address.eq(address),
                 self.bus.write.eq(command.data == HOST_WRITE),
                 self.bus.write_data.eq(self.host_data),

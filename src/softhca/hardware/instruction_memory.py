@@ -42,11 +42,12 @@ class InstructionMemory(wiring.Component):
                 "local": In(LocalBus()),
             }
         )
+        self.data = memory.MemoryData(shape=WORD_BITS, depth=WORDS, init=[])
 
     def elaborate(self, platform: object) -> Module:
         """One read port, one write port with an enable for each half, and the multiplexer of the halves."""
         m = Module()
-        m.submodules.memory = store = memory.Memory(shape=WORD_BITS, depth=WORDS, init=[])
+        m.submodules.memory = store = memory.Memory(self.data)
         write = store.write_port(granularity=INSTRUCTION_BITS)
         read = store.read_port()
         address = Signal(ADDRESS_BITS)

@@ -6,7 +6,7 @@
 | 0x00100 … 0x0017F | completion queues: 8 words each, by `softhca.hardware.completion_engine` |
 | 0x01000 … 0x01FFF | the SQ engine's microcode, an instruction a word; to be loaded while it stands |
 | 0x02000 … 0x02FFF | the RQ engine's |
-| 0x10000 … 0x1FFFF | contexts: 16·QP + word |
+| 0x40000 … 0x7FFFF | contexts: 64·QP + word |
 
 What is not there reads as 0, and a write to it is lost.
 """
@@ -27,7 +27,7 @@ from softhca.hardware.ports import ADDRESS_BITS, WORD_BITS
 from softhca.hardware.translation import MAX_ENTRIES
 from softhca.hardware.work_scheduler import LevelWrite
 
-BUS_BITS = 17
+BUS_BITS = 19
 RUN = 0
 """Bits 0 and 1: the SQ's and the RQ's engine run; low holds an engine at its first instruction.  Reads also
 bits 8 and 9: they have halted."""
@@ -42,7 +42,7 @@ COMPLETION_EVENTS, OVERFLOW_EVENTS = 6, 7
 EVENT, EVENT_STATUS = 8, 9
 """The oldest global event, a write takes it; bit 31: there is one, 15…0: how many were lost."""
 RX_DROPS = 10
-COMPLETION_QUEUES, MICROCODE, CONTEXTS = 0x100, 0x1000, 0x10000
+COMPLETION_QUEUES, MICROCODE, CONTEXTS = 0x100, 0x1000, 0x40000
 MICROCODE_WORDS = 0x1000
 QUEUE_WORDS = 8
 
@@ -99,7 +99,7 @@ class LocalBusInterface(wiring.Component):
             completions.queue.eq(address[3:7]),
             completions.which.eq(address[:3]),
             completions.data.eq(data),
-            self.context.address.eq(address[:16]),
+            self.context.address.eq(address[:18]),
             self.context.write_data.eq(data),
         ]
         for level in self.level:
@@ -113,21 +113,21 @@ class LocalBusInterface(wiring.Component):
         with m.Elif(writes):
             m.d.comb += access.ready.eq(1)
         with m.Switch(address):
-            with m.Case("000000000--------"):
+            with m.Case("00000000000--------"):
                 self._control(m, writes, refused)
-            with m.Case("00000000100------", "00000000101------"):
+            with m.Case("0000000000100------", "0000000000101------"):
                 there = address[3:7] < self.queues
                 m.d.comb += completions.set.eq(writes & there)
                 with m.If(writes & there):
                     m.d.comb += access.ready.eq(completions.ready)
             for i in range(2):
-                with m.Case(f"000{i + 1:02b}------------"):
+                with m.Case(f"00000{i + 1:02b}------------"):
                     m.d.comb += [
                         self.microcode[i].write.eq(writes),
                         access.read_data.eq(self.microcode[i].read_data),
                     ]
-            with m.Case("1" + 16 * "-"):
-                there = (address[:16] >> len(self.context.address)) == 0
+            with m.Case("1" + 18 * "-"):
+                there = (address[:18] >> len(self.context.address)) == 0
                 m.d.comb += self.context.write.eq(writes & there)
                 with m.If(there):
                     m.d.comb += access.read_data.eq(self.context.read_data)

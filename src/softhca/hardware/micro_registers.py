@@ -28,8 +28,9 @@ GENERAL_COUNT = 16
 WORD_BITS = 32
 PRESENT = 1 << 31
 
-HOST_READ, HOST_WRITE, HOST_FETCH = 1, 2, 3
-"""What is written to ``HOST_COMMAND``; to fetch a descriptor, with its number of words in bits 15..8."""
+HOST_READ, HOST_WRITE, HOST_FETCH, HOST_SEND, HOST_RECEIVE, HOST_FINISH = range(1, 7)
+"""What is written to ``HOST_COMMAND``; to fetch a descriptor, with its number of words from bit 8 on; to move
+payload, with its number of bytes there."""
 
 
 class EngineBus(wiring.Signature):
@@ -68,22 +69,22 @@ _MANAGER, _KEY_MEMORY = "remote-key manager", "remote-key memory"
 
 _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("host interface", BOTH, (
-        (16, "HOST_ADDRESS", "rw", "byte address in host memory, a multiple of 4"),
+        (16, "HOST_ADDRESS", "rw", "byte address in host memory, of words a multiple of 4"),
         (17, "HOST_DATA", "rw", "word to write; after a read, the word that came"),
-        (18, "HOST_COMMAND", "w", "1 reads, 2 writes, 3 + 256·n fetches a descriptor of n words"),
+        (18, "HOST_COMMAND", "w", "1 reads, 2 writes; 3 + 256·n fetches n words; 4, 5 + 256·n move n bytes"),
         (19, "HOST_STATUS", "r", "bit 0: busy, from the clock after the command; bit 1: the last one failed"),
         (20, "HOST_DESCRIPTOR", "r", "bit 31: a descriptor's word is there; bit 0: it is the last one"),
         (21, "HOST_DESCRIPTOR_WORD", "r", "that word"),
         (22, "HOST_DESCRIPTOR_POP", "w", "any write takes that word away"),
     )),
     ("context memory", BOTH, (
-        (23, "CONTEXT_ADDRESS", "rw", "16·QP + word"),
+        (23, "CONTEXT_ADDRESS", "rw", "64·QP + word"),
         (24, "CONTEXT_DATA", "rw", "the word there, always the newest"),
     )),
     ("completion engine", BOTH, (
         (25, "CQ_QP", "rw", "QP of the next completion"),
         (26, "CQ_WORK", "rw", "its work request"),
-        (27, "CQ_STATUS", "rw", "its status; 0: success"),
+        (27, "CQ_STATUS", "rw", "bits 7..0: its status, 0: success; 31..8: bytes that were received"),
         (28, "CQ_PUSH", "rw", "posts it to queue 7..0; bit 31: solicited; reads bit 0: busy, 1: overflow"),
     )),
     ("doorbell manager", BOTH, (
@@ -98,7 +99,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("translation", BOTH, (
         (34, "TPT_INDEX", "rw", "page-table index (27 bits) to look up"),
         (35, "TPT_PD", "rw", "protection domain of the requesting QP"),
-        (36, "TPT_ACCESS", "rw", "rights that are asked for; the write starts the look-up"),
+        (36, "TPT_ACCESS", "rw", "rights that are asked for, bit 8: by key; the write starts the look-up"),
         (37, "TPT_RESULT", "r", "bit 31: done; bits 7..0: 0 allowed, otherwise the reason"),
         (38, "TPT_FRAME", "r", "physical page number"),
     )),
@@ -123,9 +124,9 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (50, "RX_POP", "w", "1 takes the word away; 2 drops the rest of its packet"),
     )),
     ("send FIFO", BOTH, (
-        (51, "TX_STATUS", "r", "bit 0: full; bit 1: the last packet found no room and was not sent"),
+        (51, "TX_STATUS", "r", "bit 0: full; 1: the last packet found no room; 31..16: words that have room"),
         (52, "TX_WORD", "rw", "the next word to send"),
-        (53, "TX_PUSH", "w", "pushes it; bit 0: it is the packet's last, the ICRC follows by itself"),
+        (53, "TX_PUSH", "w", "pushes it; 1: it is the last, the ICRC follows; 2: throws the packet away"),
     )),
     ("completion engine", BOTH, (
         (54, "EVENT_PUSH", "w", "tells the host of a global event: 31..24 its kind, 23..0 whose"),
@@ -133,6 +134,17 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     ("translation", BOTH, (
         (55, "TPT_ENTRY", "r", "bits 31..0 of the byte address of entry TPT_INDEX"),
         (56, "TPT_ENTRY_HIGH", "r", "bits 43..32 of it"),
+        (57, "TPT_VA", "rw", "a look-up by key: bits 31..0 of the address that is asked for"),
+        (58, "TPT_VA_HIGH", "rw", "bits 63..32 of it"),
+        (59, "TPT_LENGTH", "rw", "bytes that are asked for"),
+        (60, "TPT_ADDRESS", "r", "byte address in host memory of the first one, bits 31..0"),
+        (61, "TPT_ADDRESS_HIGH", "r", "bits 43..32 of it"),
+    )),
+    ("wake-up", BOTH, (
+        (62, "WAKE", "rw", "puts QP 23..0 before the scheduler; bit 31: the RQ's; reads bit 0: busy"),
+    )),
+    ("receive FIFO", SQ, (
+        (63, "RX_PROGRESS", "r", "bit 0: the RQ's engine is in a packet; 23..1: packets that are over"),
     )),
 )  # fmt: skip
 

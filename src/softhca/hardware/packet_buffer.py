@@ -20,11 +20,12 @@ class PacketBuffer(wiring.Component):
     """Room for ``words`` and for ``packets``, both powers of two.
 
     Written: ``write_valid`` with ``write_word`` appends, unless ``full``, which then is the packet's fate:
-    its ``keep`` does as ``drop``.  ``keep`` and ``drop`` end the packet; they come in a clock without a
-    word.  An empty packet is never kept.  ``fits`` says whether ``keep`` will keep.
+    its ``keep`` does as ``drop``.  ``open``: one more packet has a place.  ``keep`` and ``drop`` end the
+    packet; they come in a clock without a word.  An empty packet is never kept.  ``fits`` says whether
+    ``keep`` will keep.
     Read: ``ready`` says that a packet is there, ``tag`` is what it was kept with (``keep_tag``), ``first``
     that nothing of it was read, ``word`` its next word, ``left`` how many it has yet.  ``skip`` takes one
-    word, ``skip_rest`` all; a packet without words is over.
+    word, ``skip_rest`` all; a packet without words is over: ``finished`` says so in its last clock.
     """
 
     def __init__(self, words: int = 2048, packets: int = 16, tag_bits: int = 1) -> None:
@@ -41,11 +42,13 @@ class PacketBuffer(wiring.Component):
                 "fits": Out(1),
                 "length": Out(count),
                 "room": Out(count),
+                "open": Out(1),
                 "ready": Out(1),
                 "word": Out(WORD_BITS),
                 "left": Out(count),
                 "tag": Out(tag_bits),
                 "first": Out(1),
+                "finished": Out(1),
                 "skip": In(1),
                 "skip_rest": In(1),
             }
@@ -68,7 +71,7 @@ class PacketBuffer(wiring.Component):
         used = Signal(range(self.words + 1))  # words of kept packets that the reader has not passed
         oldest, count = Signal(range(self.packets)), Signal(range(self.packets + 1))
         kept, appended = Signal(), Signal()
-        passed, finished = Signal(range(self.words + 1)), Signal()
+        passed, finished = Signal(range(self.words + 1)), self.finished
 
         m.d.comb += [
             self.room.eq(self.words - used - length),
@@ -79,6 +82,7 @@ class PacketBuffer(wiring.Component):
             self.length.eq(length),
             self.fits.eq(~lost & (length != 0) & (count != self.packets)),
             kept.eq(self.keep & self.fits),
+            self.open.eq(count != self.packets),
             keep_length.addr.eq(oldest + count),
             keep_length.data.eq(Cat(length, self.keep_tag)),
             keep_length.en.eq(kept),

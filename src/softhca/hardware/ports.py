@@ -5,6 +5,8 @@ from __future__ import annotations
 from amaranth.lib.wiring import In, Out, Signature
 
 WORD_BITS = 32
+BYTES = 4
+"""Of a word."""
 ADDRESS_BITS = 44
 """Physical addresses: 2^32 pages of 4 KiB, 16 TiB."""
 
@@ -20,8 +22,9 @@ class RegisterWrite(Signature):
 class HostBus(Signature):
     """One word of the host's memory, seen from who asks.
 
-    ``valid``, ``write``, ``address`` (in bytes, of whole words) and ``write_data`` stay until the clock in
-    which ``done`` is high; with it come ``read_data`` and ``error``: the host refuses the address.
+    ``valid``, ``write``, ``address`` (in bytes, of whole words), ``write_data`` and ``mask`` stay until the
+    clock in which ``done`` is high; with it come ``read_data`` and ``error``: the host refuses the address.
+    A write changes the bytes whose bit of ``mask`` is set: all, unless the block says otherwise.
     """
 
     def __init__(self) -> None:
@@ -31,6 +34,7 @@ class HostBus(Signature):
                 "write": Out(1),
                 "address": Out(ADDRESS_BITS),
                 "write_data": Out(WORD_BITS),
+                "mask": Out(BYTES, init=(1 << BYTES) - 1),
                 "done": In(1),
                 "read_data": In(WORD_BITS),
                 "error": In(1),

@@ -25,11 +25,13 @@ from softhca.hardware.fifo import ReceiveFifo, SendFifo
 from softhca.hardware.host_interface import HostArbiter, HostPort
 from softhca.hardware.local_bus import HostAccess, LocalBusInterface
 from softhca.hardware.micro_registers import EngineBus, register_map
+from softhca.hardware.payload_mover import PayloadMover
 from softhca.hardware.ports import WORD_BITS, HostBus
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 from softhca.hardware.serial import Line, SerialReceiver, SerialTransmitter
 from softhca.hardware.translation import Translation
+from softhca.hardware.wake_up import WakeUp
 from softhca.hardware.work_scheduler import WorkScheduler
 
 ENGINES = ("SQ", "RQ")
@@ -78,6 +80,13 @@ class RegisterBank(wiring.Component):
         return m
 
 
+class _Progress:
+    """What the SQ's engine sees of the receive FIFO."""
+
+    def __init__(self, fifo: ReceiveFifo) -> None:
+        self.rx_progress = fifo.rx_progress
+
+
 class Subsystem(wiring.Component):
     """``vis`` queue pairs, a power of two; ``queues`` completion queues; FIFOs of ``words`` and ``packets``.
 
@@ -96,6 +105,8 @@ class Subsystem(wiring.Component):
         self.engines = [MicroEngine() for _ in ENGINES]
         self.host_ports = [HostPort() for _ in ENGINES]
         self.translations = [Translation() for _ in ENGINES]
+        self.movers = [PayloadMover() for _ in ENGINES]
+        self.wake_up = WakeUp(vis)
         self.manager = RemoteKeyManager(vis)
         super().__init__(
             {
@@ -112,6 +123,7 @@ class Subsystem(wiring.Component):
         m.submodules.context, m.submodules.doorbells = self.context, self.doorbells
         m.submodules.completions, m.submodules.local = self.completions, self.local
         m.submodules.keys = keys = RmbRegisters(self.manager)
+        m.submodules.wake_up = self.wake_up
         self._link(m)
         self._host(m)
         for i, name in enumerate(ENGINES):
@@ -123,9 +135,9 @@ class Subsystem(wiring.Component):
                 self.schedulers[i].engine,
                 self.translations[i],
                 self.send_fifos[i],
+                self.wake_up.engine[i],
             ]
-            if i == RECEIVE:
-                parts.append(self.receive_fifo)
+            parts.append(self.receive_fifo if i == RECEIVE else _Progress(self.receive_fifo))
             bank = RegisterBank(name, parts)
             engine = self.engines[i]
             m.submodules[f"{name.lower()}_registers"] = bank
@@ -133,7 +145,8 @@ class Subsystem(wiring.Component):
             m.submodules[f"{name.lower()}_scheduler"] = self.schedulers[i]
             m.submodules[f"{name.lower()}_translation"] = self.translations[i]
             self._join(m, engine.bus, bank.bus, keys.sq if i == SEND else keys.rq)
-            connect(m, self.doorbells.put[i], self.schedulers[i].put)
+            connect(m, self.doorbells.put[i], self.wake_up.ring[i])
+            connect(m, self.wake_up.put[i], self.schedulers[i].put)
             connect(m, self.local.level[i], self.schedulers[i].level)
             connect(m, self.local.microcode[i], engine.local)
             m.d.comb += [
@@ -164,9 +177,14 @@ class Subsystem(wiring.Component):
 
     def _host(self, m: Module) -> None:
         """The host interface's requesters."""
-        requesters: list[Any] = [*self.host_ports, *self.translations, self.completions]
+        requesters: list[Any] = [*self.host_ports, *self.movers, *self.translations, self.completions]
         m.submodules.arbiter = arbiter = HostArbiter(len(requesters))
         m.submodules.sq_host_port, m.submodules.rq_host_port = self.host_ports
+        m.submodules.sq_mover, m.submodules.rq_mover = self.movers
+        for port, mover, fifo in zip(self.host_ports, self.movers, self.send_fifos, strict=True):
+            connect(m, port.move, mover.command)
+            connect(m, mover.out, fifo.move)
+        connect(m, self.movers[RECEIVE].inward, self.receive_fifo.move)
         for i, requester in enumerate(requesters):
             connect(m, requester.bus, arbiter.request[i])
         connect(m, arbiter.host, flipped(self.host))

@@ -18,10 +18,11 @@ from softhca.hardware.context_memory import CONTEXT_WORDS, RECEIVE, WORDS
 from softhca.hardware.fifo import POP_PACKET
 from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
 from softhca.hardware.micro_registers import number_of
+from softhca.hardware.ports import BYTES
 from softhca.hardware.subsystem import Subsystem
 
 QP, PSN, VERDICT = 2, 3, 4
-"""The general registers of `header_check` that hold what it has found, when it lets a packet go."""
+"""The general registers of `header_check` and `receive` that hold what they have found of a packet."""
 VERDICTS = (
     "accepted",
     "duplicate",
@@ -30,6 +31,8 @@ VERDICTS = (
     "no such queue pair",
     "opcode not handled",
     "key refused",
+    "no receive posted",
+    "local memory refused",
 )
 
 
@@ -113,6 +116,21 @@ class SubsystemBench:
                 return
         raise TimeoutError(f"engine {engine} does not halt")
 
+    # the host's memory
+
+    def fetch(self, address: int) -> int:
+        """The byte at ``address``."""
+        return self.memory.get(address & ~3, 0) >> 8 * (address & 3) & 0xFF
+
+    def store(self, address: int, byte: int) -> None:
+        """Set the byte at ``address``."""
+        self._write_word(address & ~3, byte << 8 * (address & 3), 1 << (address & 3))
+
+    def _write_word(self, address: int, word: int, mask: int) -> None:
+        """The bytes of ``word`` whose bits are set in ``mask``."""
+        bits = sum(0xFF << 8 * byte for byte in range(BYTES) if mask >> byte & 1)
+        self.memory[address] = self.memory.get(address, 0) & ~bits | word & bits
+
     # what goes on by itself
 
     async def _count(self, context: Any) -> None:
@@ -130,7 +148,7 @@ class SubsystemBench:
                 address, write = context.get(bus.address), context.get(bus.write)
                 refused = address >= self.limit
                 if write and not refused:
-                    self.memory[address] = context.get(bus.write_data)
+                    self._write_word(address, context.get(bus.write_data), context.get(bus.mask))
                 context.set(bus.read_data, 0 if refused else self.memory.get(address, 0))
                 context.set(bus.error, refused)
             context.set(bus.done, done)

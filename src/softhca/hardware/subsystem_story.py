@@ -223,7 +223,7 @@ class _Teller:
         await bench.until_halted(context, RECEIVE)
         await bench.write(context, lb.RUN, 0)
         await bench.load(context, RECEIVE, microcode_program("header_check", sizes).halves)
-        await bench.load(context, SEND, microcode_program("bind").halves)
+        await bench.load(context, SEND, microcode_program("send").halves)
         await bench.write(context, lb.RUN, 1 << SEND | 1 << RECEIVE)
 
     def _arrives(self, qp: int, opcode: int, key: int | None) -> None:

@@ -16,15 +16,17 @@ from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.host_interface import HostArbiter, HostPort
 from softhca.hardware.key_memory import KEYS, VIS, Geometry, RemoteKeyMemory
 from softhca.hardware.local_bus import LocalBusInterface
+from softhca.hardware.payload_mover import PayloadMover
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 from softhca.hardware.serial import SerialReceiver, SerialTransmitter
 from softhca.hardware.subsystem import Subsystem
 from softhca.hardware.translation import Translation
+from softhca.hardware.wake_up import WakeUp
 from softhca.hardware.work_scheduler import WorkScheduler
 
-REQUESTERS = 5
-"""On the host's memory: two engines' ports and look-ups, and the completion engine."""
+REQUESTERS = 7
+"""On the host's memory: two engines' ports, movers and look-ups, and the completion engine."""
 QUEUES = 8
 """Completion queues."""
 MANAGER, WHOLE = "remote_key_manager", "subsystem"
@@ -58,8 +60,10 @@ TOPS: dict[str, Top] = {
     "send_fifo": Top("packets to send, ICRC made", SendFifo),
     "host_arbiter": Top("turns on the host's memory", lambda: HostArbiter(REQUESTERS)),
     "host_port": Top("an engine's way to it, and descriptors", HostPort),
-    "context_memory": Top("16 words a queue pair", ContextMemory, _VIS),
+    "payload_mover": Top("payload between host memory and the FIFOs", PayloadMover),
+    "context_memory": Top("64 words a queue pair", ContextMemory, _VIS),
     "doorbell_manager": Top("outstanding work requests", DoorbellManager, _VIS),
+    "wake_up": Top("queue pairs that an engine puts before a scheduler", WakeUp, _VIS),
     "work_scheduler": Top("the next queue pair of a side", WorkScheduler, _VIS),
     "completion_engine": Top("completions and events", CompletionEngine, _QUEUES),
     "translation": Top("look-up in the translation and protection table", Translation),

@@ -72,9 +72,9 @@ base:   move    word, RX_WORD           ; BTH: opcode, flags, version, P_Key
         cmp     qp, vis
         jump.c  drop
 
-        move    context, qp             ; word 8 of sixteen: the PSN that is expected
-        shl     context, 4
-        add     context, 8
+        move    context, qp             ; word 32 of 64: the PSN that is expected
+        shl     context, 6
+        add     context, 32
         move    CONTEXT_ADDRESS, context
         move    expected, CONTEXT_DATA
         move    word, psn               ; how far ahead, in 24 bits
@@ -109,7 +109,7 @@ keyed:  move    RX_POP, 1               ; RETH: address, address, key, length
         and     word, 0x07FFFFFF
         or      word, valid
         move    RQ_KEY_DATA, word
-        add     context, 2              ; word 10: the protection domain
+        add     context, 2              ; word 34: the protection domain
         move    CONTEXT_ADDRESS, context
         move    TPT_PD, CONTEXT_DATA
         sub     context, 2

@@ -1,0 +1,203 @@
+"""The host of the assembled adapter for messages: registered memory, queue pairs, work requests, completions.
+
+Everything lies in the bench's host memory as the microcode `send` and `receive` reads it; `docs/hardware.md`
+has the formats.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from softhca.hardware import completion_engine as ce
+from softhca.hardware import local_bus as lb
+from softhca.hardware.context_memory import RECEIVE, SEND
+from softhca.hardware.isa import packed
+from softhca.hardware.microcode_files import microcode_program
+from softhca.hardware.subsystem_bench import SubsystemBench
+from softhca.hardware.translation import ENTRY_BYTES, KEY_ENTRIES
+
+SEND_MESSAGE, WRITE_MESSAGE, READ_MESSAGE, BIND = 1, 3, 4, 8
+"""Opcodes of send descriptors."""
+SLOT_BYTES, SEGMENTS_AT, SEGMENTS = 128, 64, 4
+PAGE_BYTES = 4096
+TABLE, TABLE_ENTRIES = 0x10000, 512
+SEND_RINGS, RECEIVE_RINGS, COMPLETION_RING, FRAMES = 0x40000, 0x80000, 0xC0000, 0x100000
+LOG_PLACES, LOG_ENTRIES = 4, 6
+KEY_ENTRY_WORDS = 6
+LINK = 0x0002 << 16
+"""A link header's first word without a destination: lane and level 0, a BTH follows."""
+
+
+class Piece(NamedTuple):
+    """A segment: ``va``, the region's ``key``, ``length`` bytes."""
+
+    va: int
+    key: int
+    length: int
+
+
+class Done(NamedTuple):
+    """A completion: of queue pair ``qp``, its ``work`` request, ``status`` and ``length`` received."""
+
+    qp: int
+    work: int
+    status: int
+    length: int
+
+
+class Region(NamedTuple):
+    """Registered memory: ``va`` of the first byte, the ``frames`` that its pages lie in."""
+
+    va: int
+    key: int
+    length: int
+    frames: tuple[int, ...]
+
+    def place(self, offset: int) -> int:
+        """Where byte ``offset`` lies in host memory."""
+        at = self.va % PAGE_BYTES + offset
+        return self.frames[at // PAGE_BYTES] * PAGE_BYTES + at % PAGE_BYTES
+
+    def piece(self, offset: int, length: int) -> Piece:
+        """A segment of it."""
+        return Piece(self.va + offset, self.key, length)
+
+
+class MessageHost:
+    """The software beside ``bench``; call `start` first, from its script."""
+
+    def __init__(self, bench: SubsystemBench) -> None:
+        self.bench = bench
+        self.vis = bench.subsystem.vis
+        self._next_entry = 0
+        self._next_frame = FRAMES // PAGE_BYTES
+        self._posted: dict[tuple[int, int], int] = {}
+        self._seen = 0
+
+    # memory
+
+    def write_bytes(self, region: Region, offset: int, data: bytes) -> None:
+        """Put bytes into registered memory."""
+        for at, byte in enumerate(data, offset):
+            self.bench.store(region.place(at), byte)
+
+    def read_bytes(self, region: Region, offset: int, length: int) -> bytes:
+        """Bytes of registered memory."""
+        return bytes(self.bench.fetch(region.place(at)) for at in range(offset, offset + length))
+
+    def region(self, va: int, length: int, pd: int, rights: int) -> Region:
+        """Register new memory; its pages lie in host memory in another order than their addresses."""
+        pages = (va % PAGE_BYTES + length + PAGE_BYTES - 1) // PAGE_BYTES
+        frames = tuple(reversed(range(self._next_frame, self._next_frame + pages)))
+        self._next_frame += pages
+        first = self._entries(pages)
+        for page, frame in enumerate(frames):
+            self._words(TABLE + ENTRY_BYTES * (first + page), (frame, 1 << 31 | pd))
+        return self.window(Region(va, 0, length, frames), first, va, length, pd, rights)
+
+    def window(self, of: Region, first: int, va: int, length: int, pd: int, rights: int) -> Region:
+        """One more key, for ``length`` bytes from ``va`` on; ``first`` is the entry of their first page."""
+        key = self._entries(KEY_ENTRIES)
+        entry = (
+            first,
+            1 << 31 | rights << 24 | pd,
+            va & 0xFFFFFFFF,
+            va >> 32,
+            length & 0xFFFFFFFF,
+            length >> 32,
+        )
+        self._words(TABLE + ENTRY_BYTES * key, entry)
+        return Region(va, key, length, of.frames)
+
+    def _entries(self, count: int) -> int:
+        first = self._next_entry
+        self._next_entry += count
+        if self._next_entry > TABLE_ENTRIES:
+            raise ValueError("the table is full")
+        return first
+
+    def _words(self, address: int, words: tuple[int, ...]) -> None:
+        for index, word in enumerate(words):
+            self.bench.memory[address + 4 * index] = word
+
+    # queue pairs
+
+    async def start(self, context: Any) -> None:
+        """Tables and microcode; both engines run."""
+        bench, sizes = self.bench, {"VIS": self.vis}
+        await bench.write(context, lb.TPT_BASE_LOW, TABLE)
+        await bench.write(context, lb.TPT_ENTRIES, TABLE_ENTRIES)
+        for which, data in ((ce.BASE_LOW, COMPLETION_RING), (ce.SIZE, LOG_ENTRIES)):
+            await bench.write(context, lb.COMPLETION_QUEUES + which, data)
+        for engine, program in (
+            (RECEIVE, microcode_program("receive", sizes)),
+            (SEND, microcode_program("send")),
+        ):
+            # what the local bus would do, in no time
+            store = bench.subsystem.engines[engine].memory.data
+            for word, value in enumerate(packed(program.halves)):
+                context.set(store[word], value)
+        await bench.write(context, lb.RUN, 1 << SEND | 1 << RECEIVE)
+
+    async def connect(
+        self, context: Any, qp: int, *, pd: int, peer: int, lids: tuple[int, int], psns: tuple[int, int],
+        mtu: int = 256, pkey: int = 0xFFFF,
+    ) -> None:  # fmt: skip
+        """Let a queue pair talk to ``peer``: ``lids`` and ``psns`` are the own ones and the peer's."""
+        bench = self.bench
+        await bench.set_context(
+            context, qp, SQ_BASE=self._ring(SEND, qp), SQ_MASK=(1 << LOG_PLACES) - 1, SQ_PD=pd,
+            SQ_PSN=psns[0], SQ_PEER=peer, SQ_LINK=LINK | lids[1],
+            SQ_SOURCE=lids[0], SQ_PKEY=pkey, SQ_MTU=mtu,
+            RQ_BASE=self._ring(RECEIVE, qp), RQ_MASK=(1 << LOG_PLACES) - 1, RQ_PD=pd, RQ_PSN=psns[1],
+        )  # fmt: skip
+        manager = bench.subsystem.manager
+        context.set(manager.rq.memory.data[manager.geometry.row * qp], pd)  # as `prepare` does
+
+    def _ring(self, queue: int, qp: int) -> int:
+        return (RECEIVE_RINGS if queue == RECEIVE else SEND_RINGS) + (SLOT_BYTES << LOG_PLACES) * qp
+
+    # work
+
+    async def post_send(
+        self, context: Any, qp: int, opcode: int, pieces: tuple[Piece, ...], *, work: int = 0,
+        va: int = 0, key: int = 0,
+    ) -> None:  # fmt: skip
+        """A message of at most `SEGMENTS` pieces, of RDMA to or from ``va`` by the peer's ``key``."""
+        words = (opcode, work, len(pieces), key, va & 0xFFFFFFFF, va >> 32)
+        await self._post(context, SEND, qp, words, pieces)
+
+    async def post_receive(self, context: Any, qp: int, pieces: tuple[Piece, ...], *, work: int = 0) -> None:
+        """Room for a message."""
+        await self._post(context, RECEIVE, qp, (0, work), pieces)
+
+    async def post_invalidate(self, context: Any, qp: int, key: int, *, work: int = 0) -> None:
+        """Destroy a window."""
+        await self._post(context, SEND, qp, (BIND, work, 1, key), ())
+
+    async def _post(
+        self, context: Any, queue: int, qp: int, words: tuple[int, ...], pieces: tuple[Piece, ...]
+    ) -> None:
+        if len(pieces) > SEGMENTS:
+            raise ValueError(f"a descriptor has at most {SEGMENTS} segments, not {len(pieces)}")
+        number = self._posted.get((queue, qp), 0)
+        self._posted[queue, qp] = number + 1
+        slot = self._ring(queue, qp) + SLOT_BYTES * (number % (1 << LOG_PLACES))
+        self._words(slot, (*words, *(0,) * (SLOT_BYTES // 4 - len(words))))
+        for index, piece in enumerate(pieces):
+            segment = (piece.va & 0xFFFFFFFF, piece.va >> 32, piece.key, piece.length)
+            self._words(slot + SEGMENTS_AT + 16 * index, segment)
+        await self.bench.write(context, lb.DOORBELL, queue << 31 | qp << 16 | 1)
+
+    # completions
+
+    def poll(self) -> list[Done]:
+        """Completions that are new."""
+        found: list[Done] = []
+        while True:
+            place = COMPLETION_RING + ce.ENTRY_BYTES * (self._seen % (1 << LOG_ENTRIES))
+            qp, work, status, last = (self.bench.memory.get(place + 4 * i, 0) for i in range(ce.ENTRY_WORDS))
+            if last >> ce.PHASE_BIT != 1 - (self._seen >> LOG_ENTRIES & 1):
+                return found
+            self._seen += 1
+            found.append(Done(qp, work, status & 0xFF, status >> 8))
