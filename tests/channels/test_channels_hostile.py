@@ -12,6 +12,7 @@ from conftest import LIMIT_S, SMALL, until
 from softhca.channels import Channel, ChannelLost, ChannelRefused, ChannelViolation
 from softhca.channels import messages as m
 from softhca.channels.accounts import SendAccount
+from softhca.channels.link import MOST_PENDING
 from softhca.channels.messages import Control
 from softhca.channels.named import MOST_NAMES
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
@@ -125,6 +126,21 @@ def test_a_flood_of_buffers_is_bounded(pair: Pair) -> None:
     client.close()
 
 
+def test_a_peer_that_asks_and_takes_no_answer_is_not_remembered_for_ever(pair: Pair) -> None:
+    client, server = pair
+    link = server._link
+    link.poll()
+    with link.guard:
+        assert link._account is not None
+        link._account.peer_slots = 1  # there is no room to answer, ever
+        for index in range(MOST_PENDING + 1):
+            link.named.told(Control(m.SHARE, **{**SHARE, "number": index + 1}))
+            link.named.told(Control(m.UNSHARE, number=index + 1))
+        assert len(link._pending) == MOST_PENDING
+    assert isinstance(link.error, ChannelViolation)
+    client.close()
+
+
 @pytest.mark.parametrize(
     ("immediate", "data"),
     [
@@ -178,6 +194,35 @@ def test_a_window_is_closed_when_the_message_was_fetched(pair: Pair, later: Late
     remote.grant.address, remote.grant.key = place[0], place[1]
     with pytest.raises(PermissionError, match="refuses"):
         remote.read(8)
+
+
+def test_a_window_has_another_key_for_each_message(pair: Pair, later: Later) -> None:
+    client, server = pair
+    keys = []
+    for _ in range(5):
+        sending = later(client.send, bytearray(5000))
+        until(lambda: (server._link.poll(), server._endpoint.inbox)[1])
+        keys.append(server._endpoint.place_of(server._endpoint.inbox[0])[1])
+        server.recv()
+        sending.result(LIMIT_S)
+    assert client._link.windows._made == 1
+    assert len(set(keys)) == 5
+
+
+def test_a_buffer_in_use_is_let_go_when_the_operation_has_ended(pair: Pair) -> None:
+    client, server = pair
+    server.share("box", bytearray(8), "r")
+    remote = client.remote("box")
+    link = client._link
+    remote.grant.users += 1  # an operation is under way
+    said: list[Control] = []
+    link.say = said.append  # type: ignore[method-assign]
+    with link.guard:
+        link.named.told(Control(m.UNSHARE, number=remote.grant.identity))
+        assert said == []
+        link.named.leave(remote.grant)
+    assert [each.kind for each in said] == [m.UNSHARED]
+    del link.say
 
 
 @pytest.mark.parametrize("hello", [b"", b"noise", b"shch" + bytes(26)])

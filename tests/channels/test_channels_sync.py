@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import errno
+import os
 import select
 import threading
 from collections.abc import Callable
@@ -389,6 +390,24 @@ def test_many_threads_send_and_receive(connected: Callable[..., Pair], later: La
     for each in receiving:
         each.result(LIMIT_S)
     assert sorted(got) == sorted(b"%d %d" % (who, index) for who in range(4) for index in range(40))
+
+
+def test_connections_leave_nothing(connected: Callable[..., Pair], device: Any) -> None:
+    one = connected(SMALL)
+    kept = connected(SMALL)
+    counts, descriptors = device.resources(), len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        client, server = connected(SMALL)
+        client.share("box", bytearray(8), "rwa")
+        server.write("box", b"12345678")
+        client.close()
+        assert list(server) == []
+        server.close()
+    assert device.resources() == counts
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    for client, server in (one, kept):
+        client.send(b"x")
+        assert server.recv() == b"x"
 
 
 def test_what_a_channel_says_of_itself(pair: Pair) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from mutant_channels import CONNECTED
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
@@ -332,6 +333,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *FABRIC,
     *FABRIC_AGENTS,
     *SOCKETS,
+    *CONNECTED,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -50,6 +50,8 @@ MOST_CHANNELS = 64
 """Channels of one connection."""
 MOST_REQUESTS = 16
 """Channels that the peer has asked for and nobody has accepted."""
+MOST_PENDING = 1024
+"""Control messages that wait for the peer to have room."""
 NOBODY_LISTENS = 8
 """REJ's reason: the service ID is not valid (IBTA vol. 1, table 109)."""
 _PROBE = 1 << 62
@@ -423,6 +425,9 @@ class Link:
 
     def say(self, message: Control) -> None:
         """With the lock held: have the peer told, when it has room."""
+        if len(self._pending) >= MOST_PENDING:
+            self._end(ChannelViolation("the peer asks for answers, and takes none"))
+            return
         self._pending.append(message)
         self._flush()
 

@@ -1,0 +1,65 @@
+"""Bugs of channels, with the tests that judge them."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+ACCOUNTS = "channels/accounts.py"
+AIO = "channels/aio.py"
+ENDPOINT = "channels/endpoint.py"
+LINK = "channels/link.py"
+MESSAGES = "channels/messages.py"
+NAMED = "channels/named.py"
+REGISTRATION = "channels/registration.py"
+STEPS = "channels/steps.py"
+WINDOWS = "channels/windows.py"
+TEST_ACCOUNTS = "channels/test_channels_accounts.py"
+TEST_AIO = "channels/test_channels_asyncio.py"
+TEST_BUFFERS = "channels/test_channels_buffers.py"
+TEST_HOSTILE = "channels/test_channels_hostile.py"
+TEST_MESSAGES = "channels/test_channels_messages.py"
+TEST_SEVERAL = "channels/test_channels_several.py"
+TEST_SYNC = "channels/test_channels_sync.py"
+
+CONNECTED: tuple[tuple[Mutant, str], ...] = (
+    (m("channels-credit-beyond-what-was-sent", ACCOUNTS, "        if not self.taken <= number <= self.sent:", "        if not self.taken <= number:",
+       "forged credit gives a sender room that is not there"), TEST_ACCOUNTS),
+    (m("channels-control-takes-the-last-place", ACCOUNTS, "self.sent + self.taken - 1", "self.sent + self.taken",
+       "two sides that have much to say wait for each other for ever"), TEST_ACCOUNTS),
+    (m("channels-stage-used-twice", ACCOUNTS, "        return (there if there < here else here) - self.sent\n", "        return there - self.sent\n",
+       "a message is overwritten while it may have to go again"), TEST_ACCOUNTS),
+    (m("channels-what-is-lost-holds-room", ENDPOINT, "            self._at_once = self._answering = True\n", "            pass\n",
+       "an unacknowledged sender that has lost all waits for ever"), TEST_SEVERAL),
+    (m("channels-window-stays-open", ENDPOINT, "            self.operate([window.invalidate()], ended)", "            self.operate([self.wire.probe(0)], ended)",
+       "a peer reads the memory of a message that it has fetched long ago"), TEST_HOSTILE),
+    (m("channels-message-fetched-twice", ENDPOINT, "        if self.fetching is not None:\n            self.require_open()\n            return None\n", "",
+       "two receives take one message"), TEST_SYNC),
+    (m("channels-control-fails-with-data", ENDPOINT, "        if status == _PEER_IS_GONE and not self.peer_closed:", "        if True:",
+       "one channel that fails ends all others of the connection"), TEST_SEVERAL),
+    (m("channels-close-tells-before-data", STEPS, "        yield lambda: (\n            (flushed.done and not endpoint.offers)", "        yield lambda: (\n            flushed.done",
+       "a long message that is on offer is lost by a close"), TEST_SYNC),
+    (m("channels-cancelled-fetch-keeps-the-head", STEPS, "            endpoint.give_up(fetch)\n", "            pass\n",
+       "after a cancelled receive nobody receives any more"), TEST_AIO),
+    (m("channels-rights-not-checked", NAMED, "        if not self.rights & right:", "        if False:",
+       "a program that may only read breaks its channel when it writes"), TEST_BUFFERS),
+    (m("channels-range-not-checked", NAMED, "or offset + length > self.length:", "or False:",
+       "a program that reads too far breaks its channel"), TEST_BUFFERS),
+    (m("channels-let-go-too-early", NAMED, "            if not grant.users:\n                self._link.say", "            if True:\n                self._link.say",
+       "a buffer is taken back while an operation on it is under way"), TEST_HOSTILE),
+    (m("channels-fields-of-other-kinds", MESSAGES, "            if field != \"kind\" and value and field not in fields:", "            if False:",
+       "control messages mean what their kind has no field for"), TEST_MESSAGES),
+    (m("channels-answers-without-end", LINK, "        if len(self._pending) >= MOST_PENDING:", "        if False:",
+       "a peer that asks and takes no answer fills the memory"), TEST_HOSTILE),
+    (m("channels-array-mistaken", REGISTRATION, "            if found is not None and found.owner() is owner:", "            if False:",
+       "an array is registered each time that it is sent"), TEST_SYNC),
+    (m("channels-dead-arrays-stay", REGISTRATION, "(entry.owner() is None or len(self._cache) > CACHED)", "len(self._cache) > CACHED",
+       "memory of arrays that are gone stays registered"), TEST_SYNC),
+    (m("channels-news-not-told-the-loop", AIO, "        if self._entries and not self._told:", "        if False:",
+       "a task sleeps on when another thread closes its channel"), TEST_AIO),
+    (m("channels-window-key-again", WINDOWS, "        self._key = (self._key + 1) & 0xFF\n", "",
+       "a key that a peer was told for one message is good for the next one"), TEST_HOSTILE),
+)  # fmt: skip
+"""Each with the tests that judge it."""
