@@ -103,6 +103,26 @@ def test_control_messages_never_stop_and_never_overrun(own: int, peer: int, choi
     assert all(account.room > 0 for account in sides)
 
 
+def test_both_sides_can_tell_when_both_have_said_all_that_they_may() -> None:
+    sides = [ControlAccount(8, 8), ControlAccount(8, 8)]
+    said: list[list[int]] = [[], []]
+    for here in (0, 1):
+        while sides[here].room > 0:
+            said[here].append(sides[here].next())
+        assert len(said[here]) == 7
+    for here in (0, 1):
+        while said[1 - here]:
+            sides[here].arrived(said[1 - here].pop(0))
+        assert sides[here].must_tell
+        said[here].append(sides[here].next())
+        assert sides[here].sent - sides[here].taken <= 8
+        assert not sides[here].must_tell
+    for here in (0, 1):
+        while said[1 - here]:
+            sides[here].arrived(said[1 - here].pop(0))
+        assert sides[here].room >= 6
+
+
 def test_forged_counts_of_control_messages_are_refused() -> None:
     account = ControlAccount(8, 8)
     account.next()
