@@ -19,12 +19,15 @@ from softhca.channels import (
     ChannelClosed,
     ChannelEnded,
     ChannelLost,
+    ChannelOptions,
     ChannelRefused,
     ChannelTimeout,
 )
 
 Later = Callable[..., Future[Any]]
 Pair = tuple[AsyncChannel, AsyncChannel]
+PATIENT = ChannelOptions(slots=4, slot_bytes=256, keepalive_s=3600.0)
+"""So patient that nobody wakes by himself."""
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -32,12 +35,10 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 @asynccontextmanager
-async def pair(acknowledged: bool = True) -> AsyncIterator[Pair]:
-    async with Channel.listen("127.0.0.1:0", options=SMALL) as listener:
+async def pair(options: ChannelOptions = SMALL) -> AsyncIterator[Pair]:
+    async with Channel.listen("127.0.0.1:0", options=options) as listener:
         accepting = asyncio.create_task(listener.accept())
-        connecting = Channel.connect(
-            listener.address, acknowledged=acknowledged, options=SMALL, timeout=LIMIT_S
-        )
+        connecting = Channel.connect(listener.address, options=options, timeout=LIMIT_S)
         async with connecting as client:
             server = await accepting
             try:
@@ -243,6 +244,23 @@ def test_closing_ends_a_task_that_waits(by_thread: bool) -> None:
                 await client.close()
             with pytest.raises(ChannelClosed):
                 await waiting
+
+    run(main())
+
+
+def test_a_thread_that_closes_one_channel_of_several_wakes_the_tasks_of_it() -> None:
+    async def main() -> None:
+        async with pair(options=PATIENT) as (client, server):
+            opening = asyncio.create_task(client.open("data"))
+            accepted = await server.accept()
+            opened = await opening
+            waiting = asyncio.create_task(opened.recv())
+            while not any(each._entries for each in client._link.waiters.values()):
+                await asyncio.sleep(0)
+            await asyncio.get_running_loop().run_in_executor(None, opened.sync.close)
+            with pytest.raises(ChannelClosed):
+                await waiting
+            await accepted.close()
 
     run(main())
 

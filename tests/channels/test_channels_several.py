@@ -156,6 +156,7 @@ def test_what_is_lost_is_counted_and_holds_no_room(connected: Callable[..., Pair
     assert server.recv() == b"before"
     outgoing = client._endpoint.outgoing
     for turn in range(1, 4):
+        until(lambda: (client._link.poll(), outgoing.room > 1)[1])
         while outgoing.room:
             outgoing.immediate(0)  # counted, and never on its way
             outgoing.retired = outgoing.sent

@@ -25,6 +25,7 @@ from softhca.channels import (
     ChannelRefused,
     ChannelTimeout,
     MessageTooLong,
+    steps,
 )
 
 Later = Callable[..., Future[Any]]
@@ -131,6 +132,21 @@ def _resizes(buffer: bytearray) -> bool:
     except BufferError:
         return False
     return True
+
+
+def test_a_fetch_that_is_given_up_leaves_the_message(pair: Pair, later: Later) -> None:
+    client, server = pair
+    sending = later(client.send, b"z" * 5000)
+    until(lambda: (server._link.poll(), server._endpoint.inbox)[1])
+    for buffer in (None, bytearray(5000)):
+        until(lambda: server._endpoint.readable)
+        todo = steps.receive(server._endpoint, buffer)
+        next(todo)  # the READ is posted
+        assert server._endpoint.fetching is not None
+        todo.close()
+        until(lambda: (server._link.poll(), server._endpoint.fetching is None)[1])
+    assert server.recv() == b"z" * 5000
+    sending.result(LIMIT_S)
 
 
 @pytest.mark.parametrize("size", [100, 5000])

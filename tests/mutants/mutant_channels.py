@@ -42,7 +42,7 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
     (m("channels-close-tells-before-data", STEPS, "        yield lambda: (\n            (flushed.done and not endpoint.offers)", "        yield lambda: (\n            flushed.done",
        "a long message that is on offer is lost by a close"), TEST_SYNC),
     (m("channels-cancelled-fetch-keeps-the-head", STEPS, "            endpoint.give_up(fetch)\n", "            pass\n",
-       "after a cancelled receive nobody receives any more"), TEST_AIO),
+       "after a cancelled receive nobody receives any more"), TEST_SYNC),
     (m("channels-rights-not-checked", NAMED, "        if not self.rights & right:", "        if False:",
        "a program that may only read breaks its channel when it writes"), TEST_BUFFERS),
     (m("channels-range-not-checked", NAMED, "or offset + length > self.length:", "or False:",
