@@ -8,7 +8,6 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 ACCOUNTS = "channels/accounts.py"
-AIO = "channels/aio.py"
 ENDPOINT = "channels/endpoint.py"
 LINK = "channels/link.py"
 MESSAGES = "channels/messages.py"
@@ -17,7 +16,6 @@ REGISTRATION = "channels/registration.py"
 STEPS = "channels/steps.py"
 WINDOWS = "channels/windows.py"
 TEST_ACCOUNTS = "channels/test_channels_accounts.py"
-TEST_AIO = "channels/test_channels_asyncio.py"
 TEST_BUFFERS = "channels/test_channels_buffers.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
 TEST_MESSAGES = "channels/test_channels_messages.py"
@@ -57,8 +55,6 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "an array is registered each time that it is sent"), TEST_SYNC),
     (m("channels-dead-arrays-stay", REGISTRATION, "(entry.owner() is None or len(self._cache) > CACHED)", "len(self._cache) > CACHED",
        "memory of arrays that are gone stays registered"), TEST_SYNC),
-    (m("channels-news-not-told-the-loop", AIO, "        if self._entries and not self._told:", "        if False:",
-       "a task sleeps on when another thread closes its channel"), TEST_AIO),
     (m("channels-window-key-again", WINDOWS, "        self._key = (self._key + 1) & 0xFF\n", "",
        "a key that a peer was told for one message is good for the next one"), TEST_HOSTILE),
 )  # fmt: skip
