@@ -12,6 +12,7 @@ from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 
 if TYPE_CHECKING:
+    from softhca.fabric.division import Runner
     from softhca.fabric.routing import Routes
     from softhca.fabric.topology import Topology
     from softhca.fabric.verify import Reach
@@ -33,12 +34,43 @@ def add_parser(parts: Any) -> None:
     parser.add_argument("--trace", metavar="FROM:TO", help="the way between two hosts")
     parser.add_argument("--table", metavar="SWITCH", help="the forwarding table of a switch")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it, links by how many ways use them")
+    parser.add_argument(
+        "--dask", type=_dask_address, metavar="ADDRESS",
+        help="let the workers of this Dask scheduler route and verify, as in tcp://192.0.2.7:8786 (extra"
+        " 'cluster')",
+    )  # fmt: skip
     add_json_option(parser)
     parser.set_defaults(run_part=run)
 
 
+def _dask_address(text: str) -> str:
+    """The address of a Dask scheduler."""
+    from softhca.simulation.cluster import AddressError, parse_address  # only where one is given
+
+    try:
+        return parse_address(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Route; 1 when hosts do not reach each other, or channels can wait for each other in a ring."""
+    if args.dask is None:
+        from softhca.fabric.division import HERE
+
+        return _run(args, HERE)
+    from softhca.simulation.campaign import CampaignError
+    from softhca.simulation.cluster import Cluster
+    from softhca.simulation.cluster_runner import ClusterRunner
+
+    try:
+        with Cluster(args.dask) as cluster:
+            return _run(args, ClusterRunner(cluster))
+    except CampaignError as error:
+        raise CommandError(str(error)) from None
+
+
+def _run(args: argparse.Namespace, runner: Runner) -> int:
     from softhca.fabric.lids import LidError
     from softhca.fabric.verify import credit_loop, reach
     from softhca.fabric.ways import RoutingError
@@ -47,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
     gone = failed_links(whole, args.fail)
     topology = whole.without(gone)
     try:
-        routes = routed(topology, args.engine, args.lmc)
+        routes = routed(topology, args.engine, args.lmc, runner)
         trace = _trace(routes, args.trace) if args.trace else None
     except (RoutingError, LidError) as error:
         raise CommandError(str(error)) from None
-    found = reach(routes)
-    loop = credit_loop(routes)
+    found = reach(routes, runner)
+    loop = credit_loop(routes, runner)
     if args.svg:
         save(args.svg, _picture(whole, gone, routes, found))
     if args.json:
@@ -62,21 +94,22 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.whole and loop is None else FAILED
 
 
-def routed(topology: Topology, engine: str, lmc: int = 0) -> Routes:
-    """Routes by an engine; of ``auto`` by the first that can."""
+def routed(topology: Topology, engine: str, lmc: int = 0, runner: Runner | None = None) -> Routes:
+    """Routes by an engine; of ``auto`` by the first that can.  ``runner`` does the work (None: here)."""
+    from softhca.fabric.division import HERE
     from softhca.fabric.graph import Graph
     from softhca.fabric.routing import route
     from softhca.fabric.ways import RoutingError
 
     graph = Graph(topology)
     if engine != "auto":
-        return route(graph, engine, lmc=lmc)
+        return route(graph, engine, lmc=lmc, runner=runner or HERE)
     for name in ("fat-tree", "dimension-order"):
         try:
-            return route(graph, name, lmc=lmc)
+            return route(graph, name, lmc=lmc, runner=runner or HERE)
         except RoutingError:
             continue
-    return route(graph, "up-down", lmc=lmc)
+    return route(graph, "up-down", lmc=lmc, runner=runner or HERE)
 
 
 def failed_links(topology: Topology, names: list[str]) -> list[int]:

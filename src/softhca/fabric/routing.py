@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softhca.fabric.dimension_order import DimensionOrderWays
+from softhca.fabric.division import HERE, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
 from softhca.fabric.lids import Lids, assign_lids
 from softhca.fabric.topology import Topology
@@ -79,10 +80,18 @@ ENGINES: dict[str, Engine] = {
 """The routing engines by name."""
 
 
+SWITCHES_A_PART = 64
+
+
 def route(
-    topology: Topology | Graph, engine: str = "fat-tree", lids: Lids | None = None, lmc: int = 0
+    topology: Topology | Graph,
+    engine: str = "fat-tree",
+    lids: Lids | None = None,
+    lmc: int = 0,
+    runner: Runner = HERE,
 ) -> Routes:
     """Forwarding tables for all switches by an engine of `ENGINES`; LIDs are assigned where none are given.
+    ``runner`` makes the tables, some switches at a time.
 
     RoutingError: there is no such engine, or it cannot route this fabric.
     """
@@ -93,9 +102,20 @@ def route(
     destinations = Destinations.of(graph, lids)
     ways = ENGINES[engine](graph)
     tables = np.full((len(graph), lids.top + 1), NO_ROUTE, np.uint8)
-    for switch in range(len(graph)):
-        tables[switch, destinations.lid] = _row(graph, ways, switch, destinations)
+    parts = parts_of(len(graph), SWITCHES_A_PART)
+    made = runner.run(_rows, (graph, ways, destinations), parts)
+    for (start, end), rows in zip(parts, made, strict=True):
+        tables[start:end, destinations.lid] = rows
     return Routes(graph, lids, destinations, engine, ways, tables)
+
+
+def _rows(shared: tuple[Graph, Ways, Destinations], part: Part) -> Bytes:
+    """The ports of some switches to all destinations."""
+    graph, ways, destinations = shared
+    rows: Bytes = np.empty((part[1] - part[0], len(destinations.lid)), np.uint8)
+    for place, switch in enumerate(range(*part)):
+        rows[place] = _row(graph, ways, switch, destinations)
+    return rows
 
 
 def _row(graph: Graph, ways: Ways, switch: int, destinations: Destinations) -> Bytes:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from softhca.fabric.division import HERE, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bools, Ints
 from softhca.fabric.routing import NO_ROUTE, Routes
 
 _BLOCK = 1024
 """So many destinations at a time, which bounds the memory."""
+_SOURCES = 64
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,33 @@ class Reach:
         return not self.hosts_apart
 
 
-def reach(routes: Routes) -> Reach:
-    """Follow every route from every switch."""
+def reach(routes: Routes, runner: Runner = HERE) -> Reach:
+    """Follow every route from every switch; ``runner`` does so, some destinations at a time."""
     graph, destinations = routes.graph, routes.destinations
     loads = np.zeros(graph.peer.shape, np.int64)
-    is_host = graph.endpoints.port[destinations.endpoint] > 0
-    leaves, others = np.flatnonzero(graph.has_hosts), np.flatnonzero(~graph.has_hosts)
     hosts_apart = int(graph.has_hosts.sum() or 1) * int((graph.endpoints.switch == NO_SWITCH).sum())
     switches_apart = most_hops = 0
-    for start in range(0, len(destinations.lid), _BLOCK):
-        chosen = np.arange(start, min(start + _BLOCK, len(is_host)))
-        hosts = chosen[is_host[chosen]]
-        apart, hops = _follow(routes, leaves, hosts, loads)
+    parts = parts_of(len(destinations.lid), _BLOCK)
+    for apart, of_switches, hops, carried in runner.run(_reach_part, routes, parts):
         hosts_apart += apart
+        switches_apart += of_switches
         most_hops = max(most_hops, hops)
-        switches_apart += _follow(routes, others, hosts, None)[0]
-        switches_apart += _follow(routes, np.arange(len(graph)), chosen[~is_host[chosen]], None)[0]
+        loads += carried
     return Reach(hosts_apart, switches_apart, most_hops, loads)
+
+
+def _reach_part(routes: Routes, part: Part) -> tuple[int, int, int, NDArray[np.int64]]:
+    """The same of some destinations: pairs of hosts and of switches apart, the longest way, loads."""
+    graph, destinations = routes.graph, routes.destinations
+    is_host = graph.endpoints.port[destinations.endpoint] > 0
+    leaves, others = np.flatnonzero(graph.has_hosts), np.flatnonzero(~graph.has_hosts)
+    loads = np.zeros(graph.peer.shape, np.int64)
+    chosen = np.arange(*part)
+    hosts = chosen[is_host[chosen]]
+    apart, hops = _follow(routes, leaves, hosts, loads)
+    of_switches = _follow(routes, others, hosts, None)[0]
+    of_switches += _follow(routes, np.arange(len(graph)), chosen[~is_host[chosen]], None)[0]
+    return apart, of_switches, hops, loads
 
 
 def _follow(routes: Routes, sources: Ints, chosen: Ints, loads: NDArray[np.int64] | None) -> tuple[int, int]:
@@ -85,37 +97,47 @@ Channel = tuple[int, int, int]
 """A switch's number, its outgoing port, and the virtual lane."""
 
 
-def credit_loop(routes: Routes) -> list[Channel] | None:
+def credit_loop(routes: Routes, runner: Runner = HERE) -> list[Channel] | None:
     """A ring of channels each of which can wait for the next, None where there is none (Dally and Seitz: then
-    there is no deadlock).  Every switch counts as a source, as its port 0 sends too.
+    there is no deadlock).  Every switch counts as a source, as its port 0 sends too.  ``runner`` looks for
+    what waits for what, some destinations, or sources where lanes depend on them, at a time.
     """
+    graph, lanes = routes.graph, routes.ways.lanes
+    size, ports = graph.peer.shape
     levels = routes.ways.service_levels()
-    dependencies = _dependencies(routes) if levels is None else _dependencies_by_level(routes, levels)
-    return _ring(routes, dependencies)
+    if levels is None:
+        made = runner.run(_dependencies, routes, parts_of(len(routes.destinations.lid), _BLOCK))
+        found = np.zeros((size * ports, ports), np.bool_)
+    else:
+        made = runner.run(_dependencies_by_level, (routes, levels), parts_of(size, _SOURCES))
+        found = np.zeros((size * ports * lanes, ports * lanes), np.bool_)
+    for some in made:
+        found |= some
+    return _ring(routes, found)
 
 
-def _dependencies(routes: Routes) -> Bools:
-    """``[channel, next port]`` of one lane: some route enters by that channel and leaves by that port."""
+def _dependencies(routes: Routes, part: Part) -> Bools:
+    """``[channel, next port]`` of one lane: some route to these destinations enters by that channel and
+    leaves by that port."""
     graph = routes.graph
     size, ports = graph.peer.shape
     found = np.zeros((size * ports, ports), np.bool_)
-    goals = routes.destinations.switch
-    for start in range(0, len(goals), _BLOCK):
-        lids = routes.destinations.lid[start : start + _BLOCK]
-        goal = goals[start : start + _BLOCK]
-        for switch in range(size):
-            port = routes.tables[switch, lids]
-            known = port != NO_ROUTE
-            following = graph.peer[switch, np.where(known, port, 0)]
-            going = known & (following != NO_SWITCH) & (goal != switch) & (goal != following)
-            ahead = routes.tables[following[going], lids[going]]
-            on = ahead != NO_ROUTE
-            found[switch * ports + port[going][on].astype(np.int64), ahead[on]] = True
+    lids, goal = routes.destinations.lid[slice(*part)], routes.destinations.switch[slice(*part)]
+    for switch in range(size):
+        port = routes.tables[switch, lids]
+        known = port != NO_ROUTE
+        following = graph.peer[switch, np.where(known, port, 0)]
+        going = known & (following != NO_SWITCH) & (goal != switch) & (goal != following)
+        ahead = routes.tables[following[going], lids[going]]
+        on = ahead != NO_ROUTE
+        found[switch * ports + port[going][on].astype(np.int64), ahead[on]] = True
     return found
 
 
-def _dependencies_by_level(routes: Routes, levels: NDArray[np.uint8]) -> Bools:
-    """The same where the lane depends on the service level, so that each source is followed on its own."""
+def _dependencies_by_level(shared: tuple[Routes, NDArray[np.uint8]], part: Part) -> Bools:
+    """The same where the lane depends on the service level, so that each of these sources is followed on its
+    own."""
+    routes, levels = shared
     graph, lanes = routes.graph, routes.ways.lanes
     size, ports = graph.peer.shape
     table = np.zeros((size, ports, 16), np.uint8)
@@ -125,7 +147,7 @@ def _dependencies_by_level(routes: Routes, levels: NDArray[np.uint8]) -> Bools:
             table[switch] = said
     found = np.zeros((size * ports * lanes, ports * lanes), np.bool_)
     goals = routes.destinations.switch
-    for switch in range(size):
+    for switch in range(*part):
         at = np.full(len(goals), switch, np.int64)
         lids, goal, level = routes.destinations.lid, goals, levels[switch, goals]
         before = np.full(len(goals), -1, np.int64)

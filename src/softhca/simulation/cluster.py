@@ -1,4 +1,5 @@
-"""Campaigns on a Dask cluster: chunks of worlds run on whatever workers its scheduler has.
+"""Work on a Dask cluster: chunks of a campaign's worlds run on whatever workers its scheduler has, and so do
+parts of other work (`cluster_runner.py`).
 
 A worker that is lost costs nothing: the scheduler runs its chunks again elsewhere, and the campaign takes
 each chunk's outcomes once, in the order of the worlds.  Needs the extra ``cluster``.
@@ -10,8 +11,9 @@ import concurrent.futures
 import importlib.metadata
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from softhca.simulation.campaign import CampaignError, Chunk, Ran, run_chunk
 
@@ -24,6 +26,9 @@ CHUNKS_A_THREAD = 4
 EXTRA = "pip install 'softhca[cluster]'"
 _PACKAGE = "softhca"
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+
+
+Result = TypeVar("Result")
 
 
 class AddressError(ValueError):
@@ -90,13 +95,22 @@ class Cluster:
             check_version(worker, version)
         self.in_flight = CHUNKS_A_THREAD * max(sum(self._client.nthreads().values()), 1)
 
-    def submit(self, chunk: Chunk) -> ClusterAnswer:
+    def submit(self, chunk: Chunk) -> ClusterAnswer[Ran]:
         """Run a chunk as soon as a worker is free."""
-        version = own_version()
+        return self.call(run_chunk_as, own_version(), chunk)
+
+    def call(self, work: Callable[..., Result], *arguments: Any) -> ClusterAnswer[Result]:
+        """Call a function as soon as a worker is free."""
         # not pure: else the scheduler would give what an earlier campaign found
-        future = self._client.submit(run_chunk_as, version, chunk, pure=False)
+        future = self._client.submit(work, *arguments, pure=False)
         self._futures[future] = None
         return ClusterAnswer(self, future)
+
+    def share(self, value: Any) -> Any:
+        """What stands for a value that all workers have, among the arguments of `call`."""
+        future = self._client.scatter(value, broadcast=True, hash=False)
+        self._futures[future] = None
+        return future
 
     def forget(self, future: Any) -> None:
         """Its outcomes have been taken."""
@@ -108,19 +122,19 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterAnswer:
-    """A chunk on the cluster."""
+class ClusterAnswer(Generic[Result]):
+    """A call on the cluster."""
 
     cluster: Cluster
     future: Any
 
-    def result(self) -> Ran:
-        """Its outcomes; raises what a world of it raised, and CampaignError when the cluster is lost."""
+    def result(self) -> Result:
+        """What it gives; raises what a world of it raised, and CampaignError when the cluster is lost."""
         import distributed
 
         while True:
             try:
-                ran: Ran = self.future.result(timeout=WORKERLESS_S)
+                result: Result = self.future.result(timeout=WORKERLESS_S)
             except TimeoutError:
                 if self.future.status == "error" and isinstance(self.future.exception(), TimeoutError):
                     raise  # a world raised it
@@ -129,12 +143,12 @@ class ClusterAnswer:
                         f"no workers are left at the Dask scheduler {self.cluster.address}"
                     ) from None
             except distributed.KilledWorker:
-                raise CampaignError("a chunk of worlds ended every Dask worker that got it") from None
+                raise CampaignError("a part of the work ended every Dask worker that got it") from None
             except concurrent.futures.CancelledError:
                 raise CampaignError(f"lost the Dask scheduler at {self.cluster.address}") from None
             else:
                 self.cluster.forget(self.future)
-                return ran
+                return result
 
 
 def own_version() -> str:
@@ -155,13 +169,18 @@ def check_version(worker: str, version: object) -> None:
 
 def run_chunk_as(version: str, chunk: Chunk) -> Ran:
     """Run a chunk on a worker, which may have come after the others were asked for their ``version``."""
+    return on_worker(version, run_chunk, chunk)
+
+
+def on_worker(version: str, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function on a worker; CampaignError unless that has softhca in this ``version``."""
     ours = own_version()
     if ours != version:
         import distributed
 
         raise CampaignError(_difference(distributed.get_worker().address, f"softhca {ours}", version))
-    return run_chunk(chunk)
+    return work(*arguments)
 
 
 def _difference(worker: str, theirs: str, version: str) -> str:
-    return f"the Dask worker {worker} has {theirs}, this campaign is of softhca {version}"
+    return f"the Dask worker {worker} has {theirs}, and this is softhca {version}"
