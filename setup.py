@@ -49,6 +49,7 @@ SMALL = ["-Og", "-g0"]
 HOT = {
     "adapter": "admission engine scheduler sources timers",
     "driver": "locked polling posting",
+    "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
     "links": "link roce_udp",
     "machine": "primitives",
     "mailbox": "blocks rings",

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cython
+
 from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, blocks_of
 
 LIMIT_BYTES = 4096
 UNLIMITED = 255
+_VL15 = cython.declare(cython.int, MANAGEMENT_VL)
+_UNLIMITED = cython.declare(cython.int, UNLIMITED)
 MAX_ENTRIES = 64
 MAX_WEIGHT = 255
 
@@ -39,10 +43,13 @@ class _Table:
     def choose(self, eligible: int) -> int:
         """The lane whose turn it is among the bits of ``eligible``; −1 for none."""
         entries = self.entries
-        count = len(entries)
+        count: cython.int = len(entries)
+        step: cython.int
+        turn: cython.int
         if not count:
             return -1
-        vl = entries[self.turn][0]
+        vl: cython.int = entries[self.turn][0]
+        weight: cython.int
         if self.left > 0 and eligible >> vl & 1:
             return vl
         for step in range(1, count + 1):
@@ -84,9 +91,10 @@ class Arbiter:
         for it); −1 for none."""
         if not eligible:
             return -1
-        if eligible >> MANAGEMENT_VL & 1:
-            return MANAGEMENT_VL
-        if self._high_left > 0 or self.high_limit == UNLIMITED:
+        if eligible >> _VL15 & 1:
+            return _VL15
+        vl: cython.int
+        if self._high_left > 0 or self.high_limit == _UNLIMITED:
             vl = self._high.choose(eligible)
             if vl >= 0:
                 self._chosen = self._high
@@ -102,7 +110,7 @@ class Arbiter:
 
     def sent(self, vl: int, length_bytes: int) -> None:
         """A packet of the lane that was chosen last has been sent."""
-        if vl == MANAGEMENT_VL:
+        if vl == _VL15:
             return
         self._chosen.sent(length_bytes)
         if self._chosen is self._high:

@@ -12,10 +12,12 @@ each flow control packet.
 
 from __future__ import annotations
 
+import cython
+
 from softhca.fabric.switching.packet import DATA_VLS
 
-COUNT_MASK = 0xFFF
-FARTHEST = 2048
+COUNT_MASK = cython.declare(cython.int, 0xFFF)
+FARTHEST = cython.declare(cython.int, 2048)
 """A limit is never so many blocks ahead or more."""
 
 
@@ -30,11 +32,14 @@ class CreditSender:
 
     def allows(self, vl: int, blocks: int) -> bool:
         """Whether a packet of so many blocks may be sent on ``vl`` (C7-56)."""
-        return (self.limit[vl] - self.sent[vl] - blocks) & COUNT_MASK <= FARTHEST
+        limit: cython.int = self.limit[vl]
+        sent: cython.int = self.sent[vl]
+        return (limit - sent - blocks) & COUNT_MASK <= FARTHEST
 
     def send(self, vl: int, blocks: int) -> None:
         """It was sent."""
-        self.sent[vl] = self.sent[vl] + blocks & COUNT_MASK
+        sent: cython.int = self.sent[vl]
+        self.sent[vl] = sent + blocks & COUNT_MASK
 
 
 class CreditReceiver:
@@ -53,27 +58,36 @@ class CreditReceiver:
 
     def take(self, vl: int, blocks: int) -> bool:
         """A packet has arrived; False where there is no room, which its sender did not heed."""
-        if self.used[vl] + blocks > self.capacity_blocks[vl]:
+        used: cython.int = self.used[vl]
+        capacity: cython.int = self.capacity_blocks[vl]
+        received: cython.int = self.received[vl]
+        if used + blocks > capacity:
             return False
-        self.used[vl] += blocks
-        self.received[vl] = self.received[vl] + blocks & COUNT_MASK
+        self.used[vl] = used + blocks
+        self.received[vl] = received + blocks & COUNT_MASK
         return True
 
     def free(self, vl: int, blocks: int) -> None:
         """A packet has left the buffer."""
-        self.used[vl] -= blocks
+        used: cython.int = self.used[vl]
+        self.used[vl] = used - blocks
 
     def limit(self, vl: int) -> int:
         """FCCL to tell now (C7-57): what was received and what there is room for."""
-        room = min(self.capacity_blocks[vl] - self.used[vl], FARTHEST)
-        return self.received[vl] + room & COUNT_MASK
+        capacity: cython.int = self.capacity_blocks[vl]
+        used: cython.int = self.used[vl]
+        received: cython.int = self.received[vl]
+        room: cython.int = min(capacity - used, FARTHEST)
+        return received + room & COUNT_MASK
 
     def untold(self, vl: int) -> int:
         """Blocks of room that the sender does not know of."""
-        return self.limit(vl) - self.told[vl] & COUNT_MASK
+        told: cython.int = self.told[vl]
+        return self.limit(vl) - told & COUNT_MASK
 
     def hear(self, vl: int, sent: int) -> int:
         """The sender says that it has sent so many: blocks that were lost on the way."""
-        lost = sent - self.received[vl] & COUNT_MASK
+        received: cython.int = self.received[vl]
+        lost: cython.int = sent - received & COUNT_MASK
         self.received[vl] = sent & COUNT_MASK
         return lost

@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import cython
+
 from softhca.fabric.switching.congestion import CongestionControl
 from softhca.fabric.switching.events import EventQueue
 from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, Packet
-from softhca.fabric.switching.port import Port, PortSettings, release
+from softhca.fabric.switching.port import Owner, Port, PortSettings, release
 from softhca.fabric.switching.switch import lanes_by_service_level
 
 NOTIFICATION_BYTES = 42
@@ -17,6 +19,9 @@ NOTIFICATION_BYTES = 42
 framing)."""
 
 DELIVER, NEXT = range(2)
+_DELIVER = cython.declare(cython.int, DELIVER)
+_NEXT = cython.declare(cython.int, NEXT)
+_VL15 = cython.declare(cython.int, MANAGEMENT_VL)
 
 
 class _Flow:
@@ -31,7 +36,7 @@ class _Flow:
         self.planned = False
 
 
-class EndNode:
+class EndNode(Owner):
     """One port, and a flow for each destination.
 
     ``deliver(packet, now_ps)`` is called when a packet is wholly here.  ``congestion()`` makes the congestion
@@ -62,7 +67,7 @@ class EndNode:
     def send(self, packet: Packet) -> None:
         """Send a packet behind what waits for the same destination."""
         packet.born_ps = self.events.now_ps
-        if packet.vl == MANAGEMENT_VL:
+        if packet.vl == _VL15:
             self.port.send(packet, self.events.now_ps)
             return
         packet.vl = self._lanes[packet.sl]
@@ -73,7 +78,7 @@ class EndNode:
         flow.waiting.append(packet)
         if not flow.planned:
             flow.planned = True
-            self.events.plan(flow.next_ps, self, NEXT, flow)
+            self.events.plan(flow.next_ps, self, _NEXT, flow)
 
     def waiting(self) -> int:
         """Packets that have not been handed to the port."""
@@ -81,15 +86,15 @@ class EndNode:
 
     def _next(self, flow: _Flow, now_ps: int) -> None:
         """Hand the flow's next packet to the port, once the one before has gone there."""
-        packet = flow.waiting[0]
+        packet: Packet = flow.waiting[0]
         port = self.port
-        length = packet.length_bytes
+        length: cython.int = packet.length_bytes
         if not port.up:
             flow.waiting.popleft()
             port.discard(packet, "link down")
             self.sent(port, packet.vl, now_ps)
         else:
-            transmission_ps = port.transmission_ps(length)
+            transmission_ps: cython.longlong = port.transmission_ps(length)
             if port.queued_blocks(packet.vl):
                 self._behind[packet.vl].append(flow)  # until the port has sent what it has
                 return
@@ -99,20 +104,20 @@ class EndNode:
             port.send(packet, now_ps)
         flow.planned = bool(flow.waiting)
         if flow.planned:
-            self.events.plan(flow.next_ps, self, NEXT, flow)
+            self.events.plan(flow.next_ps, self, _NEXT, flow)
 
     def sent(self, port: Port, vl: int, now_ps: int) -> None:
         """`Owner.sent`: the next flow may give the port a packet."""
-        if vl != MANAGEMENT_VL and self._behind[vl] and not port.queued_blocks(vl):
-            self.events.plan(now_ps, self, NEXT, self._behind[vl].popleft())
+        if vl != _VL15 and self._behind[vl] and not port.queued_blocks(vl):
+            self.events.plan(now_ps, self, _NEXT, self._behind[vl].popleft())
 
     def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         """`Owner.arrived`."""
-        self.events.plan(tail_ps, self, DELIVER, packet)
+        self.events.plan(tail_ps, self, _DELIVER, packet)
 
     def fire(self, what: int, argument: Any, now_ps: int) -> None:
         """`Handler.fire`."""
-        if what == NEXT:
+        if what == _NEXT:
             self._next(argument, now_ps)
             return
         packet: Packet = argument

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import cython
+
 MANAGEMENT_VL = 15
 """Subnet management packets: no credits, before all others (IBTA vol. 1, 7.6.4)."""
 DATA_VLS = 15
 BLOCK_BYTES = 64
 """What one credit stands for (IBTA vol. 1, 7.9.4)."""
+_BLOCK = cython.declare(cython.int, BLOCK_BYTES)
 
 
 def blocks_of(length_bytes: int) -> int:
     """Credits that a packet of ``length_bytes`` takes."""
-    return (length_bytes + BLOCK_BYTES - 1) // BLOCK_BYTES
+    return (length_bytes + _BLOCK - 1) // _BLOCK
 
 
 class Held:
@@ -19,7 +24,7 @@ class Held:
 
     __slots__ = ("blocks", "copies", "port", "vl")
 
-    def __init__(self, port: object, vl: int, blocks: int) -> None:
+    def __init__(self, port: Any, vl: int, blocks: int) -> None:
         self.port = port
         self.vl = vl
         self.blocks = blocks

@@ -8,13 +8,15 @@ their own length, but no room on the link: eight bytes beside packets of up to 4
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any
+
+import cython
 
 from softhca.fabric.switching.arbitration import DEFAULT_LOW, Arbiter
 from softhca.fabric.switching.credits import CreditReceiver, CreditSender
-from softhca.fabric.switching.events import EventQueue
+from softhca.fabric.switching.events import EventQueue, Handler
 from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, Held, Packet, blocks_of
 from softhca.fabric.switching.transmit_queues import NEVER_PS, ArrivalOrder, SegmentOrder, TransmitQueue
 
@@ -29,6 +31,19 @@ STALL_FACTOR = 8
 """A stalled lane discards for so many times HOQLife (IBTA vol. 1, 18.2.5.4)."""
 
 TRANSMIT, HEAD, TAIL, CREDITS, BLOCKED, RESYNC = range(6)
+
+# the same for the compiler
+_TRANSMIT = cython.declare(cython.int, TRANSMIT)
+_HEAD = cython.declare(cython.int, HEAD)
+_TAIL = cython.declare(cython.int, TAIL)
+_CREDITS = cython.declare(cython.int, CREDITS)
+_BLOCKED = cython.declare(cython.int, BLOCKED)
+_VL15 = cython.declare(cython.int, MANAGEMENT_VL)
+_NEVER = cython.declare(cython.longlong, NEVER_PS)
+_HEADER = cython.declare(cython.int, HEADER_BYTES)
+_FLOW_CONTROL = cython.declare(cython.int, FLOW_CONTROL_BYTES)
+NO_MARK = 1 << 30
+"""So many blocks never wait."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +78,23 @@ class PortSettings:
         Arbiter(self.high, self.low, self.high_limit)
 
 
-@dataclass
 class PortCounters:
     """What PMA counters are made of.  ``data`` counts 4-byte words, without those of VL 15; ``waited_ps`` is
-    the time in which there were packets and no credits (PortXmitWait)."""
+    the time in which there were packets and no credits (PortXmitWait); ``reasons`` says how many packets were
+    dropped for what."""
 
-    transmitted_packets: int = 0
-    transmitted_data: int = 0
-    received_packets: int = 0
-    received_data: int = 0
-    discarded: int = 0
-    marked: int = 0
-    errors: int = 0
-    overruns: int = 0
-    refused_pkeys: int = 0
-    waited_ps: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.transmitted_packets = 0
+        self.transmitted_data = 0
+        self.received_packets = 0
+        self.received_data = 0
+        self.discarded = 0
+        self.marked = 0
+        self.errors = 0
+        self.overruns = 0
+        self.refused_pkeys = 0
+        self.waited_ps = 0
+        self.reasons: dict[str, int] = {}
 
     def discard(self, reason: str) -> None:
         """A packet was dropped (PortXmitDiscards)."""
@@ -86,18 +102,20 @@ class PortCounters:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-class Owner(Protocol):
+class Owner(Handler):
     """The node that a port belongs to."""
 
     def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         """The head of a packet has come in, and has a place in the port's buffer; its tail comes at
         ``tail_ps``."""
+        raise NotImplementedError
 
     def sent(self, port: Port, vl: int, now_ps: int) -> None:
         """The port has begun to send a packet of a lane, or discarded it."""
+        raise NotImplementedError
 
 
-class Port:
+class Port(Handler):
     """Port ``number`` of ``owner``; `connect` joins two.  ``lost`` is called with each packet that is lost or
     discarded here, and why."""
 
@@ -117,12 +135,14 @@ class Port:
         self.arbiter = Arbiter(settings.high, settings.low, settings.high_limit)
         self.queues: list[TransmitQueue | None] = [None] * (DATA_VLS + 1)
         self.lost: Callable[[Packet, str], None] | None = None
+        self._propagation_ps = settings.propagation_ps
+        self._mark_blocks = NO_MARK if settings.mark_blocks is None else settings.mark_blocks
         self._active = 0
         self._epoch = 0
         self._busy_until_ps = 0
-        self._planned_ps = NEVER_PS
-        self._waiting_since_ps = NEVER_PS
-        self._blocked_since_ps = [NEVER_PS] * DATA_VLS
+        self._planned_ps = _NEVER
+        self._waiting_since_ps = _NEVER
+        self._blocked_since_ps = [_NEVER] * DATA_VLS
         self._discards_in_a_row = [0] * DATA_VLS
         self._stalled_until_ps = [0] * DATA_VLS
         self._resync_planned = False
@@ -152,7 +172,7 @@ class Port:
                     self.discard(packet, "link down")
                 self._active &= ~(1 << vl)
                 self.owner.sent(self, vl, self.events.now_ps)
-        self._blocked_since_ps = [NEVER_PS] * DATA_VLS
+        self._blocked_since_ps = [_NEVER] * DATA_VLS
 
     # sending
 
@@ -163,17 +183,18 @@ class Port:
 
     def send(self, packet: Packet, ready_ps: int) -> None:
         """Send ``packet`` on its lane, not before ``ready_ps``."""
-        vl = packet.vl
-        now_ps = self.events.now_ps
-        if not self.up or (vl != MANAGEMENT_VL and self._stalled_until_ps[vl] > now_ps):
+        vl: cython.int = packet.vl
+        now_ps: cython.longlong = self.events.now_ps
+        queue: TransmitQueue | None
+        if not self.up or (vl != _VL15 and self._stalled_until_ps[vl] > now_ps):
             self.discard(packet, "lane stalled" if self.up else "link down")
             return
         queue = self.queues[vl]
         if queue is None:
             timeout_ps = self.settings.segment_timeout_ps
-            queue = ArrivalOrder() if timeout_ps is None or vl == MANAGEMENT_VL else SegmentOrder(timeout_ps)
+            queue = ArrivalOrder() if timeout_ps is None or vl == _VL15 else SegmentOrder(timeout_ps)
             self.queues[vl] = queue
-        if vl == MANAGEMENT_VL and queue.blocks >= MANAGEMENT_BLOCKS:
+        if vl == _VL15 and queue.blocks >= MANAGEMENT_BLOCKS:
             self.discard(packet, "VL 15 full")
             return
         packet.ready_ps = ready_ps
@@ -186,21 +207,28 @@ class Port:
         """Send the next packet, or find out what to wait for."""
         if not self.up or now_ps < self._busy_until_ps:
             return
-        eligible = blocked = 0
-        wake_ps = NEVER_PS
-        heads: dict[int, Packet] = {}
-        active = self._active
+        eligible: cython.int = 0
+        blocked: cython.int = 0
+        wake_ps: cython.longlong = _NEVER
+        vl: cython.int = DATA_VLS
+        last: cython.int = -1
+        packet: Packet | None
+        first: Packet | None = None
+        queue: TransmitQueue | None
+        active: cython.int = self._active
         while active:
-            vl = active.bit_length() - 1
+            while not active >> vl & 1:
+                vl -= 1
             active ^= 1 << vl
             queue = self.queues[vl]
             assert queue is not None
             packet = queue.head(now_ps)
             if packet is None:
-                if queue.wake_ps != NEVER_PS and (wake_ps == NEVER_PS or queue.wake_ps < wake_ps):
+                if queue.wake_ps != _NEVER and (wake_ps == _NEVER or queue.wake_ps < wake_ps):
                     wake_ps = queue.wake_ps
-            elif vl == MANAGEMENT_VL or self.credits.allows(vl, blocks_of(packet.length_bytes)):
-                heads[vl] = packet
+            elif vl == _VL15 or self.credits.allows(vl, blocks_of(packet.length_bytes)):
+                last = vl
+                first = packet
                 eligible |= 1 << vl
             else:
                 blocked |= 1 << vl
@@ -208,14 +236,19 @@ class Port:
             self._wait_for_credits(blocked, bool(eligible), now_ps)
         vl = self.arbiter.choose(eligible)
         if vl >= 0:
-            self._send_now(heads[vl], vl, now_ps)
-        elif wake_ps != NEVER_PS:
+            if vl != last:
+                queue = self.queues[vl]
+                assert queue is not None
+                first = queue.head(now_ps)
+            assert first is not None
+            self._send_now(first, vl, now_ps)
+        elif wake_ps != _NEVER:
             self._plan(wake_ps)
 
     def _send_now(self, packet: Packet, vl: int, now_ps: int) -> None:
-        length = packet.length_bytes
-        blocks = blocks_of(length)
-        queue = self.queues[vl]
+        length: cython.int = packet.length_bytes
+        blocks: cython.int = blocks_of(length)
+        queue: TransmitQueue | None = self.queues[vl]
         assert queue is not None
         assert self.peer is not None
         queue.pop(now_ps, blocks)
@@ -223,37 +256,36 @@ class Port:
             self._active &= ~(1 << vl)
         self.arbiter.sent(vl, length)
         # Where packets waited for credits, the congestion is farther on (annex A10: root and victim).
-        is_root = self._waiting_since_ps == NEVER_PS and (
-            vl == MANAGEMENT_VL or self._blocked_since_ps[vl] == NEVER_PS
+        is_root = self._waiting_since_ps == _NEVER and (
+            vl == _VL15 or self._blocked_since_ps[vl] == _NEVER
         )
         self._end_waiting(now_ps)
-        tail_ps = now_ps + self.transmission_ps(length)
+        tail_ps: cython.longlong = now_ps + self.transmission_ps(length)
         self._busy_until_ps = tail_ps
-        counters = self.counters
-        if vl != MANAGEMENT_VL:
+        counters: PortCounters = self.counters
+        if vl != _VL15:
             self.credits.send(vl, blocks)
-            self._blocked_since_ps[vl] = NEVER_PS
+            self._blocked_since_ps[vl] = _NEVER
             self._discards_in_a_row[vl] = 0
             counters.transmitted_packets += 1
             counters.transmitted_data += length >> 2
-            mark = self.settings.mark_blocks
-            if mark is not None and is_root and queue.blocks > mark and not packet.fecn:
+            if is_root and queue.blocks > self._mark_blocks and not packet.fecn:
                 packet.fecn = True
                 counters.marked += 1
         if packet.held is not None:
-            self.events.plan(tail_ps, self, TAIL, packet.held)
+            self.events.plan(tail_ps, self, _TAIL, packet.held)
             packet.held = None
-        delay_ps = self.settings.propagation_ps
-        self.events.plan(now_ps + delay_ps + self.transmission_ps(HEADER_BYTES), self.peer, HEAD,
+        delay_ps: cython.longlong = self._propagation_ps
+        self.events.plan(now_ps + delay_ps + self.transmission_ps(_HEADER), self.peer, _HEAD,
                          (packet, tail_ps + delay_ps, self._epoch))  # fmt: skip
         self._plan(tail_ps)
         self.owner.sent(self, vl, now_ps)
 
     def _plan(self, time_ps: int) -> None:
         """Look at the queues again then."""
-        if self._planned_ps == NEVER_PS or time_ps < self._planned_ps:
+        if self._planned_ps == _NEVER or time_ps < self._planned_ps:
             self._planned_ps = time_ps
-            self.events.plan(time_ps, self, TRANSMIT)
+            self.events.plan(time_ps, self, _TRANSMIT)
 
     def discard(self, packet: Packet, reason: str) -> None:
         """Drop a packet, and give its place in a buffer back."""
@@ -270,29 +302,29 @@ class Port:
     # waiting for credits
 
     def _wait_for_credits(self, blocked: int, others: bool, now_ps: int) -> None:
-        if self._waiting_since_ps == NEVER_PS and not others:
+        if self._waiting_since_ps == _NEVER and not others:
             self._waiting_since_ps = now_ps
         life_ps = self.settings.head_of_queue_ps
         for vl in range(DATA_VLS):
-            if blocked >> vl & 1 and self._blocked_since_ps[vl] == NEVER_PS:
+            if blocked >> vl & 1 and self._blocked_since_ps[vl] == _NEVER:
                 self._blocked_since_ps[vl] = now_ps
                 if life_ps is not None:
-                    self.events.plan(now_ps + life_ps, self, BLOCKED, (vl, now_ps))
+                    self.events.plan(now_ps + life_ps, self, _BLOCKED, (vl, now_ps))
         if not self._resync_planned:
             self._resync_planned = True
             self.events.plan(now_ps + self.transmission_ps(FLOW_CONTROL_SYMBOLS), self, RESYNC)
 
     def _end_waiting(self, now_ps: int) -> None:
-        if self._waiting_since_ps != NEVER_PS:
+        if self._waiting_since_ps != _NEVER:
             self.counters.waited_ps += now_ps - self._waiting_since_ps
-            self._waiting_since_ps = NEVER_PS
+            self._waiting_since_ps = _NEVER
 
     def _head_of_queue_expired(self, vl: int, since_ps: int, now_ps: int) -> None:
         """Whether a lane has been blocked since then: discard its first packet, after some in a row all."""
         queue = self.queues[vl]
         if self._blocked_since_ps[vl] != since_ps or queue is None:
             return
-        self._blocked_since_ps[vl] = NEVER_PS
+        self._blocked_since_ps[vl] = _NEVER
         packet = queue.head(now_ps)
         if packet is None:
             return
@@ -314,7 +346,7 @@ class Port:
     def _say_count(self, now_ps: int) -> None:
         """Still no credits: tell the peer what was sent, so that it finds what was lost on the way."""
         self._resync_planned = False
-        blocked = [vl for vl in range(self.settings.lanes) if self._blocked_since_ps[vl] != NEVER_PS]
+        blocked = [vl for vl in range(self.settings.lanes) if self._blocked_since_ps[vl] != _NEVER]
         if not self.up or not blocked:
             return
         for vl in blocked:
@@ -333,8 +365,9 @@ class Port:
             self.counters.errors += 1
             self._has_lost(packet, "error")
             return
-        vl = packet.vl
-        if vl == MANAGEMENT_VL:
+        vl: cython.int = packet.vl
+        blocks: cython.int
+        if vl == _VL15:
             packet.held = None
         else:
             blocks = blocks_of(packet.length_bytes)
@@ -366,11 +399,11 @@ class Port:
         peer = self.peer
         assert peer is not None
         limit = self.receiver.told[vl] = self.receiver.limit(vl)
-        time_ps = now_ps + self.settings.propagation_ps + self.transmission_ps(FLOW_CONTROL_BYTES)
+        time_ps: cython.longlong = now_ps + self._propagation_ps + self.transmission_ps(_FLOW_CONTROL)
         if now_ps < self._busy_until_ps:
             # Counts are of what is wholly on the link: nothing that was sent before may come after them.
             time_ps += self._busy_until_ps - now_ps
-        self.events.plan(time_ps, peer, CREDITS, (vl, self.credits.sent[vl], limit, self._epoch))
+        self.events.plan(time_ps, peer, _CREDITS, (vl, self.credits.sent[vl], limit, self._epoch))
 
     def _hear(self, vl: int, sent: int, limit: int, epoch: int, now_ps: int) -> None:
         peer = self.peer
@@ -383,18 +416,18 @@ class Port:
 
     def fire(self, what: int, argument: Any, now_ps: int) -> None:
         """`Handler.fire`."""
-        if what == TRANSMIT:
+        if what == _TRANSMIT:
             if self._planned_ps == now_ps:
-                self._planned_ps = NEVER_PS
+                self._planned_ps = _NEVER
             self._transmit(now_ps)
-        elif what == HEAD:
+        elif what == _HEAD:
             self._head_arrives(argument[0], argument[1], argument[2], now_ps)
-        elif what == TAIL:
+        elif what == _TAIL:
             release(argument)
-        elif what == CREDITS:
+        elif what == _CREDITS:
             vl, sent, limit, epoch = argument
             self._hear(vl, sent, limit, epoch, now_ps)
-        elif what == BLOCKED:
+        elif what == _BLOCKED:
             vl, since_ps = argument
             self._head_of_queue_expired(vl, since_ps, now_ps)
         else:
@@ -405,8 +438,7 @@ def release(held: Held) -> None:
     """One copy has left: with the last its place in the buffer is free."""
     held.copies -= 1
     if not held.copies:
-        port = held.port
-        assert isinstance(port, Port)
+        port: Port = held.port
         port.freed(held.vl, held.blocks)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import cython
+
 from softhca.fabric.switching.events import EventQueue
 from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
-from softhca.fabric.switching.port import Port, PortSettings
+from softhca.fabric.switching.port import Owner, Port, PortSettings
 
 NO_PORT = 255
 """An entry of a forwarding table that leads nowhere (IBTA vol. 1, 14.2.5.11)."""
@@ -14,13 +16,18 @@ FIRST_MULTICAST_LID = 0xC000
 DROP_VL = 15
 """An SL that is mapped to it is discarded (IBTA vol. 1, 7.6.6)."""
 
+# the same for the compiler
+_MULTICAST = cython.declare(cython.int, FIRST_MULTICAST_LID)
+_NOWHERE = cython.declare(cython.int, NO_PORT)
+_VL15 = cython.declare(cython.int, MANAGEMENT_VL)
+
 
 def lanes_by_service_level(lanes: int) -> tuple[int, ...]:
     """The usual SL→VL table of a port with so many lanes: SL modulo lanes."""
     return tuple(sl % lanes for sl in range(16))
 
 
-class Switch:
+class Switch(Owner):
     """``forwarding[dlid]`` is the output port (`NO_PORT` and what is beyond the table's end: none),
     ``multicast`` the ports of each group's LID.  ``sl_to_vl[in port, out port]``, or ``None`` as key for all
     pairs that have no table of their own, says the lane of each SL.
@@ -46,21 +53,33 @@ class Switch:
             None: lanes_by_service_level(settings.lanes)
         }
         self.pkeys: dict[int, frozenset[int]] = {}
+        self._lanes = settings.lanes
+        self._latency_ps = settings.latency_ps
 
     def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         """`Owner.arrived`: pass the packet on, as soon as its head is here and looked up."""
-        refused = self.pkeys and not self._may_pass(port.number, packet)
-        if packet.dlid >= FIRST_MULTICAST_LID:
-            outputs = [number for number in self.multicast.get(packet.dlid, ()) if number != port.number]
-        else:
-            forwarding = self.forwarding
-            number = forwarding[packet.dlid] if packet.dlid < len(forwarding) else NO_PORT
-            outputs = [] if number == NO_PORT or number == port.number else [number]
-        if refused or not outputs:
-            port.counters.refused_pkeys += bool(refused)
-            port.discard(packet, "P_Key" if refused else "no route")
+        if self.pkeys and not self._may_pass(port.number, packet):
+            port.counters.refused_pkeys += 1
+            port.discard(packet, "P_Key")
             return
-        copies = [packet, *(packet.copy() for _ in outputs[1:])]
+        dlid: cython.int = packet.dlid
+        if dlid >= _MULTICAST:
+            self._replicate(port, packet, now_ps, tail_ps)
+            return
+        forwarding = self.forwarding
+        number: cython.int = forwarding[dlid] if dlid < len(forwarding) else _NOWHERE
+        if number == _NOWHERE or number == port.number:
+            port.discard(packet, "no route")
+            return
+        self._forward(port, self.ports[number], packet, now_ps, tail_ps)
+
+    def _replicate(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
+        """A copy of a packet of a group for each port but that by which it came."""
+        outputs = [number for number in self.multicast.get(packet.dlid, ()) if number != port.number]
+        if not outputs:
+            port.discard(packet, "no route")
+            return
+        copies = [packet, *[packet.copy() for _ in outputs[1:]]]
         for number, each in zip(outputs, copies, strict=True):
             self._forward(port, self.ports[number], each, now_ps, tail_ps)
 
@@ -68,20 +87,23 @@ class Switch:
         """`Owner.sent`: nobody waits for it here."""
 
     def _forward(self, port: Port, output: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
-        if packet.vl != MANAGEMENT_VL:
-            table = self.sl_to_vl.get((port.number, output.number)) or self.sl_to_vl[None]
-            vl = table[packet.sl]
-            if not self._may_pass(output.number, packet):
+        if packet.vl != _VL15:
+            table = self.sl_to_vl[None]
+            if len(self.sl_to_vl) > 1:
+                table = self.sl_to_vl.get((port.number, output.number)) or table
+            vl: cython.int = table[packet.sl]
+            if self.pkeys and not self._may_pass(output.number, packet):
                 output.discard(packet, "P_Key")
                 return
-            if vl == DROP_VL or vl >= self.settings.lanes:
+            if vl == _VL15 or vl >= self._lanes:
                 output.discard(packet, "no lane")
                 return
             packet.vl = vl
-        ready_ps = now_ps + self.settings.latency_ps
+        ready_ps: cython.longlong = now_ps + self._latency_ps
         if output.mbps:
             # No gap within a packet: a faster output waits until the rest comes quickly enough.
-            ready_ps = max(ready_ps, tail_ps - output.transmission_ps(packet.length_bytes))
+            late_ps: cython.longlong = tail_ps - output.transmission_ps(packet.length_bytes)
+            ready_ps = max(ready_ps, late_ps)
         output.send(packet, ready_ps)
 
     def _may_pass(self, number: int, packet: Packet) -> bool:

@@ -9,39 +9,42 @@ of the open segment does not come within a time-out, the next waiting segment be
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
 
 from softhca.fabric.switching.packet import Packet
 
 NEVER_PS = -1
 
 
-class TransmitQueue(Protocol):
+class TransmitQueue:
     """``blocks`` is what waits, in units of credits; ``wake_ps`` when `head` may have one that it had not at
     its last call, ``NEVER_PS`` where only a `push` can change that."""
-
-    blocks: int
-    wake_ps: int
-
-    def push(self, packet: Packet, blocks: int) -> None:
-        """A packet has come; it may leave from its ``ready_ps`` on."""
-
-    def head(self, now_ps: int) -> Packet | None:
-        """The packet that goes next; None: not one now."""
-
-    def pop(self, now_ps: int, blocks: int) -> None:
-        """What `head` gave last has been sent, or dropped."""
-
-    def drain(self) -> list[Packet]:
-        """Take all out."""
-
-
-class ArrivalOrder:
-    """First come, first sent."""
 
     def __init__(self) -> None:
         self.blocks = 0
         self.wake_ps = NEVER_PS
+
+    def push(self, packet: Packet, blocks: int) -> None:
+        """A packet has come; it may leave from its ``ready_ps`` on."""
+        raise NotImplementedError
+
+    def head(self, now_ps: int) -> Packet | None:
+        """The packet that goes next; None: not one now."""
+        raise NotImplementedError
+
+    def pop(self, now_ps: int, blocks: int) -> None:
+        """What `head` gave last has been sent, or dropped."""
+        raise NotImplementedError
+
+    def drain(self) -> list[Packet]:
+        """Take all out."""
+        raise NotImplementedError
+
+
+class ArrivalOrder(TransmitQueue):
+    """First come, first sent."""
+
+    def __init__(self) -> None:
+        TransmitQueue.__init__(self)
         self._waiting: deque[Packet] = deque()
 
     def push(self, packet: Packet, blocks: int) -> None:
@@ -54,7 +57,7 @@ class ArrivalOrder:
         if not self._waiting:
             self.wake_ps = NEVER_PS
             return None
-        first = self._waiting[0]
+        first: Packet = self._waiting[0]
         if first.ready_ps > now_ps:
             self.wake_ps = first.ready_ps
             return None
@@ -73,15 +76,14 @@ class ArrivalOrder:
         return packets
 
 
-class SegmentOrder:
+class SegmentOrder(TransmitQueue):
     """Segment by segment; ``timeouts`` counts the segments that were left because their next packet was late.
 
     A source is the packets' SLID, a destination their DLID.
     """
 
     def __init__(self, timeout_ps: int) -> None:
-        self.blocks = 0
-        self.wake_ps = NEVER_PS
+        TransmitQueue.__init__(self)
         self.timeouts = 0
         self._timeout_ps = timeout_ps
         self._waiting: dict[tuple[int, int], deque[Packet]] = {}  # in the order in which segments came

@@ -1,0 +1,19 @@
+cdef class _Table:
+    cdef public list entries
+    cdef public int left
+    cdef public int turn
+
+    cpdef int choose(self, int eligible) except? -2
+    cpdef object sent(self, int length_bytes)
+
+
+cdef class Arbiter:
+    cdef public int high_limit
+    cdef _Table _high
+    cdef _Table _low
+    cdef long long _high_left
+    cdef _Table _chosen
+
+    cdef int _allowance(self)
+    cpdef int choose(self, int eligible) except? -2
+    cpdef object sent(self, int vl, int length_bytes)

@@ -1,0 +1,27 @@
+from softhca.fabric.switching.events cimport EventQueue
+from softhca.fabric.switching.packet cimport Packet
+from softhca.fabric.switching.port cimport Owner, Port
+
+
+cdef class _Flow:
+    cdef public object control
+    cdef public object waiting
+    cdef public long long next_ps
+    cdef public bint planned
+
+
+cdef class EndNode(Owner):
+    cdef public EventQueue events
+    cdef public Port port
+    cdef public long long notifications
+    cdef object _lanes
+    cdef object _deliver
+    cdef object _congestion
+    cdef long long _notify_ps
+    cdef dict _notified_ps
+    cdef dict _flows
+    cdef list _behind
+
+    cpdef object send(self, Packet packet)
+    cdef object _next(self, _Flow flow, long long now_ps)
+    cdef object _notify(self, Packet packet, long long now_ps)

@@ -1,0 +1,16 @@
+cdef class Handler:
+    cpdef object fire(self, int what, object argument, long long now_ps)
+
+
+cdef class EventQueue:
+    cdef public long long now_ps
+    cdef public long long executed
+    cdef long long _order
+    cdef list _heap
+    cdef dict _events
+
+    cpdef object plan(self, long long time_ps, object handler, int what, object argument=*)
+    cpdef object next_ps(self)
+    cpdef object run(self, long long until_ps)
+    cpdef bint run_all(self, long long limit) except? -1
+    cdef object _happen(self)

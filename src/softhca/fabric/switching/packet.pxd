@@ -1,0 +1,29 @@
+cdef class Held:
+    cdef public object port
+    cdef public int vl
+    cdef public int blocks
+    cdef public int copies
+
+
+cdef class Packet:
+    cdef public int slid
+    cdef public int dlid
+    cdef public int length_bytes
+    cdef public int sl
+    cdef public int vl
+    cdef public int pkey
+    cdef public object message
+    cdef public bint begins
+    cdef public bint ends
+    cdef public bint becn
+    cdef public bint fecn
+    cdef public object content
+    cdef public long long born_ps
+    cdef public long long ready_ps
+    cdef public int hops
+    cdef public Held held
+
+    cpdef Packet copy(self)
+
+
+cpdef int blocks_of(int length_bytes) noexcept
