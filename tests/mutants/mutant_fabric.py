@@ -59,7 +59,7 @@ FABRIC: tuple[tuple[Mutant, str], ...] = (
        "links never become ACTIVE"), ON_MANAGER),
     (m("manager-trusts-its-memory-after-a-reset", CONFIGURATION, "        del shadow[key]", "        pass",
        "the table of a switch that has been reset stays empty"), ON_MANAGER),
-    (m("manager-does-not-clear-changes", CONFIGURATION, "replace(wanted, port_state_change=1)", "replace(wanted, port_state_change=0)",
+    (m("manager-does-not-clear-changes", CONFIGURATION, "replace(wanted, port_state_change=int(clear))", "replace(wanted, port_state_change=0)",
        "each light sweep becomes a heavy one"), ON_MANAGER),
     (m("manager-wrong-half-of-a-mask", CONFIGURATION, "data[2 * place + 1 - bit // 8]", "data[2 * place + bit // 8]",
        "copies of multicast packets leave by other ports"), ON_MANAGER),
