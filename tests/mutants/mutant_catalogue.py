@@ -22,6 +22,7 @@ REQUEST = "transport/request.py"
 SENDING = "transport/sending.py"
 SEGMENTS = "transport/segmentation.py"
 RESPONDER = "transport/responder.py"
+XRC = "transport/xrc.py"
 REPLIES = "transport/replies.py"
 REPLAY = "transport/replay.py"
 EXECUTION = "transport/execution.py"
@@ -523,7 +524,22 @@ UNSEEN = {
 }
 """Bugs that no world shows, and why; they are run when they are named."""
 
-EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD + CONNECTIONS
+EXCHANGES: tuple[Mutant, ...] = (
+    m("flush-without-the-regions-right", RESPONDER, "pd, va, length, rights, self.connection.number", "pd, va, length, 0, self.connection.number",
+      "a FLUSH is answered by whatever region, also where it asks for persistence"),
+    m("atomic-write-at-odd-addresses", RESPONDER, "            or view.reth_va & 7\n", "", "eight bytes are written at odd addresses, too"),
+    m("atomic-write-answered-and-not-done", RESPONDER, "result = region.put_word(view.reth_va, arrival.address + view.payload)", "result = 0",
+      "an ATOMIC WRITE is answered and nothing is written"),
+    m("xrc-queue-of-any-message", XRC, "queue: ReceiveQueue = self.queues.get(view.xrc_srq)\n        if queue is not None:",
+      "queue: ReceiveQueue = self.queues.get(view.xrc_srq) or next(iter(self.queues.values()), None)\n        if queue is not None:",
+      "a target gives all messages to the queue that it has served first"),
+    m("xrc-first-queues-domain", XRC, "        self.connection.pd = shared.pd\n", "        self.connection.pd = self.connection.pd or shared.pd\n",
+      "keys count in the protection domain of the first queue that was named"),
+    m("xrc-closed-queue-is-there", XRC, "        queue: ReceiveQueue = self.queues.get(number)\n        if queue is not None and queue.acquired:\n            self.qp.fail()\n        self.queues.pop(number, None)\n", "        pass\n",
+      "a target goes on with a queue that was closed"),
+)
+
+EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD + CONNECTIONS + EXCHANGES
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.name not in UNSEEN)
 
 QUICK = (

@@ -17,6 +17,9 @@ RELAY = "relay"
 BOARD_WRITE, BOARD_READ = "board_write", "board_read"
 """A whole board of counted words is written by one queue pair while others read it."""
 
+ATOMIC_WRITE, FLUSH = "atomic_write", "flush"
+"""Of annex A19."""
+
 MESSAGES = frozenset({SEND, SEND_IMM, WRITE_IMM, RELAY})
 """Kinds that use a receive."""
 WRITES = frozenset({WRITE, WRITE_IMM, OVERWRITE})
@@ -24,7 +27,7 @@ READS = frozenset({READ, READ_BACK})
 ATOMICS = frozenset({ADD, SWAP})
 OPCODES = {
     WRITE: 0, OVERWRITE: 0, BOARD_WRITE: 0, WRITE_IMM: 1, SEND: 2, RELAY: 2, SEND_IMM: 3,
-    READ: 4, READ_BACK: 4, BOARD_READ: 4, SWAP: 5, ADD: 6,
+    READ: 4, READ_BACK: 4, BOARD_READ: 4, SWAP: 5, ADD: 6, FLUSH: 14, ATOMIC_WRITE: 15,
 }  # fmt: skip
 """ibv_wr_opcode"""
 COMPLETED = {

@@ -11,6 +11,7 @@ from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
 from softhca.simulation import conversation_setting
 from softhca.simulation.conversation_setting import ConversationSetting
 from softhca.simulation.datagram_setting import DatagramSetting
+from softhca.simulation.exchange_setting import ExchangeSetting
 from softhca.simulation.failover import FailoverSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
@@ -143,6 +144,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
 
 AnySetting = (
     Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting | StreamSetting
+    | ExchangeSetting
 )
 
 
@@ -154,6 +156,8 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
         return DatagramSetting(world, scenario, seed, generation)
     if scenario.streams:
         return StreamSetting(world, scenario, seed, generation)
+    if scenario.lines:
+        return ExchangeSetting(world, scenario, seed, generation)
     if scenario.failures:
         return FailoverSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)

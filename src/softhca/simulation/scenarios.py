@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from softhca.links.faults import FOREVER_NS, Crash, Faults, Partition
 from softhca.simulation.kinds import (
     ADD,
+    ATOMIC_WRITE,
     BAD_RESPONSE,
     BOARD_READ,
     BOARD_WRITE,
+    FLUSH,
     LOCAL_LENGTH,
     OVERWRITE,
     RAW,
@@ -69,6 +71,8 @@ class Scenario:
     contexts between any two adapters, of which ``failures`` get into error and are set up again.
     ``streams``: so many of `softhca.sockets` between any two adapters, each with up to ``largest_bytes``
     both ways.  ``modules`` must be installed.
+    ``lines``: so many connections from each adapter to each other one, whose requests name one of ``queues``
+    shared receive queues of an XRC domain; 0: each has a receive queue of its own.
     """
 
     name: str
@@ -112,6 +116,8 @@ class Scenario:
     contexts: int = 1
     streams: int = 0
     modules: tuple[str, ...] = ()
+    lines: int = 0
+    queues: int = 0
 
 
 _RC_KINDS = (
@@ -122,6 +128,7 @@ _SPOILED = Faults(corruption=0.05, truncation=0.02, loss=0.02, reordering=0.02)
 _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _RD_KINDS = (SEND, SEND, SEND, WRITE, READ, ADD)
+_XRC_KINDS = (SEND, SEND, SEND, WRITE, WRITE, READ, ADD)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
 _MALFORMED = frozenset(
     {LOCAL_LENGTH, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED}
@@ -413,6 +420,29 @@ SCENARIOS = {
             "streams of sockets over links that lose, repeat and reorder, to readers slow and quick",
             RC, (), Faults(loss=0.02, reordering=0.02, duplication=0.02, jitter_ns=2_000), pairs=0,
             operations=0, largest_bytes=80_000, streams=2,
+        ),
+        Scenario(
+            "xrc-chaos", "XRC to three queues of each host, with 5% loss, reordering and duplication each, "
+            "few receives", RC, _XRC_KINDS,
+            Faults(loss=0.05, reordering=0.05, duplication=0.05, jitter_ns=2_000), adapters=3, pairs=0,
+            operations=20, lines=2, queues=3, receives_first=2,
+        ),
+        Scenario(
+            "native-xrc", "XRC over native links that lose, repeat and flip bits; requests that are refused",
+            RC, _XRC_KINDS, Faults(loss=0.02, duplication=0.02, corruption=0.02, jitter_ns=2_000), pairs=0,
+            operations=20, lines=4, queues=2, violation=True, link="native",
+        ),
+        Scenario(
+            "xrc-quit", "XRC while one of the queues of each host is closed, which others do not notice", RC,
+            _XRC_KINDS, adapters=3, pairs=0, operations=16, largest_bytes=4_000, lines=4, queues=3,
+            receives_first=4, quit=True,
+        ),
+        Scenario(
+            "atomic-write-flush",
+            "RC with ATOMIC WRITE and FLUSH, 10% loss, reordering and duplication each, requests that are "
+            "refused", RC,
+            (WRITE, WRITE, ATOMIC_WRITE, ATOMIC_WRITE, FLUSH, FLUSH, SEND, READ, ADD), _CHAOS, adapters=3,
+            pairs=0, operations=24, lines=2, violation=True,
         ),
     )
 }  # fmt: skip
