@@ -23,6 +23,7 @@ GENERATED = {
     "handshake": 15_000,
     "headers": 40_000,
     "identification": 5_000,
+    "lines": 30,
     "link": 6_000,
     "mads": 6_000,
     "mailbox": 20_000,

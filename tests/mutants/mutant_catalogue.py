@@ -535,8 +535,6 @@ EXCHANGES: tuple[Mutant, ...] = (
       "a target gives all messages to the queue that it has served first"),
     m("xrc-first-queues-domain", XRC, "        self.connection.pd = shared.pd\n", "        self.connection.pd = self.connection.pd or shared.pd\n",
       "keys count in the protection domain of the first queue that was named"),
-    m("xrc-closed-queue-is-there", XRC, "        queue: ReceiveQueue = self.queues.get(number)\n        if queue is not None and queue.acquired:\n            self.qp.fail()\n        self.queues.pop(number, None)\n", "        pass\n",
-      "a target goes on with a queue that was closed"),
 )
 
 EVERYTHING: tuple[Mutant, ...] = WIRE + ADAPTER + MEMORY + QUEUES + SENDER + RECEIVER + KEYS + UNRELIABLE + HELD + CONNECTIONS + EXCHANGES
