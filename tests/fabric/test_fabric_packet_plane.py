@@ -13,7 +13,7 @@ from packet_fabric import ListAdapter, PacketFabric, datagram, packet, read
 
 from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.manager.manager import ManagerConfig
-from softhca.fabric.packet_plane import LIFETIME_NS, MOST_BACKLOG, NEVER_NS
+from softhca.fabric.packet_plane import LIFETIME_NS, MOST_BACKLOG, MOST_COPIES, NEVER_NS
 from softhca.fabric.port_state import ACTIVE, DOWN, INIT, PortState
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
@@ -261,6 +261,89 @@ def test_a_switch_that_enforces_partitions_lets_only_its_keys_pass(small: Packet
         small.send(one, packet(one.lid, two.lid, pkey=pkey), packet(one.lid, two.lid, pkey=pkey))
     assert [read(each).transport.bth.pkey for each in two.got] == [5, 5, 0x8005, 0x8005]
     assert small.count("drops_pkey") == 4
+
+
+# multicast
+
+GROUP = 0xC005
+
+
+def group(fabric: PacketFabric, *members: ListAdapter) -> None:
+    """Let these be the group's."""
+    guids = {each.port.node.node.port_guid(1) for each in members}
+    fabric.manager.set_group(GROUP, frozenset(guids), fabric.managed.now)
+    fabric.managed.settle()
+
+
+def test_a_group_s_packets_come_once_to_each_other_member() -> None:
+    fabric = PacketFabric(fat_tree(4), ["h0", "h1", "h6", "h15"])
+    one, two, outside, far = fabric.adapters
+    group(fabric, one, two, far)
+    sent = [packet(one.lid, GROUP, bytes(40), grh=True, qp=0xFFFFFF, psn=n) for n in range(3)]
+    fabric.send(one, *sent)
+    assert (one.got, two.got, outside.got, far.got) == ([], sent, [], sent)
+    assert fabric.count("packets_delivered") == 6
+    fabric.send(far, packet(far.lid, GROUP))
+    assert [len(each.got) for each in fabric.adapters] == [1, 4, 0, 3]
+    group(fabric, one)
+    fabric.send(one, packet(one.lid, GROUP))  # alone
+    assert len(two.got) == 4
+    fabric.send(one, packet(one.lid, GROUP + 1))
+    assert fabric.count("drops_no_route") == 1
+
+
+def test_a_group_s_packets_have_lanes_faults_and_limits_as_others(small: PacketFabric) -> None:
+    one, two, three = small.adapters
+    group(small, one, two, three)
+    small.mads.nodes[0].ports[2].sl_to_vl[1] = b"\xf0".ljust(8, b"\0")  # type: ignore[union-attr]
+    small.mads.epoch += 1
+    small.send(one, packet(one.lid, GROUP))
+    assert (len(two.got), len(three.got), small.count("drops_lane")) == (0, 1, 1)
+    small.mads.nodes[0].ports[2].sl_to_vl.clear()  # type: ignore[union-attr]
+    state_of(small, "s", 3).change(neighbor_mtu=1)
+    small.send(one, packet(one.lid, GROUP, bytes(1024)))
+    assert (len(two.got), len(three.got), small.count("drops_length")) == (1, 1, 1)
+    on_side(small, End(1, 1), Scripted([(500, same)]))
+    small.send(one, packet(one.lid, GROUP))
+    small.packets.expire(500)
+    assert (len(two.got), len(three.got)) == (2, 2)
+    small.send(one, packet(three.lid, GROUP))
+    assert small.count("drops_source") == 1
+
+
+def test_a_full_member_keeps_none_of_the_others_waiting(small: PacketFabric) -> None:
+    one, two, three = small.adapters
+    group(small, one, two, three)
+    two.room = False
+    small.send(one, packet(one.lid, GROUP), packet(one.lid, GROUP))
+    assert not one.port.is_blocked
+    assert (len(two.got), len(three.got)) == (0, 2)
+    two.room = True
+    small.packets.has_room(two.port, 0)
+    assert len(two.got) == 2
+
+
+def test_a_group_s_tables_that_lead_in_a_circle_end(tree: PacketFabric) -> None:
+    one = tree.adapters[0]
+    for node in tree.mads.nodes:
+        if node.is_switch:
+            node.multicast[0] = bytes.fromhex("001e") * 32  # by all four ports
+    tree.send(one, packet(one.lid, GROUP))
+    assert tree.count("drops_loop") > 0
+    assert one.got  # the first copies have come to all, as they do where tables are right
+    sent = sum(port.data_sent for node in tree.mads.nodes for port in node.ports if port is not None)
+    assert sent == MOST_COPIES
+
+
+@pytest.mark.parametrize("ports", [4, 15, 16, 40])
+def test_multicast_tables_name_ports_by_block_and_position(ports: int) -> None:
+    node = PacketFabric(star(ports), []).mads.nodes[0]
+    node.multicast[1] = (bytes(2 * 3) + b"\x80\x13").ljust(64, b"\0")
+    node.multicast[2 << 28 | 1] = (bytes(2 * 3) + b"\0\x81").ljust(64, b"\0")
+    positions = [0, 1, 4, 15, *((32, 39) if ports >= 32 else ())]
+    assert node.multicast_ports(0xC000 + 32 + 3) == positions
+    assert node.multicast_ports(0xC000 + 32 + 4) == []
+    assert node.multicast_ports(0xC003) == []
 
 
 # room

@@ -43,10 +43,12 @@ LINKS = _Links((*SAME_HOST, PREFIX))
 
 @dataclass(frozen=True)
 class RunFabric:
-    """A fabric that is served under ``name``; ``hosts`` are the names of the copies' nodes."""
+    """A fabric that is served under ``name``; ``hosts`` are the names of the copies' nodes, ``manager`` that
+    of the node where the manager is: a switch if there is one, so that no host's link takes it away."""
 
     name: str
     hosts: tuple[str, ...]
+    manager: str
 
     @property
     def devices(self) -> list[str]:
@@ -76,7 +78,8 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
     hosts = _linked_hosts(topology)
     if copies > len(hosts):
         raise UsageError(f"{copies} copies, and {text} has {len(hosts)} hosts with a link")
-    found = RunFabric(name or _free_name(), tuple(hosts[:copies]))
+    switches = [topology.nodes[index].name for index in topology.switches]
+    found = RunFabric(name or _free_name(), tuple(hosts[:copies]), (switches or hosts)[0])
     try:
         for device in found.devices:
             parse(device)
@@ -112,7 +115,7 @@ def served(
     the block, or with this process, whose end of its input closes.  CommandError: it cannot be.
     """
     command = [sys.executable, "-P", "-m", "softhca", "fabric", "serve", topology.removeprefix(PREFIX)]
-    command += ["--name", fabric.name, "--manager", "--attended"]
+    command += ["--name", fabric.name, f"--manager={fabric.manager}", "--attended"]
     if capture is not None:
         command += ["--capture", str(capture)]
     said = place / "fabric"

@@ -13,6 +13,9 @@ CA_PKEYS = 64
 SWITCH_PKEYS = 32
 LINEAR_ENTRIES = 0xC000
 MULTICAST_ENTRIES = 1024
+MULTICAST_FIRST = 0xC000
+MULTICAST_BLOCK = 32
+POSITION_PORTS = 16
 NO_PORT = 0xFF
 """What a forwarding table has for a LID that leads nowhere."""
 LINEAR_BLOCK = 64
@@ -91,6 +94,17 @@ class NodeState:
         if port is not None and port.info.lid and port.has_lid(lid):
             return 0
         return self.linear[lid] if lid <= self.linear_top and lid < len(self.linear) else NO_PORT
+
+    def multicast_ports(self, mlid: int) -> list[int]:
+        """By which ports a switch sends on what goes to a multicast LID; 0 is itself (14.2.5.12)."""
+        block, place = divmod(mlid - MULTICAST_FIRST, MULTICAST_BLOCK)
+        found = []
+        for position in range(len(self.ports) // POSITION_PORTS + 1):
+            data = self.multicast.get(position << 28 | block)
+            if data is not None:
+                mask = data[2 * place] << 8 | data[2 * place + 1]
+                found += [position * POSITION_PORTS + bit for bit in range(POSITION_PORTS) if mask >> bit & 1]
+        return found
 
     def set_switch_info(self, **values: int) -> None:
         """Fields of SwitchInfo have these values from now on."""

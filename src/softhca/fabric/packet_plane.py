@@ -13,9 +13,11 @@ until something changes (`MadPlane.epoch`).
 * **Management**: datagrams of queue pair 0, and of queue pair 1 those of performance management and subnet
   administration, are the `MadPlane`'s: agents of all nodes, the adapters' own among them, answer there.  All
   others are packets like any other.
+* **Multicast** packets follow the switches' multicast tables, a copy for each port; a copy that its
+  destination has no room for waits there, or is dropped where too many do.
 * **A link's side** (`side`) may have faults, and somebody who captures what is sent there.
 
-Every packet has one fate, which is counted.
+Every packet has one fate, which is counted; of multicast packets every copy has.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from softhca.fabric.native_bursts import VCRC_BYTES, Unit, pkey_of, set_lane, un
 from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.port_state import ACTIVE, INIT, PortState
 from softhca.fabric.topology import End
-from softhca.management.constants import SUBNET_QPN
+from softhca.management.constants import LID_PERMISSIVE, SUBNET_QPN
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
 
 NEVER_NS = (1 << 64) - 1
@@ -40,6 +42,8 @@ MOST_HELD = 16_384
 """Packets that the faults of links hold back."""
 MOST_BACKLOG = 1024
 MOST_WAYS = 65_536
+MOST_COPIES = 16_384
+"""Links that the copies of one multicast packet cross; tables that lead in a circle would make more."""
 DROP_LANE = 15
 LANES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
 """By PortInfo's OperationalVLs."""
@@ -51,7 +55,7 @@ FATES = (
     "drops_malformed",  # no packet
     "drops_source",  # its source is not its sender's LID
     "drops_link_down",  # its next link is not ACTIVE
-    "drops_no_route",  # a switch has no port for its LID, or it is no unicast LID
+    "drops_no_route",  # a switch has no port for its LID, or nobody can have that
     "drops_loop",  # it has gone in a circle
     "drops_wrong_lid",  # it has come to a port that has another LID
     "drops_length",  # it is longer than a link's MTU allows
@@ -253,6 +257,10 @@ class PacketPlane:
         if not port.state.has_lid(unit.slid) or not unit.slid:
             self._drop("drops_source", unit.total)
             return True
+        if MULTICAST_FIRST <= unit.dlid < LID_PERMISSIVE:
+            for packet in unit.packets():
+                self._spread(port.node, 0, (port.end.port,), bytes(packet), now)
+            return True
         way = self._way(port.node, 0, port.end.port, unit.dlid, unit.sl)
         if way.fate or unit.stride > way.most_bytes:
             self._lost(way, unit.total)
@@ -340,64 +348,105 @@ class PacketPlane:
         if not 0 < dlid < MULTICAST_FIRST:
             return Way((), "drops_no_route")
         for _ in range(MOST_HOPS):
-            port = node.port(leaving)
-            if port is None or not leaving:
-                return Way((), "drops_no_route")
-            peer = self.mads.peer(node, leaving)
-            if peer is None or not port.up or port.state != ACTIVE:
-                return Way((), "drops_link_down", (port, "xmit_discards"))
-            vl = lane_of(port, entered, sl)
-            if vl >= LANES.get(port.info.operational_vls, 1):
-                return Way((), "drops_lane", (port, "xmit_discards"))
-            side = self._sides.get(End(node.index, leaving))
-            outbound = _enforced(port, port.info.partition_enforcement_outbound) if node.is_switch else ()
-            node, receiver = peer
-            inbound = _enforced(receiver, receiver.info.partition_enforcement_inbound)
-            keys = outbound + (inbound if node.is_switch else ())
-            hops.append(Hop(port, receiver, node, vl, side, keys))
-            entered = receiver.number
+            hop = self._hop(node, entered, leaving, sl)
+            if isinstance(hop, Way):
+                return hop
+            hops.append(hop)
+            node, entered = hop.node, hop.receiver.number
             if not node.is_switch:
-                if not receiver.has_lid(dlid):
+                if not hop.receiver.has_lid(dlid):
                     return Way((), "drops_wrong_lid")
                 return self._whole(hops, self.ports.get(End(node.index, entered)))
             leaving = node.forward(dlid)
             if leaving in (NO_PORT, entered):
-                return Way((), "drops_no_route", (receiver, "rcv_switch_relay_errors"))
+                return Way((), "drops_no_route", (hop.receiver, "rcv_switch_relay_errors"))
         return Way((), "drops_loop")
+
+    def _hop(self, node: NodeState, entered: int, leaving: int, sl: int) -> Hop | Way:
+        """The link at a port; a way that ends where it leads nowhere."""
+        port = node.port(leaving)
+        if port is None or not leaving:
+            return Way((), "drops_no_route")
+        peer = self.mads.peer(node, leaving)
+        if peer is None or not port.up or port.state != ACTIVE:
+            return Way((), "drops_link_down", (port, "xmit_discards"))
+        vl = lane_of(port, entered, sl)
+        if vl >= LANES.get(port.info.operational_vls, 1):
+            return Way((), "drops_lane", (port, "xmit_discards"))
+        side = self._sides.get(End(node.index, leaving))
+        outbound = _enforced(port, port.info.partition_enforcement_outbound) if node.is_switch else ()
+        node, receiver = peer
+        inbound = _enforced(receiver, receiver.info.partition_enforcement_inbound)
+        return Hop(port, receiver, node, vl, side, outbound + (inbound if node.is_switch else ()))
 
     @staticmethod
     def _whole(hops: list[Hop], port: AdapterPort | None) -> Way:
         first = hops[0].vl
         plain = all(hop.vl == first and not hop.keys for hop in hops)
         plain = plain and all(hop.side is None or hop.side.is_plain for hop in hops)
-        mtu = min(128 << hop.sender.info.neighbor_mtu for hop in hops)
-        most_bytes = mtu + LONGEST_HEADERS_BYTES + VCRC_BYTES
+        most_bytes = min(map(_most_bytes, hops))
         return Way(tuple(hops), port=port, most_bytes=most_bytes, is_plain=plain, vl=first)
 
     # packets to which something may happen on their way
 
     def _follow(self, way: Way, data: bytes, now: int) -> None:
         """Carry one packet along the rest of its way."""
+        for hop in way.hops:
+            passed = self._crossed(hop, data, now)
+            if passed is None:
+                return
+            data = passed
+        self._arrived(way.port, data, now)
+
+    def _crossed(self, hop: Hop, data: bytes, now: int) -> bytes | None:
+        """One packet over one link: as it has come out, None: it has not, or not now."""
         packet = bytearray(data)
         transport = 8 + 40 * (packet[1] & 1) if packet[1] & 2 else 0
-        for hop in way.hops:
-            if hop.keys and transport:
-                key = pkey_of(packet, transport) & 0x7FFF
-                if not all(key in keys for keys in hop.keys):
-                    hop.sender.count("xmit_constraint_errors")
-                    self._drop("drops_pkey")
-                    return
-            set_lane(packet, hop.vl)
-            hop.sender.data_sent += 1
-            hop.sender.words_sent += (len(packet) - VCRC_BYTES) >> 2
-            if hop.side is not None and not hop.side.is_plain:
-                passed = self._over(hop, bytes(packet), now)
-                if passed is None:
-                    return
-                packet = bytearray(passed)
+        if hop.keys and transport:
+            key = pkey_of(packet, transport) & 0x7FFF
+            if not all(key in keys for keys in hop.keys):
+                hop.sender.count("xmit_constraint_errors")
+                self._drop("drops_pkey")
+                return None
+        set_lane(packet, hop.vl)
+        hop.sender.data_sent += 1
+        hop.sender.words_sent += (len(packet) - VCRC_BYTES) >> 2
+        passed: bytes | None = bytes(packet)
+        if hop.side is not None and not hop.side.is_plain:
+            passed = self._over(hop, bytes(packet), now)
+        if passed is not None:
             hop.receiver.data_received += 1
-            hop.receiver.words_received += (len(packet) - VCRC_BYTES) >> 2
-        self._arrived(way.port, bytes(packet), now)
+            hop.receiver.words_received += (len(passed) - VCRC_BYTES) >> 2
+        return passed
+
+    def _spread(
+        self, node: NodeState, entered: int, leaving: Iterable[int], data: bytes, now: int
+    ) -> None:
+        """A multicast packet leaves a node by these ports: to every port of its tree, but for that by which
+        it has come, a copy."""
+        waiting = deque((node, entered, number, data) for number in leaving)
+        mlid, sl = data[2] << 8 | data[3], data[1] >> 4
+        if not waiting:
+            self._drop("drops_no_route")
+        for _ in range(MOST_COPIES):
+            if not waiting:
+                return
+            node, entered, number, data = waiting.popleft()
+            hop = self._hop(node, entered, number, sl)
+            if isinstance(hop, Way):
+                self._lost(hop, 1)
+            elif len(data) > _most_bytes(hop):
+                self._drop("drops_length")
+            elif (passed := self._crossed(hop, data, now)) is not None:
+                node, entered = hop.node, hop.receiver.number
+                if not node.is_switch:
+                    self._arrived(self.ports.get(End(node.index, entered)), passed, now)
+                    continue
+                if not node.multicast_ports(mlid):
+                    hop.receiver.count("rcv_switch_relay_errors")
+                    self._drop("drops_no_route")
+                waiting += [(node, entered, each, passed) for each in _branches(node, mlid, entered)]
+        self._drop("drops_loop", len(waiting))
 
     def _over(self, hop: Hop, packet: bytes, now: int) -> bytes | None:
         """A packet over a side that is not plain: the packet that has come out now, None: none has."""
@@ -461,6 +510,9 @@ class PacketPlane:
                 self._arrived(self.ports.get(End(node.index, entered)), data, now)
                 continue
             dlid = data[2] << 8 | data[3]
+            if dlid >= MULTICAST_FIRST:
+                self._spread(node, entered, _branches(node, dlid, entered), data, now)
+                continue
             way = self._way(node, entered, node.forward(dlid), dlid, data[1] >> 4)
             if way.fate or len(data) > way.most_bytes:
                 self._lost(way, 1)
@@ -504,6 +556,16 @@ def lane_of(port: PortState, entered: int, sl: int) -> int:
     if table is None:
         return 0
     return table[sl >> 1] >> (0 if sl & 1 else 4) & 0xF
+
+
+def _branches(node: NodeState, mlid: int, entered: int) -> list[int]:
+    """By which ports a switch sends on what goes to a group, but for that by which it has come; 0 is its own.
+    """
+    return [port for port in node.multicast_ports(mlid) if port not in (0, entered)]
+
+
+def _most_bytes(hop: Hop) -> int:
+    return (128 << hop.sender.info.neighbor_mtu) + LONGEST_HEADERS_BYTES + VCRC_BYTES
 
 
 def _enforced(port: PortState, enforces: int) -> tuple[frozenset[int], ...]:
