@@ -82,6 +82,11 @@ def test_links_fail_and_come_back_under_a_program() -> None:
     assert one["after"] - one["before"] >= 10 * 5  # past a link between switches that has failed
 
 
+def test_hosts_join_a_group_and_hear_what_is_sent_to_it() -> None:
+    done = run("-n", "3", "--", sys.executable, str(HERE / "fabric_group_program.py"))
+    assert sorted(done.stdout.splitlines()) == ["1 hello all", "2 hello all"]
+
+
 def test_the_example_runs_with_faults_and_a_capture_and_the_fabric_goes_with_it(tmp_path: Path) -> None:
     file = tmp_path / "a.pcapng"
     words = ("-n", "2", "--capture", str(file), "--faults", "delay=1ms,seed=1")
