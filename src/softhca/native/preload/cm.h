@@ -105,6 +105,8 @@ struct event {
 struct file {
     int descriptor, other, token, dead, users;
     uint64_t inode;
+    pid_t pid;
+    struct file *next;
     struct event *first, **last;
 };
 
@@ -124,8 +126,8 @@ void cm_unlock(int cancel_state);
 int cm_serves(void);
 int cm_open(int flags);
 struct file *cm_find(int descriptor);
-int cm_close(struct file *file);
-ssize_t cm_write(struct file *file, const void *data, size_t bytes);
+int cm_close(struct file *file, int descriptor);
+ssize_t cm_write(struct file *file, int descriptor, const void *data, size_t bytes);
 /* A command, its fields behind the header checked for their length alone; errno. */
 int cm_command(struct file *file, const struct ucma_header *header, const void *data);
 struct file *file_of(int descriptor);

@@ -99,7 +99,8 @@ static void unbind(struct identifier *id)
     memset(&id->source, 0, sizeof id->source);
 }
 
-static int resolve(struct identifier *id, const void *from, size_t from_bytes, const void *to, size_t to_bytes)
+static int resolve(struct identifier *id, const void *from, size_t from_bytes, const void *to,
+                   size_t to_bytes)
 {
     struct ip source = {.version = 0}, destination;
     struct place *place = id->place;

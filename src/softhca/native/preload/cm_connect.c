@@ -157,8 +157,8 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
     bytes = request_data(id, parameters, data);
     if (!bytes)
         return EINVAL;
-    id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT, .mtu = id->place->mtu,
-                             .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
+    id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT,
+                             .mtu = id->place->mtu, .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
     memcpy(id->path.gid, id->destination.gid, 16);
     if (parameters->qkey)
         id->qkey = parameters->qkey;
@@ -621,7 +621,8 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
     if (!event)
         return;
     if (id->space == SPACE_UDP)
-        fill_private(entry, data, 0, event->told.param.ud.private_data, &event->told.param.ud.private_data_len);
+        fill_private(entry, data, 0, event->told.param.ud.private_data,
+                     &event->told.param.ud.private_data_len);
     else
         fill_private(entry, data, 0, event->told.param.conn.private_data,
                      &event->told.param.conn.private_data_len);

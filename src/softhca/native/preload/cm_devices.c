@@ -301,7 +301,8 @@ static int is_on_loopback(const struct place *place, const struct wanted *wanted
 }
 
 /* The first place that fits best, by the first of the fits for which there is one. */
-static int choose(fit *const *fits, int count, const struct wanted *wanted, int otherwise, struct place **found)
+static int choose(fit *const *fits, int count, const struct wanted *wanted, int otherwise,
+                  struct place **found)
 {
     if (!devices_read)
         read_devices();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 static _Atomic(struct file *) files[MOST_FILES];
+static struct file *unused; /* never freed: a thread may be about to use one that another one closes */
 static uint32_t open_files;
 static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
 
@@ -81,7 +82,8 @@ static struct device *release(struct file *file)
     if (!file->dead && !--open_files)
         ended = devices_take();
     close(file->other);
-    free(file);
+    file->next = unused;
+    unused = file;
     return ended;
 }
 
@@ -112,8 +114,11 @@ struct file *cm_find(int descriptor)
 {
     int error = errno;
     struct file *file;
-    if (descriptor < 0 || descriptor >= MOST_FILES
-        || !atomic_load_explicit(&files[descriptor], memory_order_relaxed))
+    if (descriptor < 0 || descriptor >= MOST_FILES)
+        return NULL;
+    file = atomic_load_explicit(&files[descriptor], memory_order_acquire);
+    /* In a child of vfork() it is the parent's, and this memory too. */
+    if (!file || (!file->dead && file->pid != getpid()))
         return NULL;
     file = file_of(descriptor);
     if (!file)
@@ -122,41 +127,51 @@ struct file *cm_find(int descriptor)
     return file;
 }
 
+/* A file of these two descriptors; the lock is held. */
+static struct file *new_file(int descriptor, int other, uint64_t inode)
+{
+    struct file *file = unused;
+    if (file)
+        unused = file->next;
+    else
+        file = malloc(sizeof *file);
+    if (!file)
+        return NULL;
+    *file = (struct file){.descriptor = descriptor, .other = other, .inode = inode, .pid = getpid()};
+    file->last = &file->first;
+    open_files++;
+    return file;
+}
+
 int cm_open(int flags)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct file *file = calloc(1, sizeof *file);
-    int ends[2];
-    if (!file) {
-        errno = ENOMEM;
-        return -1;
-    }
+    struct file *file = NULL;
+    uint64_t inode;
+    int ends[2], error = EMFILE;
     pthread_once(&once, once_only);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, ends)) {
-        free(file);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, ends))
         return -1;
+    if (ends[0] < MOST_FILES && !inode_of(ends[0], &inode)) {
+        error = ENOMEM;
+        forget(ends[0]);
+        LOCKED(file = new_file(ends[0], ends[1], inode));
     }
-    file->descriptor = ends[0];
-    file->other = ends[1];
-    file->last = &file->first;
-    if (ends[0] >= MOST_FILES || inode_of(ends[0], &file->inode)) {
+    if (!file) {
         close(ends[0]), close(ends[1]);
-        free(file);
-        errno = EMFILE;
+        errno = error;
         return -1;
     }
     if (!(flags & O_CLOEXEC))
         fcntl(ends[0], F_SETFD, 0);
-    forget(ends[0]);
-    LOCKED(open_files++);
     atomic_store_explicit(&files[ends[0]], file, memory_order_release);
     return ends[0];
 }
 
-int cm_close(struct file *file)
+int cm_close(struct file *file, int descriptor)
 {
     struct device *ended;
-    int descriptor = file->descriptor, result;
+    int result;
     struct file *expected = file;
     if (!atomic_compare_exchange_strong(&files[descriptor], &expected, NULL)) {
         errno = EBADF;
@@ -247,13 +262,19 @@ static int take_event(struct file *file, struct ucma_event *told)
     return 1;
 }
 
-static int get_event(struct file *file, uint64_t response, size_t room)
+/* Whether `file` still is this open descriptor's. */
+static int is_open(const struct file *file, int descriptor)
+{
+    return atomic_load(&files[descriptor]) == file;
+}
+
+static int get_event(struct file *file, int descriptor, uint64_t response, size_t room)
 {
     struct ucma_event told;
-    int error = 0, found = 0, descriptor;
+    int error = 0, found = 0;
     if (room < offsetof(struct ucma_event, reserved))
         return ENOSPC;
-    LOCKED(error = file->dead ? EIO : 0; descriptor = file->descriptor; file->users += !error);
+    LOCKED(error = !is_open(file, descriptor) ? EBADF : file->dead ? EIO : 0; file->users += !error);
     if (error)
         return error;
     while (!error && !found) {
@@ -269,7 +290,7 @@ static int get_event(struct file *file, uint64_t response, size_t room)
 
 int cm_command(struct file *file, const struct ucma_header *header, const void *fields);
 
-ssize_t cm_write(struct file *file, const void *data, size_t bytes)
+ssize_t cm_write(struct file *file, int descriptor, const void *data, size_t bytes)
 {
     const char *fields = (const char *)data + sizeof(struct ucma_header);
     struct ucma_header header;
@@ -287,10 +308,10 @@ ssize_t cm_write(struct file *file, const void *data, size_t bytes)
             error = EINVAL;
         } else {
             memcpy(&response, fields, sizeof response);
-            error = get_event(file, response, header.out);
+            error = get_event(file, descriptor, response, header.out);
         }
     } else {
-        LOCKED(error = file->dead ? EIO : cm_command(file, &header, fields));
+        LOCKED(error = !is_open(file, descriptor) ? EBADF : file->dead ? EIO : cm_command(file, &header, fields));
     }
     if (error) {
         errno = error;

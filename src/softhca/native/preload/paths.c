@@ -171,13 +171,13 @@ EXPORT int stat64(const char *path, struct stat64 *status)
 EXPORT ssize_t write(int descriptor, const void *data, size_t bytes)
 {
     struct file *file = cm_find(descriptor);
-    return file ? cm_write(file, data, bytes) : NEXT(write)(descriptor, data, bytes);
+    return file ? cm_write(file, descriptor, data, bytes) : NEXT(write)(descriptor, data, bytes);
 }
 
 EXPORT int close(int descriptor)
 {
     struct file *file = cm_find(descriptor);
-    return file ? cm_close(file) : NEXT(close)(descriptor);
+    return file ? cm_close(file, descriptor) : NEXT(close)(descriptor);
 }
 
 static int status_of(int descriptor, struct stat *status)
