@@ -1,6 +1,6 @@
 /* A client of the rdma_cm device that writes its commands itself, as librdmacm does, and others than that one
-   would.  rdmacm_client CASE ADDRESS: status 0 where all is right.  "storm" goes on for ever, and writes a byte
-   to its output after each step. */
+   would.  rdmacm_client CASE ADDRESS: status 0 where all is right.  "storm" goes on for ever, and writes a
+   byte to its output after each step. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -129,16 +129,17 @@ static uint32_t qp_num(int passive)
 static int connect_to(int fd, uint32_t id, const char *data, uint8_t bytes, uint8_t reads)
 {
     struct ucma_connect fields = {.id = id, .conn_param = {.qp_num = qp_num(0), .private_data_len = bytes,
-                                                           .responder_resources = reads, .initiator_depth = reads,
-                                                           .retry_count = 5, .rnr_retry_count = 6, .valid = 1}};
+        .responder_resources = reads, .initiator_depth = reads, .retry_count = 5, .rnr_retry_count = 6,
+        .valid = 1}};
     memcpy(fields.conn_param.private_data, data, bytes);
     return COMMAND(fd, UCMA_CONNECT, fields, 0);
 }
 
 static int accept_as(int fd, uint32_t id, uint64_t uid, const char *data, int valid)
 {
-    struct ucma_accept fields = {.uid = uid, .id = id, .conn_param = {.qp_num = qp_num(1), .valid = (uint8_t)valid,
-        .responder_resources = 2, .initiator_depth = 3, .private_data_len = (uint8_t)strlen(data)}};
+    struct ucma_accept fields = {.uid = uid, .id = id, .conn_param = {.qp_num = qp_num(1),
+        .responder_resources = 2, .initiator_depth = 3, .private_data_len = (uint8_t)strlen(data),
+        .valid = (uint8_t)valid}};
     memcpy(fields.conn_param.private_data, data, strlen(data));
     return COMMAND(fd, UCMA_ACCEPT, fields, 0);
 }
@@ -188,6 +189,17 @@ static struct ucma_qp_attr attributes_of(int fd, uint32_t id, uint32_t state)
     return found;
 }
 
+/* An identifier that has a route to a port. */
+static uint32_t routed(int fd, uint16_t space, uint16_t port)
+{
+    uint32_t id = create(fd, 1, space);
+    CHECK(!resolve(fd, id, address, port));
+    expect(fd, UCMA_ADDR_RESOLVED, 1);
+    CHECK(!number(fd, UCMA_RESOLVE_ROUTE, id, 1000));
+    expect(fd, UCMA_ROUTE_RESOLVED, 1);
+    return id;
+}
+
 /* An active identifier, resolved, and a listener at the same port, whose uids are 1 and 2. */
 static uint16_t ends(int fd, uint16_t space, uint32_t *active, uint32_t *listener)
 {
@@ -198,11 +210,7 @@ static uint16_t ends(int fd, uint16_t space, uint32_t *active, uint32_t *listene
     CHECK(port >= 32768);
     CHECK(!number(fd, UCMA_LISTEN, *listener, 4));
     step();
-    *active = create(fd, 1, space);
-    CHECK(!resolve(fd, *active, address, port));
-    expect(fd, UCMA_ADDR_RESOLVED, 1);
-    CHECK(!number(fd, UCMA_RESOLVE_ROUTE, *active, 1000));
-    expect(fd, UCMA_ROUTE_RESOLVED, 1);
+    *active = routed(fd, space, port);
     step();
     return port;
 }
@@ -299,7 +307,8 @@ static void case_connections(void)
     CHECK(event.param.conn.retry_count == 5 && event.param.conn.rnr_retry_count == 6);
     CHECK(port_of(fd, event.id) == port);
     found = attributes_of(fd, event.id, 2);
-    CHECK(found.dest_qp_num == (qp_num(1) & ~1U) && found.max_dest_rd_atomic == 4 && found.qp_attr_mask == 0x129181);
+    CHECK(found.dest_qp_num == (qp_num(1) & ~1U) && found.qp_attr_mask == 0x129181);
+    CHECK(found.max_dest_rd_atomic == 4);
     CHECK(!accept_as(fd, event.id, 3, "welcome", 1));
     expect(fd, UCMA_CONNECT_RESPONSE, 1);
     found = attributes_of(fd, active, 3);
@@ -333,17 +342,27 @@ static void case_refused(void)
     event = expect(fd, UCMA_REJECTED, 1);
     CHECK(event.status == 28 && !strcmp((char *)event.param.conn.private_data, "no"));
     CHECK(!destroy(fd, active, NULL));
-    active = create(fd, 1, TCP);
-    CHECK(!resolve(fd, active, address, port));
-    expect(fd, UCMA_ADDR_RESOLVED, 1);
-    CHECK(!number(fd, UCMA_RESOLVE_ROUTE, active, 1));
-    expect(fd, UCMA_ROUTE_RESOLVED, 1);
+    active = routed(fd, TCP, port);
+    CHECK(!connect_to(fd, active, "", 0, 1));
+    event = expect(fd, UCMA_CONNECT_REQUEST, 2);
+    CHECK(!accept_as(fd, event.id, 3, "", 1)); /* no more at a time than the peer has asked for */
+    CHECK(attributes_of(fd, event.id, 2).max_dest_rd_atomic == 1);
+    CHECK(attributes_of(fd, event.id, 3).max_rd_atomic == 1);
+    expect(fd, UCMA_CONNECT_RESPONSE, 1);
+    CHECK(!reject(fd, active, "after all"));
+    CHECK(expect(fd, UCMA_REJECTED, 3).status == 28);
+    active = routed(fd, TCP, port);
     CHECK(!connect_to(fd, active, "", 0, 1));
     while (!readable(fd))
         ;
     CHECK(!destroy(fd, listener, NULL)); /* with a request that nobody has taken */
     event = expect(fd, UCMA_REJECTED, 1);
-    CHECK(!destroy(fd, active, NULL));
+    active = routed(fd, TCP, port);
+    CHECK(!connect_to(fd, active, "", 0, 1));
+    CHECK(expect(fd, UCMA_REJECTED, 1).status == 8); /* nobody listens */
+    listener = create(fd, 2, TCP);
+    CHECK(!bind_to(fd, listener, "0.0.0.0", port));
+    CHECK(!number(fd, UCMA_LISTEN, listener, 1)); /* the port is free again */
     CHECK(!close(fd));
 }
 
@@ -371,6 +390,11 @@ static void case_datagrams(void)
     leave.id = group;
     CHECK(!COMMAND(fd, UCMA_LEAVE_MCAST, leave, 4));
     CHECK(group == 1); /* events that it had */
+    CHECK(!COMMAND(fd, UCMA_JOIN_IP_MCAST, join, 4));
+    CHECK(readable(fd));
+    leave.id = group;
+    CHECK(!COMMAND(fd, UCMA_LEAVE_MCAST, leave, 4));
+    CHECK(!readable(fd) && group == 0);
     leave.id = 77777;
     REFUSED(ENOENT, COMMAND(fd, UCMA_LEAVE_MCAST, leave, 4));
     CHECK(!close(fd));
@@ -396,6 +420,10 @@ static void case_forks(void)
         CHECK(!close(fd) && !close(own));
         _exit(0);
     }
+    CHECK(waitpid(child, &status, 0) == child && !status);
+    child = vfork(); /* has the parent's memory, and descriptors of its own */
+    if (!child)
+        _exit(close(fd) != 0);
     CHECK(waitpid(child, &status, 0) == child && !status);
     CHECK(!connect_to(fd, active, "", 0, 1));
     event = expect(fd, UCMA_CONNECT_REQUEST, 2);
@@ -451,6 +479,26 @@ static void case_threads(void)
     fcntl(closed, F_GETFD);
     CHECK(!pthread_cancel(stuck) && !pthread_join(stuck, NULL));
     CHECK(!close(closed));
+    ids[0] = create(fd, 2, TCP);
+    CHECK(!bind_to(fd, ids[0], address, 0));
+    ids[1] = port_of(fd, ids[0]);
+    CHECK(!close(fd)); /* whoever was cancelled keeps nothing of it */
+    fd = open_file(0);
+    CHECK(!bind_to(fd, create(fd, 1, TCP), address, (uint16_t)ids[1]));
+    CHECK(!close(fd));
+}
+
+/* The adapter process goes: it is killed when the byte has come. */
+static void case_removal(void)
+{
+    int fd = open_file(0);
+    uint32_t id = create(fd, 1, TCP), second = create(fd, 2, TCP);
+    CHECK(!bind_to(fd, id, address, 0));
+    storming = 1;
+    step();
+    expect(fd, UCMA_DEVICE_REMOVAL, 1);
+    REFUSED(EIO, bind_to(fd, second, address, 0));
+    CHECK(!destroy(fd, id, NULL));
     CHECK(!close(fd));
 }
 
@@ -520,7 +568,8 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"refusals", case_refusals}, {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
-                 {"forks", case_forks}, {"threads", case_threads}, {"storm", case_storm}};
+                 {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
+                 {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";
     for (size_t i = 0; count > 1 && i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(words[1], cases[i].name)) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kills import kill, left
-from native_world import both, compiled_client, needs, preload, sanitizers
+from native_world import LIMIT_S, World, both, compiled_client, needs, preload, sanitizers
 
 from softhca.driver.rdmacm import states
 from softhca.native import build
@@ -96,6 +96,19 @@ def test_several_programs_share_an_adapter(world, client):
             program.wait()
             program.stdout.close()
     assert left(world.socket, world.adapter.pid)[0]["hosts"] == 0
+
+
+def test_programs_are_told_when_an_adapter_has_gone(libibverbs, cm_client):
+    own = World(libibverbs, "*")
+    try:
+        with own.start(str(cm_client), "removal", SOFTHCA_DEBUG="") as program:
+            assert program.stdout.read(1) == "."
+            own.adapter.kill()
+            said, _ = program.communicate(timeout=LIMIT_S)
+    finally:
+        own.adapter.kill()
+        own.end()
+    assert program.returncode == 0, said
 
 
 def test_a_killed_program_leaves_no_connection(world, cm_client):

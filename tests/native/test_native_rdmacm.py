@@ -13,6 +13,7 @@ from native_world import LIMIT_S, World, asked, await_listener, both, ended, nee
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "rping.py")
 PINGS = re.compile(r"ping data: rdma-ping-\d")
+IPV6 = "fd00:77::1"
 RSPRELOAD = Path("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1")
 
 
@@ -61,6 +62,21 @@ def test_rping_serves_many_one_after_the_other(world, other):
             for count in ("3", "4"):
                 said = asked(other, server, "rping", "-c", "-a", world.address, "-C", count, "-v", "-q")
                 assert said.count("ping data") == int(count)
+        finally:
+            server.kill()
+
+
+def test_a_program_has_the_addresses_of_all_its_devices(world, other):
+    needs("rping", "ibv_devinfo")
+    words = [each.environment["SOFTHCA_DEVICES"].partition("=")[2] for each in (world, other)]
+    devices = {"SOFTHCA_DEVICES": ",".join(f"softhca{i}={word}" for i, word in enumerate(words))}
+    with world.start("rping", "-s", "-P", **devices) as server:
+        try:
+            for each in (world, other):
+                said = asked(world, server, "rping", "-c", "-a", each.address, "-C", "2", "-v", **devices)
+                assert said.count("ping data") == 2
+                said = asked(each, server, "rping", "-c", "-a", "127.0.0.1", "-C", "2", "-v")
+                assert said.count("ping data") == 2
         finally:
             server.kill()
 
@@ -211,6 +227,7 @@ def elsewhere(libibverbs):
         ("ip", "netns", "add", name), (*inside, "link", "set", "lo", "up"),
         (*inside, "link", "add", "one", "type", "veth", "peer", "name", "two"),
         (*inside, "link", "set", "two", "up"), (*inside, "address", "add", "127.0.0.77/32", "dev", "one"),
+        (*inside, "address", "add", f"{IPV6}/128", "dev", "one", "nodad"),
         (*inside, "link", "set", "one", "up"),
     ]  # fmt: skip
     try:
@@ -222,6 +239,17 @@ def elsewhere(libibverbs):
         found.close()
     finally:
         subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def test_ipv6(libibverbs, elsewhere):
+    needs("rping")
+    own = World(libibverbs, f"[{IPV6}]", prefix=elsewhere.prefix)
+    try:
+        said = both(own, own, ("rping", "-s", "-a", "::", "-C", "2"),
+                    ("rping", "-c", "-a", IPV6, "-C", "2", "-v"))  # fmt: skip
+        assert said[1].count("ping data") == 2
+    finally:
+        own.close()
 
 
 @pytest.mark.parametrize("kind", ["msg", "dgram", "rdm"])
