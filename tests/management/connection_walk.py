@@ -192,7 +192,7 @@ class Walk:
             if own not in network.cut:
                 assert manager._tables.connections == 0
                 assert not manager._by_remote
-                assert not manager._by_queue_pair
+                assert not manager._by_end
                 assert len(manager._timers) == 0
 
 

@@ -126,11 +126,13 @@ def test_a_request_to_a_service_that_nobody_has_is_rejected(network):
 
 @pytest.mark.parametrize(
     ("service", "extended", "taken"),
-    [(0, 0, True), (1, 0, True), (2, 0, False), (3, 1, True), (3, 0, False), (3, 2, False)],
+    [(0, 0, True), (1, 0, True), (2, 0, True), (3, 1, True), (3, 0, False), (3, 2, False)],
 )
 def test_transport_services_that_there_are_not_are_rejected(network, service, extended, taken):
     network.listen()
-    network.connect(replace(REQUEST, transport_service_type=service, extended_transport_type=extended))
+    network.connect(replace(
+        REQUEST, transport_service_type=service, extended_transport_type=extended, local_eecn=3
+    ))  # fmt: skip
     network.arrive()
     if taken:
         assert network.programs[1].kinds == [e.REQUEST]
@@ -521,7 +523,7 @@ def test_an_owner_that_goes_in_any_state_leaves_nothing(network, place):
         network.pass_time(600 * SECOND_NS)
     assert [manager._tables.connections for manager in network.managers] == [0, 0]
     assert [manager.next_deadline() for manager in network.managers] == [NEVER_NS] * 2
-    assert not any(manager._by_remote or manager._by_queue_pair for manager in network.managers)
+    assert not any(manager._by_remote or manager._by_end for manager in network.managers)
 
 
 # SIDR

@@ -126,11 +126,11 @@ class Cell:
                 local_comm_id=theirs,
                 local_ca_guid=connection.remote_ca_guid,
                 service_id=connection.service_id,
-                local_qpn=connection.remote_qpn,
+                local_qpn=connection.remote_end,
             )
             return m.encode(request, 9)
         if given == s.DREQ:
-            return m.encode(m.Dreq(theirs, self.number, connection.local_qpn), 9)
+            return m.encode(m.Dreq(theirs, self.number, connection.local_end), 9)
         if given == s.REJ:
             return m.encode(m.Rej(theirs, self.number, reason=28), 9)
         kind = {s.MRA: m.Mra, s.REP: m.Rep, s.RTU: m.Rtu, s.DREP: m.Drep}[given]
@@ -229,7 +229,7 @@ def test_a_reply_without_an_id_that_comes_again_with_another_adapter_leaves_noth
     manager.destroy(network.programs[0], active, network.now)
     assert not manager.has(active)
     assert not manager._by_remote
-    assert not manager._by_queue_pair
+    assert not manager._by_end
 
 
 def test_the_page_shows_every_cell():

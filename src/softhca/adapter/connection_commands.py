@@ -14,6 +14,7 @@ from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.cm import messages as m
 from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSIVE
 from softhca.management.mad import Address
+from softhca.queues.control_fields import QPT_RD
 from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
 
 if TYPE_CHECKING:
@@ -215,9 +216,13 @@ def _private(kind: type[m.Message], fields: Fields) -> bytes:
 
 
 def _queue_pair(fields: Fields) -> Fields:
-    """A queue pair as REQ and REP carry it."""
+    """A queue pair, or an EE context, as REQ and REP carry it."""
+    datagrams = fields["qp_type"] == QPT_RD
+    if datagrams and not fields["qp_num"]:
+        raise OSError(errno.EINVAL, "qp_num: of reliable datagrams it is the number of an EE context, not 0")
     return {
-        "local_qpn": fields["qp_num"],
+        "local_qpn": 0 if datagrams else fields["qp_num"],
+        "local_eecn": fields["qp_num"] if datagrams else 0,
         "starting_psn": fields["starting_psn"],
         "responder_resources": fields["responder_resources"],
         "initiator_depth": fields["initiator_depth"],

@@ -17,13 +17,22 @@ from softhca.adapter.connection_instances import HostInstances
 from softhca.adapter.resources import Kind
 from softhca.machine.primitives import address_of
 from softhca.management.cm import messages as m
-from softhca.management.cm.elements import NEVER_NS, REQUEST, SIDR_REPLY, SIDR_REQUEST, UNREACHABLE, Event
+from softhca.management.cm.elements import (
+    NEVER_NS,
+    REQUEST,
+    SIDR_REPLY,
+    SIDR_REQUEST,
+    UNREACHABLE,
+    Event,
+    end_of,
+    number_of,
+)
 from softhca.management.cm.instances import Instances
 from softhca.management.cm.manager import ConnectionManager
 from softhca.management.constants import CLASS_COMM_MGT, METHOD_SEND
 from softhca.management.dispatcher import Client
 from softhca.management.mad import Address
-from softhca.queues.control_fields import CM_EVENTS, EVENT_CM, QPT_RC, QPT_UC, QPT_XRC_SEND
+from softhca.queues.control_fields import CM_EVENTS, EVENT_CM, QPT_RC, QPT_RD, QPT_UC, QPT_XRC_SEND
 from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, CM_PRIVATE_BYTES
 from softhca.queues.ring import RingLayout, RingProducer
 from softhca.transport.flow import Flow
@@ -37,8 +46,10 @@ FULL_RING_RETRY_NS = 10_000_000
 """A ring that had no room is looked at again so much later."""
 CONNECTION_BYTES = 4096
 """What a connection may cost the adapter."""
-QP_TYPES = {m.SERVICE_RC: QPT_RC, m.SERVICE_UC: QPT_UC, m.SERVICE_EXTENDED: QPT_XRC_SEND}
-"""Queue pair types by REQ's transport service type.  REQ's extended type says something of the extended
+QP_TYPES = {
+    m.SERVICE_RC: QPT_RC, m.SERVICE_UC: QPT_UC, m.SERVICE_RD: QPT_RD, m.SERVICE_EXTENDED: QPT_XRC_SEND
+}  # fmt: skip
+"""Queue pair types by REQ's transport service type; of reliable datagrams it is the EE context that is meant.  REQ's extended type says something of the extended
 service alone (12.6.5); there it is XRC.
 """
 _HEADER = CM_HEADER.packing()
@@ -221,7 +232,7 @@ def entry_of(event: Event) -> bytes:
 def _of_request(request: m.Req) -> dict[str, int]:
     return {
         "remote_ca_guid": request.local_ca_guid,
-        "qp_num": request.local_qpn,
+        "qp_num": number_of(end_of(request, request.transport_service_type == m.SERVICE_RD)),
         "starting_psn": request.starting_psn,
         "qkey": request.local_qkey,
         "flow_label": request.primary_flow_label,
@@ -244,7 +255,8 @@ def _of_request(request: m.Req) -> dict[str, int]:
 def _of_reply(reply: m.Rep) -> dict[str, int]:
     return {
         "remote_ca_guid": reply.local_ca_guid,
-        "qp_num": reply.local_qpn,
+        "qp_num": reply.local_eecn or reply.local_qpn,  # the manager leaves one of them
+        "qp_type": QPT_RD if reply.local_eecn else 0,
         "starting_psn": reply.starting_psn,
         "qkey": reply.local_qkey,
         "responder_resources": reply.responder_resources,

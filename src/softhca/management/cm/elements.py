@@ -99,6 +99,9 @@ class Resolution:
 class Connection:
     """``number`` is the local communication ID and, for its owner, the connection's name.
 
+    ``local_end`` and ``remote_end`` are the queue pairs, or of reliable datagrams the EE contexts, which are
+    told from queue pairs by `EE_CONTEXT`.
+
     ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
     its messages go and must come from.  ``sent`` is the last message, as it is sent again.
     """
@@ -112,8 +115,8 @@ class Connection:
     active: bool = True
     remote_comm_id: int = 0
     remote_ca_guid: int = 0
-    remote_qpn: int = 0
-    local_qpn: int = 0
+    remote_end: int = 0
+    local_end: int = 0
     response_ns: int = 0
     timewait_ns: int = 0
     max_retries: int = 0
@@ -128,6 +131,25 @@ class Connection:
         if state != self.state:
             self.retries = 0
         self.state = state
+
+
+EE_CONTEXT = 1 << 24
+"""A bit above the 24 of a number: it is an EE context's."""
+
+
+def end_of(message: m.Req | m.Rep, datagrams: bool) -> int:
+    """The end that a REQ or REP names: its queue pair, or the EE context of reliable datagrams."""
+    return EE_CONTEXT | message.local_eecn if datagrams else message.local_qpn
+
+
+def number_of(end: int) -> int:
+    """The number of an end, as DREQ and LAP have it."""
+    return end & ~EE_CONTEXT
+
+
+def is_datagrams(end: int) -> bool:
+    """Whether an end is one of reliable datagrams."""
+    return bool(end & EE_CONTEXT)
 
 
 def duration_ns(exponent: int) -> int:

@@ -32,6 +32,9 @@ from softhca.management.cm.elements import (
     Resolution,
     duration_ns,
     encoded,
+    end_of,
+    is_datagrams,
+    number_of,
     padded,
     place_of,
     response_ns,
@@ -96,7 +99,7 @@ class ConnectionManager:
         self._timers = Timers()
         self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
         self._by_remote: dict[tuple[int, int], Connection] = {}
-        self._by_queue_pair: dict[tuple[bytes | int, int, int], Connection] = {}
+        self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
 
     # commands of owners
 
@@ -121,7 +124,7 @@ class ConnectionManager:
             peer,
             states.REQ_SENT,
             service_id=request.service_id,
-            local_qpn=request.local_qpn,
+            local_end=end_of(request, _datagrams(request)),
             response_ns=response_ns(request.remote_cm_response_timeout),
             timewait_ns=duration_ns(request.primary_ack_timeout),
             max_retries=request.max_cm_retries,
@@ -134,9 +137,14 @@ class ConnectionManager:
         return number
 
     def reply(self, owner: Owner, number: int, reply: m.Rep, now: int) -> None:
-        """Accept a request.  OSError EINVAL as all that follow: no such connection, or not now."""
+        """Accept a request.  OSError EINVAL as all that follow: no such connection, or not now; or an EE
+        context in answer to a queue pair, or the other way round.
+        """
         connection = self._tables.own(owner, number, Connection)
-        connection.local_qpn = reply.local_qpn
+        datagrams = is_datagrams(connection.remote_end)
+        if bool(reply.local_eecn) != datagrams:
+            raise OSError(errno.EINVAL, "qp_type: a reply has the request's service")
+        connection.local_end = end_of(reply, datagrams)
         reply = replace(
             reply,
             local_comm_id=number,
@@ -250,7 +258,8 @@ class ConnectionManager:
             return
         reason = 0
         listener = self._tables.listener_of(request.service_id)
-        stale = self._by_queue_pair.get((place_of(source), request.local_ca_guid, request.local_qpn))
+        end = end_of(request, _datagrams(request))
+        stale = self._by_end.get((place_of(source), request.local_ca_guid, end))
         if stale is not None:
             self._end_stale(stale, now)
             reason = m.REJ_STALE_CONNECTION
@@ -284,7 +293,7 @@ class ConnectionManager:
             active=False,
             remote_comm_id=request.local_comm_id,
             remote_ca_guid=request.local_ca_guid,
-            remote_qpn=request.local_qpn,
+            remote_end=end_of(request, _datagrams(request)),
             response_ns=response_ns(request.local_cm_response_timeout),
             timewait_ns=duration_ns(request.primary_ack_timeout),
             max_retries=request.max_cm_retries,
@@ -349,13 +358,18 @@ class ConnectionManager:
             if not connection.active:
                 self.counters["drops_state"] += 1  # who replies gets no reply
                 return
+            datagrams = is_datagrams(connection.local_end)
+            if datagrams and not message.local_eecn:
+                self.counters["drops_malformed"] += 1
+                return
+            message = replace(message, local_eecn=message.local_eecn if datagrams else 0)
             if connection.state == states.REQ_SENT:
                 connection.remote_comm_id = message.local_comm_id
                 connection.remote_ca_guid = message.local_ca_guid
-                connection.remote_qpn = message.local_qpn
+                connection.remote_end = end_of(message, datagrams)
                 self._remember_peer(connection)
         if isinstance(message, m.Dreq):
-            if message.remote_qpn_eecn != connection.local_qpn:
+            if message.remote_qpn_eecn != number_of(connection.local_end):
                 self.counters["drops_unmatched"] += 1
                 return
             connection.transaction_id = transaction_id
@@ -560,7 +574,7 @@ class ConnectionManager:
             return m.Dreq(
                 connection.number,
                 connection.remote_comm_id,
-                connection.remote_qpn,
+                number_of(connection.remote_end),
                 private_data=private_data,
             )
         return m.Drep(connection.number, connection.remote_comm_id, private_data)
@@ -581,16 +595,16 @@ class ConnectionManager:
     def _remember_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
         self._by_remote[guid, connection.remote_comm_id] = connection
-        self._by_queue_pair[place_of(connection.peer), guid, connection.remote_qpn] = connection
+        self._by_end[place_of(connection.peer), guid, connection.remote_end] = connection
 
     def _forget_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
         by_id = guid, connection.remote_comm_id
-        by_queue_pair = place_of(connection.peer), guid, connection.remote_qpn
+        by_end = place_of(connection.peer), guid, connection.remote_end
         if self._by_remote.get(by_id) is connection:
             del self._by_remote[by_id]
-        if self._by_queue_pair.get(by_queue_pair) is connection:
-            del self._by_queue_pair[by_queue_pair]
+        if self._by_end.get(by_end) is connection:
+            del self._by_end[by_end]
 
     def _forget(self, connection: Connection) -> None:
         self._tables.remove(connection)
@@ -600,4 +614,10 @@ class ConnectionManager:
 def _supported(request: m.Req) -> bool:
     if request.transport_service_type == m.SERVICE_EXTENDED:
         return request.extended_transport_type == m.EXTENDED_XRC
-    return request.transport_service_type in (m.SERVICE_RC, m.SERVICE_UC)
+    if _datagrams(request) and not request.local_eecn:
+        return False
+    return request.transport_service_type in (m.SERVICE_RC, m.SERVICE_UC, m.SERVICE_RD)
+
+
+def _datagrams(request: m.Req) -> bool:
+    return request.transport_service_type == m.SERVICE_RD
