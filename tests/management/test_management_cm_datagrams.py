@@ -94,7 +94,7 @@ def test_a_connection_of_queue_pairs_has_no_ee_context_whatever_its_reply_says(n
 
 
 def test_an_ee_context_and_a_queue_pair_of_one_number_are_two_ends(network):
-    active, passive = establish(network)
+    _, passive = establish(network)
     network.connect(replace(REQUEST, local_qpn=0x33))
     network.arrive()
     assert network.programs[1].kinds == [e.REQUEST]

@@ -1,4 +1,4 @@
-"""EE contexts of reliable datagrams that are set up by the communication manager, with programs' own verbs."""
+"""EE contexts of reliable datagrams that the communication manager has set up, with programs' own verbs."""
 
 import errno
 

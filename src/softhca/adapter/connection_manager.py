@@ -49,8 +49,8 @@ CONNECTION_BYTES = 4096
 QP_TYPES = {
     m.SERVICE_RC: QPT_RC, m.SERVICE_UC: QPT_UC, m.SERVICE_RD: QPT_RD, m.SERVICE_EXTENDED: QPT_XRC_SEND
 }  # fmt: skip
-"""Queue pair types by REQ's transport service type; of reliable datagrams it is the EE context that is meant.  REQ's extended type says something of the extended
-service alone (12.6.5); there it is XRC.
+"""Queue pair types by REQ's transport service type; of reliable datagrams it is an EE context that is
+connected.  REQ's extended type says something of the extended service alone (12.6.5); there it is XRC.
 """
 _HEADER = CM_HEADER.packing()
 _EMPTY = dict.fromkeys(CM_HEADER.names, 0)
