@@ -52,6 +52,9 @@ class Channel:
         psns = [dice.randrange(1 << 24) for _ in self.ees]
         left, right = (each.node for each in self.programs)
         paths = left.world.frames.paths(left.number, right.number, min(left.mtu, right.mtu), dice)
+        ends = [(each.node.number, ee.number) for each, ee in zip(self.programs, self.ees, strict=True)]
+        for own in (0, 1):
+            left.world.wire.connect_datagrams(ends[own], ends[1 - own], psns[own], 128 << paths[own].mtu)
         how = services.Reliability(TIMEOUT, RETRIES, RETRIES, 1, 1, 1)
         for own, ee in enumerate(self.ees):
             ee.modify({"qp_state": INIT, "pkey_index": 0, "port_num": 1})

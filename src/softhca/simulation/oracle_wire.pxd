@@ -40,6 +40,7 @@ cdef class WireOracle:
     cdef Checksums _checksums
     cdef int _last_destination
     cdef bytes _last_data
+    cdef object _datagrams
 
     @cython.locals(end=End)
     cpdef posted(self, tuple one, long long count)

@@ -5,7 +5,7 @@ It is told of every packet that adapters send and receive, and follows each queu
 rules; it knows nothing of what is inside adapters.  So it finds what programs never notice because a retry
 repairs it: acknowledgements that do not come, time-outs at the wrong moment, NAKs that are missing or
 repeated, wrong counts.  Reliable requests and answers have files of their own (`oracle_wire_requester`,
-`oracle_wire_responder`).
+`oracle_wire_responder`), and so have reliable datagrams (`oracle_wire_datagrams`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import cython
 
 from softhca.simulation.kinds import RC, UC, UD
 from softhca.simulation.oracle import Report
+from softhca.simulation.oracle_wire_datagrams import RD_SERVICE, DatagramOracle
 from softhca.simulation.oracle_wire_packets import (
     ANSWERS,
     BTH_BYTES,
@@ -146,6 +147,13 @@ class WireOracle:
         self._checksums = Checksums()
         self._last_destination = -1
         self._last_data = b""
+        self._datagrams: DatagramOracle | None = None
+
+    def connect_datagrams(self, one: Key, other: Key, psn: int, mtu_bytes: int) -> None:
+        """EE context ``one`` begins to send reliable datagrams to ``other``, at ``psn``."""
+        if self._datagrams is None:
+            self._datagrams = DatagramOracle(self.report)
+        self._datagrams.connect(one, other, psn, mtu_bytes)
 
     def connect(self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0) -> None:
         """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself."""
@@ -239,6 +247,9 @@ class WireOracle:
             else is_right_native(data, whole[: len(whole) - len(data) - VCRC_BYTES])
         ):
             self.report.fail("every packet has its ICRC", f"from adapter {source}: {data[:12].hex()} …")
+        if self._datagrams is not None and data[0] & 0xE0 == RD_SERVICE:
+            self._datagrams.sent(source, destination, data)
+            return
         there = self._end_of(destination, data)
         if there is None:
             self._unknown(source, data)
@@ -287,6 +298,9 @@ class WireOracle:
         """A packet that an adapter sent arrives as it was, or with another shape that passes for its own."""
         if len(data) < _SHORTEST_BYTES:
             return  # that it was sent so has been said
+        if self._datagrams is not None and data[0] & 0xE0 == RD_SERVICE:
+            self._datagrams.received(destination, data)
+            return
         end = self._end_of(destination, data)
         if end is None or end.requester is None or end.responder is None:
             return
