@@ -1,5 +1,5 @@
-"""The oracle of the wire for reliable datagrams: traffic that keeps the rules breaks none, and whatever breaks
-one is found."""
+"""The oracle of the wire for reliable datagrams: sound traffic breaks no rule, and whatever breaks one is
+found."""
 
 import pytest
 from judged_wire import BACK, THERE, packet, reth
