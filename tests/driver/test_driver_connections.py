@@ -249,3 +249,21 @@ def test_many_connections_leave_nothing(pair, channels):
     gc.collect()
     for context in pair:
         assert context.driver.query_counters(1)["cm_established"] == 30
+
+
+def test_who_waits_is_woken_after_an_event_of_a_connection_was_told(pair):
+    """Another thread may have taken the event, and be about to tell it, when he looks in vain."""
+    (context, _), steps = pair, []
+    channel = context.driver.open_connections(1)
+    channel.listen(SERVICE)
+    channel.connect(SERVICE, path_to(context), END)
+    channel.on_event = lambda: steps.append("told")
+    host = context.driver.events._channel
+    wake = host.wake_waiters
+    host.wake_waiters = lambda: steps.append("woken")
+    try:
+        context.driver.wait_for(lambda: bool(steps), LIMIT_S)
+    finally:
+        host.wake_waiters = wake
+    assert steps[:2] == ["told", "woken"]
+    channel.close()

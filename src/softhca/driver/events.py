@@ -286,6 +286,8 @@ class EventRouter:
         for connections in told:
             if connections.on_event is not None:
                 connections.on_event()
+        if told:  # who waits may have looked since the event was taken, and before it was told
+            self._channel.wake_waiters()
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
         """The oldest asynchronous event; None when there is none within ``timeout_s``.
