@@ -488,7 +488,13 @@ class Link:
             self.changed = True
             for endpoint in list(self.channels.values()):
                 endpoint.fail(error)
-            self.later.append(self.wire.stop)
+            self.later.append(self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Have the peer told by the communication manager, which it hears at once."""
+        self.wire.stop()
+        with contextlib.suppress(*_FAILED):
+            self.cmid.disconnect()
 
     @property
     def quiet(self) -> bool:
