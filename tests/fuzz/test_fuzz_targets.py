@@ -32,6 +32,7 @@ GENERATED = {
     "packet": 20_000,
     "rings": 6_000,
     "sockets": 4_000,
+    "storage": 2_000,
     "text": 40_000,
     "topologies": 1_500,
     "work": 40_000,
