@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from softhca.driver.adapters import HostAdapters
 from softhca.storage import BlockDevice, IoUnit, MemoryDisk, Route, UnitAddress, UnitConfig
-from softhca.storage.initiator_channel import HostConfig
+from softhca.storage.initiator_channel import ChannelFailed, HostConfig, InitiatorChannel
 from softhca.testing import Network, Node
 
 GUID = 0x0002_C903_0000_1234
@@ -37,7 +37,7 @@ class Scene:
         self.disks = list(disks or [MemoryDisk(4096)])
         devices = [unit.open() for unit in self.units]
         places = [(device, port) for device in devices for port in range(1, unit_ports + 1)]
-        self.unit = IoUnit(places, self.disks, UnitConfig(**{"guid": GUID, **config}))
+        self.unit = IoUnit(places, self.disks, UnitConfig(**{"guid": GUID, **config}), seed=1)
         self.stopped = False
         network.tasks.append(lambda: not self.stopped and self.unit.serve())
 
@@ -48,7 +48,7 @@ class Scene:
     def address(self, unit: int = 0, port: int = 1) -> UnitAddress:
         node = self.units[unit]
         found = node.adapter.ports[port - 1]
-        return UnitAddress(found.gid_table[0], found.lid)
+        return UnitAddress(found.gid_table[0], found.lid, self.unit.config.port)
 
     def route(self, host: int = 0, port: int = 1, unit: int = 0, unit_port: int = 1) -> Route:
         return Route(self.hosts[host].name, port, self.address(unit, unit_port))
@@ -58,6 +58,17 @@ class Scene:
         return BlockDevice(
             self.adapters, routes or [self.route()], seed=options.pop("seed", 1), config=config, **options
         )
+
+
+def granted(scene: Scene, channel: InitiatorChannel) -> InitiatorChannel:
+    """The channel, once the unit has granted it; ChannelFailed."""
+    while not channel.ready:
+        channel.turn()
+        if channel.failed:
+            channel.close()
+            raise ChannelFailed(channel.failed)
+        scene.network.run(lambda: not channel.idle)
+    return channel
 
 
 _cuts: WeakKeyDictionary[Network, list[set[bytes]]] = WeakKeyDictionary()

@@ -38,6 +38,7 @@ def test_a_port_that_goes_down_is_left_at_once(link: str) -> None:
             device.write(1, b"b" * 512)
             assert (device.failovers, device.route) == (1, device.routes[1])
             assert network.now - before < 1_000_000  # no retry was needed
+            assert not scene.hosts[0].adapter.queue_pairs
             assert device.read(0, 2) == b"a" * 512 + b"b" * 512
 
 
@@ -53,6 +54,15 @@ def test_another_port_of_the_same_adapter_will_do(link: str) -> None:
                 scene.hosts[0].adapter.set_link(3 - port, True)
             assert device.read(0, 3) == b"\1" * 512 + b"\2" * 512 + b"\3" * 512
             assert device.failovers == 3
+
+
+def test_another_port_that_goes_down_is_nobodys_matter() -> None:
+    with Network() as network:
+        scene = Scene(network, ports=2, unit_ports=2)
+        with scene.device(scene.route(0, 1, 0, 1), scene.route(0, 2, 0, 2)) as device:
+            scene.hosts[0].adapter.set_link(2, False)
+            device.write(0, b"a" * 512)
+            assert device.failovers == 0
 
 
 def test_a_path_that_is_cut_is_found_out_by_retries() -> None:
@@ -117,6 +127,17 @@ def test_a_route_that_comes_back_is_taken_again() -> None:
             assert device.failovers == 1
 
 
+def test_a_disk_is_known_by_its_identification(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Network() as network:
+        scene = paired(network)
+        with scene.device(*two_routes(scene)) as device:
+            monkeypatch.setattr(scene.unit.disk_controller.units[0], "serial", b"another")
+            scene.hosts[0].adapter.set_link(1, False)
+            with pytest.raises(StorageError, match="another disk"):
+                device.write(0, b"x" * 512)
+        assert not any(scene.disk.data)
+
+
 def test_another_disk_at_the_end_of_a_route_is_not_written_to() -> None:
     with Network() as network:
         scene = paired(network)
@@ -171,6 +192,22 @@ def test_a_write_whose_response_is_lost_has_its_effect_before_what_follows() -> 
             device.write(5, b"\2" * 512)
             network.run()
             assert scene.disk.effects == [(5, 1), (5, 1), (5, 2)]
+
+
+def test_what_is_repeated_is_so_in_order() -> None:
+    with Network() as network:
+        scene = paired(network, disks=[Ledger(64)])
+        with scene.device(*two_routes(scene)) as device:
+            scene.stopped = True
+            waits = [device.start_write(5, bytes([number]) * 512) for number in (1, 2, 3)]
+            network.run()
+            scene.hosts[0].adapter.set_link(1, False)
+            scene.stopped = False
+            for each in waits:
+                each()
+            assert [effect for effect, _ in itertools.groupby(scene.disk.effects)][-3:] == [
+                (5, 1), (5, 2), (5, 3),
+            ]  # fmt: skip
 
 
 def test_an_old_write_has_no_effect_after_a_login() -> None:

@@ -15,7 +15,8 @@ from softhca.wire.errors import WireError
 from softhca.wire.layout import Header
 
 ALL = (
-    srp.LoginRequest, srp.LoginResponse, srp.LoginReject, srp.Command, srp.TaskManagement, srp.Response,
+    srp.LoginRequest, srp.ShortLoginRequest, srp.LoginResponse, srp.LoginReject, srp.Command,
+    srp.TaskManagement, srp.Response,
     srp.Short, srp.TargetLogout, srp.TargetRequest,
 )  # fmt: skip
 every_layout = pytest.mark.parametrize("layout", ALL, ids=lambda cls: cls.__name__)
@@ -28,6 +29,13 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (srp.LoginRequest, "multi_channel_action", 214, 2),
     (srp.LoginRequest, "initiator_port", 256, 128),
     (srp.LoginRequest, "target_port", 384, 128),
+    (srp.ShortLoginRequest, "tag", 0, 64),
+    (srp.ShortLoginRequest, "required_formats", 64, 16),
+    (srp.ShortLoginRequest, "multi_channel_action", 86, 2),
+    (srp.ShortLoginRequest, "type", 88, 8),
+    (srp.ShortLoginRequest, "max_it_bytes", 96, 32),
+    (srp.ShortLoginRequest, "initiator_port", 128, 128),
+    (srp.ShortLoginRequest, "target_port", 256, 128),
     (srp.LoginResponse, "request_limit_delta", 32, 32),
     (srp.LoginResponse, "tag", 64, 64),
     (srp.LoginResponse, "max_it_bytes", 128, 32),
@@ -72,7 +80,7 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
 @every_layout
 def test_every_bit_of_a_unit_belongs_to_a_field(layout: type[Header]) -> None:
     assert sum(field.bits for field in layout.LAYOUT) == 8 * layout.LENGTH_BYTES
-    assert layout.LAYOUT[0].name == "type"
+    assert layout.LAYOUT[0].name == ("tag" if layout is srp.ShortLoginRequest else "type")
 
 
 @every_layout

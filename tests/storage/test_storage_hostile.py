@@ -7,15 +7,18 @@ from __future__ import annotations
 import errno
 
 import pytest
-from storage_scene import Scene
+from storage_scene import Scene, granted
 
 from softhca.management.constants import CLASS_DEV_MGT, METHOD_GET
 from softhca.management.device_attributes import IoControllerProfile, IoUnitInfo
 from softhca.management.mad import Mad, MadHeader
 from softhca.storage import StorageError, descriptors, find_controllers, scsi, srp
 from softhca.storage.descriptors import Range
-from softhca.storage.initiator_channel import ChannelFailed, HostConfig, InitiatorChannel
+from softhca.storage.initiator_channel import ChannelFailed, HostConfig, InitiatorChannel, Operation
+from softhca.storage.logical_unit import TO_DISK
+from softhca.storage.session import TargetSession, Task
 from softhca.storage.target_channel import TargetChannel
+from softhca.storage.task_states import CANCELLED, FETCHING
 from softhca.testing import Network
 
 
@@ -27,10 +30,11 @@ def network():
 
 def attacker(scene: Scene, **config) -> InitiatorChannel:
     """A channel whose messages are the test's."""
-    return InitiatorChannel(
+    found = InitiatorChannel(
         scene.hosts[1].open(), 1, scene.address(), (scene.unit.config.target_port, scene.unit.config.service),
         b"attacker" * 2, 0, HostConfig(connect_retries=1, **config), 9,
     )  # fmt: skip
+    return granted(scene, found)
 
 
 def command(described: bytes, cdb: bytes, **fields) -> bytes:
@@ -117,6 +121,50 @@ def test_a_message_that_is_too_long_for_its_buffer_ends_the_channel(network: Net
     assert not scene.unit.channels
 
 
+def test_a_reset_does_not_wait_for_a_channel_that_has_ended(network: Network) -> None:
+    scene = Scene(network, hosts=2)
+    with scene.device() as device:
+        network.impair("delay=50ms", scene.units[0], scene.hosts[0])
+        wait = device.start_write(0, b"a" * 512)
+        resetter = attacker(scene)
+        network.run(lambda: any(task.state == FETCHING for each in scene.unit.channels
+                                for task in each.session.tasks))  # fmt: skip
+        resetter.session._under_way.add(77)
+        resetter.under_way[77] = operation = Operation(bytes(6))
+        resetter._send(srp.TaskManagement(tag=77, function=srp.LUN_RESET).encode())
+        network.run(lambda: any(task.state == CANCELLED for each in scene.unit.channels
+                                for task in each.session.tasks))  # fmt: skip
+        (broken,) = [each for each in scene.unit.channels if each.session.initiator != b"attacker" * 2]
+        scene.unit.end_channel(broken)
+        network.run(lambda: resetter.turn() or resetter.failed)
+        assert operation.finished is not None
+        network.impair("")
+        wait()
+        assert scene.disk.data[:512] == b"a" * 512
+
+
+def test_a_reset_answers_others_before_anything_else_of_theirs_has_ended(network: Network) -> None:
+    scene = Scene(network, hosts=2)
+    resetter = attacker(scene)
+    own_port = b"victim00" * 2
+    victim = granted(scene, InitiatorChannel(
+        scene.hosts[0].open(), 1, scene.address(), (scene.unit.config.target_port, scene.unit.config.service),
+        own_port, 0, HostConfig(), 9,
+    ))  # fmt: skip
+    network.run()
+    network.impair("delay=50ms", scene.units[0], scene.hosts[0])
+    victim.start(Operation(scsi.read_10(0, 1, scsi.WRITE_10), 512, True, b"x" * 512))
+    tag, message = victim.session.command(srp.lun_of(0), bytes(6), attribute=srp.ORDERED)
+    victim.under_way[tag] = ordered = Operation(bytes(6), table=victim._free_tables.pop())
+    victim._send(message)
+    network.run(lambda: any(len(each.session.tasks) == 2 for each in scene.unit.channels))
+    resetter._send(srp.TaskManagement(tag=77, function=srp.LUN_RESET).encode())
+    before = network.now
+    network.run(lambda: victim.turn() is None or ordered.finished)
+    assert ordered.finished.status == scsi.TASK_ABORTED
+    assert network.now - before < 80_000_000
+
+
 # hostile units
 
 LIES = {
@@ -148,6 +196,27 @@ def test_a_host_leaves_a_unit_that_lies(
         monkeypatch.setattr(TargetChannel, "_post_one", post)
         assert device.read(0, 1) == b"a" * 512
         assert (device.failovers, device.route) == (1, device.routes[1])
+
+
+def test_a_command_that_ends_every_channel_is_given_up(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(network)
+    with scene.device() as device:
+        honest = TargetSession._perform
+
+        def perform(self: TargetSession, task: Task) -> None:
+            if task.plan is not None and task.plan.direction == TO_DISK:
+                self._log_out(srp.LOGOUT_NO_REASON)
+            else:
+                honest(self, task)
+
+        monkeypatch.setattr(TargetSession, "_perform", perform)
+        with pytest.raises(StorageError) as caught:
+            device.write(0, b"x" * 512)
+        assert caught.value.errno == errno.EIO
+        assert "8 channels" in str(caught.value)
+        assert device.read(0, 1) == bytes(512)
 
 
 def test_short_data_are_an_error(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

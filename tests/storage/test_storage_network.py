@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from storage_scene import GUID, Scene
+from storage_scene import GUID, Scene, granted
 
 from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmPath, CmQueuePair
 from softhca.management.cm import messages as cm
@@ -34,6 +34,7 @@ def test_blocks_go_both_ways_on_every_kind_of_link(link: str) -> None:
         scene = Scene(network)
         with scene.device() as device:
             assert device.capacity == scsi.Capacity(4096, 512)
+            assert device._identity[4:] == b"\2\1\0\x1cSOFTHCA 0002c903000012340000"
             device.write(7, data)
             assert scene.disk.data[7 * 512 : 307 * 512] == data
             assert not any(scene.disk.data[: 7 * 512])
@@ -91,20 +92,24 @@ def test_every_block_arrives_whatever_the_network_does(seed: int) -> None:
         assert scene.disk.data == expected
 
 
-def test_many_commands_are_under_way_at_once() -> None:
+@pytest.mark.parametrize(
+    ("limit", "depth", "segments", "at_once"), [(6, 4, 8, 4), (3, 8, 8, 2), (6, 4, 3, 3)]
+)
+def test_many_commands_are_under_way_at_once(limit: int, depth: int, segments: int, at_once: int) -> None:
+    """As many as the unit has granted but one, the host has room for, and its memory."""
     with Network() as network:
-        scene = Scene(network, request_limit=6)
-        with scene.device(config={"depth": 4, "segments": 8, "segment_bytes": 4096}) as device:
+        scene = Scene(network, request_limit=limit)
+        with scene.device(config={"depth": depth, "segments": segments, "segment_bytes": 4096}) as device:
             most = 0
             waits = []
             for number in range(40):
                 waits.append(device.start_write(number * 8, bytes([number + 1]) * 4096))
                 channel = device._channel
                 most = max(most, len(channel.under_way))
-                assert 0 <= channel.session.credit <= 6
+                assert 1 <= channel.session.credit <= limit
             for wait in waits:
                 wait()
-            assert most == 4
+            assert most == at_once
             reads = [device.start_read(number * 8, 8) for number in range(40)]
             assert [each() for each in reads] == [bytes([number + 1]) * 4096 for number in range(40)]
 
@@ -123,6 +128,42 @@ def test_long_data_are_described_by_tables(message_bytes: int) -> None:
             tables = 1 if message_bytes < 68 + 3 * 16 else 0
             assert len(reads) == 3 + tables
             assert device.read(100, 24) == data
+
+
+def test_more_ranges_than_the_send_queue_has_room_for() -> None:
+    data = random.Random(4).randbytes(80 * 4096)
+    with Network() as network:
+        scene = Scene(network, max_transfer_bytes=1 << 20)
+        with scene.device(config={"segments": 80, "segment_bytes": 4096}) as device:
+            device.start_write(8, data)()
+            assert device.start_read(8, 640)() == data
+            assert device.failovers == 0
+
+
+def test_a_unit_bounds_what_waits_for_acknowledgements() -> None:
+    """The host's acknowledgements are lost, but its commands arrive: the unit takes no more than twice as
+    many as it has granted, and goes on when they come.
+    """
+    with Network() as network:
+        scene = Scene(network, request_limit=3)
+        with scene.device(config={"retry_cnt": 7, "depth": 2}) as device:
+            network.run()
+            most = 0
+            (channel,) = scene.unit.channels
+            lost = [True]
+
+            def fate(sent):
+                nonlocal most
+                most = max(most, len(channel.session.tasks))
+                is_lost = lost[0] and sent.source is scene.hosts[0] and sent.opcode == "RC_ACKNOWLEDGE"
+                return None if is_lost else sent.data
+
+            network.tamper = fate
+            waits = [device.start_read(number, 1) for number in range(40)]
+            network.after(2_000_000, lambda: lost.__setitem__(0, False))
+            assert [each() for each in waits] == [bytes(512)] * 40
+            assert 3 < most <= 6
+            assert device.failovers == 0
 
 
 def test_large_ranges_are_several_commands() -> None:
@@ -192,9 +233,10 @@ def channel_of(scene: Scene, own_port: bytes = b"p" * 16, **changes) -> Initiato
     device = scene.hosts[0].open()
     target = changes.pop("target", scene.unit.config.target_port)
     config = HostConfig(connect_retries=1, **changes)
-    return InitiatorChannel(
+    found = InitiatorChannel(
         device, 1, scene.address(), (target, scene.unit.config.service), own_port, 0, config, 5
     )
+    return granted(scene, found)
 
 
 def test_logins_that_cannot_be_are_rejected_with_a_reason() -> None:
@@ -218,6 +260,7 @@ def test_a_dead_host_gives_way_to_a_new_one() -> None:
     with Network() as network:
         scene = Scene(network, hosts=2, max_channels=1)
         first = scene.device(scene.route(0))
+        network.run()
         network.impair("loss=100%", scene.hosts[0], scene.units[0])
         network.impair("loss=100%", scene.units[0], scene.hosts[0])
         with pytest.raises(StorageError, match="too many channels"):
@@ -274,6 +317,38 @@ def test_requests_that_are_no_logins_are_rejected() -> None:
         assert not scene.unit.channels
 
 
+@pytest.mark.parametrize("link", ["ipv4", "ipv6"])
+def test_rdma_cm_connects_by_a_port_number(link: str) -> None:
+    with Network(link=link) as network:
+        scene = Scene(network, port=3260, extension=9)
+        with scene.device(guid=GUID, extension=9) as device:
+            device.write(7, b"z" * 512)
+            assert scene.disk.data[7 * 512 : 8 * 512] == b"z" * 512
+        with pytest.raises(StorageError, match="no such target port"):
+            scene.device(guid=GUID, extension=8)
+        with pytest.raises(ValueError, match="GUID"):
+            scene.device()
+        by_service = Route(scene.hosts[0].name, 1, replace(scene.address(), port=0))
+        with scene.device(scene.route(), by_service, guid=GUID, extension=9) as device:
+            (channel,) = scene.unit.channels
+            channel.failed = True
+            scene.hosts[0].adapter.set_link(1, False)
+            scene.hosts[0].adapter.set_link(1, True)
+            assert device.read(7, 1) == b"z" * 512
+            assert device.route == by_service
+
+
+def test_a_login_of_rdma_cm_that_is_cut_short_is_rejected() -> None:
+    with Network() as network:
+        scene = Scene(network, port=3260)
+        channel = scene.hosts[0].open().open_connections(1)
+        service = scene.unit.config.service_ids[1]
+        for data in (b"", bytes(36) + srp.ShortLoginRequest(type=5).encode()):
+            channel.connect(service, CmPath(scene.units[0].gid), CmQueuePair(7, 1), data)
+            event = channel.receive(10)
+            assert (event.kind, event.status) == (CM_REJECTED, cm.REJ_CONSUMER_DEFINED)
+
+
 def test_a_second_channel_may_stand_beside_the_first() -> None:
     with Network() as network:
         scene = Scene(network)
@@ -309,6 +384,7 @@ def test_the_unit_gives_everything_back() -> None:
             device.read(0, 1)
         device.close()
         assert not engine.queue_pairs
+        assert not scene.unit.disk_controller._sessions
         host = scene.hosts[0].adapter
         network.run()
         assert not host.queue_pairs

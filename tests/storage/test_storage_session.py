@@ -177,6 +177,19 @@ def test_an_aborted_write_has_no_effect_and_no_response() -> None:
     assert not any(disk.data)
 
 
+def test_what_was_not_begun_for_an_aborted_command_is_not() -> None:
+    _, (host,) = scene()
+    ranges = [place(number * 1024, 512) for number in range(4)]
+    described = descriptors.encode_indirect(place(60_000, 64), 2048, ranges)
+    cdb = scsi.read_10(0, 4, scsi.WRITE_10)
+    host.session.receive(command(cdb, 1, described, out_format=2, out_count=4))
+    host.under_way.append(host.session.work())  # the first is, three are not
+    host.session.receive(managing(srp.ABORT_TASK, 2, 1))
+    host.collect()
+    assert [each.kind for each in host.under_way] == [session.READ]
+    assert only(host).tag == 2
+
+
 def test_an_abort_is_answered_when_nothing_is_under_way_any_more() -> None:
     _, (host,) = scene()
     host.session.receive(writing(0, 1, 1))
@@ -396,6 +409,7 @@ def test_a_logout_begins_nothing_more() -> None:
     host.session.receive(srp.Short(tag=2).encode())
     assert host.session.ending
     host.session.receive(writing(0, 1, 3))
+    assert not host.session.has_work
     assert host.run() == []
     assert not any(disk.data)
 

@@ -20,7 +20,7 @@ from typing import Self
 from softhca.driver.adapters import AdapterEvent, HostAdapters
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
-from softhca.queues.control_fields import EVENT_DEVICE_FATAL, EVENT_PORT_ERR, QP_ERROR_EVENTS
+from softhca.queues.control_fields import EVENT_PORT_ERR, QP_ERROR_EVENTS
 from softhca.storage import scsi
 from softhca.storage.discovery import UnitAddress, find_controllers
 from softhca.storage.errors import StorageError, unreachable
@@ -28,7 +28,8 @@ from softhca.storage.initiator_channel import ChannelFailed, HostConfig, Initiat
 from softhca.storage.scsi import Capacity
 
 MOST_ATTEMPTS = 8
-"""So often a command is sent that the target does not perform: busy, a unit attention, aborted by others."""
+"""So often a command is sent that the target does not perform (busy, a unit attention, aborted by others), or
+with which channels end."""
 ROUNDS = 3
 """So often all routes are tried, one after the other, before the device is given up."""
 MOST_WAITING = 4096
@@ -47,7 +48,8 @@ class Route:
 
 class BlockDevice:
     """Logical unit ``lun`` of the controller ``guid`` (0: the first SRP target of the unit) at the end of
-    ``routes``, the best first.
+    ``routes``, the best first.  Where these go by RDMA CM the GUID must be given, and ``extension``, the
+    other half of the target port's identifier.
 
     ``capacity`` of the disk; ``route`` in use, ``failovers`` so far.  Any thread may call any method; what
     threads write to one block at the same time comes in any order.  StorageError EHOSTUNREACH: no route leads
@@ -62,15 +64,19 @@ class BlockDevice:
         lun: int = 0,
         config: HostConfig | None = None,
         seed: int | None = None,
+        extension: int = 0,
     ) -> None:
         if not routes:
             raise ValueError("there is no route")
+        if not guid and any(each.unit.port for each in routes):
+            raise ValueError("by RDMA CM a controller is named by its GUID")
         self.config = config or HostConfig()
         self.routes = tuple(routes)
         self.failovers = 0
         self.capacity = Capacity(1, 512)
         self._adapters = adapters
         self._guid = guid
+        self._extension = extension
         self._lun = lun
         self._dice = random.SystemRandom() if seed is None else random.Random(seed)
         self._port_id = b""
@@ -254,13 +260,13 @@ class BlockDevice:
     # routes
 
     def _told(self, event: AdapterEvent) -> None:
-        """An adapter tells of something: is it the end of the channel?"""
+        """An adapter tells of something: is it the end of the channel?  Of an adapter that has died every
+        call says so.
+        """
         channel = self._channel
         if channel is None or channel.failed or self._devices.get(event.adapter) is not channel.device:
             return
-        if event.kind == EVENT_DEVICE_FATAL:
-            channel.fail(f"{event.adapter} has died")
-        elif event.kind == EVENT_PORT_ERR and event.element == channel.port:
+        if event.kind == EVENT_PORT_ERR and event.element == channel.port:
             channel.fail(f"port {channel.port} of {event.adapter} is down")
         elif event.kind in QP_ERROR_EVENTS and event.element == channel.qp.number:
             channel.fail("the queue pair has failed")
@@ -276,6 +282,10 @@ class BlockDevice:
         if former is not None:
             former.close()
             repeated = list(former.under_way.values())
+            for operation in [each for each in repeated if each.attempts >= MOST_ATTEMPTS]:
+                repeated.remove(operation)
+                text = f"{MOST_ATTEMPTS} channels have ended with it: {why}"
+                operation.error, operation.done = StorageError(errno.EIO, text), True
             self.failovers += 1
         start = self._at + 1 if former is not None else self._at
         for number in range(ROUNDS * len(self.routes)):
@@ -322,13 +332,15 @@ class BlockDevice:
         if not self._port_id:
             extension = self._dice.getrandbits(64).to_bytes(8, "big")
             self._port_id = extension + device.guid.to_bytes(8, "big")
-        if self._target is None:
+        if self._target is None or not (self._target[1] or route.unit.port):
             self._target = self._find(device, route)
         channel = InitiatorChannel(
             device, route.port, route.unit, self._target, self._port_id, self._lun, self.config,
             self._dice.getrandbits(24),
         )  # fmt: skip
         try:
+            while not channel.ready:
+                self._await(channel, channel.connecting_s)
             self._look(channel)
         except BaseException:
             channel.close()
@@ -337,6 +349,8 @@ class BlockDevice:
 
     def _find(self, device: DeviceDriver, route: Route) -> tuple[bytes, int]:
         """The target port and the service ID of the controller."""
+        if route.unit.port:
+            return self._extension.to_bytes(8, "big") + self._guid.to_bytes(8, "big"), 0
         for controller in find_controllers(device, route.port, route.unit):
             target = controller.target
             if target is not None and self._guid in (0, controller.profile.guid):
@@ -371,12 +385,7 @@ class BlockDevice:
             if not channel.start(operation):
                 raise ChannelFailed(channel.failed or "the target takes no command")
             while operation.finished is None:
-                channel.turn()
-                if channel.failed:
-                    raise ChannelFailed(channel.failed)
-                if operation.finished is None and not channel.wait(self.config.silence_s):
-                    raise ChannelFailed("the target is silent")
-                self._adapters.dispatch()
+                self._await(channel, self.config.silence_s)
             sense = operation.finished.sense
             if sense is None or sense.key != scsi.UNIT_ATTENTION:
                 break
@@ -384,6 +393,16 @@ class BlockDevice:
         if error is not None:
             raise error
         return operation.data
+
+    def _await(self, channel: InitiatorChannel, timeout_s: float) -> None:
+        """Do what has come on a channel that nobody else uses yet, or wait for it."""
+        self._adapters.dispatch()
+        before = channel.ready, len(channel.under_way)
+        channel.turn()
+        if channel.failed:
+            raise ChannelFailed(channel.failed)
+        if before == (channel.ready, len(channel.under_way)) and not channel.wait(timeout_s):
+            raise ChannelFailed("the target is silent")
 
     def close(self) -> None:
         """Let go of the disk, and of the adapters; what is under way ends with ESHUTDOWN.  May be called

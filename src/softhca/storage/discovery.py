@@ -22,10 +22,13 @@ Ask = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class UnitAddress:
-    """Where a unit's port is: its GID, and on native links its LID."""
+    """Where a unit's port is: its GID, and on native links its LID.  ``port``: the number by which RDMA CM
+    connects to it (0: by the service ID that device management tells).
+    """
 
     gid: bytes
     lid: int = 0
+    port: int = 0
 
     @property
     def management(self) -> MadAddress:

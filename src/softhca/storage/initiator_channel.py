@@ -13,9 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from softhca.driver import services
-from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmChannel, CmPath, CmQueuePair
+from softhca.driver.connections import (
+    CM_REJECTED,
+    CM_REPLIED,
+    CmChannel,
+    CmEvent,
+    CmPath,
+    CmQueuePair,
+)
 from softhca.driver.device import Completion, CqHandle, DeviceDriver, QpHandle
 from softhca.driver.errors import DriverError
+from softhca.management import ip_service
 from softhca.queues.control_fields import QPT_RC
 from softhca.storage import initiator, scsi, srp
 from softhca.storage.descriptors import MOST_RANGES, RANGE_BYTES, TABLE_HEAD_BYTES, Range
@@ -27,6 +35,8 @@ from softhca.storage.registered import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, R
 SEND_OPCODE, SIGNALED = 2, 2
 SUCCESS, RECEIVED = 0, 1 << 7
 READS_AT_ONCE = 16
+SOURCE_PORT = 0xC000
+"""The host's port number in what RDMA CM tells a unit; nobody connects to it."""
 SPARE_MESSAGES = 4
 """Receives, and sends, beside one for each command: credit requests, their answers."""
 
@@ -99,7 +109,7 @@ class ChannelFailed(Exception):
 class InitiatorChannel:
     """A channel to the target port ``target`` of the unit at ``unit``, from ``port`` of ``device``.
 
-    ChannelFailed: there is none.  ``number`` is its queue pair's.
+    ``ready``: the unit has granted it, which `turn` finds out.  ChannelFailed: it cannot be asked for.
     """
 
     def __init__(
@@ -116,6 +126,7 @@ class InitiatorChannel:
         self.device = device
         self.port = port
         self.failed = ""
+        self.ready = False
         self.under_way: dict[int, Operation] = {}
         self._lun = srp.lun_of(lun)
         self._config = config
@@ -124,8 +135,8 @@ class InitiatorChannel:
         self._undo: list[Callable[[], object]] = []
         try:
             self._make()
-            self._connect(unit, target, own_port, psn)
-        except (DriverError, MessageError, ChannelFailed) as error:
+            self._ask(unit, target, own_port, psn)
+        except DriverError as error:
             self.close()
             raise ChannelFailed(str(error)) from None
 
@@ -157,13 +168,12 @@ class InitiatorChannel:
         )  # fmt: skip
         self._undo.append(self.qp.destroy)
 
-    def _connect(self, unit: UnitAddress, target: tuple[bytes, int], own_port: bytes, psn: int) -> None:
-        """Log in, and take the queue pair to RTS."""
+    def _ask(self, unit: UnitAddress, target: tuple[bytes, int], own_port: bytes, psn: int) -> None:
+        """Ask for the connection, with a login."""
         device, config = self.device, self._config
-        cm: CmChannel = device.open_connections(self.port, 16)
-        self._cm = cm
-        self._undo.append(cm.close)
-        path = CmPath(
+        self._cm: CmChannel = device.open_connections(self.port, 16)
+        self._undo.append(self._cm.close)
+        self._path = CmPath(
             unit.gid,
             unit.lid,
             path_mtu=device.query_port(self.port)["active_mtu"],
@@ -171,29 +181,47 @@ class InitiatorChannel:
             cm_response_timeout=config.connect_exponent,
             max_cm_retries=config.connect_retries,
         )
-        end = CmQueuePair(
+        self._end = CmQueuePair(
             self.qp.number, psn, responder_resources=READS_AT_ONCE, initiator_depth=0,
             retry_cnt=config.retry_cnt,
         )  # fmt: skip
         port_id, service_id = target
         login = initiator.login(own_port, port_id, config.message_bytes)
-        connection = cm.connect(service_id, path, end, login.encode())
-        longest_s = 4.096e-6 * 2**config.connect_exponent * 2 * (config.connect_retries + 2) + 5
-        event = cm.receive(longest_s)
-        if event is None:
-            raise ChannelFailed("nobody answers")
-        if event.kind == CM_REJECTED:
+        private_data = login.encode()
+        if unit.port:
+            service_id = ip_service.service_id(ip_service.TCP, unit.port)
+            own_gid = device.query_gid(self.port, 0)
+            header = ip_service.IpHeader.between(own_gid, SOURCE_PORT, unit.gid)
+            private_data = header.encode() + srp.ShortLoginRequest.of(login).encode()
+        self._connection = self._cm.connect(service_id, self._path, self._end, private_data)
+
+    @property
+    def connecting_s(self) -> float:
+        """So long, and a good deal more, the communication manager tries to connect."""
+        config = self._config
+        return 4.096e-6 * (1 << config.connect_exponent) * 2 * (config.connect_retries + 2) + 5
+
+    def _told(self, event: CmEvent) -> None:
+        """Something has become of the connection."""
+        if self.ready:
+            self.fail(f"the target has ended the connection (event {event.kind})")
+        elif event.kind == CM_REPLIED:
+            self._accepted(event)
+        elif event.kind == CM_REJECTED:
             why = initiator.refusal(event.private_data) or f"reason {event.status}"
-            raise ChannelFailed(f"the login is rejected: {why}")
-        if event.kind != CM_REPLIED:
-            raise ChannelFailed("nobody answers")
+            self.fail(f"the login is rejected: {why}")
+        else:
+            self.fail("nobody answers")
+
+    def _accepted(self, event: CmEvent) -> None:
+        """The unit grants the channel: take the queue pair to RTS.  DriverError, MessageError."""
         self.session = InitiatorSession(initiator.accepted(event.private_data))
-        services.complete(
-            device, cm, event, path, self.qp, end, access=LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
-        )
+        rights = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
+        services.complete(self.device, self._cm, event, self._path, self.qp, self._end, rights)
         for index in range(self._receives):
             self._post_receive(index)
-        cm.ready(connection)
+        self._cm.ready(self._connection)
+        self.ready = True
 
     def _post_receive(self, index: int) -> None:
         length = initiator.MOST_MESSAGE_BYTES
@@ -205,7 +233,9 @@ class InitiatorChannel:
         """Begin an operation, if there is room for it now."""
         needed = -(-operation.length // self._config.segment_bytes)
         busy = len(self.under_way) >= self._config.depth or self._sends >= self._room - 1
-        if self.failed or busy or not self.session.may_send or needed > len(self._free):
+        if self.failed or busy or not self.ready:
+            return False
+        if not self.session.may_send or needed > len(self._free):
             return False
         operation.segments = [self._free.pop() for _ in range(needed)]
         operation.table = self._free_tables.pop()
@@ -274,8 +304,8 @@ class InitiatorChannel:
                 self._completed(completion, ended)
             while self._replies and self._sends < self._room and not self.failed:
                 self._send(self._replies.popleft())
-            if not self._cm.idle and (event := self._cm.receive(0)) is not None:
-                self.fail(f"the target has ended the connection (event {event.kind})")
+            while not self.failed and not self._cm.idle and (event := self._cm.receive(0)) is not None:
+                self._told(event)
         except (DriverError, MessageError) as error:
             self.fail(str(error))
         return ended

@@ -8,6 +8,7 @@ waits; `IoUnit.start` has a thread for each adapter that calls it.
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from softhca.management.cm.messages import REJ_CONSUMER_DEFINED, REJ_INVALID_TRA
 from softhca.management.constants import CLASS_DEV_MGT, METHOD_GET, METHOD_SET
 from softhca.management.device_agent import DeviceManagementAgent, ManagedController
 from softhca.management.device_attributes import IoUnitInfo
+from softhca.management.ip_service import HEADER_BYTES, TCP, port_of, service_id
 from softhca.management.mad import Address, Mad
 from softhca.queues.control_fields import QPT_RC
 from softhca.storage import srp
@@ -49,7 +51,8 @@ class UnitConfig:
     """What a unit promises; ValueError for what cannot be.
 
     ``guid`` of the I/O controller and ``extension`` together name the target port, and ``service_id`` is what
-    connections are asked for with (0: the GUID).  An initiator may have ``request_limit`` commands under way
+    connections are asked for with (0: the GUID); ``port`` is a port number by which RDMA CM asks (0: none).
+    An initiator may have ``request_limit`` commands under way
     in each of its channels, of which there are ``max_channels`` in all, and move ``max_transfer_bytes`` with
     each.  ``max_message_bytes``: the longest message that an initiator may ask to send.
     """
@@ -57,6 +60,7 @@ class UnitConfig:
     guid: int
     extension: int = 0
     service_id: int = 0
+    port: int = 0
     request_limit: int = 32
     max_transfer_bytes: int = 256 << 10
     max_message_bytes: int = 1024
@@ -69,6 +73,7 @@ class UnitConfig:
             ("guid", 1, (1 << 64) - 1),
             ("extension", 0, (1 << 64) - 1),
             ("service_id", 0, (1 << 64) - 1),
+            ("port", 0, 0xFFFF),
             ("request_limit", 1, 1024),
             ("max_transfer_bytes", 4096, 16 << 20),
             ("max_message_bytes", srp.LoginRequest.LENGTH_BYTES, longest),
@@ -81,6 +86,11 @@ class UnitConfig:
     def service(self) -> int:
         """The service ID."""
         return self.service_id or self.guid
+
+    @property
+    def service_ids(self) -> list[int]:
+        """All that the unit listens to."""
+        return [self.service, service_id(TCP, self.port)] if self.port else [self.service]
 
     @property
     def target_port(self) -> bytes:
@@ -98,7 +108,8 @@ class _Attachment:
             port, CLASS_DEV_MGT, 1, (METHOD_GET, METHOD_SET), MESSAGES_A_TURN
         )
         self.cm: CmChannel = device.open_connections(port)
-        self.cm.listen(config.service, config.max_channels)
+        for service in config.service_ids:
+            self.cm.listen(service, config.max_channels)
         self.pd = device.alloc_pd()
         self.cq = device.create_cq(config.max_channels * (config.request_limit + 2 + SEND_DEPTH))
         self.by_connection: dict[int, TargetChannel] = {}
@@ -123,14 +134,19 @@ class IoUnit:
     """A unit attached by ``ports``, each an open device and a port's number, whose logical units are
     ``disks``, from 0 on.  They stay the caller's.
 
-    ``channels`` are those that stand now.  Any thread may call any method.  DriverError where a port's device
-    management or the service ID are taken.
+    ``channels`` are those that stand now; ``seed`` decides their first PSNs.  Any thread may call any method.
+    DriverError where a port's device management or the service ID are taken.
     """
 
     def __init__(
-        self, ports: Sequence[tuple[DeviceDriver, int]], disks: Sequence[Disk], config: UnitConfig
+        self,
+        ports: Sequence[tuple[DeviceDriver, int]],
+        disks: Sequence[Disk],
+        config: UnitConfig,
+        seed: int | None = None,
     ) -> None:
         self.config = config
+        self._dice = random.SystemRandom() if seed is None else random.Random(seed)
         self.disk_controller = Controller(config.guid, disks, config.max_transfer_bytes)
         self._agent = DeviceManagementAgent(self)
         self._lock = threading.RLock()
@@ -247,7 +263,7 @@ class IoUnit:
             place.cm.reject(event.id, REJ_INVALID_TRANSPORT)
             return
         try:
-            login = srp.LoginRequest.decode(event.private_data)
+            login = _login_in(event)
         except WireError:
             self._reject(place, event.id, srp.REJ_UNABLE)
             return
@@ -299,7 +315,7 @@ class IoUnit:
         config = self.config
         channel = TargetChannel(
             place.device, place.pd, place.cq, config.request_limit, config.max_transfer_bytes,
-            login.max_it_bytes,
+            login.max_it_bytes, self._dice.getrandbits(24),
             lambda buffer: TargetSession(
                 self.disk_controller, login.initiator_port, config.request_limit,
                 config.max_transfer_bytes, buffer,
@@ -323,6 +339,13 @@ class IoUnit:
         place.by_connection[event.id] = channel
         place.by_queue_pair[channel.qp.number] = channel
         self.disk_controller.add(channel.session)
+
+    def end_channel(self, channel: TargetChannel) -> None:
+        """End a channel; its host is told."""
+        with self._lock:
+            for place in self._attachments:
+                for number in [key for key, each in place.by_connection.items() if each is channel]:
+                    self._drop(place, number)
 
     def _drop(self, place: _Attachment, number: int) -> None:
         """A channel is over: its queue pair goes, and all its tasks with it."""
@@ -376,3 +399,10 @@ class IoUnit:
                     self._drop(place, number)
                 with contextlib.suppress(DriverError):
                     place.close()
+
+
+def _login_in(request: CmEvent) -> srp.LoginRequest:
+    """The login in a request's private data, behind addresses where RDMA CM asks.  WireError: cut short."""
+    if port_of(request.service_id) is None:
+        return srp.LoginRequest.decode(request.private_data)
+    return srp.ShortLoginRequest.decode(request.private_data, HEADER_BYTES).long

@@ -331,7 +331,7 @@ class TargetSession:
     def done(self, work: Work) -> None:
         """A piece of work has ended well; a queue pair that fails is the end of the session."""
         task = work.task
-        if task is None or task.state == states.GONE:
+        if task is None:
             return
         task.pending -= 1
         if task.pending or self.ending:

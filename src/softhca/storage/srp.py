@@ -126,6 +126,50 @@ class LoginRequest(Header):
 
 
 @dataclass(frozen=True, slots=True)
+class ShortLoginRequest(Header):
+    """The same behind the header of RDMA CM, which leaves room for so many bytes (Linux's form)."""
+
+    LENGTH_BYTES: ClassVar[int] = 56
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("tag", 64),
+        Field("required_formats", 16),
+        Field("request_flags", 6),
+        Field("multi_channel_action", 2),
+        Field("type", 8),
+        Field("max_it_bytes", 32),
+        Field("initiator_port", 128, True),
+        Field("target_port", 128, True),
+        Field("reserved64", 64),
+    )
+
+    tag: int = 0
+    required_formats: int = 0
+    request_flags: int = 0
+    multi_channel_action: int = SINGLE_CHANNEL
+    type: int = LOGIN_REQ
+    max_it_bytes: int = 0
+    initiator_port: bytes = bytes(PORT_ID_BYTES)
+    target_port: bytes = bytes(PORT_ID_BYTES)
+    reserved64: int = 0
+
+    @classmethod
+    def of(cls, request: LoginRequest) -> ShortLoginRequest:
+        """The short form of a login."""
+        return cls(**{name: getattr(request, name) for name in _IN_BOTH})
+
+    @property
+    def long(self) -> LoginRequest:
+        """The long form."""
+        return LoginRequest(**{name: getattr(self, name) for name in _IN_BOTH})
+
+
+_IN_BOTH = (
+    "tag", "required_formats", "request_flags", "multi_channel_action", "type", "max_it_bytes",
+    "initiator_port", "target_port",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class LoginResponse(Header):
     """The channel stands: how many requests the target takes, and how long messages may be each way."""
 

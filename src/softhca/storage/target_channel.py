@@ -37,12 +37,14 @@ class TargetChannel:
         limit: int,
         most_bytes: int,
         message_bytes: int,
+        psn: int,
         session: Callable[[Callable[[int], memoryview]], TargetSession],
     ) -> None:
         self.failed = False
         self._device = device
         self._most_bytes = most_bytes
         self._message_bytes = message_bytes
+        self._psn = psn
         self._receives = limit + 2
         self._first_message = limit * most_bytes
         self._posted: deque[Work] = deque()
@@ -62,7 +64,7 @@ class TargetChannel:
     @property
     def end(self) -> CmQueuePair:
         """This end, as the communication manager tells it: it reads from its peer, and is read by nobody."""
-        return CmQueuePair(self.qp.number, 0, responder_resources=0, initiator_depth=READS_AT_ONCE)
+        return CmQueuePair(self.qp.number, self._psn, responder_resources=0, initiator_depth=READS_AT_ONCE)
 
     def _buffer(self, slot: int) -> memoryview:
         return self._memory.view[slot * self._most_bytes : (slot + 1) * self._most_bytes]
