@@ -8,9 +8,10 @@ from typing import Any
 
 from softhca.links.decisions import Script
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
-from softhca.simulation import conversation_setting
+from softhca.simulation import conversation_setting, disk_setting
 from softhca.simulation.conversation_setting import ConversationSetting
 from softhca.simulation.datagram_setting import DatagramSetting
+from softhca.simulation.disk_setting import DiskSetting
 from softhca.simulation.exchange_setting import ExchangeSetting
 from softhca.simulation.failover import FailoverSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
@@ -123,7 +124,9 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     settings[0].start()
     for crash in world.faults.crashes:
         _plan_crash(world, scenario, seed, settings, crash)
-    if scenario.conversations:
+    if scenario.disks:
+        world.run(disk_setting.MAX_EVENTS, disk_setting.LIMIT_NS)
+    elif scenario.conversations:
         world.run(conversation_setting.MAX_EVENTS, conversation_setting.LIMIT_NS)
     else:
         world.run(MAX_EVENTS, LIMIT_NS)
@@ -144,7 +147,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
 
 AnySetting = (
     Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting | StreamSetting
-    | ExchangeSetting
+    | ExchangeSetting | DiskSetting
 )
 
 
@@ -154,6 +157,8 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
         return ConversationSetting(world, scenario, seed, generation)
     if scenario.datagrams:
         return DatagramSetting(world, scenario, seed, generation)
+    if scenario.disks:
+        return DiskSetting(world, scenario, seed, generation)
     if scenario.streams:
         return StreamSetting(world, scenario, seed, generation)
     if scenario.lines:

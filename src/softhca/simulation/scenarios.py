@@ -73,6 +73,8 @@ class Scenario:
     both ways.  ``modules`` must be installed.
     ``lines``: so many connections from each adapter to each other one, whose requests name one of ``queues``
     shared receive queues of an XRC domain; 0: each has a receive queue of its own.
+    ``disks``: the first adapter is an I/O unit's, and the others' programs read and write its blocks, with
+    ``operations`` commands each; ``failures``: so often a channel or a port fails.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Scenario:
     modules: tuple[str, ...] = ()
     lines: int = 0
     queues: int = 0
+    disks: bool = False
 
 
 _RC_KINDS = (
@@ -443,6 +446,17 @@ SCENARIOS = {
             "refused", RC,
             (WRITE, WRITE, ATOMIC_WRITE, ATOMIC_WRITE, FLUSH, FLUSH, SEND, READ, ADD), _CHAOS, adapters=3,
             pairs=0, operations=24, lines=2, violation=True,
+        ),
+        Scenario(
+            "block-storage", "three hosts of an I/O unit over links that lose, repeat, reorder and flip "
+            "bits, while channels end and ports go down", RC, (),
+            Faults(loss=0.02, duplication=0.02, reordering=0.02, corruption=0.01, jitter_ns=2_000),
+            adapters=4, pairs=0, operations=40, disks=True, failures=5,
+        ),
+        Scenario(
+            "native-storage", "hosts of an I/O unit over native links, while channels end and ports go down",
+            RC, (), Faults(loss=0.01, duplication=0.02, jitter_ns=2_000), adapters=3, pairs=0, operations=40,
+            disks=True, failures=5, link="native",
         ),
     )
 }  # fmt: skip
