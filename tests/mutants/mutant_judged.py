@@ -10,6 +10,7 @@ from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
 from mutant_sockets import SOCKETS
+from mutant_storage import STORAGE
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -334,6 +335,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *FABRIC_AGENTS,
     *SOCKETS,
     *CONNECTED,
+    *STORAGE,
 )  # fmt: skip
 """Each with the tests that judge it."""
 
