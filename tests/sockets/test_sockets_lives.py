@@ -11,9 +11,39 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
+from softhca.sockets import attending
+from softhca.sockets.hub import HUB
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
+
+
+def test_the_hub_goes_on_when_somebody_closes_its_descriptor() -> None:
+    """Programs close numbers that are not theirs; without this no connection went by RDMA any more."""
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        epoll = HUB._epoll
+        assert epoll is not None
+        os.close(epoll.fileno())
+        with sockets.create_server(("127.0.0.1", 0)) as other:
+            for each in (server, other):
+                with sockets.create_connection(each.getsockname()) as client, each.accept()[0] as accepted:
+                    assert client.stream is not None
+                    client.sendall(b"hello")
+                    assert accepted.recv(5, kernel.MSG_WAITALL) == b"hello"
+        assert HUB._epoll is not epoll
+
+
+def test_an_attendant_whose_thread_has_ended_is_started_again() -> None:
+    class Device:
+        alive = False
+
+    made = attending.Attendant(Device())  # type: ignore[arg-type]
+    made.start()
+    first = made._thread
+    assert first is not None
+    first.join(limit_s(20))
+    made.start()
+    assert made._thread is not first
 
 
 def test_a_socket_that_is_dropped_is_closed() -> None:

@@ -92,6 +92,22 @@ def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> Non
     assert one.stream.direct_bytes == len(before)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("length", "direct"), [(65536, 0), (65537, 65537)])
+def test_what_is_copied_sooner_than_waited_for_is_copied(
+    connected: Connect, length: int, direct: int
+) -> None:
+    one, other = connected()
+    data = bytearray(pattern(length)[:length])
+    before = bytes(data)
+    one.sendall(data)
+    data[:] = bytes(length)
+    assert read(other, length) == before
+    assert one.stream.direct_bytes == direct  # type: ignore[union-attr]
+    one.sendall(before)
+    assert read(other, length) == before
+    assert one.stream.direct_bytes == direct + length  # type: ignore[union-attr]
+
+
 def test_a_program_that_does_not_wait_may_change_its_memory_too(connected: Connect) -> None:
     one, other = connected()
     one.setblocking(False)

@@ -34,7 +34,7 @@ class Attendant:
     def start(self) -> None:
         """Attend from here on.  OSError EAGAIN where there is no thread."""
         with self._changed:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="softhca-attendant", daemon=True)
                 try:
                     thread.start()

@@ -34,7 +34,8 @@ class Hub:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._epoll: select.epoll | None = None
-        self._callbacks: dict[int, Callback] = {}
+        self._callbacks: dict[int, tuple[Callback, int]] = {}
+        self._lost: list[select.epoll] = []
         self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
@@ -47,16 +48,48 @@ class Hub:
         """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``."""
         with self._lock:
             if self._epoll is None:
-                self._epoll = select.epoll()
-                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                self._epoll.register(self._bell, select.EPOLLIN)
-                if self._later:
-                    os.eventfd_write(self._bell, 1)
-            self._callbacks[fd] = callback
-            self._epoll.register(fd, events)
+                self._open()
+            assert self._epoll is not None
+            self._callbacks[fd] = callback, events
+            try:
+                self._epoll.register(fd, events)
+            except OSError:
+                if not self._is_lost():
+                    del self._callbacks[fd]
+                    raise
+                self._open()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
                 self._thread.start()
+
+    def _open(self) -> None:
+        """With the lock: a new epoll, which watches everything.  The thread leaves the one before, if any."""
+        before = self._bell
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        for fd, (_, events) in self._callbacks.items():
+            with contextlib.suppress(OSError):
+                self._epoll.register(fd, events)
+        if self._later or self._due:
+            os.eventfd_write(self._bell, 1)
+        with contextlib.suppress(OSError):
+            if before >= 0 and os.readlink(f"/proc/self/fd/{before}") == "anon_inode:[eventfd]":
+                os.eventfd_write(before, 1)
+
+    def _is_lost(self) -> bool:
+        """With the lock: whether somebody else has closed the epoll's descriptor.  Then it is kept as it is,
+        for the number may be another one's by now.
+        """
+        epoll = self._epoll
+        assert epoll is not None
+        try:
+            epoll.poll(0, 1)
+            return False
+        except (OSError, ValueError):
+            _log.warning("the descriptor of softhca's sockets was closed by somebody")
+            self._lost.append(epoll)
+            return True
 
     def watch_again(self, fd: int, events: int) -> None:
         """Of one that is watched for one event only: for the next one."""
@@ -73,13 +106,17 @@ class Hub:
                     self._epoll.unregister(fd)
 
     def _run(self) -> None:
-        epoll = self._epoll
-        assert epoll is not None
         while True:
+            epoll = self._epoll
+            if epoll is None:
+                return
             try:
                 found = epoll.poll(self._until_due())
             except (OSError, ValueError):
-                return
+                with self._lock:
+                    if self._epoll is epoll and self._is_lost():
+                        self._open()
+                continue
             self._call_due()
             for fd, _ in found:
                 if fd == self._bell:
@@ -89,9 +126,9 @@ class Hub:
                         _call(self._later.popleft())
                     continue
                 with self._lock:
-                    callback = self._callbacks.get(fd)
-                if callback is not None:
-                    _call(callback)
+                    watched = self._callbacks.get(fd)
+                if watched is not None:
+                    _call(watched[0])
 
     def _until_due(self) -> float | None:
         with self._lock:

@@ -14,9 +14,11 @@ _PREFIX = "SOFTHCA_SOCKETS_"
 @dataclass(frozen=True)
 class Settings:
     """``pool_bytes``: what a peer may have written that was not read (a power of two, 16 KiB … 256 MiB).
-    ``staging_bytes``: small sends under way.  ``threshold_bytes``: above it sends take the application's
-    memory as it is, and receives into a `PageBuffer` map.  ``chunk_bytes``: what one notification tells of at
-    most.  ``mapping``: whether receives map at all.  ``datagrams``: whether datagrams may go by RDMA.
+    ``staging_bytes``: copied sends under way.  ``threshold_bytes``: above it sends begin at a page of the
+    peer's pool, receives into a `PageBuffer` map, and memory that cannot change is sent as it is.
+    ``direct_bytes``: above it memory that may change is, too, and waited for.  ``chunk_bytes``: what one
+    notification tells of at most, and half of the peer's pool.  ``mapping``: whether receives map at all.
+    ``datagrams``: whether datagrams may go by RDMA.
     ``by_cm``: connect and listen by the connection manager alone, without TCP; ``keepalive_s``: so often
     such a connection asks whether its peer lives (0: never).
     ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
@@ -24,9 +26,10 @@ class Settings:
     """
 
     pool_bytes: int = 1 << 20
-    staging_bytes: int = 256 << 10
+    staging_bytes: int = 512 << 10
     threshold_bytes: int = 16 << 10
-    chunk_bytes: int = 256 << 10
+    direct_bytes: int = 64 << 10
+    chunk_bytes: int = 1 << 20
     mapping: bool = True
     datagrams: bool = True
     by_cm: bool = False
@@ -41,7 +44,10 @@ class Settings:
         for name in ("staging_bytes", "chunk_bytes"):
             if not 4096 <= getattr(self, name) <= LARGEST_POOL_BYTES:
                 raise ValueError(f"{name} is 4096 … 256 MiB, not {getattr(self, name)}")
-        if self.threshold_bytes < 0 or self.connect_s < 0 or self.linger_s < 0 or self.keepalive_s < 0:
+        amounts = (
+            self.threshold_bytes, self.direct_bytes, self.connect_s, self.linger_s, self.keepalive_s,
+        )  # fmt: skip
+        if min(amounts) < 0:
             raise ValueError("a size or a time is not negative")
 
     def with_pool(self, wanted: int) -> Settings:

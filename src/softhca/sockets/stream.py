@@ -25,8 +25,9 @@ from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, page_list, space_of
 from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
 from softhca.sockets.settings import Settings
+from softhca.sockets.stream_parts import Guard, Stopped, failure
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
+from softhca.sockets.work_requests import INLINE_BYTES, TAKEN, WORK_REQUESTS, WorkRequests
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, CMEventChannel
 from softhca.verbs.cq import CQ
@@ -42,37 +43,12 @@ SCATTERED = 64
 _RESERVED = 4
 """Of the messages, those that are kept for credits, FIN and RESET."""
 _POLLED = 32
+_OWED = 16
+"""Receive work requests that have completed are posted anew so many at a time."""
 _RECV = int(e.IBV_WC_RECV)
 _FAILED = (PyverbsError, DriverError)
 
 Ready = Callable[[], bool]
-
-
-class _Guard:
-    """The lock of a stream; whoever gives it back answers what came in meanwhile."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        self._stream._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        stream = self._stream
-        stream._lock.release()
-        if stream._news or stream._given_back:
-            stream._serve()
-
-
-class _Stopped(Exception):
-    """A send stops behind ``sent`` bytes of a view, for the reason ``why``."""
-
-    def __init__(self, sent: int, why: OSError) -> None:
-        super().__init__(sent)
-        self.sent = sent
-        self.why = why
 
 
 class Stream:
@@ -93,12 +69,12 @@ class Stream:
         self._cmid = cmid
         self._channel: CMEventChannel | None = None
         self._lock = threading.RLock()
-        self._guard = _Guard(self)
+        self._guard = Guard(self)
         self._news = self._pumping = self._closed = self._lost = self._goodbye = False
         self._state: StreamState | None = None
         self._number = 0
         self._inflight: deque[tuple[int, int, object]] = deque()
-        self._retired = 0
+        self._retired = self._taken = self._owed = 0
         self._mapped: dict[int, Callable[[], object]] = {}
         self._given_back: deque[int] = deque()
         pd, context = cmid.pd, cmid.context
@@ -194,9 +170,11 @@ class Stream:
                         self._arrived(each.imm_data)
                     else:
                         self._retire(each.wr_id)
-            if received and not self.error:
+            self._owed += received
+            if self._owed >= _OWED and not self.error:
                 assert self._requests is not None
-                self._requests.receive(received)
+                self._requests.receive(self._owed)
+                self._owed = 0
             self._credit()
         except ProtocolError:
             self._forged()
@@ -215,8 +193,12 @@ class Stream:
             self._fail(errno.ECONNRESET)
 
     def _retire(self, number: int) -> None:
+        if number & TAKEN:
+            self._taken = number & ~TAKEN
+            return
         while self._inflight and self._inflight[0][0] <= number:
             self._retired, staged, _ = self._inflight.popleft()
+            self._taken = max(self._taken, self._retired)
             self._staging.head = max(self._staging.head, staged)
 
     def _fail(self, code: int) -> None:
@@ -389,7 +371,7 @@ class Stream:
     def _look(self) -> StreamState:
         """With the lock held: take what has come in."""
         if self._closed:
-            raise _failure(self.error)
+            raise failure(self.error)
         if self._handle.waiting():
             self._pump()
         assert self._state is not None
@@ -412,7 +394,7 @@ class Stream:
                     self._after_receive()
                     return taken
                 if self.error and not (state.finished and not state.was_reset):
-                    raise _failure(self.error)
+                    raise failure(self.error)
                 if state.finished:
                     return 0
             if not blocking:
@@ -528,20 +510,20 @@ class Stream:
         try:
             for view in views:
                 sent += self._send_view(view, deadline_s, blocking, last)
-        except _Stopped as stopped:
+        except Stopped as stopped:
             sent += stopped.sent
             if not sent:
                 raise stopped.why from None
         finally:
             if last[0]:
-                self.wait(lambda: self._retired >= last[0], None)
-        if last[0] and self.error and self._retired < last[0]:
-            raise _failure(self.error)
+                self.wait(lambda: self._taken >= last[0], None)
+        if last[0] and self.error and self._taken < last[0]:
+            raise failure(self.error)
         return sent
 
     def _send_view(self, view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
         """Send one view; ``last[0]`` becomes the last message that takes bytes from memory that may change.
-        `_Stopped` where it cannot be sent whole now.
+        `Stopped` where it cannot be sent whole now.
         """
         frozen = type(view.obj) is bytes
         position = 0
@@ -558,9 +540,9 @@ class Stream:
                     self._look()
                     if self.writable:
                         continue
-                raise _Stopped(position, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+                raise Stopped(position, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
             elif not self.wait(lambda: self.writable, deadline_s):
-                raise _Stopped(position, TimeoutError("timed out"))
+                raise Stopped(position, TimeoutError("timed out"))
         return position
 
     def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
@@ -573,18 +555,18 @@ class Stream:
             self._lost = True
             return view.nbytes, False
         if self.error and not (state.deaf and not state.was_reset):
-            raise _failure(self.error)
+            raise failure(self.error)
         if state.said_fin or state.deaf:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         if not state.opened or len(self._inflight) >= MESSAGES - _RESERVED:
             return 0, False
         assert self._requests is not None
         length, threshold = view.nbytes, self.settings.threshold_bytes
-        direct = bool(length > threshold and self._space.lkey and (frozen or blocking))
+        limit = threshold if frozen else max(threshold, self.settings.direct_bytes)
+        direct = bool(length > limit and self._space.lkey and (frozen or blocking))
         if not direct and length > INLINE_BYTES:
-            length = min(length, self._staging.room(), self.settings.chunk_bytes)
-        elif direct:
-            length = min(length, self.settings.chunk_bytes)
+            length = min(length, self._staging.room())
+        length = min(length, self.settings.chunk_bytes, state.peers.length // 2)
         length, places, immediate = state.next_data(length, threshold)
         if not length:
             return 0, False
@@ -602,10 +584,11 @@ class Stream:
             runs = [self._staging.put(address, length)]
             staged = self._staging.tail
         try:
-            self._requests.write(self._next(staged, holder), runs, places, immediate, inline)
+            number = self._next(staged, holder)
+            self._requests.write(number, runs, places, immediate, inline, direct and not frozen)
         except _FAILED:
             self._fail(errno.ECONNRESET)
-            raise _failure(self.error) from None
+            raise failure(self.error) from None
         return length, direct
 
     # the end
@@ -689,8 +672,3 @@ class Stream:
         self.on_change = None
         self._lock = threading.RLock()
         self._pool.abandon()
-
-
-def _failure(code: int) -> OSError:
-    """The exception of an errno: ECONNRESET is a ConnectionResetError."""
-    return OSError(code, os.strerror(code))

@@ -18,11 +18,14 @@ from softhca.verbs.wr import SGE, RecvWR, SendWR
 
 INLINE_BYTES = 512
 """Up to so many bytes the work request itself carries the data."""
-WHOLE_BYTES = 16 << 10
+WHOLE_BYTES = 64 << 10
 """Up to so many bytes the WRITE that carries the data is the notification, too.  More is written without
 one, since the initiator may do that in shared memory, and then told."""
 WORK_REQUESTS = 4
 """At most so many for one notification, runs of scattered memory apart."""
+
+TAKEN = 1 << 62
+"""In the number of a completion: the data have been taken, which is before they are told."""
 
 _WRITE, _WRITE_IMM = int(e.IBV_WR_RDMA_WRITE), int(e.IBV_WR_RDMA_WRITE_WITH_IMM)
 _SIGNALED, _INLINE = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_INLINE)
@@ -39,10 +42,17 @@ class WorkRequests:
         self._receive = RecvWR()
 
     def write(
-        self, number: int, runs: list[Page], places: list[Piece], immediate: int, inline: bool = False
+        self,
+        number: int,
+        runs: list[Page],
+        places: list[Piece],
+        immediate: int,
+        inline: bool = False,
+        early: bool = False,
     ) -> None:
         """WRITE ``runs`` to ``places``, whose lengths add up to the same, and tell; the completion is
-        ``number``.  ``inline``: the work requests carry the data, so that ``runs`` need no key.
+        ``number``.  ``inline``: the work requests carry the data, so that ``runs`` need no key.  ``early``:
+        where the data are written before they are told there is one more completion, ``number`` with `TAKEN`.
         """
         total = sum(run.length for run in runs)
         parts = _cut(runs, places)
@@ -53,6 +63,8 @@ class WorkRequests:
             for run, offset in parts:
                 request = self._request(number, _WRITE, run, offset, 0, carried)
                 head, last = self._append(head, last, request)
+            if early and last is not None:
+                last.wr_id, last.send_flags = number | TAKEN, carried | _SIGNALED
             run, offset = Page(0, 0, 0), 0
         else:
             run, offset = parts[0]
