@@ -21,6 +21,7 @@ from softhca.management.attributes import PortInfo
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.performance_attributes import PortCounters
+from softhca.wire import vcrc
 
 
 def star(hosts: int = 3) -> Topology:
@@ -100,6 +101,16 @@ def test_what_is_no_packet_is_counted_and_what_is_beside_it_arrives(
     assert small.count("drops_malformed") == 1
 
 
+def test_lengths_are_whole_words_and_hold_a_transport_header(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    odd = packet(one.lid, two.lid) + b"\0"
+    cut = bytearray(packet(one.lid, two.lid, bytes(28)))  # 54 bytes, too few for a GRH and a BTH
+    cut[1] |= 1
+    for each in (odd, bytes(cut)):
+        small.send(one, each)
+    assert (two.got, small.count("drops_malformed")) == ([], 2)
+
+
 @pytest.mark.parametrize("stride", [0, 1, 21, 5000, 1 << 31])
 def test_a_burst_with_a_stride_that_cannot_be_is_dropped(small: PacketFabric, stride: int) -> None:
     one, two, _ = small.adapters
@@ -131,6 +142,39 @@ def test_nobody_sends_in_another_s_name(small: PacketFabric) -> None:
         small.send(one, packet(source, two.lid))
     assert two.got == []
     assert small.count("drops_source") == 3
+
+
+def test_a_port_without_a_lid_has_no_name_to_send_in(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    one.port.state.change(lid=0)
+    small.send(one, packet(0, two.lid))
+    assert (two.got, small.count("drops_source")) == ([], 1)
+
+
+def test_a_way_back_by_the_port_that_a_packet_came_by_is_none(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    small.mads.nodes[0].linear[two.lid] = 1
+    small.mads.epoch += 1
+    small.send(one, packet(one.lid, two.lid))
+    assert small.count("drops_no_route") == 1
+    assert state_of(small, "s", 1).counts == {"rcv_switch_relay_errors": 1}
+
+
+@pytest.mark.parametrize("state", [INIT, 3])
+def test_data_cross_links_that_are_active_alone(small: PacketFabric, state: int) -> None:
+    one, two, _ = small.adapters
+    state_of(small, "s", 2).change(state=state)
+    small.mads.epoch += 1
+    small.send(one, packet(one.lid, two.lid))
+    assert (two.got, small.count("drops_link_down")) == ([], 1)
+
+
+def test_a_burst_of_another_lane_is_put_on_that_of_its_way(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    small.send(one, *(packet(one.lid, two.lid, sl=3, psn=n) for n in range(3)))
+    assert two.strides == [len(two.got[0])]
+    lanes: list[Any] = [read(each).network[0] for each in two.got]
+    assert [(each.sl, each.vl) for each in lanes] == [(3, 0)] * 3
 
 
 @pytest.mark.parametrize("destination", [0, 0x4000, 0xC000, 0xFFFF])
@@ -263,6 +307,26 @@ def test_a_switch_that_enforces_partitions_lets_only_its_keys_pass(small: Packet
     assert small.count("drops_pkey") == 4
 
 
+def test_both_ends_of_a_link_between_switches_enforce(tree: PacketFabric) -> None:
+    one, _, far = tree.adapters
+    tree.send(one, packet(one.lid, far.lid))
+    leaving = next(port for port in (3, 4) if state_of(tree, "s1-0", port).data_sent)
+    peer = tree.mads.topology.peer(tree.mads.topology.index("s1-0"), leaving)
+    assert peer is not None
+    entering = tree.mads.nodes[peer.node].ports[peer.port]
+    assert entering is not None
+    for port, name, keys in (
+        (state_of(tree, "s1-0", leaving), "outbound", b"\x80\5\x80\6"),
+        (entering, "inbound", b"\x80\6\x80\7"),
+    ):
+        port.change(**{f"partition_enforcement_{name}": 1})
+        port.set_pkeys(0, keys.ljust(64, b"\0"))
+    tree.mads.epoch += 1
+    for key in (5, 6, 7):
+        tree.send(one, packet(one.lid, far.lid, pkey=key))
+    assert [read(each).transport.bth.pkey for each in far.got[1:]] == [6]
+
+
 # multicast
 
 GROUP = 0xC005
@@ -365,6 +429,57 @@ def test_a_burst_without_room_waits_and_its_sender_with_it(small: PacketFabric) 
     assert three.got == [other]
     assert (one.woken, three.woken, one.port.is_blocked) == (1, 1, False)
     assert small.count("packets_delivered") == 3
+
+
+def test_nothing_passes_what_waits_though_there_is_room_again(small: PacketFabric) -> None:
+    one, two, three = small.adapters
+    two.room = False
+    first, second = packet(one.lid, two.lid, b"1111"), packet(three.lid, two.lid, b"2222")
+    small.send(one, first)
+    two.room = True  # nobody has said so yet
+    small.send(three, second)
+    assert two.got == []
+    small.packets.has_room(two.port, 1)
+    assert two.got == [first, second]
+
+
+def test_who_leaves_while_it_waits_does_not_keep_those_behind_it(small: PacketFabric) -> None:
+    one, two, three = small.adapters
+    two.room = False
+    small.send(one, packet(one.lid, two.lid))
+    small.send(three, packet(three.lid, two.lid))
+    small.packets.leave(one.port, 0)
+    two.room = True
+    small.packets.has_room(two.port, 0)
+    assert (len(two.got), three.port.is_blocked) == (1, False)
+
+
+def test_what_waits_singly_for_a_stalled_adapter_is_dropped(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    on_side(small, End(0, 2), Scripted())
+    two.room = False
+    small.send(one, packet(one.lid, two.lid), packet(one.lid, two.lid))
+    asked = datagram(two.lid, small.manager.own_lid, mad(c.CLASS_PERF, c.ATTRIBUTE_PORT_COUNTERS), 1)
+    small.send(two, asked)
+    small.packets.expire(LIFETIME_NS)
+    assert small.count("drops_lifetime") == 2  # the answer is another one's to count
+    two.room = True
+    small.packets.has_room(two.port, LIFETIME_NS)
+    assert two.got == []
+
+
+def test_an_answer_that_finds_no_room_fills_its_adapter(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    two.room = False
+    asked = datagram(two.lid, small.manager.own_lid, mad(c.CLASS_PERF, c.ATTRIBUTE_PORT_COUNTERS), 1)
+    small.send(two, asked, now=7)
+    assert small.packets.next_deadline_ns == 7 + LIFETIME_NS
+    two.room = True
+    small.send(one, packet(one.lid, two.lid))
+    assert one.port.is_blocked
+    small.packets.has_room(two.port, 8)
+    assert [read(each).transport.bth.dest_qp for each in two.got] == [1, 77]
+    assert small.count("packets_delivered") == 1
 
 
 def test_a_destination_that_fills_again_goes_on_blocking(small: PacketFabric) -> None:
@@ -588,12 +703,24 @@ def test_other_datagrams_go_to_the_adapter_that_they_are_for(small: PacketFabric
     assert two.got[3:] == [forged]
 
 
+def test_a_datagram_amid_packets_of_its_way_is_taken_out(small: PacketFabric) -> None:
+    one, two, _ = small.adapters
+    request = datagram(one.lid, two.lid, mad(c.CLASS_PERF, c.ATTRIBUTE_PORT_COUNTERS), 1)
+    data = packet(one.lid, two.lid, bytes(256 + 8))
+    small.send(one, data, request, data, data)
+    small.send(one, request, data)
+    assert two.got == [data] * 4
+    assert [read(each).transport.bth.dest_qp for each in one.got] == [1, 1]
+
+
 def test_damaged_datagrams_are_no_datagrams(small: PacketFabric) -> None:
     one = small.adapters[0]
     sound = datagram(one.lid, small.manager.own_lid, mad(c.CLASS_PERF, c.ATTRIBUTE_PORT_COUNTERS), 1)
     for at in (-1, -4, 60):
         data = bytearray(sound)
         data[at] ^= 1
+        if at == -4:
+            data[-2:] = vcrc.compute(data[:-2]).to_bytes(2, "little")
         small.send(one, bytes(data))
     assert one.got == []
     assert small.count("drops_no_route") == 3

@@ -246,6 +246,11 @@ class MadPlane:
         return fate
 
     @property
+    def now_ns(self) -> int:
+        """The time of the last call."""
+        return self._now
+
+    @property
     def next_deadline_ns(self) -> int:
         """When `expire` has something to do."""
         return self.notices.next_deadline_ns

@@ -150,7 +150,8 @@ class AdapterPort:
         self.wake = wake
         self.told = told
         self.waiting: tuple[bytearray, int] | None = None
-        self.backlog: deque[bytes] = deque()
+        # single packets, and whether they are counted here: answers of management are not
+        self.backlog: deque[tuple[bytes, bool]] = deque()
         self.waiters: deque[AdapterPort] = deque()
         self.full_since_ns = NEVER_NS
         self.stalled = False
@@ -219,7 +220,7 @@ class PacketPlane:
         self._full.pop(port, None)
         port.waiting = None
         self._ways.clear()
-        self._drop("drops_nobody", len(port.backlog))
+        self._drop("drops_nobody", sum(counted for _, counted in port.backlog))
         port.backlog.clear()
         self._resume(port, now)
 
@@ -298,10 +299,16 @@ class PacketPlane:
         if port.stalled:
             self._drop("drops_lifetime", count)
             return True
+        if self._given(port, data, stride, now):
+            self.counters[DELIVERED] += count
+            return True
+        return False
+
+    def _given(self, port: AdapterPort, data: memoryview | bytes, stride: int, now: int) -> bool:
+        """Give an adapter packets, if nothing waits for it; False: it is full."""
         if port.full_since_ns != NEVER_NS:
             return False
         if port.deliver(data, stride):
-            self.counters[DELIVERED] += count
             return True
         port.full_since_ns = now
         self._full[port] = None
@@ -313,10 +320,11 @@ class PacketPlane:
         port.stalled = False
         self._full.pop(port, None)
         while port.backlog:
-            packet = port.backlog[0]
-            if not self._accepted(port, packet, len(packet), 1, now):
+            packet, counted = port.backlog[0]
+            if not self._given(port, packet, len(packet), now):
                 return
             port.backlog.popleft()
+            self.counters[DELIVERED] += counted
         self._resume(port, now)
 
     def _resume(self, port: AdapterPort, now: int) -> None:
@@ -483,12 +491,12 @@ class PacketPlane:
         if port is None:
             self._drop("drops_nobody")
             return False
-        if not port.backlog and self._accepted(port, packet, len(packet), 1, now):
+        if self._accepted(port, packet, len(packet), 1, now):
             return True
         if len(port.backlog) >= MOST_BACKLOG:
             self._drop("drops_full")
             return False
-        port.backlog.append(packet)
+        port.backlog.append((packet, True))
         return True
 
     # time
@@ -521,7 +529,7 @@ class PacketPlane:
         for port in [each for each in self._full if not each.stalled]:
             if port.full_since_ns + LIFETIME_NS <= now:
                 port.stalled = True
-                self._drop("drops_lifetime", len(port.backlog))
+                self._drop("drops_lifetime", sum(counted for _, counted in port.backlog))
                 port.backlog.clear()
                 self._resume(port, now)
 
@@ -542,11 +550,11 @@ class PacketPlane:
     def _answer(self, port: AdapterPort, datagram: Datagram) -> bool:
         """A datagram of management comes to an adapter, outside of what is counted here."""
         packet = as_packet(datagram)
-        if not port.backlog and port.full_since_ns == NEVER_NS and port.deliver(packet, len(packet)):
+        if self._given(port, packet, len(packet), self.mads.now_ns):
             return True
         if len(port.backlog) >= MOST_BACKLOG or port.stalled:
             return False
-        port.backlog.append(packet)
+        port.backlog.append((packet, False))
         return True
 
 
