@@ -21,7 +21,7 @@ from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.main import main
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.topology_file import write_ibnetdiscover
-from softhca.runtime import listening_name
+from softhca.runtime import listening_name, umad_server
 from softhca.wire.packet import decode
 from softhca.wire.pcapng import read_pcapng
 
@@ -152,6 +152,10 @@ def test_perf_has_one_end_at_each_host(
     monkeypatch.setenv("SOFTHCA_DEVICES", "softhca0=fabric:sim/h0")
     assert main(["perf", "write-lat"]) == 2
     assert "--listen in one copy" in capsys.readouterr().err
+
+
+def test_the_usual_name_is_that_which_tools_look_for() -> None:
+    assert run_fabric.DEFAULT_NAME == umad_server.DEFAULT_NAME
 
 
 def test_a_name_that_is_taken_is_told_and_the_usual_one_avoided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_hostile_bursts_are_counted_packet_by_packet(small: PacketFabric) -> Non
     one, dice = small.adapters[0], Random(7)
     good = [packet(one.lid, lid, bytes(4 * size)) for lid in (1, 2, 3, 4, 0xC001) for size in (0, 9)]
     good.append(datagram(one.lid, 1, bytes(256), 0))
-    for _ in range(3000):
+    for _ in range(1500):
         stride = dice.choice([len(dice.choice(good)), dice.randrange(5000)])
         data = bytearray(b"".join(dice.choice(good) for _ in range(dice.randrange(1, 5))))
         for _ in range(dice.randrange(3)):

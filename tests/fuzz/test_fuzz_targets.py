@@ -19,7 +19,7 @@ GENERATED = {
     "engine": 4_000,
     "exchange": 50_000,
     "fabric_mads": 1_000,
-    "fabric_packets": 600,
+    "fabric_packets": 400,
     "frames": 12_000,
     "handshake": 15_000,
     "headers": 40_000,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.run_fabric import FABRIC_VARIABLE
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.umad_sessions import MOST_SESSIONS, attachment
 from softhca.links.faults import FaultsError
@@ -28,8 +29,6 @@ from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT
 if TYPE_CHECKING:
     from softhca.fabric.manager.managed_fabric import ManagedFabric
 
-FABRIC_VARIABLE = "SOFTHCA_FABRIC"
-"""The name of the fabric whose host a program of `softhca run` is."""
 LIBRARIES = ("usr/lib/*/umad2sim/libumad2sim.so", "usr/lib*/umad2sim/libumad2sim.so")
 
 

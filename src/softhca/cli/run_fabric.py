@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softhca.cli.errors import CommandError, UsageError
-from softhca.cli.fabric_serve import FABRIC_VARIABLE
-from softhca.cli.fabric_topology import load_topology
 from softhca.cli.launch import free_loopback_addresses
 from softhca.cli.roles import SAME_HOST
 from softhca.links.fabric_messages import socket_name
 from softhca.runtime.listening_name import is_taken
 from softhca.runtime.specification import DeviceSpecificationError, parse
-from softhca.runtime.umad_server import DEFAULT_NAME
 
 if TYPE_CHECKING:
     from softhca.fabric.topology import Topology
 
 PREFIX = "fabric:"
+DEFAULT_NAME = "sim"
+"""What libumad2sim's programs look for, too."""
+FABRIC_VARIABLE = "SOFTHCA_FABRIC"
+"""The name of the fabric whose host a program is."""
 END_S = 10.0
 """A fabric's process that does not end within so long is killed."""
 
@@ -71,6 +72,8 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
             "--link fabric gives every copy its device: SOFTHCA_DEVICES must not be set",
             "unset SOFTHCA_DEVICES",
         )
+    from softhca.cli.fabric_topology import load_topology
+
     text = text.removeprefix(PREFIX)
     if not text:
         raise UsageError("which fabric?  --link fabric:TOPOLOGY, as in fabric:fat-tree:radix=4")
