@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from administration_tools import DELETE, GET, SET, Asker, mask
+from administration_tools import DELETE, GET, SET, TABLE, Asker, mask
 
 from softhca.fabric.generators import fat_tree
-from softhca.fabric.manager import membership
+from softhca.fabric.manager import lookups, membership
 from softhca.fabric.manager.budget import Bucket, Budget
+from softhca.fabric.manager.configuration import Shadow, partition_writes
 from softhca.fabric.manager.managed_fabric import ManagedFabric
 from softhca.fabric.manager.manager import ManagerConfig
 from softhca.fabric.manager.membership import FULL, NON_MEMBER
-from softhca.fabric.manager.partitions import Partition
+from softhca.fabric.manager.partitions import Partition, Partitions
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
 from softhca.management import administration_attributes as a
 from softhca.management import administration_tables as t
@@ -149,3 +150,79 @@ def test_members_of_all_groups_are_counted_and_bounded(monkeypatch: pytest.Monke
     assert join(askers[3], CREATE) == 0
     assert join(askers[4], WHO) == 0
     assert join(askers[5], WHO) == a.STATUS_NO_RESOURCES
+
+
+def test_lookups_under_way_and_their_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    managed, askers = bring_up()
+    monkeypatch.setattr(lookups, "MOST_LOOKUPS", 1)
+    for asker in askers[1:3]:
+        asker.send(asker.datagram(GET, t.ATTRIBUTE_GUID_INFO_RECORD, t.GuidInfoRecord(asker.lid), 1))
+    while managed.step():
+        pass
+    statuses = [int.from_bytes(data[4:6], "big") for asker in askers[1:3] for data in asker.arrived]
+    assert statuses == [0, c.STATUS_BUSY]
+    monkeypatch.setattr(lookups, "MOST_READS", len(TREE.nodes) - 1)
+    assert askers[4].status(TABLE, t.ATTRIBUTE_GUID_INFO_RECORD) == a.STATUS_NO_RESOURCES
+    monkeypatch.setattr(lookups, "MOST_READS", len(TREE.nodes))
+    assert askers[4].status(TABLE, t.ATTRIBUTE_GUID_INFO_RECORD) == 0
+
+
+def test_records_that_come_late_stand_where_they_belong() -> None:
+    managed, askers = bring_up()
+    lost = []
+
+    def loses(datagram) -> bool:  # type: ignore[no-untyped-def]
+        is_first = datagram.data[3] == GET and datagram.data[16:18] == b"\0\x14" and not lost
+        lost.extend([datagram] if is_first else [])
+        return is_first
+
+    managed.loses = loses
+    askers[2].send(askers[2].datagram(TABLE, t.ATTRIBUTE_GUID_INFO_RECORD))
+    managed.run_until(managed.now + SECOND_NS // 4)  # one was asked for again
+    answer = askers[2].take()
+    assert answer is not None
+    (manager,) = managed.managers
+    known = manager.administration.inventory
+    assert known is not None
+    assert len(lost) == 1
+    found = [t.GuidInfoRecord.decode(each).lid for each in answer.data]
+    assert found == [port.lid for port in known.ports]
+
+
+def test_a_manager_s_own_port_is_a_full_member_of_the_default_partition() -> None:
+    guids = [node.port_guid(1) for node in TREE.nodes[:8]]
+    for limited, key in ((None, [0x7FFF]), (frozenset(), [])):
+        partitions = Partitions((Partition(0x7FFF, frozenset(guids[3:4]), limited), Partition(0x12)))
+        assert partitions.keys_of(guids[1]) == [*key, 0x8012]
+        assert partitions.keys_of(guids[1], is_manager=True) == [0xFFFF, 0x8012]
+        assert partitions.keys_of(guids[3]) == [0xFFFF, 0x8012]
+    with pytest.raises(ValueError, match="twice"):
+        Partitions((Partition(0x12), Partition(0x12)))
+    for pkey in (0, 0x8000):
+        with pytest.raises(ValueError, match="P_Key"):
+            Partition(pkey)
+
+
+def test_blocks_of_p_keys_that_hold_none_any_more_are_emptied() -> None:
+    managed, _ = bring_up()
+    (manager,) = managed.managers
+    guid = TREE.nodes[2].guid
+    nodes = {guid: manager.fabric.nodes[guid]}
+    shadow: Shadow = {}
+    problems: list[str] = []
+
+    def written(count: int) -> list[tuple[int, int]]:
+        keys = [0x8000 | number for number in range(1, count + 1)]
+        writes = list(partition_writes(nodes, lambda port: keys, shadow, problems.append))
+        for write in writes:
+            write.done(write.data)
+        return [(write.modifier, sum(map(bool, write.data[::2]))) for write in writes]
+
+    assert written(40) == [(0, 32), (1, 8)]
+    assert written(40) == []
+    assert written(33) == [(1, 1)]
+    assert written(5) == [(0, 5), (1, 0)]
+    assert written(5) == []
+    assert problems == []
+    assert written(70) == [(0, 32), (1, 32)]
+    assert problems == [f"70 P_Keys for port 1 of {guid:#018x}, which has room for 64"]
