@@ -6,6 +6,7 @@ import pytest
 from administration_tools import DELETE, GET, SET, TABLE, Asker, mask
 
 from softhca.fabric.generators import fat_tree
+from softhca.fabric.mad_plane import Datagram
 from softhca.fabric.manager import states
 from softhca.fabric.manager.managed_fabric import ManagedFabric
 from softhca.fabric.manager.manager import FabricManager, ManagerConfig
@@ -292,8 +293,6 @@ def test_groups_that_change_while_a_sweep_is_under_way_are_written_after_it() ->
 
 
 def _as_sent(managed: ManagedFabric, manager: FabricManager, out):  # type: ignore[no-untyped-def]
-    from softhca.fabric.mad_plane import Datagram
-
     return Datagram(out.dlid, managed.managers[manager].port.info.lid, out.qpn, out.qpn, out.data)
 
 
@@ -352,3 +351,45 @@ def test_a_new_master_lets_ports_register_anew_and_an_old_one_forgets() -> None:
     assert isinstance(join(askers[1]), M)
     managed.settle()
     assert high.groups == {0xC000: frozenset({askers[1].guid})}
+
+
+def test_a_group_that_changes_when_all_else_of_a_sweep_is_written_is_written_behind_it() -> None:
+    managed, manager, askers = bring_up()
+    join(askers[1])
+    link = TREE.link_at(TREE.index("h6"), 1)
+    assert link is not None
+    managed.plane.fail(link, managed.now)
+    managed.run_until(managed.now + SECOND_NS)
+    phases = []
+
+    def watch(datagram: Datagram) -> bool:
+        if manager.phase == "activation" and not phases:
+            phases.append(manager.phase)
+            members = frozenset({askers[1].guid, askers[4].guid})
+            manager.set_group(0xC000, members, managed.now)
+        return False
+
+    managed.loses = watch
+    managed.plane.restore(link, managed.now)
+    managed.run_until(managed.now + 5 * SECOND_NS)
+    assert phases
+    assert reached(managed, 1, 0xC000) == {4}
+
+
+def test_joins_do_not_hide_from_a_light_sweep_that_a_port_has_changed() -> None:
+    managed, manager, askers = bring_up()
+    link = TREE.link_at(TREE.index("h6"), 1)
+    assert link is not None
+    for node in managed.plane.nodes:  # nobody knows a manager to tell it
+        for port in node.ports:
+            if port is not None and port.own and port.info.lid != manager.own_lid:
+                port.change(sm_lid=0)
+    managed.plane.fail(link, managed.now)
+    askers[1].endpoint.port.change(sm_lid=manager.own_lid)
+    assert isinstance(join(askers[1]), M)
+    managed.settle()
+    sweeps = manager.sweeps
+    managed.run_until(managed.now + 11 * SECOND_NS)
+    assert manager.sweeps == sweeps + 1
+    assert manager.fabric.routes is not None
+    assert len(manager.fabric.routes.graph.topology.links) == len(TREE.links) - 1
