@@ -88,6 +88,10 @@ def test_an_incast_fills_the_link_of_its_target_and_holds_senders_back() -> None
     assert {sender.host for sender in made.senders} == {2, 3, 4}
     for sender in made.senders:
         assert sender.waiting_bytes <= MOST_WAITING_BYTES + 65_536
+    in_time, delivered = made.figures.bytes_in_time, made.figures.packets_delivered
+    made.run(2 * traffic.duration_ps)
+    assert made.figures.packets_delivered > delivered
+    assert made.figures.bytes_in_time == in_time
 
 
 def test_in_a_permutation_each_host_sends_to_one_and_hears_of_one() -> None:
@@ -122,7 +126,10 @@ def test_what_a_failed_link_carries_is_lost_until_routes_are_new() -> None:
         topology, first, traffic, reroute=rerouting(topology, first, seen), reroute_ps=5 * US,
         events_at=[LinkEvent(10 * US, link), LinkEvent(40 * US, link, fails=False)],
     )  # fmt: skip
+    made.run(15 * US - 1)
+    assert seen == []
     made.run(16 * US)
+    assert seen == [frozenset({link})]
     lost = made.figures.lost
     assert lost > 0
     assert set(made.figures.drops) <= {"link down", "no route"}
