@@ -72,6 +72,8 @@ def test_messages_keep_their_order_across_sizes(pair: Pair, later: Later) -> Non
     [
         b"abc", bytearray(b"abc"), memoryview(b"abcdef")[:3], array.array("H", [1, 2, 3]),
         np.arange(12, dtype=np.float64).reshape(3, 4), np.zeros(0), np.arange(100_000),
+        np.arange(12, dtype=">i4"), np.zeros(3, [("number", "<u2"), ("name", "S5")]), np.zeros((0, 3)),
+        np.arange(3000, dtype=">i8"), memoryview(array.array("d", [1.5])).cast("B"),
         memoryview(bytes(1000)),
     ],
 )  # fmt: skip
@@ -80,6 +82,12 @@ def test_any_buffer_can_be_sent(pair: Pair, later: Later, buffer: Any) -> None:
     sending = later(client.send, buffer)
     assert server.recv() == memoryview(buffer).tobytes()
     sending.result(LIMIT_S)
+    if isinstance(buffer, np.ndarray) and buffer.size:
+        target = np.zeros_like(buffer)
+        sending = later(client.send, buffer)
+        assert server.recv_into(target) == buffer.nbytes
+        assert np.array_equal(target, buffer)
+        sending.result(LIMIT_S)
 
 
 def test_what_is_no_buffer_is_refused(pair: Pair) -> None:

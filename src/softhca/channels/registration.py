@@ -40,7 +40,15 @@ def bytes_of(data: Any, writable: bool = False) -> memoryview:
         return view
     if not view.c_contiguous:
         raise TypeError("the buffer is not contiguous")
-    return view.cast("B") if view.nbytes else memoryview(b"")
+    if not view.nbytes:
+        return memoryview(b"")
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(data, numpy.ndarray):
+            raise TypeError(f"a buffer of format {view.format!r} has no plain bytes") from None
+    return memoryview(data.reshape(-1).view(numpy.uint8))  # numbers of the other byte order, records
 
 
 class Lease:
