@@ -15,7 +15,8 @@ from softhca.driver.rdmacm import states
 from softhca.native import build
 
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
-CM_CASES = ["refusals", "descriptors", "garbage", "connections", "refused", "datagrams", "forks", "threads"]
+CM_CASES = ["refusals", "descriptors", "garbage", "connections", "refused", "datagrams", "threads"]
+"""Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals"]
 
 
@@ -50,6 +51,11 @@ def test_a_case_with_sanitizers(world, client, case, sanitized):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+def test_forks_of_a_program_with_rdma_cm(world, cm_client):
+    done = world.run(str(cm_client), "forks")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 @pytest.mark.parametrize("case", CM_CASES)
 def test_a_case_of_rdma_cm_with_sanitizers(world, cm_client, case, sanitized):
     done = world.run(str(cm_client), case, **sanitized)
@@ -58,7 +64,7 @@ def test_a_case_of_rdma_cm_with_sanitizers(world, cm_client, case, sanitized):
 
 @pytest.mark.parametrize(("command", "serves", "asks"), [
     ("ucmatose -c 2", "", "-s 127.0.0.1"), ("udaddy -c 2", "", "-s 127.0.0.1"),
-    ("rstream -S 3000 -C 10 -T f", "", "-s 127.0.0.1"), ("rping -C 3 -V", "-s", "-c -a 127.0.0.1"),
+    ("rstream -S 3000 -C 10 -T v", "", "-s 127.0.0.1"), ("rping -C 3 -V", "-s", "-c -a 127.0.0.1"),
 ])  # fmt: skip
 def test_a_program_of_rdma_cm_with_sanitizers(world, command, serves, asks, sanitized):
     needs(command.partition(" ")[0])
