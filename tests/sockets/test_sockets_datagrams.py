@@ -20,6 +20,7 @@ from softhca.driver.errors import DriverError
 from softhca.machine import primitives
 from softhca.sockets import datagrams, finding
 from softhca.sockets.connecting import mapped
+from softhca.sockets.datagram_port import DatagramPort
 
 HERE = ("127.0.0.1", 0)
 LENGTHS = [0, 1, 480, 481, 4064, 4065, 8192, 16384, 16385, 40_000, 65_507]
@@ -92,6 +93,33 @@ def test_memory_may_be_changed_once_sendto_has_returned(bound: Bound) -> None:
     data[:] = bytes(len(data))
     assert other.recv(70_000) == before
     assert port_of(one).direct_bytes == len(before)  # type: ignore[attr-defined]
+
+
+def test_who_may_change_its_memory_is_waited_for(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion is seen before the sender waits for one."""
+    one, other = bound(), bound()
+    one.sendto(b"", other.getsockname())
+    port, end = port_of(one), one.datagrams
+    assert isinstance(port, DatagramPort)
+    assert end is not None
+    held: list[int] = []
+    waits: list[bool] = []
+    retire, wait = port._retire, end.wait
+
+    def go_on(ready: Callable[[], bool], deadline_s: float | None) -> bool:
+        waits.append(ready())
+        monkeypatch.setattr(port, "_retire", retire)
+        with end._guard:
+            for number in held:
+                retire(number)
+        return wait(ready, deadline_s)
+
+    monkeypatch.setattr(port, "_retire", held.append)
+    monkeypatch.setattr(end, "wait", go_on)
+    one.sendto(bytes(60_000), other.getsockname())
+    assert waits == []
+    one.sendto(bytearray(60_000), other.getsockname())
+    assert waits[0] is False
 
 
 def test_long_datagrams_are_mapped_and_lent_and_not_copied(bound: Bound) -> None:

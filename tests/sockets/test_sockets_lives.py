@@ -13,9 +13,41 @@ from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets import attending
 from softhca.sockets.hub import HUB
+from softhca.sockets.stream import Stream
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
+
+
+def test_who_may_change_its_memory_is_waited_for(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No completion is seen before the sender waits for one."""
+    one, _ = connected()
+    held: list[int] = []
+    waits: list[bool] = []
+    retire, wait = Stream._retire, Stream.wait
+
+    def hold(self: Stream, number: int) -> None:
+        if waits:
+            retire(self, number)
+        else:
+            held.append(number)
+
+    def go_on(self: Stream, ready: Callable[[], bool], deadline_s: float | None) -> bool:
+        waits.append(ready())
+        with self._guard:
+            for number in held:
+                retire(self, number)
+        held.clear()
+        return wait(self, ready, deadline_s)
+
+    monkeypatch.setattr(Stream, "_retire", hold)
+    monkeypatch.setattr(Stream, "wait", go_on)
+    one.sendall(bytes(100_000))
+    assert waits == []
+    one.sendall(bytearray(100_000))
+    assert waits[0] is False
 
 
 def test_the_hub_goes_on_when_somebody_closes_its_descriptor() -> None:
