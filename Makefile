@@ -159,11 +159,13 @@ chaos-storm: $(VENV)/.installed
 	@mkdir -p build
 	$(VENV)/bin/python tests/chaos/run_chaos.py --storm --seconds $(STORM_SECONDS) --json build/chaos-storm.json $(CHAOS)
 
-# The gates of the remote-key manager beside its functional model, so many cases.
+# The gates of the remote-key manager beside its functional model, and hostile packets for the RQ's microcode,
+# so many cases each.
 HARDWARE_CASES ?= 100000
 .PHONY: hardware-proof
 hardware-proof: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/hardware/rmb_equivalence.py --cases $(HARDWARE_CASES)
+	SOFTHCA_MESSAGE_PROGRAMS=$(HARDWARE_CASES) $(PLAIN)/bin/python -m pytest -q tests/hardware/test_hardware_microcode_receive.py
 
 # The documents as a site, in build/site; a warning fails it.
 .PHONY: docs

@@ -32,12 +32,26 @@ def add_parser(subparsers: Any) -> None:
         help=f"queue pairs, a power of two in {LEAST_VIS}…{MOST_VIS} (default: 256)",
     )  # fmt: skip
     parser.add_argument("--vcd", type=Path, metavar="FILE", help="write the waveforms for a viewer (GTKWave)")
+    parser.add_argument(
+        "--messages", action="store_true",
+        help="instead: SEND, RDMA WRITE and READ between the adapter in gates and the software adapter",
+    )  # fmt: skip
+    parser.add_argument("--mtu", type=int, default=1024, metavar="N", help="path MTU of messages (1024)")
+    parser.add_argument("--size", type=int, default=4096, metavar="N", help="bytes of RDMA (4096)")
+    parser.add_argument("--pcap", type=Path, metavar="FILE", help="write the packets of both sides")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what each part is at")
     add_json_option(parser)
     parser.set_defaults(run_part=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; CommandError when the adapter does not do as it must."""
+    if args.messages:
+        from softhca.cli import rmb_messages
+
+        return rmb_messages.run(args)
+    if args.pcap is not None or args.svg is not None:
+        raise UsageError("--pcap and --svg are of --messages")
     if not LEAST_VIS <= args.vis <= MOST_VIS or args.vis & (args.vis - 1):
         raise UsageError(f"--vis takes a power of two in {LEAST_VIS}…{MOST_VIS}, not {args.vis}")
     from softhca.hardware.subsystem_story import tell

@@ -1,0 +1,184 @@
+"""receive.asm under hostile packets and descriptors, against rules of its own: what may be written, who is
+told.
+
+Some programs run in the tests; ``make hardware-proof`` tries 100,000.
+"""
+
+import os
+import random
+
+import pytest
+
+pytest.importorskip("amaranth")
+
+from message_blocks import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, MessageBlocks, Region
+
+from softhca.hardware.context_memory import WORDS
+from softhca.hardware.instruction_model import InstructionModel
+from softhca.hardware.microcode_files import microcode_program
+
+PROGRAMS = int(os.environ.get("SOFTHCA_MESSAGE_PROGRAMS", "150"))
+VIS, MTU, PD, OTHER_PD = 4, 256, 5, 6
+PROGRAM = microcode_program("receive", {"VIS": VIS})
+LONGEST = 20_000
+"""Clocks of a packet, and of a READ that is answered before it."""
+ACCEPTED, DUPLICATE, GAP = 0, 1, 2
+ACK, NAK_GAP = 0x1F, 0x60
+
+
+def regions():
+    """Of both domains, with all kinds of rights, one withdrawn; pages do not stand in their order."""
+    every = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
+    return [
+        Region(0, 0x10_0F80, 1200, (7, 3), PD, every),
+        Region(4, 0xFFFF_FFFF_FFFF_F100, 0xF00, (9,), PD, every),
+        Region(8, 0x2000, 64, (11,), PD, LOCAL_WRITE),
+        Region(12, 0x2000, 64, (12,), PD, REMOTE_READ),
+        Region(16, 0x3000, 4096, (13,), OTHER_PD, every),
+        Region(20, 0x3000, 4096, (14,), PD, every, valid=False),
+    ]
+
+
+def blocks_of():
+    blocks = MessageBlocks(VIS, regions())
+    for qp in range(VIS):
+        words = {"RQ_PD": PD, "RQ_PSN": 0xFFFFFE, "RQ_BASE": 0x8000 + 0x1000 * qp, "RQ_MASK": 3, "SQ_PD": PD,
+                 "SQ_BASE": 0x20000 + 0x1000 * qp, "SQ_MASK": 3, "SQ_MTU": MTU, "SQ_PKEY": 0xFFFF,
+                 "SQ_PEER": 77, "RQ_CQ": qp, "SQ_LINK": 0x20001, "SQ_SOURCE": 9}  # fmt: skip
+        for name, value in words.items():
+            blocks.context[64 * qp + WORDS[name]] = value
+        blocks.keys.set_domain(qp, PD)
+    return blocks
+
+
+def packet(opcode, qp, psn, *, reth=None, aeth=None, payload=b"", ack=True, pkey=0xFFFF):
+    """Words as the receive FIFO has them, some word for the ICRC last."""
+    pad = -len(payload) % 4
+    words = [0x20009, 0x1, opcode << 24 | 0x40 << 16 | pad << 20 | pkey, qp, ack << 31 | psn]
+    if reth is not None:
+        va, key, length = reth
+        words += [va >> 32, va & 0xFFFFFFFF, key, length]
+    if aeth is not None:
+        words.append(aeth)
+    data = payload + bytes(pad)
+    return [*words, *(int.from_bytes(data[i : i + 4], "big") for i in range(0, len(data), 4)), 0xCCCCCCCC]
+
+
+def run(blocks, engine):
+    """Until nothing is left to do; each packet is over in time."""
+    clocks, ends = 0, blocks.ends
+    while not blocks.quiet or engine.address != PROGRAM.labels["next"]:
+        engine.step()
+        clocks = 0 if blocks.ends != ends else clocks + 1
+        ends = blocks.ends
+        assert clocks < LONGEST, f"the engine hangs at {engine.address}"
+
+
+class Dice(random.Random):
+    """What a hostile peer and a careless host do."""
+
+    def descriptor(self, blocks, queue, qp, place, opcode):
+        """Segments that fit, that do not, or none at all."""
+        base = (0x8000 if queue else 0x20000) + 0x1000 * qp + 128 * place
+        words = [opcode, 1000 + place, 0, 0, 0, 0] + [0] * 10
+        for _ in range(self.randrange(5)):
+            region = self.choice(list(blocks.regions.values()))
+            va = region.va + self.choice((0, 1, 3, 60, region.length - 5, -1, 1 << 40))
+            words += [va & 0xFFFFFFFF, va >> 32 & 0xFFFFFFFF, self.choice((region.key, region.key, 24)),
+                      self.choice((0, 1, 5, 64, 300, 0xFFFFFFFF))]  # fmt: skip
+        words += [0] * (32 - len(words))
+        if self.random() < 0.95:  # the host refuses the others
+            blocks.rings.update({base + 4 * i: word for i, word in enumerate(words[:32])})
+
+    def packet(self, blocks, qp, psn):
+        opcode = self.choice((0, 1, 2, 4, 6, 7, 8, 10, 10, 12, 12, 3, 5, 9, 11, 13, 14, 15, 16, 17, 18, 30))
+        region = self.choice(list(blocks.regions.values()))
+        reth = aeth = None
+        full = MTU if opcode in (0, 1, 6, 7, 13, 14) else self.choice((0, 1, 4, 63, 200, MTU))
+        length = self.choice((full, full, full, full + 1, 3, MTU + 4))
+        if opcode in (6, 10, 11, 12):
+            va = region.va + self.choice((0, 0, 1, 70, region.length - 3, region.length, -4, 1 << 63))
+            asked = self.choice((length, length, 0, 1, 600, 1 << 31, 0xFFFFFFFF))
+            if opcode == 12:
+                asked = min(asked, 2000)
+            reth = va & (1 << 64) - 1, self.choice((region.key, region.key, 24, 0xFFFFFFFF)), asked
+        if opcode in (13, 15, 16, 17):
+            aeth = self.choice((0, 0x1F, 0x20, 0x60, 0x61, 0x7F)) << 24
+        payload = b"" if opcode in (12, 17) else self.randbytes(length)
+        psn = psn + self.choice((0, 0, 0, 0, 0, 0, -1, 1, 1 << 23)) & 0xFFFFFF
+        pkey = self.choice((0xFFFF,) * 9 + (0x7FFF, 1))
+        return packet(
+            opcode, qp, psn, reth=reth, aeth=aeth, payload=payload, ack=self.random() < 0.7, pkey=pkey
+        )
+
+
+def rules(blocks, engine, seed):
+    """One program: packets, receives and READs of our own on all queue pairs."""
+    dice = Dice(seed)
+    for qp in range(VIS):
+        blocks.counts[qp] = dice.randrange(4)
+        for place in range(4):
+            dice.descriptor(blocks, 1, qp, place, 0)
+            dice.descriptor(blocks, 0, qp, place, dice.choice((1, 4, 4)))
+        first = dice.choice((5, 0xFFFFFE))
+        waits = {"SQ_PHASE": 2, "SQ_FIRST": first, "SQ_LAST": first + 2 & 0xFFFFFF, "SQ_LENGTH": 600}
+        blocks.context.update({64 * qp + WORDS[name]: value for name, value in waits.items()})
+    for _ in range(dice.randrange(1, 12)):
+        qp = dice.choice((0, 0, 1, 2, 3, 3, VIS))
+        psn = blocks.context.get(64 * qp + WORDS["RQ_PSN"], 0)
+        before, sent = dict(blocks.context), len(blocks.sent)
+        blocks.arrive(dice.packet(blocks, qp, psn))
+        run(blocks, engine)
+        check(blocks, engine, before, blocks.sent[sent:], qp)
+
+
+def check(blocks, engine, before, sent, qp):
+    """What a packet may change: its own queue pair's half of a context; who was refused is told once."""
+    changed = {at for at, word in blocks.context.items() if before.get(at, 0) != word}
+    assert all(at // 64 == qp and at % 64 >= 32 for at in changed)
+    syndromes = [words[5] >> 24 for words in sent if words[2] >> 24 == 17]
+    assert len(syndromes) <= 1 + any(words[2] >> 24 in (13, 14, 15, 16) for words in sent)
+    state, psn = (64 * qp + WORDS[name] for name in ("RQ_STATE", "RQ_PSN"))
+    moved = (blocks.context.get(psn, 0) - before.get(psn, 0)) & 0xFFFFFF
+    if engine.registers[4] not in (ACCEPTED, DUPLICATE) or before.get(state, 0) & 15 == 3:
+        assert moved == 0
+    if any(0x60 < syndrome < 0x64 for syndrome in syndromes):
+        assert blocks.context[state] == 3
+    for words in sent:
+        assert words[3] == 77
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_no_packet_and_no_descriptor_writes_outside_or_stops_the_engine(part):
+    """The blocks themselves hold what may be written, taken and sent."""
+    for seed in range(part, PROGRAMS, 3):
+        blocks = blocks_of()
+        engine = InstructionModel(PROGRAM.halves, blocks)
+        try:
+            rules(blocks, engine, seed)
+        except AssertionError as error:
+            raise AssertionError(f"program {seed}: {error}") from error
+
+
+def test_a_byte_outside_of_what_is_registered_would_be_seen():
+    blocks = blocks_of()
+    blocks.packet.extend((1, 2, 3))
+    blocks.values["HOST_ADDRESS"] = 7 * 4096 + 0xF80
+    blocks.write_HOST_COMMAND(1 << 8 | 5)
+    blocks.values["HOST_ADDRESS"] -= 1
+    with pytest.raises(AssertionError, match="nobody registered"):
+        blocks.write_HOST_COMMAND(1 << 8 | 5)
+
+
+def test_a_gap_is_told_once_and_a_duplicate_is_acknowledged():
+    blocks = blocks_of()
+    engine = InstructionModel(PROGRAM.halves, blocks)
+    for psn in (0, 1, 0xFFFFFD):
+        blocks.arrive(packet(10, 1, psn, reth=(0x10_0F80, 0, 4), payload=b"data"))
+        run(blocks, engine)
+    assert [(words[5] >> 24, words[4]) for words in blocks.sent] == [(NAK_GAP, 0xFFFFFE), (ACK, 0xFFFFFD)]
+    blocks.arrive(packet(10, 1, 0xFFFFFE, reth=(0x10_0F80, 0, 4), payload=b"data"))
+    blocks.arrive(packet(10, 1, 1, reth=(0x10_0F80, 0, 4), payload=b"data"))
+    run(blocks, engine)
+    assert [words[5] >> 24 for words in blocks.sent[2:]] == [ACK, NAK_GAP]
+    assert bytes(blocks.memory[7 * 4096 + 0xF80 + i] for i in range(4)) == b"data"
