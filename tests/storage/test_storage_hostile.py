@@ -121,19 +121,25 @@ def test_a_message_that_is_too_long_for_its_buffer_ends_the_channel(network: Net
     assert not scene.unit.channels
 
 
+def reaches(scene: Scene, state: str) -> bool:
+    """Whether a task of the unit gets into a state."""
+    return scene.network.run(
+        lambda: any(task.state == state for each in scene.unit.channels for task in each.session.tasks)
+    )
+
+
 def test_a_reset_does_not_wait_for_a_channel_that_has_ended(network: Network) -> None:
     scene = Scene(network, hosts=2)
     with scene.device() as device:
+        resetter = attacker(scene)
+        network.run()
         network.impair("delay=50ms", scene.units[0], scene.hosts[0])
         wait = device.start_write(0, b"a" * 512)
-        resetter = attacker(scene)
-        network.run(lambda: any(task.state == FETCHING for each in scene.unit.channels
-                                for task in each.session.tasks))  # fmt: skip
+        assert reaches(scene, FETCHING)
         resetter.session._under_way.add(77)
-        resetter.under_way[77] = operation = Operation(bytes(6))
+        resetter.under_way[77] = operation = Operation(bytes(6), table=resetter._free_tables.pop())
         resetter._send(srp.TaskManagement(tag=77, function=srp.LUN_RESET).encode())
-        network.run(lambda: any(task.state == CANCELLED for each in scene.unit.channels
-                                for task in each.session.tasks))  # fmt: skip
+        assert reaches(scene, CANCELLED)
         (broken,) = [each for each in scene.unit.channels if each.session.initiator != b"attacker" * 2]
         scene.unit.end_channel(broken)
         network.run(lambda: resetter.turn() or resetter.failed)

@@ -198,6 +198,7 @@ class IoUnit:
             lost = list(place.by_connection)
             for number in lost:
                 self._drop(place, number)
+            self._settle()
             return bool(lost)
         place.device.events.dispatch()
         worked = False
@@ -216,18 +217,24 @@ class IoUnit:
                 ready[channel] = None
         for channel in ready:
             channel.turn()
-        if ready:
+        if worked:
             self._settle()
         return worked
 
     def _settle(self) -> None:
-        """Let go of channels that have ended, and post what a reset has left to the others."""
-        for place in self._attachments:
-            for number, channel in list(place.by_connection.items()):
-                if channel.session.has_work:
-                    channel.turn()
-                if channel.failed:
-                    self._drop(place, number)
+        """Let go of channels that have ended, and post what a reset, or the end of another channel, has left
+        to the others.
+        """
+        has_dropped = True
+        while has_dropped:
+            has_dropped = False
+            for place in self._attachments:
+                for number, channel in list(place.by_connection.items()):
+                    if channel.session.has_work:
+                        channel.turn()
+                    if channel.failed:
+                        self._drop(place, number)
+                        has_dropped = True
 
     def _managed(self, place: _Attachment, arrival: MadArrival) -> None:
         request = Mad.decode(arrival.mad)
@@ -346,6 +353,7 @@ class IoUnit:
             for place in self._attachments:
                 for number in [key for key, each in place.by_connection.items() if each is channel]:
                     self._drop(place, number)
+            self._settle()
 
     def _drop(self, place: _Attachment, number: int) -> None:
         """A channel is over: its queue pair goes, and all its tasks with it."""
