@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,13 +64,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder: Path = tmp_path_factory.mktemp("administration")
     for name in ("ours", "theirs"):
         (folder / name).mkdir()
-    theirs = Bench(folder / "theirs", TOPOLOGY)
-    theirs.manage()
-    ours = Bench(folder / "ours", TOPOLOGY, "--manager")
-    ours.wait_until_up()
-    yield Pair(ours, theirs, lids(ours), lids(theirs))
-    ours.close()
-    theirs.close()
+    with contextlib.ExitStack() as ends:
+        theirs = Bench(folder / "theirs", TOPOLOGY)
+        ends.callback(theirs.close)
+        theirs.manage()
+        ours = Bench(folder / "ours", TOPOLOGY, "--manager")
+        ends.callback(ours.close)
+        ours.wait_until_up()
+        yield Pair(ours, theirs, lids(ours), lids(theirs))
 
 
 NODES = range(0, len(TOPOLOGY.nodes), 3)
