@@ -128,7 +128,7 @@ def test_a_valid_key_that_a_late_clear_takes_is_one() -> None:
 
 @pytest.mark.parametrize("kind", [LOST, MISSED])
 def test_a_race_found_is_there_again_by_its_seed(kind: str) -> None:
-    seed = search(30).found[kind]
+    seed = search(30, designs=(FIXED,), orders=(False,)).found[kind]
     spoiled = play(interleaving(seed), FIXED, False)
     word = next(address for found, address in spoiled.races if found == kind)
     assert not play(interleaving(seed), MANAGER, True).races

@@ -247,9 +247,14 @@ class Search:
     found: dict[str, int]
 
 
-def search(interleavings: int, first_seed: int = 1) -> Search:
-    """Play the interleavings of so many seeds to all designs, in both orders."""
-    counted = {(design, order): [0, 0, 0] for design in DESIGNS for order in (False, True)}
+def search(
+    interleavings: int,
+    first_seed: int = 1,
+    designs: tuple[str, ...] = DESIGNS,
+    orders: tuple[bool, ...] = (False, True),
+) -> Search:
+    """Play the interleavings of so many seeds to ``designs``, in the ``orders`` given."""
+    counted = {(design, order): [0, 0, 0] for design in designs for order in orders}
     found: dict[str, int] = {}
     for seed in range(first_seed, first_seed + interleavings):
         shown = interleaving(seed)
