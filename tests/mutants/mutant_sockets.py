@@ -39,7 +39,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who asks for the TCP address of another one gets its connection"), FINDING),
     (m("sockets-dropped-is-not-closed", SHAPE, "            HUB.soon(upgrade.drop)\n", "            pass\n",
        "the peer of a socket that was forgotten waits for ever"), LIVES),
-    (m("sockets-child-keeps-the-sign-of-life", SHAPE, "        self.readiness.abandon()\n        self.tcp.close()\n", "        self.readiness.abandon()\n",
+    (m("sockets-child-keeps-the-sign-of-life", "sockets/upgrade.py", "        self.readiness.abandon()\n        self.tcp.close()\n", "        self.readiness.abandon()\n",
        "a dead program's peer waits until its child has ended, too"), LIVES),
 )  # fmt: skip
 """Each with the tests that judge it."""
