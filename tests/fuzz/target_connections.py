@@ -173,7 +173,7 @@ def one_input(data: bytes) -> None:
         manager.expire(place.now)
     assert manager._tables.connections == 0
     assert not manager._by_remote
-    assert not manager._by_queue_pair
+    assert not manager._by_end
     assert not manager._resolutions._asked
 
 
