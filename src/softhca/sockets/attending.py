@@ -10,6 +10,7 @@ interpreter's lock.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -33,6 +34,8 @@ class Attendant:
 
     def start(self) -> None:
         """Attend from here on.  OSError EAGAIN where there is no thread."""
+        if sys.is_finalizing():  # a socket that is dropped then says its number; no thread starts any more
+            return
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="softhca-attendant", daemon=True)
