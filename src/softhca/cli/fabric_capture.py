@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from softhca.cli.errors import CommandError
 from softhca.cli.fabric_serve import add_name
@@ -35,16 +35,34 @@ class _EndedError(Exception):
     """Whoever started the capture wants it to end."""
 
 
-def _end(number: int, frame: object) -> NoReturn:
-    raise _EndedError
+class _End:
+    """What a signal does: it ends the capture at once where that ``may`` be, else as soon as it may.
+
+    Signals are not blocked meanwhile: the kernel would give them to another thread, as numpy has some, and
+    Python's handler would run all the same.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.may = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.asked = True
+        self.now()
+
+    def now(self) -> None:
+        """Raise _EndedError, once, if it was asked for and may be."""
+        if self.asked and self.may:
+            self.may = False
+            raise _EndedError
 
 
 def run(args: argparse.Namespace) -> int:
     """Capture until there are enough packets, a signal, or the end of the fabric."""
-    before = {each: signal.signal(each, _end) for each in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until there is something to end
+    end = _End()
+    before = {each: signal.signal(each, end) for each in SIGNALS}
     try:
-        captured = _capture(args)
+        captured = _capture(args, end)
     except ControlError as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -52,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if args.json:
         print_json(captured)
     else:
@@ -60,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _capture(args: argparse.Namespace) -> dict[str, Any]:
+def _capture(args: argparse.Namespace, end: _End) -> dict[str, Any]:
     connection = Connection(args.name)
     try:
         with args.file.open("wb") as stream:
@@ -68,10 +85,11 @@ def _capture(args: argparse.Namespace) -> dict[str, Any]:
             connection.ask(request, (stream.fileno(),))
         connection.socket.settimeout(None)
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            end.may = True
+            end.now()
             return connection.answer()
         except _EndedError:
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             return connection.ask({"do": "stop"})
     finally:
+        end.may = False
         connection.close()
