@@ -145,8 +145,15 @@ def test_a_program_of_tcp_sockets_goes_by_rdma(world, other, unused_port):
     words = {"LD_PRELOAD": preload(world.library, RSPRELOAD)}
     port = ("-p", str(unused_port))
     with world.start("iperf", "-s", "-B", world.address, "-P", "1", *port, **words) as server:
-        said = asked(other, server, "iperf", "-c", world.address, "-n", "300000", *port, **words)
-        received = ended(server)
+        try:
+            said = ""
+            while "connected with" not in said:  # it ends well, too, where nobody listens yet
+                said = asked(other, server, "iperf", "-c", world.address, "-n", "300000", *port, **words)
+                assert server.poll() is None or "connected with" in said, said
+            received = ended(server)
+        except BaseException:
+            server.kill()
+            raise
     # by TCP it would be the kernel's address, 127.0.0.1
     assert f"local {other.address} port" in said
     assert f"connected with {other.address} port" in received
