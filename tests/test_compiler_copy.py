@@ -161,6 +161,7 @@ def test_some_modules_have_hints():
 
 def test_what_is_compiled_with_full_optimisation_is_compiled():
     hot = value_in_setup("HOT")
-    named = {f"{room}/{module}" for room, modules in hot.items() for module in modules.split()}
+    folders = {room.replace(".", "/"): modules.split() for room, modules in hot.items()}
+    named = {f"{folder}/{module}" for folder, modules in folders.items() for module in modules}
     package = ROOT / "src" / "softhca"
     assert named <= {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pxd")}

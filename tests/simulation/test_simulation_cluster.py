@@ -106,13 +106,13 @@ def test_a_chunk_that_reaches_another_version_is_not_run(machines, tmp_path, mon
     machines.start_worker("--preload", str(preload))
     # as if it had come after the others were asked
     monkeypatch.setattr(cluster, "check_version", lambda worker, version: None)
-    with pytest.raises(campaign.CampaignError, match=r"tcp://127\.0\.0\.1:\d+ has softhca 9\.9, this"):
+    with pytest.raises(campaign.CampaignError, match=r"tcp://127\.0\.0\.1:\d+ has softhca 9\.9, and this is"):
         campaign.run_campaign(["ud-mix"], range(1, 3), "", cluster.Cluster(machines.address))
 
 
 def test_a_worker_without_softhca_is_named():
     absent = importlib.metadata.PackageNotFoundError("softhca")
-    with pytest.raises(campaign.CampaignError, match=r"worker tcp://192\.0\.2\.7:1 has no softhca, this"):
+    with pytest.raises(campaign.CampaignError, match=r"tcp://192\.0\.2\.7:1 has no softhca, and this"):
         cluster.check_version("tcp://192.0.2.7:1", absent)
 
 
