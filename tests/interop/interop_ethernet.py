@@ -197,7 +197,8 @@ class EthernetLink(Link):
 
 def main() -> None:
     own, peer, mac, address, *program = sys.argv[1:]
-    os.environ["SOFTHCA_DEVICES"] = "softhca0=udp:127.0.0.1"  # its name; its link is made here
+    # its name; its link is made here, and is no other process's
+    os.environ["SOFTHCA_DEVICES"] = "softhca0=udp:127.0.0.1?share=0"
     assembly.open_link = lambda _: EthernetLink(own, peer, bytes.fromhex(mac), address)  # type: ignore[assignment,return-value]
     from softhca import pyverbs_alias
 
