@@ -1,8 +1,8 @@
 """Wireshark's tshark finds nothing malformed, unknown or reserved in the captures that we write.
 
 It is asked about RC, UC and UD: its 4.0 knows no XRC opcode, no ATOMIC WRITE, no FLUSH and no CNP, and
-looks for the RDETH eight bytes too late. It knows no LINKTYPE_INFINIBAND either; native packets are shown to
-it under a user's link type instead.
+looks for the RDETH eight bytes too late; a dissector of ours reads those (test_wire_wireshark.py).  It knows
+no LINKTYPE_INFINIBAND either; native packets are shown to it under a user's link type instead.
 """
 
 import re

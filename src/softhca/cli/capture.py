@@ -1,4 +1,6 @@
-"""``softhca capture decode FILE``: a capture's packets by header, and whether their CRCs are right."""
+"""``softhca capture decode FILE``: a capture's packets by header, and whether their CRCs are right;
+``softhca capture wireshark``: a dissector for Wireshark, of the packets that its own does not know.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from softhca.wire.errors import WireError
 from softhca.wire.packet import EXTENSIONS, Packet, decode
 from softhca.wire.raw import RAW_IPV6
 from softhca.wire.raw_packet import RawPacket, decode_raw
+from softhca.wire.wireshark import dissector
 
 COLUMNS = (
     "no.", "time s", "source", "destination", "opcode", "dest QP", "PSN", "payload", "ICRC", "VCRC", "more",
@@ -29,10 +32,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     action = actions.add_parser("decode", help="show the RDMA packets of a pcap or pcapng file")
     action.add_argument("file", type=Path, metavar="FILE")
     add_json_option(action)
+    action = actions.add_parser(
+        "wireshark",
+        help="write a dissector that makes Wireshark and tshark read RD, XRC, ATOMIC WRITE, FLUSH and CNP",
+    )
+    action.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the Lua file to write (default: standard output); tshark takes it by -X lua_script:FILE, "
+        "Wireshark from its folder of personal Lua plugins",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; CommandError when the file cannot be read or is damaged."""
+    """Run the command; CommandError when a file cannot be read or written, or is damaged."""
+    if args.action == "wireshark":
+        return _write_dissector(args.out)
+    return _decode(args)
+
+
+def _write_dissector(out: Path | None) -> int:
+    if out is None:
+        print(dissector())
+        return 0
+    try:
+        out.write_text(dissector(), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{out}: {error.strerror}") from error
+    return 0
+
+
+def _decode(args: argparse.Namespace) -> int:
     try:
         with args.file.open("rb") as stream:
             records = list(decoded(read_capture(stream)))
