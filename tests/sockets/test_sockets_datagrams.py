@@ -18,7 +18,7 @@ from softhca import sockets
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
-from softhca.sockets import datagrams, finding
+from softhca.sockets import datagrams, port_lookup
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_port import DatagramPort
 
@@ -402,7 +402,7 @@ def test_a_way_is_asked_for_again(bound: Bound, monkeypatch: pytest.MonkeyPatch)
     """A peer that went without a word is found out after a while, and one that comes too."""
     one, other = bound(), bound()
     monkeypatch.setattr(datagrams, "RENEW_S", 0.0)
-    monkeypatch.setattr(datagrams.DatagramEnd, "_say_goodbye", lambda self: None)
+    monkeypatch.setattr(datagrams.DatagramEnd, "_notify_peers", lambda self: None)
     name = other.getsockname()
     one.sendto(b"x", name)
     assert other.recv(1) == b"x"
@@ -459,9 +459,9 @@ def test_what_shares_its_port_or_wants_ancillary_data_is_the_kernel_s(bound: Bou
         assert shared.datagrams is None
     one, other = bound(), bound()
     address = [mapped("127.0.0.1")]
-    assert finding.takes_datagrams(other.getsockname()[1], address)
+    assert port_lookup.takes_datagrams(other.getsockname()[1], address)
     other.setsockopt(kernel.IPPROTO_IP, 8, 1)  # IP_PKTINFO
-    assert not finding.takes_datagrams(other.getsockname()[1], address)
+    assert not port_lookup.takes_datagrams(other.getsockname()[1], address)
     one.sendto(b"told", other.getsockname())
     data, ancillary, _, name = other.recvmsg(10, 100)
     assert (data, name) == (b"told", one.getsockname())
@@ -505,7 +505,7 @@ def test_after_a_fork_both_are_spoken_to_by_the_kernel(bound: Bound) -> None:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert one.recvfrom(20) == (b"from the child", other.getsockname())
-    assert not finding.takes_datagrams(other.getsockname()[1], [mapped("127.0.0.1")])
+    assert not port_lookup.takes_datagrams(other.getsockname()[1], [mapped("127.0.0.1")])
     one.sendto(b"still here", other.getsockname())
     assert other.recv(20) == b"still here"
 

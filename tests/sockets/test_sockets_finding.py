@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from softhca import sockets
-from softhca.sockets import attending, connecting, finding, listening
+from softhca.sockets import completion_thread, connecting, listening, port_lookup
 
 ACCEPTS_TOO = """
 import sys
@@ -130,7 +130,7 @@ def test_the_first_stream_of_an_address_is_kept(server: sockets.socket) -> None:
         first.connect(server.getsockname())
         names = first.getsockname()[1], connecting.mapped("127.0.0.1"), connecting.mapped("127.0.0.1")
         port = server.getsockname()[1]
-        (gid,) = finding.gids_of(port, connecting.mapped("127.0.0.1"))
+        (gid,) = port_lookup.gids_of(port, connecting.mapped("127.0.0.1"))
         assert connecting.ask(gid, port, names, sockets.Settings(), 20) is None
         speak(first, server, True)
 
@@ -140,13 +140,13 @@ def test_attendants_of_closed_devices_are_forgotten() -> None:
         alive = True
 
     closed, other = Device(), Device()
-    attending.attendant_of(closed)  # type: ignore[arg-type]
+    completion_thread.completion_thread_of(closed)  # type: ignore[arg-type]
     closed.alive = False
-    attending.attendant_of(other)  # type: ignore[arg-type]
-    assert closed not in attending._attendants
-    assert attending._attendants.pop(other)  # type: ignore[call-overload]
+    completion_thread.completion_thread_of(other)  # type: ignore[arg-type]
+    assert closed not in completion_thread._completion_threads
+    assert completion_thread._completion_threads.pop(other)  # type: ignore[call-overload]
 
 
 def test_nothing_is_served_where_nobody_listens() -> None:
-    assert finding.gids_of(1, connecting.mapped("127.0.0.1")) == []
-    finding.end_elsewhere(1, connecting.mapped("127.0.0.1"))
+    assert port_lookup.gids_of(1, connecting.mapped("127.0.0.1")) == []
+    port_lookup.end_elsewhere(1, connecting.mapped("127.0.0.1"))

@@ -11,7 +11,7 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import attending
+from softhca.sockets import completion_thread
 from softhca.sockets.hub import HUB
 from softhca.sockets.stream import Stream
 
@@ -69,7 +69,7 @@ def test_an_attendant_whose_thread_has_ended_is_started_again() -> None:
     class Device:
         alive = False
 
-    made = attending.Attendant(Device())  # type: ignore[arg-type]
+    made = completion_thread.CompletionThread(Device())  # type: ignore[arg-type]
     made.start()
     first = made._thread
     assert first is not None

@@ -20,8 +20,8 @@ from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import requests
 from softhca.sockets.connecting import any_like, mapped
-from softhca.sockets.finding import Sign
 from softhca.sockets.listening import Key, Listener
+from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.protocol import ProtocolError
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.settings import Settings
@@ -44,7 +44,7 @@ class CmServed:
         self._users = 1
         self._news = threading.Condition(threading.RLock())
         self._ready: deque[tuple[Key, Stream, bytes]] = deque()
-        self._signs: list[Sign] = []
+        self._advertisements: list[PortAdvertisement] = []
         self.tcp = KernelSocket(
             one.family, one.type, one.proto, fileno=os.dup(KernelSocket.fileno(one))
         )  # fmt: skip
@@ -60,7 +60,8 @@ class CmServed:
                 self._listener = requests.listener_of(Listener, port)
                 self._listener.join(self)
                 for each in self.addresses:
-                    self._signs.append(Sign(port, each, self._listener.gids, self.close))
+                    advertisement = PortAdvertisement(port, each, self._listener.gids, self.close)
+                    self._advertisements.append(advertisement)
         except BaseException:
             self.close()
             raise
@@ -138,7 +139,7 @@ class CmServed:
             waiting = [stream for _, stream, _ in self._ready]
             self._ready.clear()
             self._news.notify_all()
-            for sign in self._signs:
+            for sign in self._advertisements:
                 sign.close()
             if self._listener is not None:
                 self._listener.leave(self)

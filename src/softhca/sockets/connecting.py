@@ -18,7 +18,7 @@ from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import devices
-from softhca.sockets.finding import gids_of
+from softhca.sockets.port_lookup import gids_of
 from softhca.sockets.protocol import Offer, ProtocolError
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream

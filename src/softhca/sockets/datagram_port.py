@@ -20,7 +20,7 @@ from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets import datagram_protocol, devices
-from softhca.sockets.attending import attendant_of
+from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.datagram_protocol import GONE, HEADER_BYTES, Header, mtu_bytes, page_immediate
 from softhca.sockets.datagram_state import Datagram, DatagramState
 from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, space_of
@@ -47,7 +47,7 @@ _SIGNALED, _INLINE = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_INLINE)
 _FAILED = (PyverbsError, DriverError)
 
 
-class Way:
+class PeerPath:
     """How a peer is reached: what was ``found`` of it, by which port, as whom (``host``, ``own_port``)."""
 
     def __init__(self, port: DatagramPort, found: Found, host: bytes, own_port: int) -> None:
@@ -78,7 +78,7 @@ class DatagramPort:
         self.retired = 0
         devices.keep_place(place)
         self.driver = place.device
-        self.attendant = attendant_of(place.device)
+        self.completion_thread = completion_thread_of(place.device)
         context = cm_contexts.join(place.device)
         self.pd = cm_contexts.domain_of(place.device)
         slots = max(min(settings.pool_bytes // PAGE_BYTES, MOST_SLOTS), FEWEST_SLOTS)
@@ -303,7 +303,7 @@ class DatagramPort:
         assert self._staging is not None
         return self._posted_sends < DEPTH // 2 and self._staging.free > self._staging.length // 2
 
-    def send(self, way: Way, view: memoryview, blocking: bool) -> int:
+    def send(self, way: PeerPath, view: memoryview, blocking: bool) -> int:
         """Send one datagram; its number where the adapter takes bytes from the application's own memory,
         `retired` tells when it has; else 0.  −1: there is no room.  DriverError, PyverbsError.
         """
@@ -352,14 +352,14 @@ class DatagramPort:
         page: Page = self._staging.put(address, length)
         return SGE(*page)
 
-    def say_gone(self, way: Way) -> None:
+    def send_closed(self, way: PeerPath) -> None:
         """Tell a peer that this socket is closed."""
         text = Header(way.host, way.own_port, 0, 0, GONE, way.mtu).encode()
         run = SGE(primitives.address_of(memoryview(text), False), len(text), 0)
         self._post(way, [(0, [run])], _INLINE, 0, text)
 
     def _post(
-        self, way: Way, parts: list[tuple[int, list[SGE]]], flags: int, staged: int, holder: object
+        self, way: PeerPath, parts: list[tuple[int, list[SGE]]], flags: int, staged: int, holder: object
     ) -> None:
         assert self._qp is not None
         assert self._staging is not None

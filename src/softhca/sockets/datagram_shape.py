@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from softhca.machine import primitives
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import connecting, datagrams, defaults, finding, requests
+from softhca.sockets import connecting, datagrams, defaults, port_lookup, requests
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_port import DatagramPort
 from softhca.sockets.datagram_state import Datagram
@@ -392,7 +392,7 @@ def _may_take(host: str, port: int) -> bool:
     """Whether datagrams to there may go by RDMA at all."""
     if connecting.is_here(host):
         address = mapped(host)
-        return finding.takes_datagrams(port, [address, connecting.any_like(address)])
+        return port_lookup.takes_datagrams(port, [address, connecting.any_like(address)])
     if not connecting.candidates(host, port):
         return False
     with contextlib.suppress(*requests.FAILED):

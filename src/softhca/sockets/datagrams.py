@@ -26,11 +26,11 @@ from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, requests, resolving
 from softhca.sockets.connecting import mapped
-from softhca.sockets.datagram_port import DatagramPort, Way
+from softhca.sockets.datagram_port import DatagramPort, PeerPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
 from softhca.sockets.datagram_state import Address, Claim, Datagram
-from softhca.sockets.finding import Sign
 from softhca.sockets.hub import HUB, before_fork
+from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.resolving import DatagramListener, Found
 from softhca.sockets.settings import Settings
@@ -57,7 +57,7 @@ class Peer:
     def __init__(self, host: str, key: Address) -> None:
         self.host = host
         self.key = key
-        self.way: Way | None = None
+        self.way: PeerPath | None = None
         self.since_s = 0.0
         self.asking = self.asked = False
         self.claims: list[tuple[DatagramPort, Claim, Decided]] = []
@@ -106,7 +106,7 @@ class DatagramEnd:
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._outbox: deque[Callable[[], object]] = deque()
-        self._signs: list[Sign] = []
+        self._advertisements: list[PortAdvertisement] = []
         self._listener: DatagramListener | None = None
         self._serving = False
         self.readiness = Readiness()
@@ -126,7 +126,7 @@ class DatagramEnd:
             for place in self._listener.places:
                 self.ports.append(DatagramPort(place, self.settings, self._on_event))
             for each in self.addresses:
-                self._signs.append(Sign(self.port, each, self._listener.gids, None))
+                self._advertisements.append(PortAdvertisement(self.port, each, self._listener.gids, None))
             before_fork.append(self.retire)
         HUB.watch(self.udp.fileno(), self._kernel_news, _KERNEL_EVENTS)
 
@@ -154,7 +154,7 @@ class DatagramEnd:
             self._serving = False
             with contextlib.suppress(ValueError):
                 before_fork.remove(self.retire)
-            for sign in self._signs:
+            for sign in self._advertisements:
                 sign.close()
             if self._listener is not None:
                 self._listener.leave(self)
@@ -182,7 +182,7 @@ class DatagramEnd:
                     each.way.close()
                 return
 
-    def way_to(self, peer: Peer, deadline_s: float | None, blocking: bool) -> Way | None:
+    def way_to(self, peer: Peer, deadline_s: float | None, blocking: bool) -> PeerPath | None:
         """How to send there; None: by the kernel, at least for now.  A peer that was never asked for is
         waited for where ``blocking``, for as long as a connection would.
         """
@@ -204,13 +204,13 @@ class DatagramEnd:
                 return
             peer.asking = True
         try:
-            introduce = self._say_nothing if hint else partial(self._introduce, peer)
+            introduce = self._hello_only if hint else partial(self._introduce, peer)
             resolving.resolve(peer.host, peer.key[1], hint, introduce, partial(self._found, peer))
         except (OSError, ValueError, *requests.FAILED):
             self._found(peer, None)
 
     @staticmethod
-    def _say_nothing(towards: bytes, _: LocalPort) -> Hello:
+    def _hello_only(towards: bytes, _: LocalPort) -> Hello:
         return Hello(towards)
 
     def _introduce(self, peer: Peer, towards: bytes, place: LocalPort) -> Hello:
@@ -256,7 +256,7 @@ class DatagramEnd:
         port = next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
         if port is not None:
             with contextlib.suppress(*requests.FAILED):
-                peer.way = Way(port, found, self._host_towards(peer), self.port)
+                peer.way = PeerPath(port, found, self._host_towards(peer), self.port)
 
     def admit(self, place: LocalPort, claim: Claim, done: Decided) -> None:
         """The hub: who is going to send from ``claim`` asks for a way here; ``done`` is told whether it is
@@ -358,7 +358,7 @@ class DatagramEnd:
     def _changed(self) -> None:
         if self.polled and not self.closed and self.readiness.set(self.readable, self.writable):
             for port in self.ports:
-                port.attendant.hand_over()
+                port.completion_thread.hand_over()
 
     @property
     def readable(self) -> bool:
@@ -394,13 +394,13 @@ class DatagramEnd:
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            first.attendant.enter()
+            first.completion_thread.enter()
             try:
                 first.driver.wait_for(ended, left_s)
             except DriverError:
                 return False
             finally:
-                first.attendant.leave()
+                first.completion_thread.leave()
         return True
 
     # receiving
@@ -472,7 +472,7 @@ class DatagramEnd:
 
     # sending
 
-    def send(self, way: Way, view: memoryview, deadline_s: float | None, blocking: bool) -> None:
+    def send(self, way: PeerPath, view: memoryview, deadline_s: float | None, blocking: bool) -> None:
         """Send one datagram that way; whoever may change its memory afterwards is waited for."""
         if view.nbytes > LARGEST_BYTES[self.version]:
             raise OSError(errno.EMSGSIZE, "Message too long")
@@ -538,7 +538,7 @@ class DatagramEnd:
         with self._guard:
             if self.closed:
                 return
-            self._say_goodbye()
+            self._notify_peers()
         if self.ports:
             with contextlib.suppress(*requests.FAILED):
                 self.wait(lambda: all(port.idle for port in self.ports), time.monotonic() + GOODBYE_S)
@@ -556,11 +556,11 @@ class DatagramEnd:
         self.readiness.close()
         self._wake()
 
-    def _say_goodbye(self) -> None:
+    def _notify_peers(self) -> None:
         for peer in self._peers.values():
             if peer.way is not None and not peer.way.port.failed and peer.way.port.has_room:
                 with contextlib.suppress(*requests.FAILED):
-                    peer.way.port.say_gone(peer.way)
+                    peer.way.port.send_closed(peer.way)
 
     def abandon(self) -> None:
         """In a forked child: all but the kernel's socket is the parent's."""
@@ -597,7 +597,7 @@ def living() -> list[DatagramEnd]:
     return list(_ends.values())
 
 
-def _agrees(way: Way | None, claim: Claim) -> bool:
+def _agrees(way: PeerPath | None, claim: Claim) -> bool:
     return way is not None and (way.found.gid, way.found.qp_num) == claim.source
 
 

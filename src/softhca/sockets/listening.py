@@ -21,10 +21,10 @@ from typing import Any
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import devices, finding, requests
+from softhca.sockets import devices, port_lookup, requests
 from softhca.sockets.connecting import any_like, is_here, mapped
-from softhca.sockets.finding import Sign
 from softhca.sockets.hub import before_fork
+from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.protocol import Offer, ProtocolError, addresses_of
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream import Stream
@@ -70,7 +70,7 @@ def end_elsewhere(listening: KernelSocket) -> None:
     with contextlib.suppress(OSError, ValueError):
         _, port, addresses = _place(listening)
         for each in addresses:
-            finding.end_elsewhere(port, each)
+            port_lookup.end_elsewhere(port, each)
 
 
 def _place(listening: KernelSocket) -> tuple[int, int, list[bytes]]:
@@ -96,14 +96,15 @@ class Served:
         self._users = 1
         self._lock = threading.RLock()
         self._ready: dict[Key, tuple[float, Stream]] = {}
-        self._signs: list[Sign] = []
+        self._advertisements: list[PortAdvertisement] = []
         self.closed = False
         with requests.LOCK:
             self._listener = requests.listener_of(Listener, port)
             self._listener.join(self)
             try:
                 for each in addresses:
-                    self._signs.append(Sign(port, each, self._listener.gids, self.close))
+                    advertisement = PortAdvertisement(port, each, self._listener.gids, self.close)
+                    self._advertisements.append(advertisement)
             except BaseException:
                 self.close()
                 raise
@@ -165,7 +166,7 @@ class Served:
             _served.pop(self._inode, None)
             with contextlib.suppress(ValueError):
                 before_fork.remove(self.close)
-            for sign in self._signs:
+            for sign in self._advertisements:
                 sign.close()
             self._listener.leave(self)
         for stream in waiting:

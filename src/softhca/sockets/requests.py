@@ -17,7 +17,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.identifier import DEVICES
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.sockets.attending import Attendant, attendant_of
+from softhca.sockets.completion_thread import CompletionThread, completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel
 from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
@@ -59,7 +59,7 @@ class RequestListener(ABC):
         self._channel = CMEventChannel()
         self._listener: CMID | None = None
         self._fd = -1
-        self._attendants: list[Attendant] = []
+        self._completion_threads: list[CompletionThread] = []
         try:
             self._listener = CMID(creator=self._channel, port_space=self.space)
             where = AddrInfo(
@@ -68,11 +68,11 @@ class RequestListener(ABC):
             self._listener.bind_addr(where)
             self._listener.listen(MOST)
             self.places = places()
-            self._attendants = [attendant_of(each.device) for each in self.places]
+            self._completion_threads = [completion_thread_of(each.device) for each in self.places]
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             HUB.watch(self._fd, self._take)
             self._channel.channel.on_post = self._posted
-            for each in self._attendants:
+            for each in self._completion_threads:
                 each.start()
             self._posted()
             _listeners[self.space, port] = self
@@ -90,7 +90,7 @@ class RequestListener(ABC):
         with self._lock:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
-        for each in self._attendants:
+        for each in self._completion_threads:
             each.hand_over()
 
     def _take(self) -> None:

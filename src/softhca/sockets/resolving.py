@@ -16,7 +16,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.sockets import connecting, devices, finding, requests
+from softhca.sockets import connecting, devices, port_lookup, requests
 from softhca.sockets.datagram_protocol import Hello, decode_answer, encode_answer
 from softhca.sockets.datagram_state import Claim
 from softhca.sockets.hub import HUB
@@ -60,7 +60,7 @@ def resolve(host: str, port: int, hint: bytes, introduce: Introduce, done: Done)
         _Resolution(gids, port, partial(introduce, address), done).go_on()
 
     if connecting.is_here(host):
-        finding.ask_for_datagrams(port, [address, connecting.any_like(address)], asked)
+        port_lookup.ask_for_datagrams(port, [address, connecting.any_like(address)], asked)
     else:
         asked(connecting.candidates(host, port))
 

@@ -20,7 +20,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
-from softhca.sockets.attending import attendant_of
+from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, page_list, space_of
 from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
@@ -81,7 +81,7 @@ class Stream:
         assert pd is not None
         assert context is not None
         self._driver = context.driver
-        self._attendant = attendant_of(self._driver)
+        self._completion_thread = completion_thread_of(self._driver)
         self._pool = Pool(pd, settings.pool_bytes)
         try:
             self._staging = Staging(pd, settings.staging_bytes)
@@ -218,10 +218,10 @@ class Stream:
 
     def _forged(self) -> None:
         """The peer has said what cannot be."""
-        self._say_reset()
+        self._send_reset()
         self._fail(errno.ECONNRESET)
 
-    def _say_reset(self) -> None:
+    def _send_reset(self) -> None:
         with contextlib.suppress(*_FAILED):
             if self._requests is not None and self._state is not None and not self.error:
                 self._requests.notify(self._next(0, None), self._state.reset())
@@ -250,7 +250,7 @@ class Stream:
         """Nobody takes this connection: tell the peer, and give everything back."""
         with self._guard:
             if not self._closed:
-                self._say_reset()
+                self._send_reset()
         self.destroy()
 
     def peer_gone(self) -> None:
@@ -309,13 +309,13 @@ class Stream:
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            self._attendant.enter()
+            self._completion_thread.enter()
             try:
                 self._driver.wait_for(ended, left_s)
             except DriverError:
                 self._fail(errno.ECONNRESET)
             finally:
-                self._attendant.leave()
+                self._completion_thread.leave()
         return True
 
     @property
@@ -344,13 +344,13 @@ class Stream:
 
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
-        self._attendant.start()
+        self._completion_thread.start()
 
     def hand_over(self) -> None:
         """Something has changed that a thread waits for elsewhere."""
-        self._attendant.hand_over()
+        self._completion_thread.hand_over()
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Take completions that are there, and say what has changed."""
         with self._guard:
             if not self._closed:
@@ -600,10 +600,10 @@ class Stream:
             if reading:
                 self.receiving_ended = True
             if writing and not state.said_fin:
-                self._say_fin(False)
+                self._send_fin(False)
             self._changed()
 
-    def _say_fin(self, closed: bool) -> None:
+    def _send_fin(self, closed: bool) -> None:
         assert self._state is not None
         assert self._requests is not None
         if self.error:
@@ -631,9 +631,9 @@ class Stream:
                 if self._state.deaf:
                     linger_s = 0  # the peer has gone before
                 elif self._state.own.available:
-                    self._say_reset()
+                    self._send_reset()
                 else:
-                    self._say_fin(True)
+                    self._send_fin(True)
         with contextlib.suppress(*_FAILED):
             self.wait(lambda: self.drained, time.monotonic() + linger_s)
         self.destroy()

@@ -71,7 +71,7 @@ class Upgrade:
             self.polled = True
             with contextlib.suppress(OSError):
                 self.stream.watch()
-        self.stream.look_again()
+        self.stream.refresh()
 
     def _tcp_ended(self) -> None:
         with self._lock:

@@ -35,7 +35,7 @@ def _is_ours(connection: KernelSocket) -> bool:
     return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
 
 
-class Sign:
+class PortAdvertisement:
     """Says from here on that ``port`` of ``address`` is served at ``gids``; ``end`` is called, by the hub,
     when another process accepts there, too (None: ``port`` is of datagrams, which no other can take).
     OSError EADDRINUSE where another one says so already.

@@ -1,10 +1,10 @@
 """The thread that takes a device's completions for sockets on which nobody waits in a call: those that a
 program polls by descriptor, and listening ones.
 
-A thread that waits in a call takes everybody's events by itself, without a hand-over.  So while there are
-such, the attendant stands by: it looks after 1, 2, 4, 8 ms whether calls still come, and sleeps while a
-thread stays in one.  When it has changed a descriptor it pauses, so that the thread that polls it gets the
-interpreter's lock.
+A thread that waits in a call takes all events by itself, without a hand-over.  So while there are such
+threads, the completion thread stands by: it checks after 1, 2, 4, 8 ms whether calls still come, and sleeps
+while a thread stays in one.  When it has changed a descriptor it pauses, so that the thread that polls the
+descriptor gets the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_S, _LAST_S = 0.001, 0.008
 _HAND_OVER_S = 0.00005
 
 
-class Attendant:
+class CompletionThread:
     """Of one device.  Any thread may call any method."""
 
     def __init__(self, driver: DeviceDriver) -> None:
@@ -38,7 +38,7 @@ class Attendant:
             return
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
-                thread = threading.Thread(target=self._run, name="softhca-attendant", daemon=True)
+                thread = threading.Thread(target=self._run, name="softhca-completions", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
@@ -97,25 +97,25 @@ class Attendant:
             self._parked = False
 
 
-_attendants: dict[DeviceDriver, Attendant] = {}
+_completion_threads: dict[DeviceDriver, CompletionThread] = {}
 _lock = threading.Lock()
 
 
-def attendant_of(driver: DeviceDriver) -> Attendant:
+def completion_thread_of(driver: DeviceDriver) -> CompletionThread:
     """The one of a device."""
     with _lock:
-        found = _attendants.get(driver)
+        found = _completion_threads.get(driver)
         if found is None:
-            for closed in [each for each in _attendants if not each.alive]:
-                del _attendants[closed]
-            found = _attendants[driver] = Attendant(driver)
+            for closed in [each for each in _completion_threads if not each.alive]:
+                del _completion_threads[closed]
+            found = _completion_threads[driver] = CompletionThread(driver)
         return found
 
 
 def _forget() -> None:
     """In a forked child: they are the parent's."""
-    global _attendants, _lock
-    _attendants, _lock = {}, threading.Lock()
+    global _completion_threads, _lock
+    _completion_threads, _lock = {}, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)
