@@ -73,7 +73,7 @@ def test_nothing_is_lost_of_an_acknowledged_channel() -> None:
 
 def test_numbers_wrap_in_the_immediate_data_only() -> None:
     sender, receiver = SendAccount(4, 4), ReceiveAccount(4, True)
-    sender.sent = sender.taken = sender.retired = receiver.expected = receiver.told = (1 << 24) - 1
+    sender.sent = sender.taken = sender.retired = receiver.expected = receiver.advertised = (1 << 24) - 1
     assert receiver.arrived(sender.immediate(MESSAGE)) == (MESSAGE, (1 << 24) - 1)
     assert receiver.arrived(sender.immediate(MESSAGE)) == (MESSAGE, 1 << 24)
 
@@ -90,7 +90,7 @@ def test_control_messages_never_stop_and_never_overrun(own: int, peer: int, choi
             under_way[here].append(account.next())
         elif choice < 4 and under_way[1 - here]:
             account.arrived(under_way[1 - here].pop(0))
-        elif account.must_tell:
+        elif account.must_advertise:
             under_way[here].append(account.next())
         assert len(under_way[here]) <= account.peer_slots
         assert account.sent - account.taken <= account.peer_slots
@@ -98,7 +98,7 @@ def test_control_messages_never_stop_and_never_overrun(own: int, peer: int, choi
         for here in (0, 1):
             while under_way[1 - here]:
                 sides[here].arrived(under_way[1 - here].pop(0))
-            if sides[here].must_tell:
+            if sides[here].must_advertise:
                 under_way[here].append(sides[here].next())
     assert all(account.room > 0 for account in sides)
 
@@ -113,10 +113,10 @@ def test_both_sides_can_tell_when_both_have_said_all_that_they_may() -> None:
     for here in (0, 1):
         while said[1 - here]:
             sides[here].arrived(said[1 - here].pop(0))
-        assert sides[here].must_tell
+        assert sides[here].must_advertise
         said[here].append(sides[here].next())
         assert sides[here].sent - sides[here].taken <= 8
-        assert not sides[here].must_tell
+        assert not sides[here].must_advertise
     for here in (0, 1):
         while said[1 - here]:
             sides[here].arrived(said[1 - here].pop(0))

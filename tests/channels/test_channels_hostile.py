@@ -118,9 +118,9 @@ def test_a_flood_of_buffers_is_bounded(pair: Pair) -> None:
     link = server._link
     with link.guard:
         for index in range(MOST_NAMES):
-            link.named.told(Control(m.SHARE, **{**SHARE, "number": index + 1, "name": f"{index}"}))
+            link.named.on_control(Control(m.SHARE, **{**SHARE, "number": index + 1, "name": f"{index}"}))
         with pytest.raises(m.ProtocolError):
-            link.named.told(Control(m.SHARE, **{**SHARE, "number": 5000, "name": "one more"}))
+            link.named.on_control(Control(m.SHARE, **{**SHARE, "number": 5000, "name": "one more"}))
     assert len(link.named.peers) == MOST_NAMES
     client.close()
 
@@ -133,8 +133,8 @@ def test_a_peer_that_asks_and_takes_no_answer_is_not_remembered_for_ever(pair: P
         assert link._account is not None
         link._account.peer_slots = 1  # there is no room to answer, ever
         for index in range(MOST_PENDING + 1):
-            link.named.told(Control(m.SHARE, **{**SHARE, "number": index + 1}))
-            link.named.told(Control(m.UNSHARE, number=index + 1))
+            link.named.on_control(Control(m.SHARE, **{**SHARE, "number": index + 1}))
+            link.named.on_control(Control(m.UNSHARE, number=index + 1))
         assert len(link._pending) == MOST_PENDING
     assert isinstance(link.error, ChannelViolation)
     client.close()
@@ -215,13 +215,13 @@ def test_a_buffer_in_use_is_let_go_when_the_operation_has_ended(pair: Pair) -> N
     link = client._link
     remote.grant.users += 1  # an operation is under way
     said: list[Control] = []
-    link.say = said.append  # type: ignore[method-assign]
+    link.send_control = said.append  # type: ignore[method-assign]
     with link.guard:
-        link.named.told(Control(m.UNSHARE, number=remote.grant.identity))
+        link.named.on_control(Control(m.UNSHARE, number=remote.grant.identity))
         assert said == []
         link.named.leave(remote.grant)
     assert [each.kind for each in said] == [m.UNSHARED]
-    del link.say
+    del link.send_control
 
 
 @pytest.mark.parametrize("hello", [b"", b"noise", b"shch" + bytes(26)])

@@ -67,14 +67,14 @@ def test_credits_never_overrun_a_buffer_and_are_never_lost(packets, capacity):
 
 def test_a_receiver_knows_what_it_has_not_told():
     receiver = CreditReceiver(100, 2)
-    assert receiver.untold(0) == 100
-    receiver.told[0] = receiver.limit(0)
-    assert receiver.untold(0) == 0
+    assert receiver.unadvertised(0) == 100
+    receiver.advertised[0] = receiver.limit(0)
+    assert receiver.unadvertised(0) == 0
     assert receiver.take(0, 60)
     assert not receiver.take(0, 41)  # a sender that does not heed its limit
-    assert receiver.untold(0) == 0
+    assert receiver.unadvertised(0) == 0
     receiver.free(0, 60)
-    assert receiver.untold(0) == 60
+    assert receiver.unadvertised(0) == 60
     assert receiver.hear(0, 63) == 3
     assert not receiver.take(2, 1)  # a lane that has no buffer
 

@@ -26,7 +26,7 @@ class Heard:
     def __init__(self) -> None:
         self.said: list[Control] = []
 
-    def say(self, message: Control) -> None:
+    def send_control(self, message: Control) -> None:
         self.said.append(message)
 
 
@@ -89,10 +89,10 @@ def accounts(choices: Choices) -> None:
             elif what == 5:
                 control.arrived(choices.number(4))
             elif incoming.owed(incoming.expected, True):
-                incoming.told = incoming.expected
+                incoming.advertised = incoming.expected
         except ProtocolError:
             assert before == (incoming.expected, outgoing.taken, control.received)
-        assert incoming.told <= incoming.expected <= incoming.told + slots
+        assert incoming.advertised <= incoming.expected <= incoming.advertised + slots
         assert 0 <= outgoing.taken <= outgoing.sent <= outgoing.taken + slots
         assert incoming.lost == 0 or not incoming.acknowledged
         assert control.taken <= control.sent
@@ -116,7 +116,7 @@ def buffers(choices: Choices) -> None:
             )  # fmt: skip
         before = dict(named.peers)
         try:
-            named.told(said)
+            named.on_control(said)
         except ProtocolError:
             assert named.peers == before
         assert len(named.peers) == len(named._by_identity) <= MOST_NAMES

@@ -45,7 +45,7 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "a program that may only read breaks its channel when it writes"), TEST_BUFFERS),
     (m("channels-range-not-checked", NAMED, "or offset + length > self.length:", "or False:",
        "a program that reads too far breaks its channel"), TEST_BUFFERS),
-    (m("channels-let-go-too-early", NAMED, "            if not grant.users:\n                self._link.say", "            if True:\n                self._link.say",
+    (m("channels-let-go-too-early", NAMED, "            if not grant.users:\n                self._link.send_control", "            if True:\n                self._link.send_control",
        "a buffer is taken back while an operation on it is under way"), TEST_HOSTILE),
     (m("channels-fields-of-other-kinds", MESSAGES, "            if field != \"kind\" and value and field not in fields:", "            if False:",
        "control messages mean what their kind has no field for"), TEST_MESSAGES),

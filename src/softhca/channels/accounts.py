@@ -48,14 +48,14 @@ class SendAccount:
 
 
 class ReceiveAccount:
-    """Of the receiver: ``expected`` is the number of the next message, ``told`` what the peer was told last;
-    ``lost`` messages did not come (of an acknowledged channel: none).
+    """Of the receiver: ``expected`` is the number of the next message, ``advertised`` counts the messages
+    that the peer knows to be taken; ``lost`` messages did not come (of an acknowledged channel: none).
     """
 
-    __slots__ = ("acknowledged", "expected", "late", "lost", "slots", "threshold", "told")
+    __slots__ = ("acknowledged", "advertised", "expected", "late", "lost", "slots", "threshold")
 
     def __init__(self, slots: int, acknowledged: bool) -> None:
-        self.expected = self.told = self.lost = self.late = 0
+        self.expected = self.advertised = self.lost = self.late = 0
         self.slots = slots
         self.threshold = max(1, slots // 4)
         self.acknowledged = acknowledged
@@ -70,11 +70,12 @@ class ReceiveAccount:
         ahead = (immediate - self.expected) & _MASK
         if ahead and self.acknowledged:
             raise ProtocolError(f"message {immediate & _MASK}, expected {self.expected & _MASK}")
-        if ahead >= self.told + self.slots - self.expected:
+        if ahead >= self.advertised + self.slots - self.expected:
             if not self.acknowledged and _MASK + 1 - ahead <= self.slots:
                 self.late += 1
                 return kind, -1
-            raise ProtocolError(f"message {immediate & _MASK}, with room up to {self.told + self.slots}")
+            limit = self.advertised + self.slots
+            raise ProtocolError(f"message {immediate & _MASK}, with room up to {limit}")
         number = self.expected + ahead
         self.lost += ahead
         self.expected = number + 1
@@ -82,28 +83,28 @@ class ReceiveAccount:
 
     def synchronized(self, sent: int) -> None:
         """The peer says that it has sent so many.  ProtocolError, and nothing changes."""
-        most = self.told + self.slots if not self.acknowledged else self.expected
+        most = self.advertised + self.slots if not self.acknowledged else self.expected
         if not self.expected <= sent <= most:
             raise ProtocolError(f"{sent} messages sent, expected {self.expected}")
         self.lost += sent - self.expected
         self.expected = sent
 
     def owed(self, taken: int, at_once: bool) -> bool:
-        """Whether the peer is to be told that messages before ``taken`` were taken."""
-        return taken - self.told >= (1 if at_once else self.threshold)
+        """Whether to advertise now that messages before ``taken`` were taken."""
+        return taken - self.advertised >= (1 if at_once else self.threshold)
 
 
 class ControlAccount:
     """Of control messages in both directions: ``sent`` here, of which the peer has ``taken``; ``received``
-    here, of which the peer was ``told``.
+    here, ``advertised`` those of them that the peer knows to be taken.
 
     One that only says what was taken may use the last place, others leave it.  So both sides can always say.
     """
 
-    __slots__ = ("own_slots", "peer_slots", "received", "sent", "taken", "told")
+    __slots__ = ("advertised", "own_slots", "peer_slots", "received", "sent", "taken")
 
     def __init__(self, own_slots: int, peer_slots: int) -> None:
-        self.sent = self.taken = self.received = self.told = 0
+        self.sent = self.taken = self.received = self.advertised = 0
         self.own_slots = own_slots
         self.peer_slots = peer_slots
 
@@ -113,14 +114,14 @@ class ControlAccount:
         return self.peer_slots - self.sent + self.taken - 1
 
     @property
-    def must_tell(self) -> bool:
-        """Whether the peer is to be told now what was taken, and can be."""
-        return self.received - self.told >= self.own_slots // 2 and self.room >= 0
+    def must_advertise(self) -> bool:
+        """Whether to advertise now what was taken, and there is a slot for it."""
+        return self.received - self.advertised >= self.own_slots // 2 and self.room >= 0
 
     def next(self) -> int:
         """Count one more message of this side: what it says was taken."""
         self.sent += 1
-        self.told = self.received
+        self.advertised = self.received
         return self.received
 
     def arrived(self, taken: int) -> None:
@@ -128,7 +129,7 @@ class ControlAccount:
         fresh = (taken - self.taken) & 0xFFFFFFFF
         if fresh > self.sent - self.taken:
             raise ProtocolError(f"{taken} control messages taken of {self.sent}")
-        if self.received - self.told >= self.own_slots:
+        if self.received - self.advertised >= self.own_slots:
             raise ProtocolError("more control messages than there is room for")
         self.taken += fresh
         self.received += 1

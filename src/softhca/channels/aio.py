@@ -41,7 +41,7 @@ class Waiters:
         self._loop = loop
         self._entries: dict[asyncio.Future[bool], Callable[[], bool]] = {}
         self._thread = threading.get_ident()
-        self._told = False
+        self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._fd = os.dup(link.completion_channel.fd)
         try:
@@ -81,8 +81,8 @@ class Waiters:
 
     def _news(self) -> None:
         """Something has changed; any thread."""
-        if self._entries and not self._told:
-            self._told = True
+        if self._entries and not self._scheduled:
+            self._scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 if threading.get_ident() == self._thread:
                     self._loop.call_soon(self._look)
@@ -91,7 +91,7 @@ class Waiters:
 
     def _look(self) -> None:
         """Take what has come, and wake the tasks that have waited for it."""
-        self._told = False
+        self._scheduled = False
         self._link.look(_never)
         for future, ready in list(self._entries.items()):
             if ready():

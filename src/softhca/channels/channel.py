@@ -342,7 +342,7 @@ class Channel:
         """Close this end at once: what is under way is dropped, and the peer's calls end with ChannelLost."""
         if self._begin_closing():
             with self._link.guard:
-                self._endpoint.say_broken()
+                self._endpoint.send_broken()
             self._end_closing()
 
     def __enter__(self) -> Self:

@@ -134,7 +134,7 @@ def finish(endpoint: Endpoint) -> Steps[None]:
     with link.guard:
         link.established = True
         endpoint.open_for_sending()
-        link.say(Control(m.READY, 0))
+        link.send_control(Control(m.READY, 0))
 
 
 class Plan:

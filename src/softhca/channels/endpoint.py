@@ -157,7 +157,7 @@ class Endpoint:
 
     # what is told
 
-    def told(self, message: Control) -> None:
+    def on_control(self, message: Control) -> None:
         """A control message about this channel.  ProtocolError."""
         kind = message.kind
         if kind == m.CREDIT:
@@ -206,7 +206,7 @@ class Endpoint:
             return None
         flags = m.ANSWER if self._answering else 0
         self._at_once = self._answering = False
-        self.incoming.told = taken
+        self.incoming.advertised = taken
         return Control(m.CREDIT, self.number, taken, flags=flags)
 
     @property
@@ -238,7 +238,7 @@ class Endpoint:
             self.link.fail(ChannelLost(f"the peer does not answer: {text}"))
         else:
             self.fail(ChannelLost(f"the channel has failed: {text}"))
-            self.say_broken()
+            self.send_broken()
 
     def _arrived(self, slot: int, length: int, immediate: int) -> None:
         kind, number = self.incoming.arrived(immediate)
@@ -343,7 +343,7 @@ class Endpoint:
         """Of an unacknowledged channel without room: what was lost on the way holds none."""
         if not self.acknowledged and self.peer_ready and not self._syncing:
             self._syncing = True
-            self.link.say(Control(m.SYNC, self.number, self.outgoing.sent))
+            self.link.send_control(Control(m.SYNC, self.number, self.outgoing.sent))
 
     def post(self, request: SendWR) -> None:
         """Post it.  ChannelLost, and the channel has failed."""
@@ -493,11 +493,11 @@ class Endpoint:
             self.link.changed = True
             self.link.later.append(self.wire.stop)
 
-    def say_broken(self) -> None:
+    def send_broken(self) -> None:
         """Tell the peer that this channel is no more."""
         link = self.link
         if link.channels.get(self.number) is self and link.error is None and not link.closed:
-            link.say(Control(m.BROKEN, self.number))
+            link.send_control(Control(m.BROKEN, self.number))
 
     def end_operations(self) -> None:
         """Nothing completes any more."""

@@ -82,7 +82,7 @@ class Guard:
         link.lock.release()
         if changed or link.missed:
             link.missed = False
-            link.tell_waiters(0)
+            link.notify_waiters(0)
         if link.later:
             link.clear_up()
 
@@ -235,7 +235,7 @@ class Link:
                     self.lock.release()
                 if changed or self.missed:
                     self.missed = False
-                    self.tell_waiters(waiting)
+                    self.notify_waiters(waiting)
                 if self.later:
                     self.clear_up()
         if ready():
@@ -268,7 +268,7 @@ class Link:
             for endpoint in list(self.channels.values()):
                 endpoint.end_operations()
 
-    def tell_waiters(self, besides: int) -> None:
+    def notify_waiters(self, besides: int) -> None:
         """Have everybody who waits look again; ``besides``: so many of the waiting threads need not."""
         if self._sync_waiters > besides:
             with contextlib.suppress(*_FAILED):
@@ -370,13 +370,13 @@ class Link:
         if kind == m.NOTHING:
             return
         if kind in (m.SHARE, m.UNSHARE, m.UNSHARED):
-            self.named.told(message)
+            self.named.on_control(message)
         elif kind == m.OPEN:
             self._asked(message)
         else:
             endpoint = self.channels.get(message.channel)
             if endpoint is not None:
-                endpoint.told(message)
+                endpoint.on_control(message)
             elif kind == m.BROKEN:
                 kept = [each for each in self.requests if each.channel != message.channel]
                 self.requests = deque(kept)
@@ -390,7 +390,7 @@ class Link:
         if not number or number % 2 != parity or number in self.channels or number in asked:
             raise ProtocolError(f"channel {number} cannot be opened")
         if len(asked) >= MOST_REQUESTS or len(self.channels) + len(asked) >= MOST_CHANNELS:
-            self.say(Control(m.REFUSED, number))
+            self.send_control(Control(m.REFUSED, number))
         else:
             self.requests.append(message)
 
@@ -423,7 +423,7 @@ class Link:
 
     # what is said
 
-    def say(self, message: Control) -> None:
+    def send_control(self, message: Control) -> None:
         """With the lock held: have the peer told, when it has room."""
         if len(self._pending) >= MOST_PENDING:
             self._end(ChannelViolation("the peer asks for answers, and takes none"))
@@ -452,7 +452,7 @@ class Link:
                     self._post(credit)
                     if account.room <= 0:
                         break
-        if account.must_tell:
+        if account.must_advertise:
             self._post(Control(m.NOTHING))
         if account.room <= 0 and not self._starving:
             self._starving = True

@@ -146,7 +146,7 @@ class NamedBuffers:
         shared.identity = self._next
         self._own[shared.name] = shared
         mr = shared.mr
-        self._link.say(
+        self._link.send_control(
             Control(
                 m.SHARE, number=shared.identity, address=mr.buf, length=mr.length, key=mr.rkey,
                 flags=int(shared.rights), name=shared.name,
@@ -159,7 +159,7 @@ class NamedBuffers:
             return False
         del self._own[shared.name]
         self._waiting[shared.identity] = shared
-        self._link.say(Control(m.UNSHARE, number=shared.identity))
+        self._link.send_control(Control(m.UNSHARE, number=shared.identity))
         return True
 
     def end(self, shared: SharedBuffer) -> None:
@@ -171,7 +171,7 @@ class NamedBuffers:
 
     # the peer's
 
-    def told(self, message: Control) -> None:
+    def on_control(self, message: Control) -> None:
         """With the lock held: the peer shares, revokes, or has let go.  ProtocolError."""
         number = message.number
         if message.kind == m.SHARE:
@@ -189,7 +189,7 @@ class NamedBuffers:
             grant.revoked = True
             del self.peers[grant.name]
             if not grant.users:
-                self._link.say(Control(m.UNSHARED, number=number))
+                self._link.send_control(Control(m.UNSHARED, number=number))
 
     def _shared(self, message: Control) -> None:
         rights = message.flags
@@ -208,7 +208,7 @@ class NamedBuffers:
         """With the lock held: an operation on it has ended."""
         grant.users -= 1
         if grant.revoked and not grant.users:
-            self._link.say(Control(m.UNSHARED, number=grant.identity))
+            self._link.send_control(Control(m.UNSHARED, number=grant.identity))
 
     def close(self) -> None:
         """Deregister what is shared."""

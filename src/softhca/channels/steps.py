@@ -412,7 +412,7 @@ def open_channel(endpoint: Endpoint, name: str, acknowledged: bool) -> Steps[End
         end = made.end
         with link.guard:
             endpoint.require_sending()
-            link.say(
+            link.send_control(
                 Control(
                     m.OPEN, made.number, length=end.largest_bytes, qp_num=end.qp_num, psn=end.psn,
                     slot_bytes=end.slot_bytes, slots=end.slots, flags=end.service, name=name,
@@ -427,7 +427,7 @@ def open_channel(endpoint: Endpoint, name: str, acknowledged: bool) -> Steps[End
         _connect(made, made.answer.end)
         with link.guard:
             made.open_for_sending()
-            link.say(Control(m.READY, made.number))
+            link.send_control(Control(m.READY, made.number))
     except BaseException:
         abandon(made)
         raise
@@ -452,7 +452,7 @@ def accept_channel(endpoint: Endpoint) -> Steps[Endpoint]:
         made = _make(link, request.channel, request.flags, request.name)
     except BaseException:
         with link.guard:
-            link.say(Control(m.REFUSED, request.channel))
+            link.send_control(Control(m.REFUSED, request.channel))
         raise
     try:
         made.begin()
@@ -461,7 +461,7 @@ def accept_channel(endpoint: Endpoint) -> Steps[Endpoint]:
         end = made.end
         with link.guard:
             endpoint.require_open()
-            link.say(
+            link.send_control(
                 Control(
                     m.OPENED, made.number, length=end.largest_bytes, qp_num=end.qp_num, psn=end.psn,
                     slot_bytes=end.slot_bytes, slots=end.slots, flags=end.service,
@@ -496,7 +496,7 @@ def abandon(endpoint: Endpoint) -> None:
     link = endpoint.link
     with link.guard:
         endpoint.closed = True
-        endpoint.say_broken()
+        endpoint.send_broken()
     link.remove(endpoint)
     endpoint.destroy()
 
@@ -517,7 +517,7 @@ def close(endpoint: Endpoint) -> Steps[None]:
         )
     with link.guard:
         if link.error is None and not link.closed and endpoint.peer is not None and endpoint.error is None:
-            link.say(Control(m.CLOSE, endpoint.number, endpoint.outgoing.sent))
+            link.send_control(Control(m.CLOSE, endpoint.number, endpoint.outgoing.sent))
         else:
             return
     yield lambda: link.quiet or link.error is not None

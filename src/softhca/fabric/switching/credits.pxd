@@ -9,11 +9,11 @@ cdef class CreditSender:
 cdef class CreditReceiver:
     cdef public list capacity_blocks
     cdef public list received
-    cdef public list told
+    cdef public list advertised
     cdef public list used
 
     cpdef bint take(self, int vl, int blocks) except? -1
     cpdef object free(self, int vl, int blocks)
     cpdef int limit(self, int vl) except? -1
-    cpdef int untold(self, int vl) except? -1
+    cpdef int unadvertised(self, int vl) except? -1
     cpdef int hear(self, int vl, int sent) except? -1

@@ -45,15 +45,15 @@ class CreditSender:
 class CreditReceiver:
     """The receiving side, with a buffer of ``capacity_blocks`` for each lane in use.
 
-    ``received`` is ABR; ``told`` the last limit that the sender was told.
+    ``received`` is ABR; ``advertised`` the last limit that the sender was advertised.
     """
 
-    __slots__ = ("capacity_blocks", "received", "told", "used")
+    __slots__ = ("advertised", "capacity_blocks", "received", "used")
 
     def __init__(self, capacity_blocks: int, lanes: int) -> None:
         self.capacity_blocks = [capacity_blocks if vl < lanes else 0 for vl in range(DATA_VLS)]
         self.received = [0] * DATA_VLS
-        self.told = [0] * DATA_VLS
+        self.advertised = [0] * DATA_VLS
         self.used = [0] * DATA_VLS
 
     def take(self, vl: int, blocks: int) -> bool:
@@ -80,10 +80,10 @@ class CreditReceiver:
         room: cython.int = min(capacity - used, FARTHEST)
         return received + room & COUNT_MASK
 
-    def untold(self, vl: int) -> int:
+    def unadvertised(self, vl: int) -> int:
         """Blocks of room that the sender does not know of."""
-        told: cython.int = self.told[vl]
-        return self.limit(vl) - told & COUNT_MASK
+        advertised: cython.int = self.advertised[vl]
+        return self.limit(vl) - advertised & COUNT_MASK
 
     def hear(self, vl: int, sent: int) -> int:
         """The sender says that it has sent so many: blocks that were lost on the way."""

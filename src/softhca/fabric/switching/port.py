@@ -391,14 +391,14 @@ class Port(Handler):
         receiver.free(vl, blocks)
         if not self.up:
             return
-        if not receiver.used[vl] or receiver.untold(vl) * 4 >= receiver.capacity_blocks[vl]:
+        if not receiver.used[vl] or receiver.unadvertised(vl) * 4 >= receiver.capacity_blocks[vl]:
             self._flow_control(vl, self.events.now_ps)
 
     def _flow_control(self, vl: int, now_ps: int) -> None:
         """Send a flow control packet: FCTBS and FCCL of a lane."""
         peer = self.peer
         assert peer is not None
-        limit = self.receiver.told[vl] = self.receiver.limit(vl)
+        limit = self.receiver.advertised[vl] = self.receiver.limit(vl)
         time_ps: cython.longlong = now_ps + self._propagation_ps + self.transmission_ps(_FLOW_CONTROL)
         if now_ps < self._busy_until_ps:
             # Counts are of what is wholly on the link: nothing that was sent before may come after them.
@@ -450,4 +450,4 @@ def connect(a: Port, b: Port, mbps: int) -> None:
     b.link_up()
     for receiver, sender in ((a, b), (b, a)):
         for vl in range(receiver.settings.lanes):
-            sender.credits.limit[vl] = receiver.receiver.told[vl] = receiver.receiver.limit(vl)
+            sender.credits.limit[vl] = receiver.receiver.advertised[vl] = receiver.receiver.limit(vl)
