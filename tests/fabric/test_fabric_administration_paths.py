@@ -215,7 +215,7 @@ def test_service_levels_are_those_of_the_routes() -> None:
     managed, manager, _ = bring_up(fabric)
     routes = manager.fabric.routes
     assert routes is not None
-    levels = routes.ways.service_levels()
+    levels = routes.routing.service_levels()
     assert levels is not None
     asked = askers(managed)
     known = manager.administration.inventory

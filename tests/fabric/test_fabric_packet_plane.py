@@ -245,7 +245,7 @@ def test_a_port_without_a_lid_is_no_more_than_in_init() -> None:
 def test_lanes_are_those_of_the_tables_and_crcs_are_right() -> None:
     fabric = PacketFabric(torus((4,)), ["h0", "h1", "h2", "h3"], ManagerConfig(1, engine="dimension-order"))
     assert fabric.manager.fabric.routes is not None
-    assert fabric.manager.fabric.routes.ways.lanes == 2
+    assert fabric.manager.fabric.routes.routing.lanes == 2
     between: set[tuple[int, int]] = set()
 
     def tap(data: bytes, now: int) -> None:

@@ -104,12 +104,12 @@ def test_a_torus_on_one_lane_has_credit_loops() -> None:
         def lanes_of(self, switch: int) -> None:
             return None
 
-    assert credit_loop(replace(routes, ways=OneLane())) is not None  # type: ignore[arg-type]
+    assert credit_loop(replace(routes, routing=OneLane())) is not None  # type: ignore[arg-type]
 
 
 def test_service_levels_of_a_torus_say_where_the_seam_is_crossed() -> None:
     routes = route(torus([5, 4]), "dimension-order")
-    levels = routes.ways.service_levels()
+    levels = routes.routing.service_levels()
     assert levels is not None
     name = {routes.name(number): number for number in range(len(routes.graph))}
     assert levels[name["s0.0"], name["s2.1"]] == 0
@@ -117,7 +117,7 @@ def test_service_levels_of_a_torus_say_where_the_seam_is_crossed() -> None:
     assert levels[name["s0.0"], name["s4.0"]] == 1
     assert levels[name["s1.3"], name["s2.0"]] == 2
     assert levels[name["s4.3"], name["s1.0"]] == 3
-    lanes = routes.ways.lanes_of(0)
+    lanes = routes.routing.lanes_of(0)
     assert lanes is not None
     assert [list(lanes[port][:4]) for port in (1, 2, 3, 4)] == [[0, 1, 0, 1]] * 2 + [[0, 0, 1, 1]] * 2
 
@@ -287,7 +287,7 @@ def test_each_member_of_a_multicast_group_gets_one_copy(engine: str, name: str) 
         members = dice.sample(everybody, min(count, len(everybody)))
         if count == 4:
             members.append(switch)
-        masks = multicast_tree(routes.graph, routes.ways, members)
+        masks = multicast_tree(routes.graph, routes.routing, members)
         for source in members[:3]:
             if source != switch:
                 assert sorted(delivered(routes, masks, int(source))) == sorted(set(members) - {source})
@@ -296,27 +296,27 @@ def test_each_member_of_a_multicast_group_gets_one_copy(engine: str, name: str) 
 def test_a_tree_hangs_from_the_switch_next_to_its_members() -> None:
     routes = route(FABRICS["tree"], "fat-tree")
     names = FABRICS["tree"]
-    masks = multicast_tree(routes.graph, routes.ways, [names.index("h0"), names.index("h1")])
+    masks = multicast_tree(routes.graph, routes.routing, [names.index("h0"), names.index("h1")])
     assert [routes.name(switch) for switch in masks] == ["s1-0"]
-    masks = multicast_tree(routes.graph, routes.ways, [names.index("h0"), names.index("h2")])
+    masks = multicast_tree(routes.graph, routes.routing, [names.index("h0"), names.index("h2")])
     assert sorted(routes.name(switch) for switch in masks) == ["s1-0", "s1-1", "s2-0"]
-    assert multicast_tree(routes.graph, routes.ways, []) == {}
+    assert multicast_tree(routes.graph, routes.routing, []) == {}
 
 
 def test_members_that_are_cut_off_are_refused() -> None:
     whole = fat_tree(4, 2)
     routes = route(whole.without([0]), "up-down")
     with pytest.raises(RoutingError, match="hangs on no switch"):
-        multicast_tree(routes.graph, routes.ways, [0, 1])
+        multicast_tree(routes.graph, routes.routing, [0, 1])
     routes = route(whole.without(at_node(whole, "s1-0")[2:]), "min-hop")
     with pytest.raises(RoutingError, match="is cut off"):
-        multicast_tree(routes.graph, routes.ways, [0, 7])
+        multicast_tree(routes.graph, routes.routing, [0, 7])
 
 
 def test_a_group_and_unicast_together_make_no_credit_loop() -> None:
     """All links of a group's tree lead down from its root in the order that unicast keeps."""
     routes = route(FABRICS["random"], "up-down")
-    ways = routes.ways
+    ways = routes.routing
     everybody = np.flatnonzero(routes.graph.endpoints.port > 0)
     masks = multicast_tree(routes.graph, ways, list(everybody))
     downward: np.ndarray = ways.down  # type: ignore[attr-defined]

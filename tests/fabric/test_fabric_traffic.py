@@ -164,7 +164,7 @@ def test_a_message_that_loses_two_packets_is_lost_once() -> None:
 def test_a_ring_stops_where_lanes_wait_for_each_other(engine: str, stuck: bool) -> None:
     topology = torus((8,), hosts=2)
     routes = route(topology, engine)
-    settings = PortSettings(lanes=routes.ways.lanes, buffer_blocks=66)
+    settings = PortSettings(lanes=routes.routing.lanes, buffer_blocks=66)
     made = TrafficRun(topology, routes, Traffic(load=1.0, duration_ps=40 * US), settings=settings)
     made.run(400 * US)
     assert (made.unfinished > 0) == stuck

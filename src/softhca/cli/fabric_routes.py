@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from softhca.fabric.division import Runner
     from softhca.fabric.routing import Routes
     from softhca.fabric.topology import Topology
-    from softhca.fabric.verify import Reach
+    from softhca.fabric.verify import Reachability
 
 ENGINES = ("fat-tree", "up-down", "dimension-order", "min-hop")
 
@@ -56,9 +56,9 @@ def _dask_address(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Route; 1 when hosts do not reach each other, or channels can wait for each other in a ring."""
     if args.dask is None:
-        from softhca.fabric.division import HERE
+        from softhca.fabric.division import LOCAL_RUNNER
 
-        return _run(args, HERE)
+        return _run(args, LOCAL_RUNNER)
     from softhca.simulation.campaign import CampaignError
     from softhca.simulation.cluster import Cluster
     from softhca.simulation.cluster_runner import ClusterRunner
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, runner: Runner) -> int:
     from softhca.fabric.lids import LidError
+    from softhca.fabric.routing_engine import RoutingError
     from softhca.fabric.verify import credit_loop, reach
-    from softhca.fabric.ways import RoutingError
 
     whole = load_topology(args.topology)
     gone = failed_links(whole, args.fail)
@@ -96,20 +96,20 @@ def _run(args: argparse.Namespace, runner: Runner) -> int:
 
 def routed(topology: Topology, engine: str, lmc: int = 0, runner: Runner | None = None) -> Routes:
     """Routes by an engine; of ``auto`` by the first that can.  ``runner`` does the work (None: here)."""
-    from softhca.fabric.division import HERE
+    from softhca.fabric.division import LOCAL_RUNNER
     from softhca.fabric.graph import Graph
     from softhca.fabric.routing import route
-    from softhca.fabric.ways import RoutingError
+    from softhca.fabric.routing_engine import RoutingError
 
     graph = Graph(topology)
     if engine != "auto":
-        return route(graph, engine, lmc=lmc, runner=runner or HERE)
+        return route(graph, engine, lmc=lmc, runner=runner or LOCAL_RUNNER)
     for name in ("fat-tree", "dimension-order"):
         try:
-            return route(graph, name, lmc=lmc, runner=runner or HERE)
+            return route(graph, name, lmc=lmc, runner=runner or LOCAL_RUNNER)
         except RoutingError:
             continue
-    return route(graph, "up-down", lmc=lmc, runner=runner or HERE)
+    return route(graph, "up-down", lmc=lmc, runner=runner or LOCAL_RUNNER)
 
 
 def failed_links(topology: Topology, names: list[str]) -> list[int]:
@@ -146,7 +146,7 @@ def _trace(routes: Routes, text: str) -> list[str]:
     return [f"{routes.name(switch)}[{port}]" for switch, port in way]
 
 
-def _picture(whole: Topology, gone: list[int], routes: Routes, found: Reach) -> str:
+def _picture(whole: Topology, gone: list[int], routes: Routes, found: Reachability) -> str:
     from softhca.fabric.graph import Graph
     from softhca.fabric.picture import Shown, draw, link_loads
 
@@ -164,7 +164,7 @@ def _picture(whole: Topology, gone: list[int], routes: Routes, found: Reach) -> 
 
 
 def _document(
-    routes: Routes, found: Reach, loop: Any, trace: list[str] | None, table: str | None
+    routes: Routes, found: Reachability, loop: Any, trace: list[str] | None, table: str | None
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "engine": routes.engine,
@@ -174,7 +174,7 @@ def _document(
         "hosts_apart": found.hosts_apart,
         "switches_apart": found.switches_apart,
         "most_hops": found.most_hops,
-        "virtual_lanes": routes.ways.lanes,
+        "virtual_lanes": routes.routing.lanes,
         "credit_loop": None if loop is None else _loop_text(routes, loop),
     }
     if trace is not None:
@@ -199,7 +199,7 @@ def _table(routes: Routes, name: str) -> list[tuple[int, int]]:
 
 
 def _print(
-    args: argparse.Namespace, routes: Routes, found: Reach, loop: Any, trace: list[str] | None
+    args: argparse.Namespace, routes: Routes, found: Reachability, loop: Any, trace: list[str] | None
 ) -> None:
     linked = routes.graph.peer >= 0
     loads = found.loads[linked]
@@ -210,7 +210,7 @@ def _print(
         ("hosts that do not reach each other", found.hosts_apart),
         ("longest way in links", found.most_hops),
         ("ways over a link between switches", f"{loads.min()} to {loads.max()}" if len(loads) else "–"),
-        ("virtual lanes", routes.ways.lanes),
+        ("virtual lanes", routes.routing.lanes),
         ("credit loop", "none" if loop is None else " → ".join(_loop_text(routes, loop))),
     ]
     print_table(args.topology, ("what", "is"), rows)

@@ -89,8 +89,8 @@ def _share(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Run the traffic; 1 when packets are left that do not move any more: lanes wait for each other."""
     from softhca.fabric.lids import LidError
+    from softhca.fabric.routing_engine import RoutingError
     from softhca.fabric.traffic import TrafficError
-    from softhca.fabric.ways import RoutingError
 
     topology = load_topology(args.topology)
     try:
@@ -122,10 +122,10 @@ def run(args: argparse.Namespace) -> int:
 def _made(args: argparse.Namespace, topology: Topology) -> tuple[TrafficRun, Routes]:
     from softhca.fabric.graph import Graph
     from softhca.fabric.routing import route
+    from softhca.fabric.routing_engine import RoutingError
     from softhca.fabric.switching.congestion import CongestionControl, RateControl, TableControl
     from softhca.fabric.switching.port import PortSettings
     from softhca.fabric.traffic import Traffic, TrafficRun
-    from softhca.fabric.ways import RoutingError
 
     routes = routed(topology, args.engine)
 
@@ -143,7 +143,7 @@ def _made(args: argparse.Namespace, topology: Topology) -> tuple[TrafficRun, Rou
 
     controlled = args.congestion != "none"
     settings = PortSettings(
-        lanes=routes.ways.lanes,
+        lanes=routes.routing.lanes,
         buffer_blocks=args.buffer,
         segment_timeout_ps=args.segments * PS_PER_NS or None,
         mark_blocks=MARK_BLOCKS if controlled else None,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softhca.fabric.graph import NO_SWITCH, Bools, Bytes, Graph, Ints
-from softhca.fabric.ways import SERVICE_LEVELS, Destinations, RoutingError
+from softhca.fabric.routing_engine import SERVICE_LEVELS, Destinations, RoutingError
 
 MOST_DIMENSIONS = 4
 """Each has a bit of the 16 service levels."""
@@ -25,7 +25,7 @@ MOST_DIMENSIONS = 4
 Turns = tuple[NDArray[np.int8], Bools]
 
 
-class DimensionOrderWays:
+class DimensionOrderRouting:
     """Dimension by dimension.  RoutingError: the fabric is no torus, or a ring of it lacks two links."""
 
     lanes = 2

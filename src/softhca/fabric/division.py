@@ -25,7 +25,7 @@ class Runner(Protocol):
         it takes and gives can be pickled."""
 
 
-class Here:
+class LocalRunner:
     """Does all of it in this thread."""
 
     def run(
@@ -35,7 +35,7 @@ class Here:
         return (work(shared, part) for part in parts)
 
 
-HERE = Here()
+LOCAL_RUNNER = LocalRunner()
 
 
 def parts_of(count: int, size: int) -> list[Part]:

@@ -8,10 +8,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from softhca.fabric.dimension_order import DimensionOrderWays
+from softhca.fabric.dimension_order import DimensionOrderRouting
 from softhca.fabric.graph import NO_SWITCH, Graph, Ints
+from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.up_down import tree_levels
-from softhca.fabric.ways import RoutingError
 
 Places = NDArray[np.float64]
 STEP = 34.0
@@ -97,14 +97,14 @@ def _plane(graph: Graph, hosts: list[list[int]], found: Places) -> None:
 def _grid(graph: Graph) -> Places | None:
     """Coordinates of a torus or mesh in a plane: the first two dimensions, further ones beside each other."""
     try:
-        ways = DimensionOrderWays(graph)
+        routing = DimensionOrderRouting(graph)
     except RoutingError:
         return None
-    point = ways.point.astype(np.float64)
-    if len(ways.axes) == 1:  # a ring is a circle
+    point = routing.point.astype(np.float64)
+    if len(routing.axes) == 1:  # a ring is a circle
         return None
     spots = point[:, [1, 0]].copy()
-    for axis in range(2, len(ways.axes)):
+    for axis in range(2, len(routing.axes)):
         across = (axis - 2) % 2
         spots[:, across] += point[:, axis] * (spots[:, across].max() + 1.6)
     spots[:, 0] += 0.16 * spots[:, 1]  # so that closing links are seen beside the others

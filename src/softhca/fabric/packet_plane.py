@@ -3,7 +3,7 @@ written them into a `MadPlane`.
 
 A packet goes from the adapter's port, hop by hop, over links that are ACTIVE, by linear tables, on the
 virtual lane that each port's SL-to-VL table says, past partition enforcement, to the port of another adapter.
-There is no time between two hops, but for what the faults of a link make.  Ways are looked up once and kept
+There is no time between two hops, but for what the faults of a link make.  Paths are looked up once and kept
 until something changes (`MadPlane.epoch`).
 
 * **Nothing is lost for want of room**: a burst that its destination has no room for stays with its sender's
@@ -41,7 +41,7 @@ LIFETIME_NS = 500_000_000
 MOST_HELD = 16_384
 """Packets that the faults of links hold back."""
 MOST_BACKLOG = 1024
-MOST_WAYS = 65_536
+MOST_PATHS = 65_536
 MOST_COPIES = 16_384
 """Links that the copies of one multicast packet cross; tables that lead in a circle would make more."""
 DROP_LANE = 15
@@ -112,7 +112,7 @@ class Hop(NamedTuple):
     keys: tuple[frozenset[int], ...]
 
 
-class Way(NamedTuple):
+class ForwardingPath(NamedTuple):
     """Where packets go: ``fate`` and ``blame`` (the port and the counter) where they do not arrive, else the
     adapter's ``port`` (None: nobody's).  ``is_plain``: nothing befalls them, and their lane is ``vl``."""
 
@@ -130,7 +130,7 @@ class AdapterPort:
     packets; False: it has no room, and `PacketPlane.has_room` says when it has.  ``wake`` is called when
     `is_blocked` is no more.
 
-    ``told`` is called when what `info` says has changed.
+    ``on_change`` is called when what `info` says has changed.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class AdapterPort:
         end: End,
         deliver: Callable[[memoryview | bytes, int], bool],
         wake: Callable[[], None],
-        told: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.end = end
         self.node = plane.mads.nodes[end.node]
@@ -148,7 +148,7 @@ class AdapterPort:
         self.state: PortState = state
         self.deliver = deliver
         self.wake = wake
-        self.told = told
+        self.on_change = on_change
         self.waiting: tuple[bytearray, int] | None = None
         # single packets, and whether they are counted here: answers of management are not
         self.backlog: deque[tuple[bytes, bool]] = deque()
@@ -182,7 +182,7 @@ class PacketPlane:
         self.ports: dict[End, AdapterPort] = {}
         self._endpoints: dict[AdapterPort, Endpoint] = {}
         self._sides: dict[End, LinkSide] = {}
-        self._ways: dict[tuple[int, int, int, int, int], Way] = {}
+        self._paths: dict[tuple[int, int, int, int, int], ForwardingPath] = {}
         self._epoch = -1
         self._held: list[tuple[int, int, bytes, NodeState, int]] = []
         self._sequence = 0
@@ -195,7 +195,7 @@ class PacketPlane:
         end: End,
         deliver: Callable[[memoryview | bytes, int], bool],
         wake: Callable[[], None],
-        told: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> AdapterPort:
         """An adapter joins at a port of a channel adapter.  ValueError: it cannot, or another one has."""
         if end in self.ports:
@@ -205,11 +205,11 @@ class PacketPlane:
             raise ValueError(f"{node.node.name} is a switch")
         endpoint = self.mads.attach(end, lambda datagram: self._answer(port, datagram))
         endpoint.is_adapter = True
-        port = AdapterPort(self, end, deliver, wake, told)
-        port.state.watch = lambda: port.told()
+        port = AdapterPort(self, end, deliver, wake, on_change)
+        port.state.watch = lambda: port.on_change()
         self._endpoints[port] = endpoint
         self.ports[end] = port
-        self._ways.clear()
+        self._paths.clear()
         return port
 
     def leave(self, port: AdapterPort, now: int) -> None:
@@ -219,7 +219,7 @@ class PacketPlane:
         self.mads.detach(self._endpoints.pop(port), now)
         self._full.pop(port, None)
         port.waiting = None
-        self._ways.clear()
+        self._paths.clear()
         self._drop("drops_nobody", sum(counted for _, counted in port.backlog))
         port.backlog.clear()
         self._resume(port, now)
@@ -232,7 +232,7 @@ class PacketPlane:
 
     def changed(self) -> None:
         """A side has got or lost faults or taps."""
-        self._ways.clear()
+        self._paths.clear()
         self._sides = {end: side for end, side in self._sides.items() if not side.is_plain}
 
     # packets
@@ -262,7 +262,7 @@ class PacketPlane:
             for packet in unit.packets():
                 self._spread(port.node, 0, (port.end.port,), bytes(packet), now)
             return True
-        way = self._way(port.node, 0, port.end.port, unit.dlid, unit.sl)
+        way = self._path(port.node, 0, port.end.port, unit.dlid, unit.sl)
         if way.fate or unit.stride > way.most_bytes:
             self._lost(way, unit.total)
             return True
@@ -284,7 +284,7 @@ class PacketPlane:
             _count(hop, unit.total, words)
         return True
 
-    def _lost(self, way: Way, count: int) -> None:
+    def _lost(self, way: ForwardingPath, count: int) -> None:
         self._drop(way.fate or "drops_length", count)
         if way.blame is not None:
             way.blame[0].count(way.blame[1], count)
@@ -338,49 +338,49 @@ class PacketPlane:
             if not sender.is_blocked:
                 sender.wake()
 
-    # ways
+    # paths
 
-    def _way(self, node: NodeState, entered: int, leaving: int, dlid: int, sl: int) -> Way:
+    def _path(self, node: NodeState, entered: int, leaving: int, dlid: int, sl: int) -> ForwardingPath:
         """Where packets go that leave a node by a port, having entered by another (0: they are its own)."""
-        if self._epoch != self.mads.epoch or len(self._ways) > MOST_WAYS:
+        if self._epoch != self.mads.epoch or len(self._paths) > MOST_PATHS:
             self._epoch = self.mads.epoch
-            self._ways.clear()
+            self._paths.clear()
         key = node.index, entered, leaving, dlid, sl
-        way = self._ways.get(key)
+        way = self._paths.get(key)
         if way is None:
-            way = self._ways[key] = self._found(node, entered, leaving, dlid, sl)
+            way = self._paths[key] = self._found(node, entered, leaving, dlid, sl)
         return way
 
-    def _found(self, node: NodeState, entered: int, leaving: int, dlid: int, sl: int) -> Way:
+    def _found(self, node: NodeState, entered: int, leaving: int, dlid: int, sl: int) -> ForwardingPath:
         hops: list[Hop] = []
         if not 0 < dlid < MULTICAST_FIRST:
-            return Way((), "drops_no_route")
+            return ForwardingPath((), "drops_no_route")
         for _ in range(MOST_HOPS):
             hop = self._hop(node, entered, leaving, sl)
-            if isinstance(hop, Way):
+            if isinstance(hop, ForwardingPath):
                 return hop
             hops.append(hop)
             node, entered = hop.node, hop.receiver.number
             if not node.is_switch:
                 if not hop.receiver.has_lid(dlid):
-                    return Way((), "drops_wrong_lid")
+                    return ForwardingPath((), "drops_wrong_lid")
                 return self._whole(hops, self.ports.get(End(node.index, entered)))
             leaving = node.forward(dlid)
             if leaving in (NO_PORT, entered):
-                return Way((), "drops_no_route", (hop.receiver, "rcv_switch_relay_errors"))
-        return Way((), "drops_loop")
+                return ForwardingPath((), "drops_no_route", (hop.receiver, "rcv_switch_relay_errors"))
+        return ForwardingPath((), "drops_loop")
 
-    def _hop(self, node: NodeState, entered: int, leaving: int, sl: int) -> Hop | Way:
+    def _hop(self, node: NodeState, entered: int, leaving: int, sl: int) -> Hop | ForwardingPath:
         """The link at a port; a way that ends where it leads nowhere."""
         port = node.port(leaving)
         if port is None or not leaving:
-            return Way((), "drops_no_route")
+            return ForwardingPath((), "drops_no_route")
         peer = self.mads.peer(node, leaving)
         if peer is None or not port.up or port.state != ACTIVE:
-            return Way((), "drops_link_down", (port, "xmit_discards"))
+            return ForwardingPath((), "drops_link_down", (port, "xmit_discards"))
         vl = lane_of(port, entered, sl)
         if vl >= LANES.get(port.info.operational_vls, 1):
-            return Way((), "drops_lane", (port, "xmit_discards"))
+            return ForwardingPath((), "drops_lane", (port, "xmit_discards"))
         side = self._sides.get(End(node.index, leaving))
         outbound = _enforced(port, port.info.partition_enforcement_outbound) if node.is_switch else ()
         node, receiver = peer
@@ -388,16 +388,16 @@ class PacketPlane:
         return Hop(port, receiver, node, vl, side, outbound + (inbound if node.is_switch else ()))
 
     @staticmethod
-    def _whole(hops: list[Hop], port: AdapterPort | None) -> Way:
+    def _whole(hops: list[Hop], port: AdapterPort | None) -> ForwardingPath:
         first = hops[0].vl
         plain = all(hop.vl == first and not hop.keys for hop in hops)
         plain = plain and all(hop.side is None or hop.side.is_plain for hop in hops)
         most_bytes = min(map(_most_bytes, hops))
-        return Way(tuple(hops), port=port, most_bytes=most_bytes, is_plain=plain, vl=first)
+        return ForwardingPath(tuple(hops), port=port, most_bytes=most_bytes, is_plain=plain, vl=first)
 
     # packets to which something may happen on their way
 
-    def _follow(self, way: Way, data: bytes, now: int) -> None:
+    def _follow(self, way: ForwardingPath, data: bytes, now: int) -> None:
         """Carry one packet along the rest of its way."""
         for hop in way.hops:
             passed = self._crossed(hop, data, now)
@@ -441,7 +441,7 @@ class PacketPlane:
                 return
             node, entered, number, data = waiting.popleft()
             hop = self._hop(node, entered, number, sl)
-            if isinstance(hop, Way):
+            if isinstance(hop, ForwardingPath):
                 self._lost(hop, 1)
             elif len(data) > _most_bytes(hop):
                 self._drop("drops_length")
@@ -521,7 +521,7 @@ class PacketPlane:
             if dlid >= MULTICAST_FIRST:
                 self._spread(node, entered, _branches(node, dlid, entered), data, now)
                 continue
-            way = self._way(node, entered, node.forward(dlid), dlid, data[1] >> 4)
+            way = self._path(node, entered, node.forward(dlid), dlid, data[1] >> 4)
             if way.fate or len(data) > way.most_bytes:
                 self._lost(way, 1)
             else:

@@ -1,8 +1,8 @@
 """Routing: from a topology to linear forwarding tables, which say for each switch and destination LID the
 port by which packets leave (IBTA vol. 1, 14.2.5.11).
 
-An *engine* says which ports of each switch lead on to each other switch (`Ways`); LIDs then share those that
-are as good as each other:
+A routing engine (`RoutingEngine`) says which ports of each switch lead on to each other switch; LIDs then
+share those that are as good as each other:
 
 * ``min-hop``: any shortest way.  Rings of switches can have credit loops.
 * ``up-down``: first up, then down, by a height that each switch has; never a credit loop.
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softhca.fabric.dimension_order import DimensionOrderWays
-from softhca.fabric.division import HERE, Part, Runner, parts_of
+from softhca.fabric.dimension_order import DimensionOrderRouting
+from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
 from softhca.fabric.lids import Lids, assign_lids
+from softhca.fabric.routing_engine import Destinations, MinHopRouting, RoutingEngine, RoutingError
 from softhca.fabric.topology import Topology
-from softhca.fabric.up_down import FatTreeWays, UpDownWays
-from softhca.fabric.ways import Destinations, MinHopWays, RoutingError, Ways
+from softhca.fabric.up_down import FatTreeRouting, UpDownRouting
 
 NO_ROUTE = 255
 """The port of a forwarding table that means none."""
@@ -41,7 +41,7 @@ class Routes:
     lids: Lids
     destinations: Destinations
     engine: str
-    ways: Ways
+    routing: RoutingEngine
     tables: Bytes
 
     def way(self, source: int, lid: int) -> list[tuple[int, int]]:
@@ -69,13 +69,13 @@ class Routes:
         return self.graph.topology.nodes[int(self.graph.switches[switch])].name
 
 
-Engine = Callable[[Graph], Ways]
+Engine = Callable[[Graph], RoutingEngine]
 
 ENGINES: dict[str, Engine] = {
-    "fat-tree": FatTreeWays,
-    "up-down": UpDownWays,
-    "dimension-order": DimensionOrderWays,
-    "min-hop": MinHopWays,
+    "fat-tree": FatTreeRouting,
+    "up-down": UpDownRouting,
+    "dimension-order": DimensionOrderRouting,
+    "min-hop": MinHopRouting,
 }
 """The routing engines by name."""
 
@@ -88,7 +88,7 @@ def route(
     engine: str = "fat-tree",
     lids: Lids | None = None,
     lmc: int = 0,
-    runner: Runner = HERE,
+    runner: Runner = LOCAL_RUNNER,
 ) -> Routes:
     """Forwarding tables for all switches by an engine of `ENGINES`; LIDs are assigned where none are given.
     ``runner`` makes the tables, some switches at a time.
@@ -100,31 +100,31 @@ def route(
     graph = topology if isinstance(topology, Graph) else Graph(topology)
     lids = assign_lids(graph, lmc) if lids is None else lids
     destinations = Destinations.of(graph, lids)
-    ways = ENGINES[engine](graph)
+    routing = ENGINES[engine](graph)
     tables = np.full((len(graph), lids.top + 1), NO_ROUTE, np.uint8)
     parts = parts_of(len(graph), SWITCHES_A_PART)
-    made = runner.run(_rows, (graph, ways, destinations), parts)
+    made = runner.run(_rows, (graph, routing, destinations), parts)
     for (start, end), rows in zip(parts, made, strict=True):
         tables[start:end, destinations.lid] = rows
-    return Routes(graph, lids, destinations, engine, ways, tables)
+    return Routes(graph, lids, destinations, engine, routing, tables)
 
 
-def _rows(shared: tuple[Graph, Ways, Destinations], part: Part) -> Bytes:
+def _rows(shared: tuple[Graph, RoutingEngine, Destinations], part: Part) -> Bytes:
     """The ports of some switches to all destinations."""
-    graph, ways, destinations = shared
+    graph, routing, destinations = shared
     rows: Bytes = np.empty((part[1] - part[0], len(destinations.lid)), np.uint8)
     for place, switch in enumerate(range(*part)):
-        rows[place] = _row(graph, ways, switch, destinations)
+        rows[place] = _row(graph, routing, switch, destinations)
     return rows
 
 
-def _row(graph: Graph, ways: Ways, switch: int, destinations: Destinations) -> Bytes:
+def _row(graph: Graph, routing: RoutingEngine, switch: int, destinations: Destinations) -> Bytes:
     """The ports of one switch to all destinations."""
-    allowed = ways.ports(switch)
+    allowed = routing.ports(switch)
     choices = allowed.sum(axis=1, dtype=np.int32)
     by_rank = np.argsort(~allowed, axis=1, kind="stable").astype(np.uint8)  # the allowed ports first
     count = choices[destinations.switch]
-    picked = ways.share(switch, destinations, count) % np.maximum(count, 1)
+    picked = routing.share(switch, destinations, count) % np.maximum(count, 1)
     row: Bytes = by_rank[destinations.switch, picked]
     row[count == 0] = NO_ROUTE
     own = destinations.switch == switch

@@ -1,4 +1,4 @@
-"""What a routing engine knows of a fabric (`Ways`), and what all of them share."""
+"""What a routing engine knows of a fabric (`RoutingEngine`), and what all of them share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RoutingError(ValueError):
     """A fabric that an engine cannot route, in one line."""
 
 
-class Ways(Protocol):
+class RoutingEngine(Protocol):
     """What an engine knows of a fabric."""
 
     lanes: int
@@ -88,7 +88,7 @@ def spread(switch: int, destinations: Destinations, choices: Ints, allowed: Bool
     return place
 
 
-class MinHopWays:
+class MinHopRouting:
     """All shortest ways."""
 
     lanes = 1

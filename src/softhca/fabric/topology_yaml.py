@@ -48,7 +48,7 @@ _RATE = re.compile(r"(1|2|4|8|12)x([SDQFEHNX]DR)")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|\d{1,19}")
 
 
-class Said(NamedTuple):
+class YamlValue(NamedTuple):
     """A scalar, list or mapping of a file, and its line."""
 
     value: Any
@@ -71,12 +71,12 @@ def read_yaml(text: str) -> Topology:
             nodes.append(_node(len(nodes), name, _SECTIONS[section], said))
             node_lines.append(said.line)
     names = {node.name: index for index, node in enumerate(nodes)}
-    links = [_link(said, names, rate) for said in _list(sections.get("links", Said([], 1)), "links")]
+    links = [_link(said, names, rate) for said in _list(sections.get("links", YamlValue([], 1)), "links")]
     link_lines = [said.line for said in sections["links"].value] if "links" in sections else []
     return checked(tuple(nodes), links, node_lines, link_lines)
 
 
-def _generated(sections: dict[str, Said], rate: tuple[LinkWidth, LinkSpeed]) -> Topology:
+def _generated(sections: dict[str, YamlValue], rate: tuple[LinkWidth, LinkSpeed]) -> Topology:
     said = sections["generate"]
     extra = [name for name in sections if name not in ("generate", "link")]
     if extra:
@@ -89,7 +89,7 @@ def _generated(sections: dict[str, Said], rate: tuple[LinkWidth, LinkSpeed]) -> 
         raise TopologyError(error.reason, line=said.line) from None
 
 
-def _document(text: str) -> Said:
+def _document(text: str) -> YamlValue:
     import yaml
 
     try:
@@ -104,7 +104,7 @@ def _document(text: str) -> Said:
     return _said(root, 0)
 
 
-def _said(node: Any, depth: int) -> Said:
+def _said(node: Any, depth: int) -> YamlValue:
     """What a node of the composed file says; no anchors, no more than four levels."""
     import yaml
 
@@ -112,18 +112,18 @@ def _said(node: Any, depth: int) -> Said:
     if depth > 4:
         raise TopologyError("more levels than a topology has", line=line)
     if isinstance(node, yaml.ScalarNode):
-        return Said(node.value, line)
+        return YamlValue(node.value, line)
     if isinstance(node, yaml.SequenceNode):
-        return Said([_said(item, depth + 1) for item in node.value], line)
-    found: dict[str, Said] = {}
+        return YamlValue([_said(item, depth + 1) for item in node.value], line)
+    found: dict[str, YamlValue] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.value in found:
             raise TopologyError("a key twice, or one that is no word", line=key.start_mark.line + 1)
         found[key.value] = _said(value, depth + 1)
-    return Said(found, line)
+    return YamlValue(found, line)
 
 
-def _mapping(said: Said, what: str, keys: tuple[str, ...] = ()) -> dict[str, Said]:
+def _mapping(said: YamlValue, what: str, keys: tuple[str, ...] = ()) -> dict[str, YamlValue]:
     if not isinstance(said.value, dict):
         raise TopologyError(f"{what} is a mapping of names", line=said.line)
     for name, value in said.value.items():
@@ -132,26 +132,26 @@ def _mapping(said: Said, what: str, keys: tuple[str, ...] = ()) -> dict[str, Sai
     return said.value
 
 
-def _list(said: Said, what: str) -> list[Said]:
+def _list(said: YamlValue, what: str) -> list[YamlValue]:
     if not isinstance(said.value, list):
         raise TopologyError(f"{what} is a list", line=said.line)
     return said.value
 
 
-def _scalar(said: Said, what: str) -> str:
+def _scalar(said: YamlValue, what: str) -> str:
     if not isinstance(said.value, str):
         raise TopologyError(f"{what} is one word or number", line=said.line)
     return said.value
 
 
-def _integer(said: Said, what: str) -> int:
+def _integer(said: YamlValue, what: str) -> int:
     text = _scalar(said, what)
     if _NUMBER.fullmatch(text) is None:
         raise TopologyError(f"{what} is {text[:30]!r}; expected a number", line=said.line)
     return int(text, 16) if text[:2].lower() == "0x" else int(text)
 
 
-def _node(index: int, name: str, kind: NodeKind, said: Said) -> Node:
+def _node(index: int, name: str, kind: NodeKind, said: YamlValue) -> Node:
     facts = _mapping(said, name, _NODE_KEYS) if isinstance(said.value, dict) else {"ports": said}
     if "ports" not in facts:
         raise TopologyError(f"{name} does not say how many ports it has", line=said.line)
@@ -166,7 +166,7 @@ def _node(index: int, name: str, kind: NodeKind, said: Said) -> Node:
     return make_node(name, kind, count, guid, system_guid=system, description=text)
 
 
-def _link(said: Said, names: dict[str, int], rate: tuple[LinkWidth, LinkSpeed]) -> Link:
+def _link(said: YamlValue, names: dict[str, int], rate: tuple[LinkWidth, LinkSpeed]) -> Link:
     text = _scalar(said, "a link")
     match = _LINK.fullmatch(text.strip())
     if match is None:
@@ -174,11 +174,11 @@ def _link(said: Said, names: dict[str, int], rate: tuple[LinkWidth, LinkSpeed]) 
     for name in (match[1], match[3]):
         if name not in names:
             raise TopologyError(f"a link to {name!r}, which is no node", line=said.line)
-    width, speed = _rate(Said(match[5], said.line)) if match[5] else rate
+    width, speed = _rate(YamlValue(match[5], said.line)) if match[5] else rate
     return Link(End(names[match[1]], int(match[2])), End(names[match[3]], int(match[4])), width, speed)
 
 
-def _rate(said: Said) -> tuple[LinkWidth, LinkSpeed]:
+def _rate(said: YamlValue) -> tuple[LinkWidth, LinkSpeed]:
     text = _scalar(said, "link")
     match = _RATE.fullmatch(text)
     if match is None:

@@ -159,9 +159,9 @@ class TrafficRun:
         self.hosts = _hosts(topology, routes.graph)
         if len(self.hosts) < 2:
             raise TrafficError("fewer than two hosts whose port 1 is linked to a switch")
-        if not 1 <= routes.ways.lanes <= DATA_VLS:
-            raise TrafficError(f"routes that need {routes.ways.lanes} virtual lanes")
-        settings = settings or PortSettings(lanes=routes.ways.lanes)
+        if not 1 <= routes.routing.lanes <= DATA_VLS:
+            raise TrafficError(f"routes that need {routes.routing.lanes} virtual lanes")
+        settings = settings or PortSettings(lanes=routes.routing.lanes)
         rates = {host: topology.links[_link_at(topology, host)].data_mbps for host in self.hosts}
         made = None if congestion is None else lambda: congestion(min(rates.values()))
         self.fabric = SwitchedFabric(
@@ -192,7 +192,7 @@ class TrafficRun:
         for number, index in enumerate(graph.switches.tolist()):
             switch = self.fabric.switches[index]
             switch.forwarding = routes.tables[number].tolist()
-            lanes = routes.ways.lanes_of(number)
+            lanes = routes.routing.lanes_of(number)
             if lanes is None:
                 switch.sl_to_vl = {None: [0] * 16}
                 continue
@@ -200,7 +200,7 @@ class TrafficRun:
             count = len(switch.ports)
             switch.sl_to_vl = {(a, b): rows[b] for a in range(count) for b in range(count)}
             switch.sl_to_vl[None] = [0] * 16
-        self._levels = routes.ways.service_levels()
+        self._levels = routes.routing.service_levels()
         leaves = graph.endpoints.switch.tolist()
         self._leaf = {node: leaves[at] for node, at in _first_ports(graph).items()}
 
@@ -214,7 +214,7 @@ class TrafficRun:
         """`Handler.fire`: a link fails or comes back, or routes are made anew."""
         if what == REROUTE:
             found = self._reroute(frozenset(self._gone))
-            if found is None or found.ways.lanes > self.fabric.ends[self.hosts[0]].port.settings.lanes:
+            if found is None or found.routing.lanes > self.fabric.ends[self.hosts[0]].port.settings.lanes:
                 self.figures.unroutable += 1
             else:
                 self.figures.reroutes += 1

@@ -9,16 +9,16 @@ from collections.abc import Collection
 import numpy as np
 
 from softhca.fabric.graph import NO_SWITCH, Bools, Graph, Ints
-from softhca.fabric.up_down import UpDownWays
-from softhca.fabric.ways import RoutingError, Ways
+from softhca.fabric.routing_engine import RoutingEngine, RoutingError
+from softhca.fabric.up_down import UpDownRouting
 
 
-def multicast_tree(graph: Graph, ways: Ways, members: Collection[int]) -> dict[int, Bools]:
+def multicast_tree(graph: Graph, routing: RoutingEngine, members: Collection[int]) -> dict[int, Bools]:
     """The ports, by number of the switch, by which a packet of the group leaves (but that by which it came).
     ``members`` are endpoints.  A switch that is a member has its port 0.
 
-    Where routes go up and down (`UpDownWays`) the tree hangs from one switch and its links lead down, so that
-    packets of the group make no credit loop with others.  RoutingError: a member is cut off.
+    Where routes go up and down (`UpDownRouting`) the tree hangs from one switch and its links lead down, so
+    that packets of the group make no credit loop with others.  RoutingError: a member is cut off.
     """
     chosen = np.array(sorted(members), np.int64)
     switches = graph.endpoints.switch[chosen]
@@ -30,7 +30,7 @@ def multicast_tree(graph: Graph, ways: Ways, members: Collection[int]) -> dict[i
     wanted = np.unique(switches)
     if not len(wanted):
         return {}
-    root, usable = _root(graph, ways, wanted)
+    root, usable = _root(graph, routing, wanted)
     parent, parent_port = _parents(graph, root, usable)
     for switch in wanted:
         at = int(switch)
@@ -60,12 +60,12 @@ def _mask(graph: Graph, ports: dict[int, Bools], switch: int) -> Bools:
     return ports.setdefault(switch, np.zeros(graph.peer.shape[1], np.bool_))
 
 
-def _root(graph: Graph, ways: Ways, members: Ints) -> tuple[int, Bools | None]:
+def _root(graph: Graph, routing: RoutingEngine, members: Ints) -> tuple[int, Bools | None]:
     """Where the tree hangs, and which ports may lead away from it (None: all)."""
-    if isinstance(ways, UpDownWays):
-        peak = ways.peak(members)
+    if isinstance(routing, UpDownRouting):
+        peak = routing.peak(members)
         if peak is not None:
-            return peak, ways.down
+            return peak, routing.down
     hops = graph.distances[:, members].astype(np.int64)
     return int((hops.max(axis=1) * 100_000 + hops.sum(axis=1)).argmin()), None
 

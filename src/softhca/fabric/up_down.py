@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from softhca.fabric.graph import NO_SWITCH, Bools, Bytes, Graph, Ints
-from softhca.fabric.ways import Destinations, RoutingError, spread
+from softhca.fabric.routing_engine import Destinations, RoutingError, spread
 
 FAR = 255
 
 
-class UpDownWays:
+class UpDownRouting:
     """Up/down routing.  Heights are the levels of a tree where the fabric is one, else hops from the switch
     in the middle.
     """
@@ -75,7 +75,7 @@ class UpDownWays:
         return None if far[best] else best
 
 
-class FatTreeWays(UpDownWays):
+class FatTreeRouting(UpDownRouting):
     """Up/down routing in a tree, with one way down to each destination from everywhere (D-mod-K).
 
     RoutingError: the fabric is no tree whose hosts are all at the lowest level, or one of them is cut off.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softhca.fabric.division import HERE, Part, Runner, parts_of
+from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bools, Ints
 from softhca.fabric.routing import NO_ROUTE, Routes
 
@@ -19,7 +19,7 @@ _SOURCES = 64
 
 
 @dataclass(frozen=True)
-class Reach:
+class Reachability:
     """``hosts_apart`` counts the pairs of a switch with hosts and a LID of a host without a way;
     ``switches_apart`` those of any other switch and LID, which in a tree some have: the management ports of
     two roots.  ``most_hops`` is the longest way between hosts in links.  ``loads[s, p]``: over how many such
@@ -37,7 +37,7 @@ class Reach:
         return not self.hosts_apart
 
 
-def reach(routes: Routes, runner: Runner = HERE) -> Reach:
+def reach(routes: Routes, runner: Runner = LOCAL_RUNNER) -> Reachability:
     """Follow every route from every switch; ``runner`` does so, some destinations at a time."""
     graph, destinations = routes.graph, routes.destinations
     loads = np.zeros(graph.peer.shape, np.int64)
@@ -49,7 +49,7 @@ def reach(routes: Routes, runner: Runner = HERE) -> Reach:
         switches_apart += of_switches
         most_hops = max(most_hops, hops)
         loads += carried
-    return Reach(hosts_apart, switches_apart, most_hops, loads)
+    return Reachability(hosts_apart, switches_apart, most_hops, loads)
 
 
 def _reach_part(routes: Routes, part: Part) -> tuple[int, int, int, NDArray[np.int64]]:
@@ -97,14 +97,14 @@ Channel = tuple[int, int, int]
 """A switch's number, its outgoing port, and the virtual lane."""
 
 
-def credit_loop(routes: Routes, runner: Runner = HERE) -> list[Channel] | None:
+def credit_loop(routes: Routes, runner: Runner = LOCAL_RUNNER) -> list[Channel] | None:
     """A ring of channels each of which can wait for the next, None where there is none (Dally and Seitz: then
     there is no deadlock).  Every switch counts as a source, as its port 0 sends too.  ``runner`` looks for
     what waits for what, some destinations, or sources where lanes depend on them, at a time.
     """
-    graph, lanes = routes.graph, routes.ways.lanes
+    graph, lanes = routes.graph, routes.routing.lanes
     size, ports = graph.peer.shape
-    levels = routes.ways.service_levels()
+    levels = routes.routing.service_levels()
     if levels is None:
         made = runner.run(_dependencies, routes, parts_of(len(routes.destinations.lid), _BLOCK))
         found = np.zeros((size * ports, ports), np.bool_)
@@ -138,11 +138,11 @@ def _dependencies_by_level(shared: tuple[Routes, NDArray[np.uint8]], part: Part)
     """The same where the lane depends on the service level, so that each of these sources is followed on its
     own."""
     routes, levels = shared
-    graph, lanes = routes.graph, routes.ways.lanes
+    graph, lanes = routes.graph, routes.routing.lanes
     size, ports = graph.peer.shape
     table = np.zeros((size, ports, 16), np.uint8)
     for switch in range(size):
-        said = routes.ways.lanes_of(switch)
+        said = routes.routing.lanes_of(switch)
         if said is not None:
             table[switch] = said
     found = np.zeros((size * ports * lanes, ports * lanes), np.bool_)

@@ -143,7 +143,7 @@ class SubnetAdministration:
             for guid in inventory.by_guid.keys() - before.keys():
                 self._tell(a.TRAP_GID_IN, inventory.by_guid[guid].gid)
 
-    def cease(self) -> None:
+    def step_down(self) -> None:
         """The manager is master no more: another one has what is registered."""
         config = self._manager.config
         self.groups = Groups(self._group_changed, self._group_told, config.gid_prefix)
@@ -152,7 +152,7 @@ class SubnetAdministration:
             self._send_report, self.counters, config.timeout_ns, config.retries
         )
         self._transfers.clear()
-        self.lookups.cease()
+        self.lookups.step_down()
 
     # inputs
 

@@ -211,13 +211,13 @@ def lane_writes(
     nodes: Mapping[int, FoundNode], routes: Routes, guids: list[int], shadow: Shadow
 ) -> Iterator[Write]:
     """SL-to-VL tables and arbitration of lanes, where routes need more than one lane (14.2.5.8, 14.2.5.9)."""
-    lanes = routes.ways.lanes
+    lanes = routes.routing.lanes
     if lanes == 1:
         return
     arbitration = b"".join(bytes([lane, 64]) for lane in range(lanes)).ljust(64, b"\0")
     for number, index in enumerate(routes.graph.switches.tolist()):
         guid = guids[index]
-        node, table = nodes[guid], routes.ways.lanes_of(number)
+        node, table = nodes[guid], routes.routing.lanes_of(number)
         linked = [port for port in node.peers if port]
         for leaving in linked:
             row = table[leaving].tolist() if table is not None else [0] * 16

@@ -154,7 +154,7 @@ class Lookups:
         """What has been read may be so no more."""
         self._known.clear()
 
-    def cease(self) -> None:
+    def step_down(self) -> None:
         """Give up what is under way, too."""
         self.forget()
         self._requests.forget()

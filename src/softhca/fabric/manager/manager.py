@@ -38,9 +38,9 @@ from softhca.fabric.manager.packets import DATA_AT, PORT
 from softhca.fabric.manager.partitions import Partition, Partitions
 from softhca.fabric.manager.requests import NEVER_NS, Requests
 from softhca.fabric.routing import ENGINES, Routes, route
+from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.topology import TopologyError
 from softhca.fabric.trees import multicast_tree, without_copies
-from softhca.fabric.ways import RoutingError
 from softhca.management import constants as c
 from softhca.management.subnet_attributes import (
     TRAP_BAD_M_KEY,
@@ -411,7 +411,7 @@ class FabricManager:
             self._known_lids[topology.nodes[node].port_guid(port)] = lid
         forget_reset(found.nodes, self._shadow)
         plan = PortPlan(
-            self.own_lid, self.config.gid_prefix, self.config.m_key, self.config.lmc, routes.ways.lanes,
+            self.own_lid, self.config.gid_prefix, self.config.m_key, self.config.lmc, routes.routing.lanes,
             self._is_new_master,
         )  # fmt: skip
         self._is_new_master = False
@@ -488,7 +488,7 @@ class FabricManager:
         for mlid, members in self.groups.items():
             here = [by_guid[guid] for guid in members if guid in by_guid]
             try:
-                trees[mlid] = multicast_tree(routes.graph, routes.ways, here)
+                trees[mlid] = multicast_tree(routes.graph, routes.routing, here)
                 silent = [by_guid[guid] for guid in self._senders[mlid] if guid in by_guid]
                 without_copies(routes.graph, trees[mlid], silent)
             except RoutingError as error:
@@ -648,7 +648,7 @@ class FabricManager:
 
     def _resign(self) -> None:
         """Another manager has to do with groups, services and subscriptions from now on."""
-        self.administration.cease()
+        self.administration.step_down()
         self.groups.clear()
         self._senders.clear()
         self._groups_changed = self._light_is_due = False

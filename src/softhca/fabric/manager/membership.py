@@ -76,19 +76,19 @@ class Group:
 
 class Groups:
     """All groups by their GIDs.  ``changed(mlid, members, senders)`` is called when a group has other ports:
-    the GUIDs of all, and of those that send only; ``told(mgid, is_there)`` when one comes or goes.
+    the GUIDs of all, and of those that send only; ``on_change(mgid, is_there)`` when one comes or goes.
     """
 
     def __init__(
         self,
         changed: Callable[[int, frozenset[int], frozenset[int]], None],
-        told: Callable[[bytes, bool], None],
+        on_change: Callable[[bytes, bool], None],
         prefix: int,
     ) -> None:
         self.groups: dict[bytes, Group] = {}
         self._by_mlid: dict[int, Group] = {}
         self._changed = changed
-        self._told = told
+        self._on_change = on_change
         self._prefix = prefix.to_bytes(8, "big")
         self._count = 0
         self._next = 1
@@ -120,7 +120,7 @@ class Groups:
             self.groups[group.facts.mgid] = self._by_mlid[group.facts.mlid] = group
         self._write(group)
         if created:
-            self._told(group.facts.mgid, True)
+            self._on_change(group.facts.mgid, True)
         return group.record(self._prefix, port.guid)
 
     def _member(
@@ -210,7 +210,7 @@ class Groups:
         self._count -= len(group.members)
         del self.groups[group.facts.mgid], self._by_mlid[group.facts.mlid]
         self._changed(group.facts.mlid, frozenset(), frozenset())
-        self._told(group.facts.mgid, False)
+        self._on_change(group.facts.mgid, False)
 
     def forget(self, guids: set[int]) -> None:
         """Ports have gone, and with them all that they are members of."""

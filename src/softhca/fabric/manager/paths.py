@@ -15,8 +15,8 @@ from softhca.fabric.manager.configuration import PACKET_LIFETIME
 from softhca.fabric.manager.discovery import link_rate
 from softhca.fabric.manager.inventory import Inventory, KnownPort
 from softhca.fabric.manager.packets import PORT
+from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.topology import LinkSpeed
-from softhca.fabric.ways import RoutingError
 from softhca.management.administration_attributes import (
     STATUS_INVALID_GID,
     STATUS_NO_RECORDS,
@@ -112,7 +112,7 @@ class Paths:
         self._inventory = inventory
         self._group_path = group_path
         self._routes = inventory.routes
-        self._levels = inventory.routes.ways.service_levels()
+        self._levels = inventory.routes.routing.service_levels()
         self._ways: dict[tuple[int, int], Quality | None] = {}
         self._links: dict[tuple[int, int], Quality] = {}
         self._guids = [inventory.fabric.guids[node] for node in self._routes.graph.switches.tolist()]
