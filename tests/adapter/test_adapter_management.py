@@ -61,7 +61,7 @@ class Asker:
         packet = assemble(route, bth, (Deth(qkey=qkey, source_qp=SOURCE_QP),), data, lane)
         return packet.encode() if self.native else packet.transport.encode()
 
-    def tell(self, mad, port_number=1, **how):
+    def raise_event(self, mad, port_number=1, **how):
         """Let a datagram arrive; the datagrams that the adapter sends then."""
         before = len(self.sent)
         destination = self.node.adapter.ports[port_number - 1].gid_table[0]

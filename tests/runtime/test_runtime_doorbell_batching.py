@@ -222,7 +222,7 @@ def rung(batching, numbers, now, step_ns=1_000):
     waited = []
     for number in numbers:
         now += step_ns
-        waited.append(batching.rang(number, now))
+        waited.append(batching.on_doorbell(number, now))
         if not waited[-1]:
             batching.sent(now)
     return now, waited
@@ -258,7 +258,7 @@ def test_behind_a_poll_the_first_doorbell_is_sent_at_once():
 
 def test_who_sleeps_for_an_answer_is_not_kept_waiting():
     batching, now = learned()
-    assert not batching.rang(9, now + 1, expecting=False)
+    assert not batching.on_doorbell(9, now + 1, expecting=False)
 
 
 def test_the_deadline_counts_from_the_last_doorbell():
@@ -274,7 +274,7 @@ def test_the_deadline_counts_from_the_last_doorbell():
 @pytest.mark.parametrize("sees_polls", [True, False])
 def test_who_stays_away_is_distrusted_where_a_poll_would_have_been_seen(sees_polls):
     batching, now = learned(limit_ns=3_000, sees_polls=sees_polls)
-    assert batching.rang(7, now + 1)
+    assert batching.on_doorbell(7, now + 1)
     assert not batching.overdue(now + 3_001)
     assert batching.overdue(now + 3_002)
     batching.sent(now + 3_002)

@@ -4,9 +4,9 @@ from softhca.runtime.poll_back_off import (
     AGAIN,
     CONTENDED_NS,
     CONTENTION_MEMORY_NS,
-    MOST_NAP_NS,
-    NAP_PART,
+    MAX_SLEEP_NS,
     SLEEP,
+    SLEEP_FRACTION,
     YIELD,
     PollBackOff,
 )
@@ -16,7 +16,7 @@ def test_some_polls_follow_at_once_then_others_are_let_run_each_time():
     back_off = PollBackOff(at_once=3)
     assert [back_off.missed(now) for now in range(6)] == [AGAIN] * 3 + [YIELD] * 3
     back_off.worked(7)
-    assert back_off.in_vain == 0
+    assert back_off.empty_polls == 0
     assert back_off.missed(8) == AGAIN
 
 
@@ -36,23 +36,23 @@ def test_who_has_never_found_anything_sleeps_at_once():
 def test_a_nap_is_a_part_of_what_was_polled_in_vain_and_bounded():
     back_off = PollBackOff(limit_ns=400_000)
     back_off.worked(1_000_000)
-    assert back_off.nap_ns(1_400_000) == 400_000 // NAP_PART
-    assert back_off.nap_ns(1_000_000 + NAP_PART * MOST_NAP_NS) == MOST_NAP_NS
-    assert back_off.nap_ns(10**12) == MOST_NAP_NS
+    assert back_off.sleep_ns(1_400_000) == 400_000 // SLEEP_FRACTION
+    assert back_off.sleep_ns(1_000_000 + SLEEP_FRACTION * MAX_SLEEP_NS) == MAX_SLEEP_NS
+    assert back_off.sleep_ns(10**12) == MAX_SLEEP_NS
 
 
 def test_a_clock_read_before_another_threads_poll_found_something_is_no_long_wait():
     back_off = PollBackOff(limit_ns=1_000)
     back_off.worked(500)
     assert back_off.missed(499) == YIELD
-    assert (back_off.nap_ns(499), back_off.vain_ns(499), back_off.vain_ns(501)) == (0, 0, 1)
+    assert (back_off.sleep_ns(499), back_off.idle_ns(499), back_off.idle_ns(501)) == (0, 0, 1)
 
 
 def test_where_others_run_nobody_polls_in_vain_for_a_while():
     back_off = PollBackOff(limit_ns=10**12)
     back_off.worked(0)
-    back_off.gave_way(1_000, 1_000 + CONTENDED_NS)
+    back_off.yielded(1_000, 1_000 + CONTENDED_NS)
     assert back_off.missed(2_000) == YIELD, "that was not long"
-    back_off.gave_way(3_000, 3_001 + CONTENDED_NS)
+    back_off.yielded(3_000, 3_001 + CONTENDED_NS)
     assert back_off.missed(2_999 + CONTENTION_MEMORY_NS) == SLEEP
     assert back_off.missed(3_000 + CONTENTION_MEMORY_NS) == YIELD

@@ -32,7 +32,7 @@ from softhca.runtime import adapter_process, devices, messages, process
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import assemble
 from softhca.runtime.clock import NS_PER_S
-from softhca.runtime.poll_back_off import NAP_PART
+from softhca.runtime.poll_back_off import SLEEP_FRACTION
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
@@ -437,7 +437,7 @@ def test_who_polls_in_vain_long_after_it_has_posted_or_taken_anything_naps(serve
     assert (len(yields), naps) == (2, [])
     moments[0] += 1
     driver.progress()
-    assert naps == [process.NAP_FROM_NS / NAP_PART / NS_PER_S]
+    assert naps == [process.NAP_FROM_NS / SLEEP_FRACTION / NS_PER_S]
     end.qp.modify({"qp_state": ERR})
     moments[0] += process.NAP_FROM_NS  # a command kicks, and what follows is long after it
     end.qp.post_recv(7, [(end.address, 8, end.key.lkey)])  # kicks

@@ -19,7 +19,7 @@ def sleeper(woken):
 
 
 def test_a_deadline_that_the_sleeper_would_miss_wakes_it_once(sleeper, woken):
-    sleeper.falls_asleep(50 * LATE_NS, NEVER, leads=False)
+    sleeper.begin_sleep(50 * LATE_NS, NEVER, leads=False)
     sleeper.settle(49 * LATE_NS)
     assert woken == [], "it wakes up soon enough"
     sleeper.settle(49 * LATE_NS - 1)
@@ -29,7 +29,7 @@ def test_a_deadline_that_the_sleeper_would_miss_wakes_it_once(sleeper, woken):
 
 
 def test_who_sleeps_for_good_is_woken_for_any_deadline_but_never(sleeper, woken):
-    assert sleeper.falls_asleep(NEVER, NEVER, leads=False) == NEVER
+    assert sleeper.begin_sleep(NEVER, NEVER, leads=False) == NEVER
     sleeper.settle(NEVER)
     assert woken == []
     sleeper.settle(1 << 60)
@@ -52,10 +52,10 @@ def test_events_wake_who_waits_for_them_once(sleeper, woken):
 
 
 def test_a_sleep_ends_with_the_first_of_both_moments(sleeper):
-    assert sleeper.falls_asleep(30, 20, leads=True) == 20
-    assert sleeper.falls_asleep(10, 20, leads=True) == 10
+    assert sleeper.begin_sleep(30, 20, leads=True) == 20
+    assert sleeper.begin_sleep(10, 20, leads=True) == 10
     assert (sleeper.wakeup_ns, sleeper.background_ns) == (10, 0)
-    sleeper.falls_asleep(10, 20, leads=False)
+    sleeper.begin_sleep(10, 20, leads=False)
     assert sleeper.background_ns == 10
 
 

@@ -435,24 +435,24 @@ def test_those_who_hear_of_no_loss_keep_to_the_maximum():
     for _ in range(TRIPS + 3):
         path.round()
     window, qp = path.window, path.qp
-    assert window.near_room(qp) == DEFAULT_MAXIMUM_BYTES
+    assert window.near_available(qp) == DEFAULT_MAXIMUM_BYTES
     assert window.room(qp) == window.limit_bytes > DEFAULT_MAXIMUM_BYTES
     assert window.admits(qp, DEFAULT_LIMIT_BYTES)
     window.charge(DEFAULT_MAXIMUM_BYTES - 10)
-    assert window.near_room(qp) == 10
+    assert window.near_available(qp) == 10
     assert window.admits(qp, 10)
     assert not window.admits(qp, 11)
     window.charge(10)
-    assert window.near_room(qp) == 0
+    assert window.near_available(qp) == 0
     window.charge(10)
-    assert window.near_room(qp) == 0
+    assert window.near_available(qp) == 0
     assert window.room(qp) == window.limit_bytes - DEFAULT_MAXIMUM_BYTES - 10
 
 
 def test_near_room_is_the_room_while_the_limit_is_no_larger_than_the_maximum():
     window, qp = DestinationWindow(2 * ONE, 4 * ONE), Waiter()
     window.charge(ONE)
-    assert window.near_room(qp) == window.room(qp) == ONE
+    assert window.near_available(qp) == window.room(qp) == ONE
 
 
 def known(trips, trip_ns, at, count=TRIPS):

@@ -10,7 +10,7 @@ cdef class DoorbellBatching:
     cdef public int waiting
     cdef public unsigned long long sent_ns
 
-    cpdef bint rang(self, long long number, unsigned long long now, bint expecting=*) noexcept
+    cpdef bint on_doorbell(self, long long number, unsigned long long now, bint expecting=*) noexcept
     cpdef object sent(self, unsigned long long now)
     cpdef object polled(self, unsigned long long now)
     cpdef bint overdue(self, unsigned long long now) noexcept

@@ -56,7 +56,7 @@ class DoorbellBatching:
         self.waiting = 0
         self.sent_ns = 0
 
-    def rang(self, number: int, now: int, expecting: bool = True) -> bool:
+    def on_doorbell(self, number: int, now: int, expecting: bool = True) -> bool:
         """The doorbell of queue pair ``number`` was rung at ``now``: whether it waits for those of others
         that are expected to follow.  ``expecting``: it may wait, since no thread sleeps until an answer."""
         former: cython.longlong = self.last

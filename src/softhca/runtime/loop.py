@@ -169,7 +169,7 @@ class EngineLoop:
         if self.acknowledgement.flow is not None:
             self.acknowledgement.posted(self.acknowledgement.flow.has_requests(), now)
         # what a command alone has caused is sent at once
-        if self.adapter.last_doorbell == _NO_QUEUE_PAIR or not self.batching.rang(
+        if self.adapter.last_doorbell == _NO_QUEUE_PAIR or not self.batching.on_doorbell(
             self.adapter.last_doorbell, now, self.sleeper.waiters == 0
         ):
             self.transmit(now)
@@ -259,7 +259,7 @@ class EngineLoop:
             self.adapter.receive(port.port_number, arrival, now)
             if arrival.length >= LONG_BYTES:
                 self.transmit(now)
-            elif self.back_off.in_vain and is_single_request(arrival):
+            elif self.back_off.empty_polls and is_single_request(arrival):
                 # a guest's poll, which would take the answer along, is not seen
                 return _SINGLE if self.polled and not self.attached else _SOME
         return taken

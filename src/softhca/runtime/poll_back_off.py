@@ -4,7 +4,7 @@ Where processors are scarce, the party that is waited for may need the processor
 after a few empty polls the thread yields each time.  If a yield took long, other programs compete for the
 processor, and for a while polling is useless: the thread sleeps.  It also sleeps once it has polled in vain
 for its time limit: until it is woken or, where nothing wakes it, for a fraction of the time that it has
-polled in vain (`PollBackOff.nap_ns`), so that it notices an event late by no more than that fraction.
+polled in vain (`PollBackOff.sleep_ns`), so that it notices an event late by no more than that fraction.
 
 There is no clock and no thread here: the caller reports the results of its polls, and gets the next step.
 """
@@ -16,7 +16,7 @@ import cython
 __all__ = ["AGAIN", "NEVER", "SLEEP", "YIELD", "PollBackOff"]
 
 AGAIN, YIELD, SLEEP = 0, 1, 2
-"""Poll again at once; yield the processor first (and report how long that took: `PollBackOff.gave_way`);
+"""Poll again at once; yield the processor first (and report how long that took: `PollBackOff.yielded`);
 sleep."""
 
 NEVER = (1 << 63) - 1
@@ -28,10 +28,10 @@ poller and adapters that wait for each other it takes less."""
 CONTENTION_MEMORY_NS = 20_000_000
 """How long a processor counts as contended after such a yield."""
 
-NAP_PART = 8
+SLEEP_FRACTION = 8
 """A nap takes this fraction (1/n) of the time that was polled in vain."""
 
-MOST_NAP_NS = 500_000
+MAX_SLEEP_NS = 500_000
 """A nap is no longer than this."""
 
 _AGAIN = cython.declare(cython.int, AGAIN)
@@ -39,43 +39,43 @@ _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
 _CONTENDED_NS = cython.declare(cython.ulonglong, CONTENDED_NS)
 _CONTENTION_MEMORY_NS = cython.declare(cython.ulonglong, CONTENTION_MEMORY_NS)
-_MOST_NAP_NS = cython.declare(cython.ulonglong, MOST_NAP_NS)
-_NAP_PART = cython.declare(cython.ulonglong, NAP_PART)
+_MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
+_SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
 
 
 class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
-    before it sleeps.  ``in_vain`` counts the empty polls since the last one that found something."""
+    before it sleeps.  ``empty_polls`` counts the empty polls since the last one that found something."""
 
     def __init__(self, at_once: int = 0, limit_ns: int = NEVER) -> None:
         self.at_once = at_once
         self.limit_ns = limit_ns
-        self.in_vain = 0
+        self.empty_polls = 0
         self.worked_ns = 0
         self.contended_until_ns = 0
 
     def worked(self, now: int) -> None:
         """A poll at ``now`` found something, or a sleep has ended."""
-        self.in_vain = 0
+        self.empty_polls = 0
         self.worked_ns = now
 
     def missed(self, now: int) -> int:
         """A poll at ``now`` found nothing: what to do."""
-        self.in_vain += 1
-        if now < self.contended_until_ns or self.vain_ns(now) >= self.limit_ns:
+        self.empty_polls += 1
+        if now < self.contended_until_ns or self.idle_ns(now) >= self.limit_ns:
             return _SLEEP
-        return _YIELD if self.in_vain > self.at_once else _AGAIN
+        return _YIELD if self.empty_polls > self.at_once else _AGAIN
 
-    def nap_ns(self, now: int) -> int:
+    def sleep_ns(self, now: int) -> int:
         """How long to sleep where nothing wakes the thread."""
-        nap: cython.ulonglong = self.vain_ns(now) // _NAP_PART
-        return nap if nap < _MOST_NAP_NS else _MOST_NAP_NS
+        nap: cython.ulonglong = self.idle_ns(now) // _SLEEP_FRACTION
+        return nap if nap < _MAX_SLEEP_NS else _MAX_SLEEP_NS
 
-    def vain_ns(self, now: int) -> int:
+    def idle_ns(self, now: int) -> int:
         """How long nothing has been found until ``now``: 0 where another thread found something later."""
         return now - self.worked_ns if now > self.worked_ns else 0
 
-    def gave_way(self, begin_ns: int, end_ns: int) -> None:
+    def yielded(self, begin_ns: int, end_ns: int) -> None:
         """The thread yielded the processor from ``begin_ns`` to ``end_ns``."""
         if end_ns - begin_ns > _CONTENDED_NS:
             self.contended_until_ns = begin_ns + _CONTENTION_MEMORY_NS

@@ -153,7 +153,7 @@ class ProcessChannel(HostChannel):
         if what == YIELD:
             yield_processor()
         elif what == SLEEP:
-            time.sleep(self._back_off.nap_ns(now) / NS_PER_S)
+            time.sleep(self._back_off.sleep_ns(now) / NS_PER_S)
         if self._polls >= CHECK_EVERY_POLLS:
             self._polls = 0
             self.check_alive()

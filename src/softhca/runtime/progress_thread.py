@@ -205,7 +205,7 @@ class Progress:
             if loop.guests is not None:
                 until_ns = min(until_ns, loop.guests.deadline())
             deadline_ns = loop.deadline()
-            wakeup_ns = loop.sleeper.falls_asleep(deadline_ns, until_ns, leading)
+            wakeup_ns = loop.sleeper.begin_sleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1

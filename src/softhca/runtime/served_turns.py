@@ -73,7 +73,7 @@ class ServedTurns:
                 return True
             else:
                 self.yield_processor()
-                self.back_off.gave_way(now, self.now())
+                self.back_off.yielded(now, self.now())
         self.left = self.most
         return False
 

@@ -132,7 +132,7 @@ class AdapterServer(Applications):
             return
         self.sleeps += 1
         until_ns = self._accept_after_ns or NEVER
-        wakeup_ns = self.loop.sleeper.falls_asleep(self.loop.deadline(), until_ns, False)
+        wakeup_ns = self.loop.sleeper.begin_sleep(self.loop.deadline(), until_ns, False)
         try:
             self._serve_descriptors(timeout_s(wakeup_ns, now))
         finally:

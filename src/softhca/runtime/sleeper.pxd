@@ -10,7 +10,7 @@ cdef class Sleeper:
     cpdef object on_event(self)
     cpdef bint deliver(self) noexcept
     cpdef object settle(self, unsigned long long deadline_ns)
-    cpdef unsigned long long falls_asleep(self, unsigned long long deadline_ns, unsigned long long until_ns,
+    cpdef unsigned long long begin_sleep(self, unsigned long long deadline_ns, unsigned long long until_ns,
                                        bint leads) noexcept
     cpdef object background_sleeps(self, unsigned long long until_ns)
     cpdef bint waiter_leaves(self, unsigned long long deadline_ns) noexcept

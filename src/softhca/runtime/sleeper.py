@@ -66,7 +66,7 @@ class Sleeper:
             self.wakeup_ns = 0  # it is being woken: no need to wake it again before it has polled
             self.wake()
 
-    def falls_asleep(self, deadline_ns: int, until_ns: int, leads: bool) -> int:
+    def begin_sleep(self, deadline_ns: int, until_ns: int, leads: bool) -> int:
         """The driving thread goes to sleep, until ``until_ns`` at most; the time at which it wakes up."""
         self.wakeup_ns = min(until_ns, deadline_ns)
         if not leads:

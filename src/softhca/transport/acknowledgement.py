@@ -329,7 +329,7 @@ class Sender(RequestTransmitter):
                 arrival.address + view.payload,
             )
         if result:
-            self.misplaced(result)
+            self.placement_failed(result)
             return
         if view.has_aeth:
             self.take_credits(view)
@@ -369,12 +369,12 @@ class Sender(RequestTransmitter):
         store64(self.result_address, view.atomic_original)
         result = request.scatter(0, 8, self.result_address)
         if result:
-            self.misplaced(result)
+            self.placement_failed(result)
             return
         self.take_credits(view)
         self.answered(request, 0)
 
-    def misplaced(self, result: int) -> None:
+    def placement_failed(self, result: int) -> None:
         """An answer cannot be placed, for −errno ``result``.  Where the memory is held it is dropped and
         asked for again; no retry is spent, and all are there again, for the peer has answered."""
         if result != -_EAGAIN:

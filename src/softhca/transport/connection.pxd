@@ -58,7 +58,7 @@ cdef class Connection:
     cpdef tuple heard(self)
     cdef object move(self, int target, str reason)
     cpdef object flush(self)
-    cpdef object tell(self, int event)
+    cpdef object raise_event(self, int event)
 
     cpdef object count_sent(self, unsigned int packets, unsigned int length_bytes)
     cpdef object count(self, str name)

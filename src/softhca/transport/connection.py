@@ -241,7 +241,7 @@ class Connection:
         if self.environment.same_host is not None:
             self.environment.same_host.publish(self)
         self.observe(PATH_MIGRATED, -1, event)
-        self.tell(EVENT_PATH_MIG)
+        self.raise_event(EVENT_PATH_MIG)
         return True
 
     def _take_alternate(self, now: int) -> bool:
@@ -250,7 +250,7 @@ class Connection:
         if path is None:
             return False
         if not self.environment.port_usable(path.port_number):
-            self.tell(EVENT_PATH_MIG_ERR)
+            self.raise_event(EVENT_PATH_MIG_ERR)
             return False
         self._new_path(path.route, self.environment.window_for(path.route))
         self.alternate = None
@@ -371,8 +371,8 @@ class Connection:
         self.draining = False
         if self.notify_drained:
             self.notify_drained = False
-            self.tell(EVENT_SQ_DRAINED)
+            self.raise_event(EVENT_SQ_DRAINED)
 
-    def tell(self, event: int) -> None:
+    def raise_event(self, event: int) -> None:
         """Report an asynchronous event of this element."""
         self.environment.event(event, self.number)

@@ -5,7 +5,7 @@ cdef class EndToEndContext(Connection):
     cdef readonly unsigned int ee_number
     cdef readonly unsigned int remote_ee
     cdef readonly object domain
-    cdef public bint troubled
+    cdef public bint stalled
 
     cpdef bint takes_messages(self) except -1
     cpdef object put(self, object message, unsigned long long now)

@@ -45,18 +45,18 @@ class EndToEndContext(Connection):
 
     ``ee_number`` is its own number, by which packets name it, ``remote_ee`` its peer's.  ``number``, ``pd``,
     ``access``, ``min_rnr_timer`` and ``dest_qp`` change with every message: they are those of the queue pairs
-    that it serves.  ``troubled``: what it has sent is waited for unusually long
+    that it serves.  ``stalled``: what it has sent is waited for unusually long
     (`rd_sending.SLOW_PART`), or its receiver is not ready.
     """
 
-    troubled: bool
+    stalled: bool
 
     def __init__(self, environment: Environment, number: int, row: Service, domain: RdDomain) -> None:
         Connection.__init__(self, environment, number, row, 0)
         self.ee_number = number
         self.remote_ee = 0
         self.domain = domain
-        self.troubled = False
+        self.stalled = False
         self.open()
 
     def modify(
@@ -78,7 +78,7 @@ class EndToEndContext(Connection):
     def known_by(self) -> int:
         return self.ee_number
 
-    def tell(self, event: int) -> None:
+    def raise_event(self, event: int) -> None:
         """An EE context reports no events: what becomes of it completions say, and a query."""
 
     def takes_messages(self) -> bool:

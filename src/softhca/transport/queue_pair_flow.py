@@ -72,7 +72,7 @@ class QueuePairFlow(Flow):
             self._consider_path(view, arrival, now)
         if not qp.established and qp.state == _RTR:
             qp.established = True
-            qp.tell(EVENT_COMM_EST)
+            qp.raise_event(EVENT_COMM_EST)
             if self.environment.same_host is not None:
                 self.environment.same_host.publish(qp)
         if (

@@ -64,4 +64,4 @@ cdef class EeSender(Sender):
     cdef unsigned long long slow_ns(self)
     cdef object rearm(self)
     cpdef object expire(self, unsigned long long now)
-    cdef object trouble(self)
+    cdef object report_stall(self)

@@ -167,7 +167,7 @@ class RdSender(SendEngine):
             self.end(message, _NOT_ITS_STATE, self.now)
         else:
             message.ee = ee
-            if not (ee.troubled and self.qp.environment.ee_errors.put(message)):
+            if not (ee.stalled and self.qp.environment.ee_errors.put(message)):
                 self.current = message
             ee.put(message, self.now)
 
@@ -180,7 +180,7 @@ class RdSender(SendEngine):
     def place_free(self) -> None:
         """There is a place in the error cache, for which this queue has waited."""
         message: RdMessage = self.current
-        if message is not None and message.ee is not None and message.ee.troubled:
+        if message is not None and message.ee is not None and message.ee.stalled:
             self.set_aside(message)
 
     def end(self, message: RdMessage, status: int, now: int) -> None:
@@ -388,16 +388,16 @@ class EeSender(Sender):
 
     def progressed(self) -> None:
         Sender.progressed(self)
-        self.ee.troubled = False
+        self.ee.stalled = False
 
     def rnr_nak(self, view: PacketView) -> None:
         Sender.rnr_nak(self, view)
         if self.condition == _NOT_READY:
-            self.trouble()
+            self.report_stall()
 
     def slow_ns(self) -> int:
         """When what is in flight has been waited for unusually long, 0 where that is known, or nothing is."""
-        if self.ee.troubled or self.retry.deadline_ns == 0 or self.retry.persisting:
+        if self.ee.stalled or self.retry.deadline_ns == 0 or self.retry.persisting:
             return 0
         return self.retry.deadline_ns - self.retry.interval_ns + self.retry.interval_ns // _SLOW_PART
 
@@ -412,15 +412,15 @@ class EeSender(Sender):
         slow: cython.ulonglong = self.slow_ns()
         if slow and now >= slow:
             self.now = now
-            self.trouble()
+            self.report_stall()
         Sender.expire(self, now)
 
-    def trouble(self) -> None:
+    def report_stall(self) -> None:
         """What is under way takes longer than it should: queue pairs may set aside what they have here."""
         message: RdMessage
-        if self.ee.troubled:
+        if self.ee.stalled:
             return
-        self.ee.troubled = True
+        self.ee.stalled = True
         if self.messages.under_way is not None:
             message = self.messages.under_way
             message.queue.set_aside(message)
@@ -428,9 +428,9 @@ class EeSender(Sender):
             message.queue.set_aside(message)
 
     def flush(self) -> None:
-        self.ee.troubled = False
+        self.ee.stalled = False
         Sender.flush(self)
 
     def reset(self) -> None:
-        self.ee.troubled = False
+        self.ee.stalled = False
         Sender.reset(self)

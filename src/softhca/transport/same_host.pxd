@@ -21,7 +21,7 @@ cdef class SameHostExecutor:
     cdef unsigned long long bounce_address
 
     cpdef bint execute(self, Request request) except -1
-    cpdef bint worth_waiting(self, Request request) except -1
+    cpdef bint waits_for_earlier(self, Request request) except -1
     cpdef bint turn_over(self) except -1
     cpdef void leave(self) noexcept
     cdef bint begin(self, unsigned long long n) except -1

@@ -126,7 +126,7 @@ class SameHostExecutor:
             return _REMOTE_READ
         return _REMOTE_ATOMIC if request.kind == _ATOMIC else 0
 
-    def worth_waiting(self, request: Request) -> bool:
+    def waits_for_earlier(self, request: Request) -> bool:
         """Whether a request behind others that go by packets had better wait for them: the first one, so that
         a queue that never runs empty changes over, and long ones; not where the last one went by packets all
         the same."""

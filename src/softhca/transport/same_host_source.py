@@ -51,7 +51,7 @@ class SameHostSource(SendQueue):
             return request
         if at_rest:
             return self.next_here(executor, request, True, now)
-        if executor.worth_waiting(request):
+        if executor.waits_for_earlier(request):
             self.pending = request
             self.waits = True
             return None

@@ -150,7 +150,7 @@ class UnreliableTransmitter(SendEngine):
         if self.window is not window:
             self.quit()
             self.window = window
-        room = self.window.near_room(self.flow)
+        room = self.window.near_available(self.flow)
         self.writer.aim(route)
         self.writer.budget_bytes = room - _BURST_OVERHEAD if room > _BURST_OVERHEAD else 0
         self.writer.packet_overhead_bytes = self.window.packet_overhead_bytes

@@ -41,7 +41,7 @@ cdef class DestinationWindow:
     cdef unsigned long long watch_answers
 
     cpdef unsigned long long cost(self, unsigned long long length_bytes, unsigned int packets) noexcept
-    cpdef unsigned long long near_room(self, object flow)
+    cpdef unsigned long long near_available(self, object flow)
     cpdef unsigned long long near_limit(self) noexcept
     cpdef unsigned long long room(self, object flow)
     cpdef bint admits(self, object flow, unsigned long long cost_bytes)

@@ -22,7 +22,7 @@ Theory of operation
   was when something was lost) congestion avoidance, in which it grows by single bursts.  A stall is no
   evidence about the path: it is common where virtual machines share processors.
   Traffic whose loss is not reported (datagrams, unreliable connections) and bytes that come back into the
-  own buffer (RDMA READ) keep to ``maximum_bytes`` (`near_room`).
+  own buffer (RDMA READ) keep to ``maximum_bytes`` (`near_available`).
 * *Waiters.*  A flow that finds no room waits in a FIFO.  An acknowledgement gives the turn to the first
   waiter; when that one has had its turn it passes it on (`pass_on`), so an acknowledgement costs O(1) however
   many wait.
@@ -137,7 +137,7 @@ class DestinationWindow:
         """What a burst of ``packets``, ``length_bytes`` long in all, costs the receiver, in bytes."""
         return length_bytes + packets * self.packet_overhead_bytes + _BURST_OVERHEAD
 
-    def near_room(self, flow: Flow) -> int:
+    def near_available(self, flow: Flow) -> int:
         """As `room`, for bytes whose loss is not noticed, or which come back: a long path has no part in
         it."""
         room: cython.ulonglong = self.room(flow)
@@ -165,7 +165,7 @@ class DestinationWindow:
     def admits(self, flow: Flow, cost_bytes: int) -> bool:
         """True when ``flow`` may charge ``cost_bytes`` that come back now; anything goes when nothing
         is in flight."""
-        return self.in_flight_bytes == 0 or cost_bytes <= self.near_room(flow)
+        return self.in_flight_bytes == 0 or cost_bytes <= self.near_available(flow)
 
     def charge(self, cost_bytes: int) -> None:
         """Count ``cost_bytes`` as in flight."""
