@@ -37,7 +37,7 @@ class Channel:
     def receive(self, timeout_s):
         return self.come.pop(0)
 
-    def tell(self, *found):
+    def queue_event(self, *found):
         self.come += found
         self.on_event()
 

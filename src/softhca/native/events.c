@@ -151,7 +151,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *base, struct ibv_async_event 
     int error;
     do {
         error = read_event(base->async_fd, &raw);
-        if (error == EIO && !atomic_exchange(&context->fatal_told, 1)) {
+        if (error == EIO && !atomic_exchange(&context->fatal_reported, 1)) {
             raw = (struct softhca_event){.kind = SOFTHCA_EVENT_DEVICE_FATAL}; /* the adapter has gone */
             error = 0;
         }

@@ -37,7 +37,7 @@ struct context {
     struct table cqs, qps, srqs;
     struct context *next;
     uint8_t roce_sl;           /* sl of datagrams: the kind of their packets, as other adapters say it */
-    atomic_int fatal_told;     /* that the adapter has gone is told once */
+    atomic_int fatal_reported; /* the device's end is reported once */
 };
 
 struct channel {

@@ -35,7 +35,7 @@ class AbsentObject(PyverbsCM):
         """There is nothing to release."""
 
 
-class OtherMakersDevice(PyverbsCM):
+class OtherVendorDevice(PyverbsCM):
     """A context of a device of another maker, which no device here is: `PyverbsUserError`."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

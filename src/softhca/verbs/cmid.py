@@ -204,7 +204,7 @@ class CMID(Messages):
         else:
             found.get_addrinfo(dst=node, dst_service=service, port_space=port_space, flags=flags)
         self._addresses = found
-        identifier.tell(events.ADDRINFO_RESOLVED)
+        identifier.queue_event(events.ADDRINFO_RESOLVED)
         self._await(events.ADDRINFO_RESOLVED, "Failed to Resolve AddrInfo")
 
     def query_addrinfo(self) -> AddrInfo:

@@ -11,7 +11,7 @@ from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_attributes import MAX_DM_BYTES
 from softhca.verbs.device_enums import ibv_access_flags
-from softhca.verbs.memory_access import Bytes, Stretch
+from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
 
@@ -72,7 +72,7 @@ class DM(Resource):
         self._original = original
         self.context = context
         self._length = original._length
-        self._stretch = Stretch(original.stretch.address, original._length, _nothing)
+        self._stretch = MappedRange(original.stretch.address, original._length, _nothing)
         self._opened(context, original)
 
     @staticmethod
@@ -81,12 +81,12 @@ class DM(Resource):
             f"Failed to allocate device memory of size {length}. Max available size {MAX_DM_BYTES}", code
         )
 
-    def _memory(self, length: int) -> Stretch:
+    def _memory(self, length: int) -> MappedRange:
         if not self._driver.alive:
             return _mapping(length)
         with translated(f"Failed to allocate device memory of size {length}"):
             host = self._driver.alloc_host_memory(length, _REMOTE)
-        return Stretch(host.address, length, host.free)
+        return MappedRange(host.address, length, host.free)
 
     def _give_back(self) -> None:
         with _lock:
@@ -107,7 +107,7 @@ class DM(Resource):
         return self._order
 
     @property
-    def stretch(self) -> Stretch:
+    def stretch(self) -> MappedRange:
         """The bytes."""
         self._require_open()
         return self._stretch
@@ -150,7 +150,7 @@ def _nothing() -> None:
     """The memory is the original's."""
 
 
-def _mapping(length: int) -> Stretch:
+def _mapping(length: int) -> MappedRange:
     """Memory of this process alone."""
     memory = mmap.mmap(-1, length)
-    return Stretch(primitives.address_of(memory), length, memory.close)
+    return MappedRange(primitives.address_of(memory), length, memory.close)

@@ -62,7 +62,7 @@ def _mapped(copy: Callable[..., int], there: int, here: int, length: int, readin
         done += moved
 
 
-class Stretch:
+class MappedRange:
     """``length`` bytes at ``address`` that threads read and write until `end`, which calls ``let_go`` once;
     ``mapped``: nobody unmaps them before.
 

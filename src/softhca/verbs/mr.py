@@ -9,7 +9,7 @@ from softhca.memory.on_demand import IMPLICIT_BYTES
 from softhca.verbs.base import PyverbsCM, Resource, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
-from softhca.verbs.memory_access import Bytes, Stretch
+from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.queue_enums import ibv_send_flags
@@ -103,7 +103,7 @@ class MR(Resource):
         host, view = self._host, self._view
         self._implicit = bool(implicit)
         mapped = host is not None or not access & _ON_DEMAND
-        self._stretch = Stretch(base, length, lambda: _let_go(host, view), mapped)
+        self._stretch = MappedRange(base, length, lambda: _let_go(host, view), mapped)
         self._host = None
         self._access = access
         self._changing = threading.RLock()
@@ -117,7 +117,7 @@ class MR(Resource):
         self._host = self._view = None
         self._original = original
         self._key = original._key
-        self._stretch = Stretch(address or 0, original.length if address else 0, _nothing)
+        self._stretch = MappedRange(address or 0, original.length if address else 0, _nothing)
         self._changing = threading.RLock()
         self.pd = creator
         self._opened(creator, original)
@@ -218,7 +218,7 @@ class MR(Resource):
                 )
             if flags & _TRANSLATION:
                 mapped = not (access if flags & _ACCESS else self._access) & _ON_DEMAND
-                former, self._stretch = self._stretch, Stretch(addr, length, _nothing, mapped)
+                former, self._stretch = self._stretch, MappedRange(addr, length, _nothing, mapped)
                 self._view = None
                 former.end()
             if flags & _ACCESS:

@@ -10,7 +10,7 @@ from softhca.verbs.absent import AbsentObject, absent_method, absent_property, r
 from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_dmah_init_attr_mask, ibv_tph_mem_type
 from softhca.verbs.device_memory import DM
-from softhca.verbs.memory_access import Bytes, Stretch
+from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.mr import HINTS, MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -63,7 +63,7 @@ class DMMR(MR):
                 number, key = self._driver.alloc_fast_mr(pd.number, 1)
                 self._key = MemoryKey(number, key, key)
         self._host = self._view = None
-        self._stretch = Stretch(address, length, _nothing)
+        self._stretch = MappedRange(address, length, _nothing)
         self._changing = threading.RLock()
         self.pd = pd
         self._dm = dm

@@ -112,13 +112,13 @@ class Identifier:
                 destination = self.local.address.with_port(destination.port)
             self.destination = destination
             self.state = after
-        self.tell(events.ADDR_RESOLVED)
+        self.queue_event(events.ADDR_RESOLVED)
 
     def resolve_route(self) -> None:
         """The route is known as soon as the addresses are; `events.ROUTE_RESOLVED` follows."""
         with self.lock:
             self.state = states.after(self.state, states.RESOLVE_ROUTE)
-        self.tell(events.ROUTE_RESOLVED)
+        self.queue_event(events.ROUTE_RESOLVED)
 
     def listen(self, backlog: int = 0) -> None:
         """Take requests at the bound address, or at all.  ``backlog`` of them wait at most (0: many).
@@ -184,7 +184,7 @@ class Identifier:
 
     # events
 
-    def tell(self, kind: int) -> None:
+    def queue_event(self, kind: int) -> None:
         """An event of this identifier that is known here."""
         self.channel.post(self, lambda: IdentifierEvent(kind, self))
 

@@ -97,7 +97,7 @@ struct event {
     struct identifier *owner;
     struct group *group;
     struct identifier *child;  /* that asks for a connection of `owner` */
-    struct ucma_event told;
+    struct ucma_event ucma;
 };
 
 /* One open of the device.  One byte in its socket says that events wait.  `descriptor` -1: it was closed;
@@ -167,7 +167,7 @@ int identifier_bind(struct identifier *id, const struct ip *address);
 int identifier_listen_port(struct identifier *id);
 int state_after(const struct identifier *id, int input, uint8_t *state);
 struct event *event_new(struct identifier *owner, uint32_t kind);
-int tell(struct identifier *id, uint32_t kind, int status);
+int queue_event(struct identifier *id, uint32_t kind, int status);
 
 /* Connections */
 int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters);

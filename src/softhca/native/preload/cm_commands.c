@@ -132,7 +132,7 @@ static int resolve(struct identifier *id, const void *from, size_t from_bytes, c
         memcpy(destination.gid, place->gid, 16);
     id->destination = destination;
     id->state = after;
-    return tell(id, UCMA_ADDR_RESOLVED, 0);
+    return queue_event(id, UCMA_ADDR_RESOLVED, 0);
 }
 
 static int bind_ip(struct identifier *id, const union fields *fields, size_t room)
@@ -167,7 +167,7 @@ static int resolve_route(struct identifier *id, const union fields *fields, size
 {
     (void)fields, (void)room;
     int error = state_after(id, CM_RESOLVE_ROUTE, &id->state);
-    return error ? error : tell(id, UCMA_ROUTE_RESOLVED, 0);
+    return error ? error : queue_event(id, UCMA_ROUTE_RESOLVED, 0);
 }
 
 static int has_route(const struct identifier *id)
@@ -300,11 +300,11 @@ static int join(struct identifier *id, uint64_t response, uint64_t uid, const vo
     group->next = id->groups;
     id->groups = group;
     event->group = group;
-    event->told.uid = uid;
-    event->told.id = group->number;
-    event->told.param.ud.qp_num = MULTICAST_QPN;
-    event->told.param.ud.qkey = id->qkey;
-    cm_vector(id, group->gid, &event->told.param.ud.ah_attr);
+    event->ucma.uid = uid;
+    event->ucma.id = group->number;
+    event->ucma.param.ud.qp_num = MULTICAST_QPN;
+    event->ucma.param.ud.qkey = id->qkey;
+    cm_vector(id, group->gid, &event->ucma.param.ud.ah_attr);
     file_post(id->file, event);
     memcpy((void *)(uintptr_t)response, &group->number, sizeof group->number);
     return 0;

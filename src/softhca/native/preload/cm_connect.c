@@ -495,12 +495,12 @@ static void refuse(struct port *port, const struct softhca_cm_header *entry)
 static void tell_request(struct identifier *listener, struct identifier *child, struct event *event,
                          const struct softhca_cm_header *entry, const uint8_t *data)
 {
-    struct ucma_conn_param *to = &event->told.param.conn;
+    struct ucma_conn_param *to = &event->ucma.param.conn;
     event->child = child;
-    event->told.id = child->handle;
+    event->ucma.id = child->handle;
     if (child->space == SPACE_UDP) {
-        fill_private(entry, data, HEADER_BYTES, event->told.param.ud.private_data,
-                     &event->told.param.ud.private_data_len);
+        fill_private(entry, data, HEADER_BYTES, event->ucma.param.ud.private_data,
+                     &event->ucma.param.ud.private_data_len);
     } else {
         fill_private(entry, data, HEADER_BYTES, to->private_data, &to->private_data_len);
         /* what the peer has outstanding is what is answered here */
@@ -551,9 +551,9 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
 }
 
 /* The peer has replied: what both have named holds, as far as both can do it. */
-static void replied(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *told)
+static void replied(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *ucma)
 {
-    struct ucma_conn_param *to = &told->param.conn;
+    struct ucma_conn_param *to = &ucma->param.conn;
     set_peer(id, entry);
     if (id->own.responder_resources > id->peer.initiator_depth)
         id->own.responder_resources = id->peer.initiator_depth;
@@ -568,12 +568,12 @@ static void replied(struct identifier *id, const struct softhca_cm_header *entry
     to->qp_num = entry->qp_num;
 }
 
-static void resolved(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *told)
+static void resolved(struct identifier *id, const struct softhca_cm_header *entry, struct ucma_event *ucma)
 {
-    struct ucma_ud_param *to = &told->param.ud;
+    struct ucma_ud_param *to = &ucma->param.ud;
     if (entry->status) {
-        told->event = UCMA_UNREACHABLE;
-        told->status = entry->status;
+        ucma->event = UCMA_UNREACHABLE;
+        ucma->status = entry->status;
         return;
     }
     id->state = CM_CONNECTED;
@@ -621,18 +621,18 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
     if (!event)
         return;
     if (id->space == SPACE_UDP)
-        fill_private(entry, data, 0, event->told.param.ud.private_data,
-                     &event->told.param.ud.private_data_len);
+        fill_private(entry, data, 0, event->ucma.param.ud.private_data,
+                     &event->ucma.param.ud.private_data_len);
     else
-        fill_private(entry, data, 0, event->told.param.conn.private_data,
-                     &event->told.param.conn.private_data_len);
+        fill_private(entry, data, 0, event->ucma.param.conn.private_data,
+                     &event->ucma.param.conn.private_data_len);
     if (entry->kind == SOFTHCA_CM_REPLIED)
-        replied(id, entry, &event->told);
+        replied(id, entry, &event->ucma);
     else if (entry->kind == SOFTHCA_CM_SIDR_REPLY)
-        resolved(id, entry, &event->told);
+        resolved(id, entry, &event->ucma);
     else if (entry->kind == SOFTHCA_CM_REJECTED)
-        event->told.status = entry->status;
+        event->ucma.status = entry->status;
     else if (entry->kind == SOFTHCA_CM_UNREACHABLE)
-        event->told.status = (uint32_t)-ETIMEDOUT;
+        event->ucma.status = (uint32_t)-ETIMEDOUT;
     file_post(id->file, event);
 }

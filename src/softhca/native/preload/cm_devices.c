@@ -152,7 +152,7 @@ static void *watch(void *argument)
     while (!device->closing && (id = identifier_next(&handle)))
         if (id->place && id->place->port->device == device && id->uid) {
             id->state = CM_CLOSED;
-            tell(id, UCMA_DEVICE_REMOVAL, 0);
+            queue_event(id, UCMA_DEVICE_REMOVAL, 0);
         }
     cm_unlock(cancel_state);
     return NULL;

@@ -241,7 +241,7 @@ static int await_byte(struct file *file, int descriptor)
     return got < 0 ? errno : got ? 0 : EIO;
 }
 
-static int take_event(struct file *file, struct ucma_event *told)
+static int take_event(struct file *file, struct ucma_event *ucma)
 {
     struct event *event = file->first;
     file->token = 0;
@@ -257,7 +257,7 @@ static int take_event(struct file *file, struct ucma_event *told)
     event->owner->events_reported++;
     if (event->group)
         event->group->events_reported++;
-    *told = event->told;
+    *ucma = event->ucma;
     free(event);
     return 1;
 }
@@ -270,7 +270,7 @@ static int is_open(const struct file *file, int descriptor)
 
 static int get_event(struct file *file, int descriptor, uint64_t response, size_t room)
 {
-    struct ucma_event told;
+    struct ucma_event ucma;
     int error = 0, found = 0;
     if (room < offsetof(struct ucma_event, reserved))
         return ENOSPC;
@@ -280,11 +280,11 @@ static int get_event(struct file *file, int descriptor, uint64_t response, size_
     while (!error && !found) {
         error = descriptor < 0 ? EBADF : await_byte(file, descriptor);
         if (!error)
-            LOCKED(found = take_event(file, &told); descriptor = file->descriptor);
+            LOCKED(found = take_event(file, &ucma); descriptor = file->descriptor);
     }
     unuse(file);
     if (!error)
-        memcpy((void *)(uintptr_t)response, &told, room < sizeof told ? room : sizeof told);
+        memcpy((void *)(uintptr_t)response, &ucma, room < sizeof ucma ? room : sizeof ucma);
     return error;
 }
 

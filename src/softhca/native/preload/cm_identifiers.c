@@ -59,7 +59,7 @@ struct identifier *identifier_next(uint32_t *handle)
     return *handle < capacity ? table[(*handle)++] : NULL;
 }
 
-/* The peer is told where it is in the middle of something; events of it are dropped. */
+/* Where an exchange is under way, the peer is notified; pending events are dropped. */
 void identifier_free(struct identifier *id)
 {
     table[id->handle] = NULL;
@@ -101,18 +101,18 @@ struct event *event_new(struct identifier *owner, uint32_t kind)
     if (!event)
         return NULL;
     event->owner = owner;
-    event->told.uid = owner->uid;
-    event->told.id = owner->handle;
-    event->told.event = kind;
+    event->ucma.uid = owner->uid;
+    event->ucma.id = owner->handle;
+    event->ucma.event = kind;
     return event;
 }
 
-int tell(struct identifier *id, uint32_t kind, int status)
+int queue_event(struct identifier *id, uint32_t kind, int status)
 {
     struct event *event = event_new(id, kind);
     if (!event)
         return ENOMEM;
-    event->told.status = (uint32_t)status;
+    event->ucma.status = (uint32_t)status;
     file_post(id->file, event);
     return 0;
 }

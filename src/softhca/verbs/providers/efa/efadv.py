@@ -3,13 +3,13 @@
 from softhca.verbs.absent import (
     AbsentAttributes,
     AbsentObject,
-    OtherMakersDevice,
+    OtherVendorDevice,
     absent_function,
     absent_method,
 )
 
 
-class EfaContext(OtherMakersDevice):
+class EfaContext(OtherVendorDevice):
     """Refused with `PyverbsUserError`."""
 
     query_efa_device = absent_method

@@ -3,13 +3,13 @@
 from softhca.verbs.absent import (
     AbsentAttributes,
     AbsentObject,
-    OtherMakersDevice,
+    OtherVendorDevice,
     absent_function,
     absent_method,
 )
 
 
-class Mlx5Context(OtherMakersDevice):
+class Mlx5Context(OtherVendorDevice):
     """Refused with `PyverbsUserError`."""
 
     crypto_login = crypto_logout = device_timestamp_to_ns = devx_general_cmd = absent_method
