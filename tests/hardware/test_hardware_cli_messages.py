@@ -61,9 +61,9 @@ def test_the_picture_has_a_box_a_span_within_its_bounds():
 
 def test_a_message_that_comes_otherwise_fails_the_command(monkeypatch, capsys):
     async def script(self, context):
-        self.told.append(rmb_messages.Told("SEND", "gates", 9, 1, 10, {"link in": 1}, False))
+        self.told.append(rmb_messages.MessageFigures("SEND", "gates", 9, 1, 10, {"link in": 1}, False))
 
-    monkeypatch.setattr(rmb_messages._Talk, "_script", script)
+    monkeypatch.setattr(rmb_messages._Adapters, "_script", script)
     assert main(["rmb", "subsystem", "--messages"]) == 1
     assert "not as it must be: SEND" in capsys.readouterr().err
 

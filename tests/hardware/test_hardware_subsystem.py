@@ -136,7 +136,7 @@ def test_the_command_refuses_sizes_that_cannot_be(vis, capsys):
     assert "power of two in 64…4096" in capsys.readouterr().err
 
 
-class Moments(story_of._Teller):
+class Moments(story_of._Run):
     """The same, but packets of the window's message all the while, and the bind some clocks after the first;
     what is refused comes again."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from softhca.simulation import failover
-from softhca.simulation.failover import ARRIVES, Traveller
+from softhca.simulation.failover import ARRIVES, MigratingEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
 
@@ -34,7 +34,7 @@ def test_both_ends_move_at_each_failure_and_lose_nothing(name):
 
 
 def test_a_connection_without_an_alternate_path_is_found_out(monkeypatch):
-    monkeypatch.setattr(Traveller, "rearm", lambda self, port_number: None)
+    monkeypatch.setattr(MigratingEnd, "rearm", lambda self, port_number: None)
     rules = {found.rule for found in run_world("port-failover", 1).violations}
     assert ARRIVES in rules
 

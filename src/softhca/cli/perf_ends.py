@@ -151,7 +151,7 @@ def join(
     return theirs
 
 
-class Attendance:
+class PeerWait:
     """Waits for the peer's word, and drives the adapter meanwhile, with the receives of a receiving end.
 
     Raises :class:`CommandError` when for the end's ``silence_s`` neither a word nor a packet has come
@@ -210,7 +210,7 @@ class End:
         self.receiver: Receiver | None = None
         if plan.verb == "send" and plan.kind == "bw" and (plan.both or exchange.client == plan.reversed):
             self.receiver = Receiver(endpoint, plan)
-        self.attendance = Attendance(endpoint, exchange.control, self.receiver)
+        self.attendance = PeerWait(endpoint, exchange.control, self.receiver)
         self.packets_before = self.attendance.packets()
 
     def run(self, asks: bool, sizes: list[int]) -> list[Outcome]:

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     with control_connection(args, ["ping", *peer]) as control:
         with pingpong.open_endpoint(args) as endpoint:
             if args.listen:
-                bouncer = pingpong.Bouncer(endpoint, args)
+                bouncer = pingpong.PingPong(endpoint, args)
                 bouncer.post_receives()
                 pingpong.connect_ends(endpoint, control, args)
                 bouncer.bounce(first=False, advance=int)

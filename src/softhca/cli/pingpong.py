@@ -16,7 +16,7 @@ from softhca.cli import output
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.pingpong_exchange import Destination, exchange_as_client, exchange_as_server
-from softhca.cli.pingpong_srq import MOST_QUEUE_PAIRS, SharedBouncer, check, connect_all
+from softhca.cli.pingpong_srq import MOST_QUEUE_PAIRS, SharedPingPong, check, connect_all
 from softhca.cli.roles import add_device_options, add_role_options, control_connection, number
 from softhca.wire.grh import Grh
 
@@ -85,11 +85,11 @@ def run(args: argparse.Namespace) -> int:
         check(args)
     with control_connection(args, ["pingpong", *peer_arguments(args)]) as control:
         with open_endpoint(args) as endpoint:
-            bouncer: Bouncer | SharedBouncer
+            bouncer: PingPong | SharedPingPong
             if args.srq:
-                bouncer = SharedBouncer(endpoint, args, message_bytes(args))
+                bouncer = SharedPingPong(endpoint, args, message_bytes(args))
             else:
-                bouncer = Bouncer(endpoint, args)
+                bouncer = PingPong(endpoint, args)
             bouncer.post_receives()
             if args.srq:
                 connect_all(endpoint, control, args)
@@ -189,7 +189,7 @@ def connect_ends(endpoint: Endpoint, control: ControlConnection, args: argparse.
     return Peer(theirs.qpn, theirs.psn, theirs.gid, theirs.lid)
 
 
-class Bouncer:
+class PingPong:
     """Sends and receives one message at a time from and into one buffer."""
 
     def __init__(self, endpoint: Endpoint, args: argparse.Namespace) -> None:
@@ -281,7 +281,7 @@ def _print(args: argparse.Namespace, elapsed_s: float, valid: bool | None) -> No
 
 
 __all__ = [
-    "Bouncer",
+    "PingPong",
     "add_exchange_options",
     "add_options",
     "connect_ends",

@@ -63,7 +63,7 @@ def connect_all(endpoint: Endpoint, control: ControlConnection, args: argparse.N
         make_ready(exchange_all_as_client(control, padded))
 
 
-class SharedBouncer:
+class SharedPingPong:
     """Sends and receives one message at a time on each queue pair, from and into one buffer."""
 
     def __init__(self, endpoint: Endpoint, args: argparse.Namespace, size_bytes: int) -> None:

@@ -67,7 +67,7 @@ def run_compare(args: argparse.Namespace) -> int:
         title = f"Search for a key in {args.vis} VIs, 8 ns a clock"
         shown = [["—" if cell is None else cell for cell in row.values()] for row in rows]
         print_table(title, [name.replace("_", " ") for name in rows[0]], shown)
-        title = f"Spoiled of {interleavings} interleavings of a bind with RDMA"
+        title = f"RaceTally of {interleavings} interleavings of a bind with RDMA"
         print_table(title, [name.replace("_", " ") for name in races[0]], [row.values() for row in races])
     stall = {walk.design: walk.stall_clocks for walk in measured.walks}
     delayed = any(walk.rq_stall_clocks for walk in measured.walks if walk.design == MANAGER)

@@ -30,7 +30,7 @@ STEP_CLOCKS = 8
 PATIENCE_CLOCKS = 400_000
 
 
-class Told(NamedTuple):
+class MessageFigures(NamedTuple):
     """A message: who asked, how long it took, what each part was busy with, and whether all was right."""
 
     name: str
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--size is 1 to {MOST_BYTES}, not {args.size}")
     for path in (args.vcd, args.svg, args.pcap):
         make_empty(path)
-    talk = _Talk(args.mtu, args.size)
+    talk = _Adapters(args.mtu, args.size)
     talk.run(args.vcd)
     if args.svg is not None:
         from softhca.hardware.activity import draw
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, talk: _Talk) -> None:
+def _show(args: argparse.Namespace, talk: _Adapters) -> None:
     rows = [told.document() for told in talk.told]
     packets = []
     for packet in talk.packets:
@@ -112,7 +112,7 @@ def _more(done: list[Any], found: list[Any]) -> bool:
     return bool(done)
 
 
-class _Talk:
+class _Adapters:
     """Both adapters, and what happens between them."""
 
     def __init__(self, mtu: int, size: int) -> None:
@@ -128,7 +128,7 @@ class _Talk:
         self.peer = NativePeer(self._from_peer)
         self.activity: Activity = Activity(self.bench)
         self.packets: list[Packet] = []
-        self.told: list[Told] = []
+        self.told: list[MessageFigures] = []
         self.marks: dict[str, int] = {}
         self.begin = 0
         self._departed = 0
@@ -236,4 +236,4 @@ class _Talk:
         end = self.bench.clock
         packets = -(-length // self.mtu)
         busy = self.activity.clocks(begin, end)
-        self.told.append(Told(name, asked_by, length, packets, end - begin, busy, right()))
+        self.told.append(MessageFigures(name, asked_by, length, packets, end - begin, busy, right()))

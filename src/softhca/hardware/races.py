@@ -228,7 +228,7 @@ def _races(shown: Interleaving, enters_first: bool, left: list[int]) -> Iterable
             yield LOST, address
 
 
-class Spoiled(NamedTuple):
+class RaceTally(NamedTuple):
     """Of the interleavings that a design was played, how many it spoiled at all, and in how many a key was
     lost, and one missed."""
 
@@ -243,7 +243,7 @@ class Search:
     key first; ``found``: the seed of the first one of each kind in fixed hardware that looks first."""
 
     interleavings: int
-    spoiled: dict[tuple[str, bool], Spoiled]
+    spoiled: dict[tuple[str, bool], RaceTally]
     found: dict[str, int]
 
 
@@ -265,4 +265,4 @@ def search(
             if (design, order) == (FIXED, False):
                 for kind in kinds:
                     found.setdefault(kind, seed)
-    return Search(interleavings, {which: Spoiled(*counts) for which, counts in counted.items()}, found)
+    return Search(interleavings, {which: RaceTally(*counts) for which, counts in counted.items()}, found)

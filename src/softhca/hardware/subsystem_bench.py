@@ -36,7 +36,7 @@ VERDICTS = (
 )
 
 
-class Happening(NamedTuple):
+class BenchEvent(NamedTuple):
     """In ``clock`` (from 0) ``who`` did ``what``, with ``values``."""
 
     clock: int
@@ -57,7 +57,7 @@ class SubsystemBench:
         self.arrivals: deque[bytes] = deque()
         """Packets, LRH … VCRC, that are still to arrive."""
         self.departed: list[bytes] = []
-        self.happenings: list[Happening] = []
+        self.happenings: list[BenchEvent] = []
         self.clock = 0
         self.simulator = Simulator(subsystem)
         self.simulator.add_clock(CLOCK_NS * 1e-9)
@@ -219,4 +219,4 @@ class SubsystemBench:
         self._note(who, what, self.clock, values)
 
     def _note(self, who: str, what: str, clock: int, values: dict[str, int]) -> None:
-        self.happenings.append(Happening(clock, who, what, values))
+        self.happenings.append(BenchEvent(clock, who, what, values))

@@ -17,7 +17,7 @@ from softhca.hardware import local_bus as lb
 from softhca.hardware.context_memory import RECEIVE, SEND
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import Subsystem
-from softhca.hardware.subsystem_bench import Happening, SubsystemBench
+from softhca.hardware.subsystem_bench import BenchEvent, SubsystemBench
 from softhca.hardware.translation import LOCAL_WRITE, REMOTE_WRITE
 from softhca.hardware.vectors import Recording, watch
 
@@ -47,7 +47,7 @@ class Story(NamedTuple):
     window's entry.
     """
 
-    happenings: list[Happening]
+    happenings: list[BenchEvent]
     vis: int
     clocks: int
     status: int | None
@@ -65,7 +65,7 @@ class Story(NamedTuple):
         """Of a queue pair's packets, in their order."""
         return [h.what for h in self.happenings if h.who == "RQ engine" and h.values["qp"] == qp]
 
-    def taken_during_walk(self) -> list[Happening]:
+    def taken_during_walk(self) -> list[BenchEvent]:
         """Packets that the RQ's engine accepted, begun and ended while the search went on."""
         first, last = self.walk
         return [
@@ -74,7 +74,7 @@ class Story(NamedTuple):
             if h.what == "accepted" and first <= h.clock - h.values["clocks"] and h.clock <= last
         ]
 
-    def accepted_elsewhere(self) -> list[Happening]:
+    def accepted_elsewhere(self) -> list[BenchEvent]:
         """The other queue pair's accepted packets that no search was beside."""
         first, last = self.walk
         return [
@@ -113,7 +113,7 @@ def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
     """
     _check(vis)
     bench = SubsystemBench(Subsystem(vis))
-    teller = _Teller(bench, make)
+    teller = _Run(bench, make)
     bench.run(teller.script, vcd)
     return Story(
         bench.happenings,
@@ -131,7 +131,7 @@ def record(make: WriteMaker, vis: int = 256, **sizes: int) -> Recording:
     _check(vis)
     bench = SubsystemBench(Subsystem(vis, **sizes))
     recording = watch(bench.simulator, bench.subsystem)
-    bench.run(_Teller(bench, make).script)
+    bench.run(_Run(bench, make).script)
     return recording
 
 
@@ -140,7 +140,7 @@ def _check(vis: int) -> None:
         raise ValueError(f"the story takes {LEAST_VIS} queue pairs or more, not {vis}")
 
 
-class _Teller:
+class _Run:
     def __init__(self, bench: SubsystemBench, make: WriteMaker) -> None:
         self.bench = bench
         self.make = make

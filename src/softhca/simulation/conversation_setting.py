@@ -52,7 +52,7 @@ class ConversationSetting:
         for active, _ in self.pairs:
             active.caller.later(active.dice.randrange(100_000), active.call)
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die: its program does nothing more."""
         if number in self.callers:
             self.callers[number].stopped = True

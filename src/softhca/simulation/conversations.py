@@ -131,16 +131,16 @@ class Caller:
             side.completed(completion.status, completion.opcode == RECEIVED, completion.byte_len)
         while (event := self.channel.receive(0)) is not None:
             worked = True
-            self._told(event)
+            self._on_event(event)
         return worked
 
-    def _told(self, event: CmEvent) -> None:
+    def _on_event(self, event: CmEvent) -> None:
         if event.kind == CM_REQUEST:
             self.passive[int.from_bytes(event.private_data[:2], "big")].requested(event)
             return
         side = self.by_connection.get(event.id)
         if side is not None:
-            side.told(event)
+            side.on_event(event)
 
     def later(self, delay_ns: int, action: Callable[[], None]) -> None:
         """Do something in a while, unless the program has stopped by then."""
@@ -277,7 +277,7 @@ class Side:
             start = self.place.va + (self.depth + number) * self._room
             self.qp.post_recv(number, [(start, self._room, self.place.lkey)])
 
-    def told(self, event: CmEvent) -> None:
+    def on_event(self, event: CmEvent) -> None:
         """An event of this side's connection."""
         kind = event.kind
         if kind == CM_REPLIED:

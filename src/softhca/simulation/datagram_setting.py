@@ -90,7 +90,7 @@ class DatagramSetting:
         self.world.at(time_ns, fail)
         self.world.at(time_ns + GIVE_UP_NS + SPAN_NS, renew)
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die, and with it what this world is about."""
         self._alive = False
 

@@ -89,7 +89,7 @@ class DiskSetting:
             node.engine.set_link(1, up)
             node.turn()
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """An adapter is about to die: its program does nothing more, and the hosts of a unit neither."""
         for host in self.hosts:
             if number in (host.node.number, self._unit_node.number):

@@ -59,7 +59,7 @@ class Receives:
 
 
 @dataclass
-class Sight:
+class RequestBuffers:
     """Where a request's bytes are: in the requester's memory, and at the peer's."""
 
     local: Buffer
@@ -92,7 +92,7 @@ class Endpoint:
     operations: list[Operation]
     receives: Receives
     oracles: Oracles
-    sights: list[Sight] = field(default_factory=list)
+    sights: list[RequestBuffers] = field(default_factory=list)
     peer: Endpoint = field(init=False)
     qp: QpHandle = field(init=False)
     send_poller: Poller = field(init=False)
@@ -132,31 +132,31 @@ class Endpoint:
         for operation in self.operations:
             self.sights.append(self._reserve(operation))
 
-    def _reserve(self, operation: Operation) -> Sight:
+    def _reserve(self, operation: Operation) -> RequestBuffers:
         here, there = self.host.arena, self.peer.host.arena
         length, earlier = len(operation.data), operation.earlier
         if operation.violation is not None:
-            return Sight(here.reserve(length, operation.data, operation.kind in ATOMICS), None)
+            return RequestBuffers(here.reserve(length, operation.data, operation.kind in ATOMICS), None)
         if operation.kind in ATOMICS:
-            return Sight(here.reserve(ATOMIC_BYTES), self.peer.host.counter)
+            return RequestBuffers(here.reserve(ATOMIC_BYTES), self.peer.host.counter)
         if operation.kind == BOARD_READ:
-            return Sight(here.reserve(length, aligned=True), self.peer.host.board)
+            return RequestBuffers(here.reserve(length, aligned=True), self.peer.host.board)
         if operation.kind == BOARD_WRITE:
-            return Sight(here.reserve(length, operation.data, aligned=True), self.peer.host.board)
+            return RequestBuffers(here.reserve(length, operation.data, aligned=True), self.peer.host.board)
         lent = LENT if self.scenario.revoke and operation.index % 2 else OPEN
         if operation.kind == READ:
             remote = there.reserve(length, operation.data, region=lent)
-            return Sight(here.scatter(length, operation.elements), remote)
+            return RequestBuffers(here.scatter(length, operation.elements), remote)
         if operation.kind == READ_BACK:
-            return Sight(here.scatter(length, operation.elements), self.sights[earlier].remote)
+            return RequestBuffers(here.scatter(length, operation.elements), self.sights[earlier].remote)
         if operation.kind == RELAY:
-            return Sight(self.sights[earlier].local, None)
+            return RequestBuffers(self.sights[earlier].local, None)
         # what is only sent needs no right but to be read by its owner
         region = PRIVATE if operation.index % 2 else OPEN
         local = here.scatter(length, operation.elements, operation.data, region)
         if operation.kind == OVERWRITE:
-            return Sight(local, self.sights[earlier].remote)
-        return Sight(local, there.reserve(length, region=lent) if operation.kind in WRITES else None)
+            return RequestBuffers(local, self.sights[earlier].remote)
+        return RequestBuffers(local, there.reserve(length, region=lent) if operation.kind in WRITES else None)
 
     def destroy(self) -> None:
         """Destroy the queue pair and its address handles, if it is still there."""

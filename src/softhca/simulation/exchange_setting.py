@@ -116,7 +116,7 @@ class ExchangeSetting:
 
         self.world.at(time_ns, close)
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die, and with it what this world is about."""
         self._alive = False
 

@@ -115,7 +115,7 @@ class FabricPaths:
         self._world.at(self._world.now, self._world.arrive, packet.content)
 
     def _lost(self, packet: Packet, reason: str) -> None:
-        self._world.vanish(cast("Flight", packet.content), reason)
+        self._world.drop(cast("Flight", packet.content), reason)
 
     # time
 

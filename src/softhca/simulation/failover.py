@@ -35,12 +35,12 @@ ARRIVES, MOVES = "every message arrives, in order and unchanged", "a connection 
 _PLACE_STEP = 1 << 32
 
 
-class Traveller:
+class MigratingEnd:
     """One end of a connection: what it has to say, and what it has heard; ``moves``: how often it went along
     another path.
     """
 
-    peer: Traveller
+    peer: MigratingEnd
 
     def __init__(self, program: Program, messages: tuple[bytes, ...], psn: int, largest: int) -> None:
         self.program = program
@@ -96,7 +96,7 @@ class Traveller:
         else:
             self.acknowledged += 1
 
-    def told(self, kind: int) -> None:
+    def on_event(self, kind: int) -> None:
         """An asynchronous event."""
         if kind == EVENT_PATH_MIG:
             self.moves += 1
@@ -125,7 +125,7 @@ class Program:
         self.pd = self.device.alloc_pd()
         self.cq = self.device.create_cq(2 * travellers * messages)
         self.places = itertools.count(BASE_VA * node.number, _PLACE_STEP)
-        self.travellers: dict[int, Traveller] = {}
+        self.travellers: dict[int, MigratingEnd] = {}
 
     def turn(self) -> bool:
         """Take completions and events; whether there were any."""
@@ -138,7 +138,7 @@ class Program:
             worked = True
             kind, element = event
             if kind in (EVENT_PATH_MIG, EVENT_PATH_MIG_ERR):
-                self.travellers[element].told(kind)
+                self.travellers[element].on_event(kind)
         return worked
 
     def close(self) -> None:
@@ -163,10 +163,10 @@ class FailoverSetting:
         self.pairs = [self._pair(count, largest) for _ in range(scenario.pairs)]
         self._alive = all(node.engine is not None for node in nodes)
 
-    def _pair(self, count: int, largest: int) -> tuple[Traveller, Traveller]:
+    def _pair(self, count: int, largest: int) -> tuple[MigratingEnd, MigratingEnd]:
         dice = self._dice
         one, other = (
-            Traveller(
+            MigratingEnd(
                 program, tuple(dice.randbytes(dice.randint(1, largest)) for _ in range(count)),
                 dice.randrange(1 << 24), largest,
             )
@@ -190,10 +190,10 @@ class FailoverSetting:
             self._plan_failure(moment, 1 + number % 2)
 
     @property
-    def _travellers(self) -> list[Traveller]:
+    def _travellers(self) -> list[MigratingEnd]:
         return [traveller for pair in self.pairs for traveller in pair]
 
-    def _plan_message(self, time_ns: int, traveller: Traveller, number: int) -> None:
+    def _plan_message(self, time_ns: int, traveller: MigratingEnd, number: int) -> None:
         def now(_: object) -> None:
             traveller.send(number)
             traveller.program.node.turn()
@@ -228,7 +228,7 @@ class FailoverSetting:
         world.at(time_ns, fail)
         world.at(time_ns + AWAY_NS, heal)
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die, and with it what this world is about."""
         self._alive = False
 

@@ -10,7 +10,7 @@ from softhca.simulation.node import Node
 BATCH = 64
 
 
-class Taker(Protocol):
+class CompletionConsumer(Protocol):
     """A program as a poller sees it."""
 
     qp: QpHandle
@@ -38,7 +38,7 @@ class Poller:
     ) -> None:
         self.node = node
         self.cq = cq
-        self._programs: dict[int, Taker] = {}
+        self._programs: dict[int, CompletionConsumer] = {}
         self._armed = armed
         self._solicited = solicited
         self._signalled = armed
@@ -49,7 +49,7 @@ class Poller:
         if armed:
             cq.on_event = self._on_event
 
-    def add(self, program: Taker) -> None:
+    def add(self, program: CompletionConsumer) -> None:
         """A program whose completions come here."""
         self._programs[program.qp.number] = program
 

@@ -105,7 +105,7 @@ def run_world(
 def _live(world: World, scenario: Scenario, seed: int) -> None:
     """Everything that happens in a world."""
     mtu = dice_of(scenario, seed, "mtu").choice(MTUS)
-    world.crowd(scenario.window_bytes)
+    world.limit_windows(scenario.window_bytes)
     for number in range(1, scenario.adapters + 1):
         node = world.add(number, mtu, scenario.ports)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
@@ -176,7 +176,7 @@ def _plan_crash(
 
     def die(_: object) -> None:
         for setting in settings:
-            setting.forsake(crash.adapter)
+            setting.adapter_crashed(crash.adapter)
         node.crash()
 
     def restart(_: object) -> None:

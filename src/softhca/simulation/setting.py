@@ -20,7 +20,8 @@ from softhca.simulation.world import World
 class Setting:
     """Programs, connected when it is made; `start` lets them talk, `finish` asks the oracles.
 
-    Where an adapter crashes, `forsake` tells the programs there; another generation begins when it is back.
+    Where an adapter crashes, `adapter_crashed` ends the programs there; another generation begins when
+    it is back.
     """
 
     def __init__(self, world: World, scenario: Scenario, seed: int, generation: int = 1) -> None:
@@ -86,7 +87,7 @@ class Setting:
         for race in self._races:
             race.start()
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die: its programs will see nothing more."""
         for program in self.programs:
             if program.node.number == number:

@@ -59,7 +59,7 @@ class StreamSetting:
             end.node.tasks.append(end.turn)
             self.world.at(self.world.now, end.wake)
 
-    def forsake(self, number: int) -> None:
+    def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die: its ends do nothing more."""
         for end in self._ends:
             if end.node.number == number:

@@ -58,7 +58,7 @@ class Grant:
 
 
 @dataclass(eq=False)
-class Ask:
+class RacedRequest:
     """A request of the peer for ``len(data)`` bytes at ``offset`` of the grant, which a write makes ``data``.
 
     ``late``: asked for after the grant was dead.  ``lawful``: it may have an effect.
@@ -81,13 +81,13 @@ class Ask:
 
 
 @dataclass(eq=False)
-class Talk:
+class RacedConnection:
     """A connection: ``own`` is the owner's queue pair, ``theirs`` the peer's.  ``failed``: of the peer's."""
 
     own: QpHandle
     theirs: QpHandle
     foreign: bool = False
-    asks: dict[int, Ask] = field(default_factory=dict)
+    asks: dict[int, RacedRequest] = field(default_factory=dict)
     failed: bool = False
     destroyed: bool = False
 
@@ -108,9 +108,9 @@ class WindowRace:
         self._then: dict[int, Callable[[Completion], None]] = {}
         self._planned = 0
         self._grants: list[Grant] = []
-        self._asked: list[Ask] = []
+        self._asked: list[RacedRequest] = []
         self._windows: dict[int, tuple[int, int]] = {}
-        self._talks: list[Talk] = []
+        self._talks: list[RacedConnection] = []
         faults = world.faults
         self._lossy = any((faults.loss, faults.burst_loss, faults.corruption, faults.truncation))
         self._open_resources()
@@ -200,7 +200,7 @@ class WindowRace:
         self._greet(talk)
         self._bind(talk, grant, bound)
 
-    def _greet(self, talk: Talk) -> None:
+    def _greet(self, talk: RacedConnection) -> None:
         """The owner sends something first: what it asks for afterwards has to wait until that has arrived."""
         length = self._dice.randint(1, INBOX_BYTES)
         inbox = slice(len(self._source) - INBOX_BYTES, len(self._source) - INBOX_BYTES + length)
@@ -218,7 +218,7 @@ class WindowRace:
             [(BASE_VA + SPANS * SPAN_BYTES, length, self._regions[0].lkey)], None,
         )  # fmt: skip
 
-    def _connect(self) -> Talk:
+    def _connect(self) -> RacedConnection:
         dice, ends = self._dice, (self.owner, self.peer)
         own, theirs = (
             end.device.create_qp(pd, RC, cq, cq, None, DEPTH, 4, 1, 1, 0, True)
@@ -230,7 +230,7 @@ class WindowRace:
         how = services.Reliability(TIMEOUT, RETRIES, RETRIES, 1, 4, 4)
         services.connect(own, paths[0], theirs.number, psns[1], psns[0], REMOTE_WRITE | REMOTE_READ, how)
         services.connect(theirs, paths[1], own.number, psns[0], psns[1], 0, how)
-        self._talks.append(Talk(own, theirs))
+        self._talks.append(RacedConnection(own, theirs))
         return self._talks[-1]
 
     def _draw(self, kind: int) -> Grant:
@@ -244,7 +244,7 @@ class WindowRace:
         self._grants.append(grant)
         return grant
 
-    def _bind(self, talk: Talk, grant: Grant, then: Callable[[Completion], None]) -> None:
+    def _bind(self, talk: RacedConnection, grant: Grant, then: Callable[[Completion], None]) -> None:
         """Post a bind of the window of the grant's type."""
         number, key = self._windows[grant.kind]
         grant.key = _next(key)
@@ -266,7 +266,7 @@ class WindowRace:
             return
         self._fail("a bound region is busy", f"region {region} was deregistered with a window bound to it")
 
-    def _begin(self, talk: Talk, grant: Grant) -> None:
+    def _begin(self, talk: RacedConnection, grant: Grant) -> None:
         """The peer is told the key; some time later it ends."""
         self._later(lambda: self._use(talk, grant), FAST_NS)
         if grant.kind == 2 and self._dice.random() < 0.3:
@@ -275,8 +275,8 @@ class WindowRace:
             self._later(lambda: self._use(intruder, grant), FAST_NS)
         self._later(lambda: self._end(talk, grant), self._dice.choice((FAST_NS, MEAN_NS, SLOW_NS)))
 
-    def _use(self, talk: Talk, grant: Grant) -> None:
-        """Ask with the key, a few times, each write at bytes of its own."""
+    def _use(self, talk: RacedConnection, grant: Grant) -> None:
+        """RacedRequest with the key, a few times, each write at bytes of its own."""
         if talk.destroyed:
             return
         cuts = sorted(self._dice.randrange(grant.length + 1) for _ in range(self._dice.randint(2, 5)))
@@ -286,12 +286,12 @@ class WindowRace:
         if self._dice.random() < 0.1:
             self._ask(talk, grant, grant.length - 1, 2)  # one byte too far
 
-    def _ask(self, talk: Talk, grant: Grant, offset: int, length: int) -> None:
+    def _ask(self, talk: RacedConnection, grant: Grant, offset: int, length: int) -> None:
         opcode = self._dice.choice((WRITE, WRITE, READ))
         half = (len(self._source) - INBOX_BYTES) // 2
         local = self._dice.randrange(half - length) + (half if opcode == READ else 0)
         data = bytes(self._source[local : local + length])
-        ask = Ask(grant, opcode, offset, data, local, grant.dead is not None)
+        ask = RacedRequest(grant, opcode, offset, data, local, grant.dead is not None)
         self._asked.append(ask)
         ask.lawful = ask.allowed and not ask.late and not talk.foreign
         number = self._number(lambda completion: self._answered(talk, number, completion.status))
@@ -302,7 +302,7 @@ class WindowRace:
         )  # fmt: skip
         talk.theirs.ring()
 
-    def _answered(self, talk: Talk, number: int, status: int) -> None:
+    def _answered(self, talk: RacedConnection, number: int, status: int) -> None:
         """A request of the peer has completed."""
         ask = talk.asks.pop(number)
         if status == SUCCESS:
@@ -318,7 +318,7 @@ class WindowRace:
             self._fail("the right status", f"{self._text(ask, talk)} ended with status {status}")
         talk.failed = talk.failed or status != SUCCESS
 
-    def _succeeded(self, ask: Ask, talk: Talk) -> None:
+    def _succeeded(self, ask: RacedRequest, talk: RacedConnection) -> None:
         start, length = ask.grant.start + ask.offset, len(ask.data)
         if not ask.lawful:
             self._fail(RULE, f"{self._text(ask, talk)} succeeded")
@@ -327,7 +327,7 @@ class WindowRace:
         elif ask.opcode == READ and self._source[ask.local : ask.local + length].count(UNTOUCHED) != length:
             self._fail("a read returns what memory held", self._text(ask, talk))
 
-    def _text(self, ask: Ask, talk: Talk) -> str:
+    def _text(self, ask: RacedRequest, talk: RacedConnection) -> str:
         what = "write" if ask.opcode == WRITE else "read"
         who = " of another queue pair" if talk.foreign else ""
         when = " after the end of its key" if ask.late else ""
@@ -336,7 +336,7 @@ class WindowRace:
 
     # how a binding ends
 
-    def _end(self, talk: Talk, grant: Grant) -> None:
+    def _end(self, talk: RacedConnection, grant: Grant) -> None:
         how = self._dice.choice(ENDS[grant.kind])
         if how == MOVE and SPANS - len(self._grants) <= self._left:
             how = UNBIND  # what is left is for the other rounds
@@ -358,13 +358,13 @@ class WindowRace:
         else:
             self._send_with_invalidate(talk, grant)
 
-    def _post(self, talk: Talk, grant: Grant, opcode: int, imm: int, number: int) -> None:
+    def _post(self, talk: RacedConnection, grant: Grant, opcode: int, imm: int, number: int) -> None:
         """A request of the owner that ends the grant when it succeeds."""
         then = self._number(lambda completion: self._ended(talk, grant, completion.status))
         talk.own.post_send(opcode, 2, imm, then, 0, number, 0, 0, 0, 0, 0, [], None)
         talk.own.ring()
 
-    def _ended(self, talk: Talk, grant: Grant, status: int) -> None:
+    def _ended(self, talk: RacedConnection, grant: Grant, status: int) -> None:
         if status == SUCCESS:
             self._died(talk, grant)
             return
@@ -373,11 +373,11 @@ class WindowRace:
         # the connection broke before, by a request that was refused: end the grant otherwise
         self._deallocate(talk, grant)
 
-    def _deallocate(self, talk: Talk, grant: Grant) -> None:
+    def _deallocate(self, talk: RacedConnection, grant: Grant) -> None:
         self.owner.device.dealloc_mw(self._windows.pop(grant.kind)[0])
         self._died(talk, grant)
 
-    def _move(self, talk: Talk, grant: Grant) -> None:
+    def _move(self, talk: RacedConnection, grant: Grant) -> None:
         """Bind the window to another place, which ends what it gave before."""
         following = self._draw(grant.kind)
 
@@ -392,7 +392,7 @@ class WindowRace:
 
         self._bind(talk, following, moved)
 
-    def _send_with_invalidate(self, talk: Talk, grant: Grant) -> None:
+    def _send_with_invalidate(self, talk: RacedConnection, grant: Grant) -> None:
         """The peer ends the grant, behind what it has asked for."""
 
         def received(completion: Completion) -> None:
@@ -409,7 +409,7 @@ class WindowRace:
         talk.theirs.post_send(SEND_WITH_INV, 2, grant.key, number, 0, 0, 0, 0, 0, 0, 0, [], None)
         talk.theirs.ring()
 
-    def _died(self, talk: Talk, grant: Grant) -> None:
+    def _died(self, talk: RacedConnection, grant: Grant) -> None:
         """The end has completed: from now on nothing changes there, and who asks is refused."""
         grant.dead = self._bytes(grant)
         self._later(lambda: self._use(talk, grant))

@@ -133,7 +133,7 @@ class World:
         """Let so many of the requests be replaced by malformed ones."""
         self._tamperer = Tamperer(f"{self.seed}/{self.faults.seed}/tamperer", share, self.frames)
 
-    def crowd(self, window_bytes: int) -> None:
+    def limit_windows(self, window_bytes: int) -> None:
         """Let adapters that are added have windows of so many bytes, on paths that cut bursts."""
         self.window_bytes = window_bytes
 
@@ -256,7 +256,7 @@ class World:
         key = node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")
         self.losses.setdefault(key, []).append(self.now)
 
-    def vanish(self, flight: Flight, reason: str) -> None:
+    def drop(self, flight: Flight, reason: str) -> None:
         """Packets that were under way do not arrive."""
         for number, data in zip(flight.numbers, flight.packets, strict=True):
             transport = self.frames.transport(data)
@@ -274,7 +274,7 @@ class World:
         """Packets reach a host; an adapter that stands still takes them when it goes on."""
         node = flight.node
         if node.engine is None:
-            self.vanish(flight, "crash")
+            self.drop(flight, "crash")
             return
         until_ns = node.stalled_until()
         if until_ns:

@@ -90,7 +90,7 @@ class BlockDevice:
         self._changed = threading.Condition(threading.Lock())
         self._driving = False
         self._end: StorageError | None = None
-        adapters.subscribe(self._told)
+        adapters.subscribe(self._on_adapter_event)
         try:
             with self._changed:
                 self._restore("the device is opened")
@@ -259,7 +259,7 @@ class BlockDevice:
 
     # routes
 
-    def _told(self, event: AdapterEvent) -> None:
+    def _on_adapter_event(self, event: AdapterEvent) -> None:
         """An adapter tells of something: is it the end of the channel?  Of an adapter that has died every
         call says so.
         """
@@ -414,7 +414,7 @@ class BlockDevice:
                 channel.close()
             self._finish(StorageError(errno.ESHUTDOWN, "the block device is closed"), further)
             devices, self._devices = list(self._devices.values()), {}
-        self._adapters.unsubscribe(self._told)
+        self._adapters.unsubscribe(self._on_adapter_event)
         for device in devices:
             if device.alive:
                 device.wake_waiters()

@@ -201,7 +201,7 @@ class InitiatorChannel:
         config = self._config
         return 4.096e-6 * (1 << config.connect_exponent) * 2 * (config.connect_retries + 2) + 5
 
-    def _told(self, event: CmEvent) -> None:
+    def _on_cm_event(self, event: CmEvent) -> None:
         """Something has become of the connection."""
         if self.ready:
             self.fail(f"the target has ended the connection (event {event.kind})")
@@ -305,7 +305,7 @@ class InitiatorChannel:
             while self._replies and self._sends < self._room and not self.failed:
                 self._send(self._replies.popleft())
             while not self.failed and not self._cm.idle and (event := self._cm.receive(0)) is not None:
-                self._told(event)
+                self._on_cm_event(event)
         except (DriverError, MessageError) as error:
             self.fail(str(error))
         return ended

@@ -207,7 +207,7 @@ class IoUnit:
             self._managed(place, arrival)
         while not place.cm.idle and (event := place.cm.receive(0)) is not None:
             worked = True
-            self._told(place, event)
+            self._on_cm_event(place, event)
         ready: dict[TargetChannel, None] = {}
         for completion in place.cq.poll(MESSAGES_A_TURN):
             worked = True
@@ -245,7 +245,7 @@ class IoUnit:
 
     # channels
 
-    def _told(self, place: _Attachment, event: CmEvent) -> None:
+    def _on_cm_event(self, place: _Attachment, event: CmEvent) -> None:
         if event.kind == CM_REQUEST:
             try:
                 self._asked(place, event)

@@ -66,15 +66,15 @@ class LogicalUnit:
     def _request_sense(self, cdb: bytes, luns: list[int]) -> Plan:
         if cdb[1] & 1:  # descriptor format
             raise CheckCondition(scsi.INVALID_FIELD_IN_CDB)
-        return _told(scsi.NO_SENSE.encode(), cdb[4])
+        return _clipped(scsi.NO_SENSE.encode(), cdb[4])
 
     def _inquiry(self, cdb: bytes, luns: list[int]) -> Plan:
         room = struct.unpack_from(">H", cdb, 3)[0]
         if cdb[1] & 1:
-            return _told(self._vital_page(cdb[2]), room)
+            return _clipped(self._vital_page(cdb[2]), room)
         if cdb[2]:
             raise CheckCondition(scsi.INVALID_FIELD_IN_CDB)
-        return _told(standard_inquiry(0), room)
+        return _clipped(standard_inquiry(0), room)
 
     def _vital_page(self, page: int) -> bytes:
         if page not in VPD_PAGES:
@@ -97,13 +97,13 @@ class LogicalUnit:
 
     def _read_capacity_10(self, cdb: bytes, luns: list[int]) -> Plan:
         last = min(self.disk.blocks - 1, MOST_BLOCKS_10)
-        return _told(struct.pack(">II", last, self.disk.block_bytes), 8)
+        return _clipped(struct.pack(">II", last, self.disk.block_bytes), 8)
 
     def _service_action(self, cdb: bytes, luns: list[int]) -> Plan:
         if cdb[1] & 0x1F != scsi.READ_CAPACITY_16:
             raise CheckCondition(scsi.INVALID_FIELD_IN_CDB)
         data = struct.pack(">QI", self.disk.blocks - 1, self.disk.block_bytes) + bytes(20)
-        return _told(data, struct.unpack_from(">I", cdb, 10)[0])
+        return _clipped(data, struct.unpack_from(">I", cdb, 10)[0])
 
     def _mode_sense(self, cdb: bytes, luns: list[int]) -> Plan:
         is_short = cdb[0] == scsi.MODE_SENSE_6
@@ -118,9 +118,9 @@ class LogicalUnit:
             pages += bytes([CONTROL_PAGE, 10, 0, 0, 0, 0 if changeable else 0x40]) + bytes(6)  # TAS
         protection = (0x80 if self.disk.read_only else 0) | 0x10  # WP, DPOFUA
         if is_short:
-            return _told(bytes([len(pages) + 3, 0, protection, 0]) + pages, cdb[4])
+            return _clipped(bytes([len(pages) + 3, 0, protection, 0]) + pages, cdb[4])
         head = struct.pack(">HBB", len(pages) + 6, 0, protection) + bytes(4)
-        return _told(head + pages, struct.unpack_from(">H", cdb, 7)[0])
+        return _clipped(head + pages, struct.unpack_from(">H", cdb, 7)[0])
 
     # blocks
 
@@ -216,9 +216,9 @@ def plan_without_unit(cdb: bytes, luns: list[int]) -> Plan:
     REQUEST SENSE what is wrong; all else is refused.
     """
     if cdb[0] == scsi.INQUIRY and not cdb[1] & 1 and not cdb[2]:
-        return _told(standard_inquiry(NO_UNIT), struct.unpack_from(">H", cdb, 3)[0])
+        return _clipped(standard_inquiry(NO_UNIT), struct.unpack_from(">H", cdb, 3)[0])
     if cdb[0] == scsi.REQUEST_SENSE:
-        return _told(scsi.NO_LOGICAL_UNIT.encode(), cdb[4])
+        return _clipped(scsi.NO_LOGICAL_UNIT.encode(), cdb[4])
     if cdb[0] == scsi.REPORT_LUNS:
         return report_luns(cdb, luns)
     raise CheckCondition(scsi.NO_LOGICAL_UNIT)
@@ -236,20 +236,20 @@ def report_luns(cdb: bytes, luns: list[int]) -> Plan:
         raise CheckCondition(scsi.INVALID_FIELD_IN_CDB)
     named = [] if cdb[2] == 1 else luns
     data = struct.pack(">I4x", 8 * len(named)) + b"".join(bytes([0, each]) + bytes(6) for each in named)
-    return _told(data, room)
+    return _clipped(data, room)
 
 
-def _told(data: bytes, room: int) -> Plan:
+def _clipped(data: bytes, room: int) -> Plan:
     """As much of ``data`` as the host has room for."""
-    told = data[:room]
-    if not told:
+    clipped = data[:room]
+    if not clipped:
         return Plan(NOTHING, 0, _nothing)
 
     def perform(buffer: memoryview) -> int:
-        buffer[:] = told
-        return len(told)
+        buffer[:] = clipped
+        return len(clipped)
 
-    return Plan(TO_HOST, len(told), perform)
+    return Plan(TO_HOST, len(clipped), perform)
 
 
 def _nothing(buffer: memoryview) -> int:
