@@ -98,9 +98,9 @@ class Bench:
             watch.cancel()
         raise AssertionError(f"{child.args} ended before it said {text!r}")
 
-    def manage(self) -> subprocess.Popen[str]:
+    def manage(self, *options: str) -> subprocess.Popen[str]:
         """OpenSM, when it has brought the fabric up."""
-        opensm = self.start(["opensm", "-f", "stdout", "-F", os.devnull], self.environment())
+        opensm = self.start(["opensm", "-f", "stdout", "-F", os.devnull, *options], self.environment())
         self.line_of(opensm, "SUBNET UP")
         return opensm
 

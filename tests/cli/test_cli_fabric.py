@@ -43,6 +43,35 @@ def test_show_counts_nodes_and_links(capsys: pytest.CaptureFixture[str]) -> None
     assert shown["links"][0] == {"from": "h0[1]", "to": "s0.0[5]", "rate": "4xHDR"}
 
 
+def test_discover_gives_p_keys_by_a_file_of_partitions(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "partitions.conf"
+    file.write_text("Default=0x7fff:ALL=full;\nStorage=0x12:h1=full,h2;\n")
+    status, told = document(capsys, "discover", TREE, "--partitions", str(file))
+    assert (status, told["steps"][0]["problems"]) == (0, [])
+    keys = {each["name"]: each["pkeys"] for each in told["nodes"]}
+    assert keys["h0"] == keys["s1-0"] == ["0xffff"]
+    assert (keys["h1"], keys["h2"]) == (["0xffff", "0x8012"], ["0xffff", "0x0012"])
+
+
+def test_partitions_that_cannot_be_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "partitions.conf"
+    for data, why in (
+        (b"A=5:h1;\nB=6:nobody;", "partitions.conf: line 2: no port is called 'nobody'"),
+        (b"\xff\xfe", "partitions.conf: no text"),
+        (b" " * ((4 << 20) + 1), "partitions.conf: more than 4 MiB"),
+    ):
+        file.write_bytes(data)
+        status, _, error = result(capsys, "discover", TREE, "--partitions", str(file))
+        assert status == 1
+        assert why in error
+    status, _, error = result(capsys, "discover", TREE, "--partitions", str(tmp_path / "none"))
+    assert (status, "none: No such file" in error) == (1, True)
+    status, _, error = result(capsys, "serve", TREE, "--partitions", str(file))
+    assert (status, "--partitions goes with --manager" in error) == (2, True)
+
+
 def test_show_draws_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("a.svg", "a.topo", "a.yaml"):
         option = "--svg" if name.endswith("svg") else "--write"

@@ -16,6 +16,14 @@ from softhca.fabric.generators import fat_tree
 pytestmark = pytest.mark.skipif(bool(ABSENT), reason=REASON)
 TOPOLOGY = fat_tree(4, 2)
 HOST = "h3"
+GUIDS = {node.name: node.port_guid(0 if node.is_switch else 1) for node in TOPOLOGY.nodes}
+PARTITIONS = f"""# for both managers
+Default = 0x7fff : ALL=full ;
+Storage = 0x12 : {GUIDS["h2"]:#x}=full, {GUIDS["h3"]:#x},
+    {GUIDS["h4"]:#x} ;
+Storage = 0x12, defmember=full : {GUIDS["h5"]:#x} ;
+Switches = 0x8034 : ALL_SWITCHES=full ;
+"""
 _LINE = re.compile(r"^\s+([A-Za-z_][\w /]*?):?\.+(.*)$")
 
 
@@ -64,11 +72,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder: Path = tmp_path_factory.mktemp("administration")
     for name in ("ours", "theirs"):
         (folder / name).mkdir()
+    file = folder / "partitions.conf"
+    file.write_text(PARTITIONS)
     with contextlib.ExitStack() as ends:
         theirs = Bench(folder / "theirs", TOPOLOGY)
         ends.callback(theirs.close)
-        theirs.manage()
-        ours = Bench(folder / "ours", TOPOLOGY, "--manager")
+        theirs.manage("-P", str(file))
+        ours = Bench(folder / "ours", TOPOLOGY, "--manager", "--partitions", str(file))
         ends.callback(ours.close)
         ours.wait_until_up()
         yield Pair(ours, theirs, lids(ours), lids(theirs))
@@ -121,6 +131,26 @@ def _gid(name: str) -> str:
 def test_paths_are_bounded_in_the_same_way(pair: Pair, bounds: tuple[str, ...], count: int) -> None:
     named = {"source": TOPOLOGY.index("h1"), "goal": TOPOLOGY.index("h6")}
     ours, theirs = pair.both("-p", "--slid", "{source}", "--dlid", "{goal}", *bounds, named=named)
+    assert len(ours) == len(theirs[:1]) == count
+    assert ours == theirs[:count]
+
+
+@pytest.mark.parametrize("name", ["h0", "h2", "h3", "h4", "h5"])
+def test_ports_have_the_same_p_keys_from_one_file(pair: Pair, name: str) -> None:
+    found = []
+    for bench, known in ((pair.ours, pair.our_lids), (pair.theirs, pair.their_lids)):
+        text = bench.run("smpquery", "pkeys", str(known[TOPOLOGY.index(name)]), "1", host=HOST)
+        found.append({key for key in re.findall(r"0x[0-9a-f]{4}", text) if int(key, 16)})
+    assert found[0] == found[1]
+    storage = {"h2": {"0x8012"}, "h3": {"0x0012"}, "h4": {"0x0012"}, "h5": {"0x8012"}}
+    assert found[0] == {"0xffff"} | storage.get(name, set())
+
+
+@pytest.mark.parametrize(("source", "goal", "count"), [("h2", "h4", 1), ("h3", "h4", 0), ("h0", "h5", 0)])
+def test_paths_of_a_partition_are_the_same(pair: Pair, source: str, goal: str, count: int) -> None:
+    named = {"source": TOPOLOGY.index(source), "goal": TOPOLOGY.index(goal)}
+    bounds = ("-p", "--slid", "{source}", "--dlid", "{goal}", "--pkey", "0x8012")
+    ours, theirs = pair.both(*bounds, named=named)
     assert len(ours) == len(theirs[:1]) == count
     assert ours == theirs[:count]
 

@@ -1,4 +1,5 @@
-"""Programs that run on a fabric ask our manager's subnet administration by datagram."""
+"""Programs that run on a fabric ask our manager's subnet administration by datagram: all of them, for the
+manager is at a switch."""
 
 from __future__ import annotations
 
@@ -14,26 +15,17 @@ from machine_speed import limit_s
 pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
 
 
-def test_a_program_asks_for_its_path_to_the_manager() -> None:
+def test_all_programs_ask_for_their_path_to_the_manager_and_have_p_keys(tmp_path: Path) -> None:
+    file = tmp_path / "partitions.conf"
+    file.write_text("Default=0x7fff:ALL=full; Storage=0x12:h0=full,h1;")
     program = str(Path(__file__).with_name("fabric_query.py"))
-    command = [
-        sys.executable,
-        "-m",
-        "softhca",
-        "run",
-        "-n",
-        "2",
-        "--link",
-        "fabric:fat-tree:radix=4,levels=2",
-    ]
-    done = subprocess.run(
-        [*command, "--", sys.executable, program],
-        capture_output=True,
-        text=True,
-        timeout=limit_s(60),
-        check=True,
-    )
-    (line,) = [line for line in done.stdout.splitlines() if "[" in line]
-    status, slid, dlid, mtu, rate, own = json.loads(line[line.index("[") :])
-    assert (status, slid, mtu, rate) == (0, own, 5, 17)
-    assert dlid not in (0, own)
+    command = [sys.executable, "-m", "softhca", "run", "-n", "2", "--partitions", str(file)]
+    command += ["--link", "fabric:fat-tree:radix=4,levels=2", "--", sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s(60), check=True)
+    told = sorted(map(json.loads, done.stdout.splitlines()), key=lambda each: int(each["rank"]))
+    assert [each["rank"] for each in told] == ["0", "1"]
+    for each, keys in zip(told, ([0xFFFF, 0x8012], [0xFFFF, 0x0012]), strict=True):
+        path = each["path"]
+        assert (each["status"], path["slid"], path["mtu"], path["rate"]) == (0, each["lid"], 5, 17)
+        assert path["dlid"] not in (0, each["lid"])
+        assert each["pkeys"] == keys

@@ -135,6 +135,7 @@ def test_links_that_there_are_not_are_a_usage_error(capsys: pytest.CaptureFixtur
         (["--link", "ring"], "ring"),
         (["--link", "fabric:"], "which fabric?"),
         (["--link", "udp", "--fabric-name", "x"], "--fabric-name"),
+        (["--partitions", "x"], "--partitions"),
     ):
         with suppress(SystemExit):  # argparse's
             assert main(["run", *words, "--", "true"]) == 2

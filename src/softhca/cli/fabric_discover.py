@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.cli.errors import FAILED, UsageError
 from softhca.cli.fabric_routes import ENGINES, failed_links
 from softhca.cli.fabric_show import save
-from softhca.cli.fabric_topology import add_topology, load_topology
+from softhca.cli.fabric_topology import add_partitions, add_topology, load_partitions, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def add_parser(parts: Any) -> None:
     parser.add_argument("--engine", choices=("auto", *ENGINES), default="auto", help="routing engine")
     parser.add_argument("--lmc", type=int, default=0, metavar="N", help="each port of a host has 2^N LIDs")
     parser.add_argument("--window", type=int, default=32, metavar="N", help="datagrams under way")
+    add_partitions(parser)
     parser.add_argument(
         "--fail", action="append", default=[], metavar="NODE[PORT]", help="then let this link fail"
     )
@@ -47,9 +48,12 @@ def run(args: argparse.Namespace) -> int:
     topology = load_topology(args.topology)
     at = _place(topology, args.at)
     gone = failed_links(topology, args.fail)
+    guid = topology.nodes[at[0]].port_guid(at[1])
+    partitions = load_partitions(args.partitions, topology, guid)
     try:
-        guid = topology.nodes[at[0]].port_guid(at[1])
-        config = ManagerConfig(guid, engine=args.engine, lmc=args.lmc, window=args.window)
+        config = ManagerConfig(
+            guid, engine=args.engine, lmc=args.lmc, window=args.window, partitions=partitions
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
     managed = ManagedFabric(topology)
@@ -127,6 +131,7 @@ def _nodes(manager: FabricManager) -> list[dict[str, Any]]:
             "guid": f"{nodes[node].guid:#018x}",
             "port": port,
             "lid": lid,
+            "pkeys": [f"{key:#06x}" for key in manager.pkeys_of(nodes[node].port_guid(port))],
         }
         for node, port, lid in rows
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.cli.errors import CommandError, UsageError
-from softhca.cli.fabric_topology import add_topology, load_topology
+from softhca.cli.fabric_topology import add_partitions, add_topology, load_partitions, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.cli.run_fabric import FABRIC_VARIABLE
 from softhca.fabric.mad_plane import MadPlane
@@ -52,6 +52,7 @@ def add_parser(parts: Any) -> None:
         metavar="NODE",
         help="let our fabric manager bring it up, from this node or the first host, instead of opensm",
     )
+    add_partitions(parser)
     parser.add_argument(
         "--capture", type=Path, metavar="FILE.pcapng", help="write the packets that adapters send into FILE"
     )
@@ -96,9 +97,11 @@ class _EndedError(Exception):
 
 def serve(args: argparse.Namespace) -> int:
     """Serve the fabric until SIGINT or SIGTERM, where it is attended until the end of its input; 0 then."""
+    if args.partitions is not None and args.manager is None:
+        raise UsageError("--partitions goes with --manager: another manager has a file of its own")
     plane = MadPlane(load_topology(args.topology))
     start_ns = time.monotonic_ns()
-    managed = None if args.manager is None else _managed(plane, args.manager)
+    managed = None if args.manager is None else _managed(plane, args.manager, args.partitions)
     loop = FabricLoop(plane, lambda: time.monotonic_ns() - start_ns, managed)
     server = FabricServer(loop, args.name, _address(args.listen) if args.listen else None)
     before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -139,9 +142,10 @@ def _attend(loop: FabricLoop) -> None:
     print("ready", flush=True)
 
 
-def _managed(plane: MadPlane, name: str) -> ManagedFabric:
+def _managed(plane: MadPlane, name: str, partitions: Path | None) -> ManagedFabric:
     """The fabric with a manager of ours at the node that is named, else at the first host."""
     from softhca.fabric.manager.managed_fabric import ManagedFabric
+    from softhca.fabric.manager.manager import ManagerConfig
 
     end = attachment(plane.topology, name)
     if end is None:
@@ -149,7 +153,9 @@ def _managed(plane: MadPlane, name: str) -> ManagedFabric:
     if plane.topology.peer(*end) is None and not plane.topology.nodes[end.node].is_switch:
         raise UsageError(f"{plane.topology.end_text(end)}, where the manager would be, has no link")
     managed = ManagedFabric(plane.topology, plane)
-    managed.add(end)
+    guid = plane.topology.nodes[end.node].port_guid(end.port)
+    known = load_partitions(partitions, plane.topology, guid)
+    managed.add(end, ManagerConfig(guid, partitions=known))
     return managed
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from softhca.cli.errors import CommandError, UsageError
 from softhca.fabric.generators import GENERATORS, generate
 from softhca.fabric.topology import Topology, TopologyError
 from softhca.fabric.topology_file import MAX_BYTES, read_ibnetdiscover
 from softhca.fabric.topology_yaml import read_yaml
+
+if TYPE_CHECKING:
+    from softhca.fabric.manager.partitions import Partition
 
 YAML_ENDINGS = (".yaml", ".yml")
 
@@ -47,6 +51,37 @@ def load_topology(text: str) -> Topology:
     except UnicodeDecodeError:
         raise CommandError(f"{path}: no text") from None
     except TopologyError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def add_partitions(parser: argparse.ArgumentParser) -> None:
+    """``--partitions``."""
+    parser.add_argument(
+        "--partitions",
+        type=Path,
+        metavar="FILE",
+        help="which ports have which P_Keys, in the form of OpenSM's partitions.conf (docs/fabric.md)",
+    )
+
+
+def load_partitions(path: Path | None, topology: Topology, manager_guid: int) -> tuple[Partition, ...]:
+    """The partitions of a file, none without one.  CommandError: it cannot be read or says what cannot be."""
+    if path is None:
+        return ()
+    from softhca.fabric.manager.partition_file import MAX_BYTES as MOST
+    from softhca.fabric.manager.partition_file import PartitionFileError, read_partitions
+
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST + 1)
+        if len(data) > MOST:
+            raise CommandError(f"{path}: more than {MOST >> 20} MiB")
+        return read_partitions(data.decode(), topology, manager_guid)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{path}: no text") from None
+    except PartitionFileError as error:
         raise CommandError(f"{path}: {error}") from None
 
 

@@ -61,6 +61,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the name of that fabric, for softhca fabric fail and others (default: sim where that is free)",
     )
     parser.add_argument(
+        "--partitions",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="which ports of that fabric have which P_Keys, in the form of OpenSM's partitions.conf",
+    )
+    parser.add_argument(
         "--capture", type=Path, default=None, metavar="FILE.pcapng", help="write all packets to FILE"
     )
     parser.add_argument(
@@ -128,7 +135,8 @@ def _run_in(
     with ExitStack() as stack:
         if fabric is not None:
             own = os.environ | {MARK_VARIABLE: mark}
-            stack.enter_context(run_fabric.served(fabric, args.link, place, own, args.capture))
+            files = args.capture, args.partitions
+            stack.enter_context(run_fabric.served(fabric, args.link, place, own, *files))
         if shared:
             stack.enter_context(served(environments, mark, place))
         for each in environments if shared else ():
@@ -169,6 +177,8 @@ def check(args: argparse.Namespace, program: Sequence[str]) -> None:
         raise UsageError("--capture and --faults act on packets: they go with --link udp, not shm")
     if args.fabric_name and not args.link.startswith(run_fabric.PREFIX):
         raise UsageError("--fabric-name goes with --link fabric:TOPOLOGY")
+    if args.partitions is not None and not args.link.startswith(run_fabric.PREFIX):
+        raise UsageError("--partitions goes with --link fabric:TOPOLOGY")
     if args.capture is not None and not args.capture.absolute().parent.is_dir():
         raise UsageError(f"--capture {args.capture}: there is no such folder")
 

@@ -112,7 +112,12 @@ def addresses(copies: int) -> list[str]:
 
 @contextlib.contextmanager
 def served(
-    fabric: RunFabric, topology: str, place: Path, environment: Mapping[str, str], capture: Path | None = None
+    fabric: RunFabric,
+    topology: str,
+    place: Path,
+    environment: Mapping[str, str],
+    capture: Path | None = None,
+    partitions: Path | None = None,
 ) -> Iterator[None]:
     """While the block runs, the fabric's process does: its manager has brought it up before.  It ends with
     the block, or with this process, whose end of its input closes.  CommandError: it cannot be.
@@ -121,6 +126,8 @@ def served(
     command += ["--name", fabric.name, f"--manager={fabric.manager}", "--attended"]
     if capture is not None:
         command += ["--capture", str(capture)]
+    if partitions is not None:
+        command += ["--partitions", str(partitions)]
     said = place / "fabric"
     with said.open("w") as errors:
         process = subprocess.Popen(

@@ -53,6 +53,8 @@ class PortPlan:
     lanes: int
     reregister: bool = False
     """Ports of channel adapters are asked to register anew what they have with subnet administration."""
+    enforces: bool = False
+    """Switches let nothing pass to and from end nodes but the P_Keys that those have (10.9.6)."""
 
 
 def port_writes(
@@ -67,8 +69,9 @@ def port_writes(
                 _own(wanted, node, lids.get((guid, number), 0), plan)
             peer = node.peers.get(number)
             other = nodes[peer[0]].ports.get(peer[1]) if peer and peer[0] in nodes else None
-            if other is not None:
+            if peer is not None and other is not None:
                 _link(wanted, data, other, plan)
+                _enforce(wanted, node, plan.enforces and not nodes[peer[0]].is_switch)
             if _differs(wanted, data):
                 yield _port_write(node, number, wanted)
 
@@ -93,6 +96,14 @@ def _link(wanted: bytearray, data: bytes, other: bytes, plan: PortPlan) -> None:
     PORT.put(wanted, "operational_vls", lanes)
     if PORT.get(data, "state") == INIT:
         PORT.put(wanted, "state", ARMED)
+
+
+def _enforce(wanted: bytearray, node: FoundNode, enforces: bool) -> None:
+    """Whether a switch's port looks at P_Keys, in both directions as far as the switch can."""
+    info = node.switch
+    if info is not None and info.partition_enforcement_cap:
+        PORT.put(wanted, "partition_enforcement_inbound", int(enforces and info.inbound_enforcement_cap))
+        PORT.put(wanted, "partition_enforcement_outbound", int(enforces and info.outbound_enforcement_cap))
 
 
 def _no_change(wanted: bytearray) -> None:
@@ -235,30 +246,48 @@ def partition_writes(
     shadow: Shadow,
     problem: Callable[[str], None],
 ) -> Iterator[Write]:
-    """P_Key tables of ports with LIDs, block by block; ``keys_of`` gives the keys of a port's GUID.  Blocks
-    that have been written and hold no key any more are emptied; keys beyond a port's table are told."""
+    """P_Key tables of ports with LIDs, and of switches' ports to end nodes, which have the same keys, block
+    by block; ``keys_of`` gives the keys of a port's GUID.  Blocks that have been written and hold no key any
+    more are emptied; keys beyond a port's table are told."""
     for guid, node in nodes.items():
         for port, port_guid in node.port_guids.items():
-            keys, cap = keys_of(port_guid), max(1, node.info.partition_cap)
-            if len(keys) > cap:
-                problem(f"{len(keys)} P_Keys for port {port} of {guid:#018x}, which has room for {cap}")
-            data = b"".join(key.to_bytes(2, "big") for key in keys[:cap])
-            blocks = max(1, -(-len(data) // TABLE_BYTES))
-            before = range(blocks, -(-cap // PKEY_BLOCK))
-            kept = [each for each in before if any(shadow.get(_pkey_place(guid, port, each), b""))]
-            for block in (*range(blocks), *kept):
-                part = data[block * TABLE_BYTES : (block + 1) * TABLE_BYTES].ljust(TABLE_BYTES, b"\0")
-                key = _pkey_place(guid, port, block)
-                if shadow.get(key) == part:
-                    continue
-                shadow[key] = b""
+            cap = max(1, node.info.partition_cap)
+            yield from _pkey_writes(guid, node, port, keys_of(port_guid), cap, shadow, problem)
+        cap = node.switch.partition_enforcement_cap if node.switch is not None else 0
+        for port, (peer, peer_port) in node.peers.items() if cap else ():
+            other = nodes.get(peer)
+            if port and other is not None and not other.is_switch and peer_port in other.port_guids:
+                keys = keys_of(other.port_guids[peer_port])
+                yield from _pkey_writes(guid, node, port, keys, cap, shadow, problem)
 
-                def done(
-                    answer: bytes, key: tuple[int, int, int] = key, part: bytes = part
-                ) -> None:
-                    shadow[key] = part
 
-                yield Write(node.path(port), c.ATTRIBUTE_PKEY_TABLE, block, part, done)
+def _pkey_writes(
+    guid: int,
+    node: FoundNode,
+    port: int,
+    keys: list[int],
+    cap: int,
+    shadow: Shadow,
+    problem: Callable[[str], None],
+) -> Iterator[Write]:
+    if len(keys) > cap:
+        problem(f"{len(keys)} P_Keys for port {port} of {guid:#018x}, which has room for {cap}")
+    data = b"".join(key.to_bytes(2, "big") for key in keys[:cap])
+    blocks = max(1, -(-len(data) // TABLE_BYTES))
+    before = range(blocks, -(-cap // PKEY_BLOCK))
+    kept = [each for each in before if any(shadow.get(_pkey_place(guid, port, each), b""))]
+    for block in (*range(blocks), *kept):
+        part = data[block * TABLE_BYTES : (block + 1) * TABLE_BYTES].ljust(TABLE_BYTES, b"\0")
+        key = _pkey_place(guid, port, block)
+        if shadow.get(key) == part:
+            continue
+        shadow[key] = b""
+
+        def done(answer: bytes, key: tuple[int, int, int] = key, part: bytes = part) -> None:
+            shadow[key] = part
+
+        modifier = port << 16 | block if node.is_switch else block
+        yield Write(node.path(port), c.ATTRIBUTE_PKEY_TABLE, modifier, part, done)
 
 
 def _pkey_place(guid: int, port: int, block: int) -> tuple[int, int, int]:
