@@ -9,6 +9,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
 from mutant_storage import STORAGE
 
@@ -333,6 +334,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
     *FABRIC,
     *FABRIC_AGENTS,
+    *RUNTIME,
     *SOCKETS,
     *CONNECTED,
     *STORAGE,

@@ -1,0 +1,41 @@
+"""Bugs of the turns that make packets move, with the tests that judge them."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+LOOP = "runtime/loop.py"
+RULES = "runtime/test_runtime_loop_rules.py"
+
+RUNTIME: tuple[tuple[Mutant, str], ...] = (
+    (m("loop-reply-of-a-guest-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
+       "an acknowledgement waits for a reply of a guest, whose poll is not seen"), RULES),
+    (m("loop-hosts-served-before-the-ended-go", LOOP, "            self.guests.dismiss_ended()\n            if self.serve_hosts(now):\n                worked = True\n", "            if self.serve_hosts(now):\n                worked = True\n            self.guests.dismiss_ended()\n",
+       "a round works in the memory of a process that has ended"), RULES),
+    (m("loop-ring-overtakes-the-link", LOOP, "            receiver.fresh = False\n            self.drain(port, now)\n", "            receiver.fresh = False\n",
+       "the first burst of a ring overtakes what its peer has sent by the link"), RULES),
+    (m("loop-guests-not-told-by-a-kick", LOOP, "        if self.attached:\n            self.guests.notify()\n        self.sleeper.settle", "        self.sleeper.settle",
+       "events for guests wait until somebody gives a round"), RULES),
+    (m("loop-round-of-a-closed-adapter", LOOP, "            if self.dead:  # it was closed while the lock was waited for\n                return False\n", "",
+       "a poll that has waited for the lock gives a round to an adapter that was closed meanwhile"), RULES),
+    (m("loop-engine-asked-after-it-failed", LOOP, "            self.polled = False\n            if not self.dead:\n                self.settle()", "            self.polled = False\n            self.settle()",
+       "a poll asks an engine that has raised for its next deadline"), RULES),
+    (m("loop-failure-wakes-nobody", LOOP, "        self.dead = True\n        self.sleeper.wake()\n", "        self.dead = True\n",
+       "who sleeps does not see that the adapter has failed"), RULES),
+    (m("loop-serving-fails-unseen", LOOP, "        except Exception as error:\n            self.fail(error)\n            return False\n        return self.progress(now) or served", "        except Exception:\n            return False\n        return self.progress(now) or served",
+       "an adapter process goes on with an engine that has raised while it served a host"), RULES),
+    (m("loop-command-keeps-the-doorbell", LOOP, "            served = self.adapter.command(now) or served\n            self.adapter.last_doorbell = _NO_QUEUE_PAIR\n", "            served = self.adapter.command(now) or served\n",
+       "what a command causes waits for the doorbells of other queue pairs"), RULES),
+    (m("loop-later-of-two-waits", LOOP, "return first if first < second else second", "return first",
+       "an acknowledgement that waits is sent when doorbells are due"), RULES),
+    (m("loop-last-turn-bounded", LOOP, "            while self.transmit(self.clock()):\n                pass\n", "            self.transmit(self.clock())\n",
+       "an adapter process that ends leaves disconnects unsent"), RULES),
+    (m("loop-slow-round-parts-doorbells", LOOP, "                    self.batching.last_ns = self.now()  # that took a while\n", "",
+       "the round that a doorbell has given makes the next one look like a late one"), RULES),
+    (m("loop-rest-of-a-ring-bounded", LOOP, "receiver, DRAINED_BURSTS, self.clock())", "receiver, RECEIVE_BURSTS, self.clock())",
+       "most of what a peer has left in its ring is lost"), RULES),
+)  # fmt: skip
+"""Each with the tests that judge it."""
