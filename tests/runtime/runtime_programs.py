@@ -17,11 +17,12 @@ END_LIMIT_S = limit_s(30)
 class Program:
     """A running program of this folder.  ``say`` writes a JSON line to it, ``hear`` reads one."""
 
-    def __init__(self, name, *arguments, environment=None, errors=None):
+    def __init__(self, name, *arguments, environment=None, errors=None, pass_fds=()):
         path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
         self.child = subprocess.Popen(
             [sys.executable, str(HERE / name), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=errors, env={**os.environ, **(environment or {}), "PYTHONPATH": path}, text=True)
+            stderr=errors, env={**os.environ, **(environment or {}), "PYTHONPATH": path}, text=True,
+            pass_fds=pass_fds)
 
     @property
     def pid(self):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter import (
     attributes,
     connection_commands,
+    context_sharing,
     ee_commands,
     host_agents,
     key_commands,
@@ -188,7 +189,7 @@ def _alloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 
 
 def _dealloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    adapter.resources.remove(adapter.resources.find(Kind.PD, fields["pd"], host.number))
+    adapter.resources.remove(adapter.resources.find_own(Kind.PD, fields["pd"], host.number))
     return {}
 
 
@@ -456,6 +457,10 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.EEC:
         ee_commands.destroy(adapter, resource)
         return
+    if adapter.resources.hand_over(resource):
+        return
+    if resource.kind in (Kind.MR, Kind.FAST_MR):  # another host of the domain may have bound windows to it
+        adapter.memory_windows.forget_region(resource.element)
     if resource.kind in (Kind.MW, Kind.FAST_MR):
         adapter.memory_windows.deallocate(resource.element)
     elif resource.kind is Kind.MR:
@@ -488,6 +493,11 @@ HANDLERS: Mapping[int, Handler] = {
     control.REG_MR: _reg_mr,
     control.REREG_MR: _rereg_mr,
     control.DEREG_MR: _dereg_mr,
+    control.EXPORT_CONTEXT: context_sharing.export_context,
+    control.IMPORT_CONTEXT: context_sharing.import_context,
+    control.IMPORT_PD: context_sharing.import_pd,
+    control.UNIMPORT_PD: context_sharing.unimport_pd,
+    control.IMPORT_MR: context_sharing.import_mr,
     control.REG_PAGED: paged_commands.reg_paged,
     control.SET_DATA_ACCESS: paged_commands.set_data_access,
     control.CREATE_CQ: _create_cq,

@@ -193,6 +193,7 @@ class Adapter(Environment):
         host = self.hosts[number]
         for resource in self.resources.owned(number):
             release(self, host, resource)
+        self.resources.leave(number)
         del self.hosts[number]
         self._kicked = tuple(self.hosts.values())
         settle_data_access(self)

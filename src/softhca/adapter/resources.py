@@ -1,7 +1,8 @@
 """Numbers and their objects: what exists in an adapter, who owns it, and what stands on what.
 
 A resource that another one uses cannot go (EBUSY: a protection domain with regions or queue pairs, a
-completion queue or shared receive queue with queue pairs); one host's numbers mean nothing to another.
+completion queue or shared receive queue with queue pairs); one host's numbers mean nothing to another,
+but for protection domains that it has imported (`context_sharing`).
 Refusals are OSError with the errno of the reply; nothing has changed when one is raised.
 """
 
@@ -12,6 +13,7 @@ import errno
 from typing import Any
 
 from softhca.adapter.config import AdapterConfig
+from softhca.adapter.exported_contexts import SharedContexts
 from softhca.memory.protection import ProtectionDomains
 
 NUMBER_LAST = (1 << 24) - 1
@@ -58,10 +60,11 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
 
 class Resource:
     """One thing that a host made: its ``number`` among its ``kind``, the ``element`` behind it, what it
-    ``uses``, and what it costs the adapter beyond a small object.
+    ``uses``, and what it costs the adapter beyond a small object.  ``handle`` is the number that it was made
+    with.
     """
 
-    __slots__ = ("cost_bytes", "element", "host", "kind", "number", "users", "uses")
+    __slots__ = ("cost_bytes", "element", "handle", "host", "kind", "number", "users", "uses")
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Resource:
     ) -> None:
         self.cost_bytes = cost_bytes
         self.kind = kind
-        self.number = number
+        self.number = self.handle = number
         self.host = host
         self.element = element
         self.uses = uses
@@ -114,6 +117,9 @@ class ResourceTable:
         self._tables: dict[Kind, dict[int, Resource]] = {kind: {} for kind in Kind}
         self._owned: dict[int, dict[tuple[Kind, int], Resource]] = {}
         self._costs: dict[int, int] = {}
+        self.contexts = SharedContexts()
+        self._importers: dict[int, set[int]] = {}  # hosts, by protection domain
+        self._inherited: set[int] = set()  # protection domains whose importer owns them now
         self._numbers = {kind: Numbers(1, NUMBER_LAST, 1) for kind in Kind if kind is not Kind.PD}
         self._numbers[Kind.QP] = Numbers(2, NUMBER_LAST - 1, qpn_start)
 
@@ -190,11 +196,86 @@ class ResourceTable:
         table[number] = owned[resource.kind, number] = resource
 
     def find(self, kind: Kind, number: int, host: int) -> Resource:
-        """The resource of this host.  EINVAL when there is none, or it is another host's."""
+        """The resource of this host, or a domain that it has imported.  EINVAL when there is none, or it is
+        another host's."""
         resource = self._tables[kind].get(number)
-        if resource is None or resource.host != host:
+        if resource is None or (
+            resource.host != host
+            and (kind is not Kind.PD or host not in self._importers.get(number, ()))
+        ):
             raise OSError(errno.EINVAL, f"there is no {kind.name} {number}")
         return resource
+
+    def find_own(self, kind: Kind, number: int, host: int) -> Resource:
+        """The resource of this host; EINVAL when there is none, or it is only imported."""
+        resource = self.find(kind, number, host)
+        if resource.host != host:
+            raise OSError(errno.EINVAL, f"{kind.name} {number} is imported")
+        return resource
+
+    # protection domains of several hosts
+
+    def admit(self, domain: Resource, host: int) -> bool:
+        """``host`` may use a domain of another one; False where it may already."""
+        importers = self._importers.get(domain.number, set())
+        if domain.host == host or host in importers:
+            return False
+        self._importers[domain.number] = importers | {host}
+        return True
+
+    def dismiss(self, domain: Resource, host: int) -> None:
+        """It uses the domain no more.  EBUSY while it has something in it; EINVAL where it made the domain
+        itself."""
+        if any(domain in each.uses for each in self.owned(host)):
+            raise OSError(errno.EBUSY, f"PD {domain.number} is in use by this host")
+        if domain.host != host:
+            self._unshare(domain.number, host)
+        elif domain.number in self._inherited:
+            self._forsake(domain)
+        else:
+            raise OSError(errno.EINVAL, f"PD {domain.number} is not imported")
+
+    def _unshare(self, number: int, host: int) -> None:
+        importers = self._importers.get(number, set()) - {host}
+        if importers:
+            self._importers[number] = importers
+        else:
+            self._importers.pop(number, None)
+
+    def leave(self, host: int) -> None:
+        """A host has gone, with all that it owned: it imports and exports nothing any more."""
+        self.contexts.forget(host)
+        for number in [number for number, hosts in self._importers.items() if host in hosts]:
+            self._unshare(number, host)
+
+    def hand_over(self, domain: Resource) -> bool:
+        """The owner of a domain goes: where others have something in it, it is one of theirs from now on;
+        else False."""
+        if domain.kind is not Kind.PD or not self._domains.references(domain.number):
+            return False
+        for heir in sorted(self._importers.get(domain.number, ())):
+            if any(domain in each.uses for each in self.owned(heir)):
+                self._give(domain, heir)
+                return True
+        return False
+
+    def _give(self, domain: Resource, heir: int) -> None:
+        self._unshare(domain.number, heir)
+        self._disown(domain)
+        domain.host = heir
+        self._owned.setdefault(heir, {})[Kind.PD, domain.number] = domain
+        self._inherited.add(domain.number)
+
+    def _forsake(self, domain: Resource) -> None:
+        """The heir of a domain has nothing in it any more."""
+        if not self.hand_over(domain):
+            self.remove(domain)
+
+    def _disown(self, resource: Resource) -> None:
+        owned = self._owned[resource.host]
+        del owned[resource.kind, resource.number]
+        if not owned:
+            del self._owned[resource.host]
 
     def get(self, kind: Kind, number: int) -> Resource | None:
         """The resource with a number whoever owns it."""
@@ -213,14 +294,13 @@ class ResourceTable:
         self.check_idle(resource)
         if resource.kind is Kind.PD:
             self._domains.free(resource.number)
+            self._importers.pop(resource.number, None)  # the number may be another domain's
+            self._inherited.discard(resource.number)
         for used in resource.uses:
             self._use(used, -1)
         self.charge(resource, 0)
         del self._tables[resource.kind][resource.number]
-        owned = self._owned[resource.host]
-        del owned[resource.kind, resource.number]
-        if not owned:
-            del self._owned[resource.host]
+        self._disown(resource)
 
     def owned(self, host: int) -> list[Resource]:
         """All that ``host`` owns, in an order in which it can be removed."""

@@ -60,6 +60,11 @@ class HostChannel:
         """Whether the adapter is still there."""
         return True
 
+    @property
+    def meeting_place(self) -> str:
+        """The name of the socket at which other processes reach the adapter; empty: nobody does."""
+        return ""
+
     def pass_descriptor(self, descriptor: int) -> int:
         """Pass ``descriptor`` to the adapter; a number that the next command can name it by, once.  OSError
         where it cannot be passed.

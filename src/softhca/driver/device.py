@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from softhca.driver import command_descriptors
 from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
 from softhca.driver.connections import CmChannel
@@ -431,15 +432,55 @@ class DeviceDriver:
         return self.events.descriptor(ASYNCHRONOUS)
 
     def command_descriptor(self) -> int:
-        """A descriptor of this open device's own, the same at each call; closed with the device."""
+        """A descriptor of this open device's own, the same at each call; closed with the device.  Who has it,
+        or a duplicate, may import this device's objects (`import_context`)."""
         self.session.check()
         with self.session.lock:
             if self._command_fd < 0:
+                place = command_descriptors.MeetingPlace(self.name, self._channel.meeting_place)
                 try:
-                    self._command_fd = os.memfd_create(f"{self.name}-commands", os.MFD_CLOEXEC)
+                    made = command_descriptors.make(place)
                 except OSError as error:
                     raise refusal(error, "making a descriptor") from None
+                try:
+                    self._pass(control.EXPORT_CONTEXT, made)
+                except BaseException:
+                    os.close(made)
+                    raise
+                self._command_fd = made
             return self._command_fd
+
+    def _pass(self, command: int, descriptor: int) -> None:
+        """A command about a descriptor."""
+        try:
+            number = self._channel.pass_descriptor(descriptor)
+        except OSError as error:
+            raise refusal(error, "passing the descriptor to the adapter") from None
+        self.session.call(command, descriptor=number)
+
+    def import_context(self, descriptor: int) -> None:
+        """Show the adapter the command descriptor of another device that is open on it, in whatever process:
+        its domains and regions may be imported from now on.  EINVAL: it is none of such a device.
+        """
+        self._pass(control.IMPORT_CONTEXT, descriptor)
+
+    def import_pd(self, pd: int) -> None:
+        """Use a domain of an imported context as one's own, until `unimport_pd`; ENOENT, EALREADY."""
+        self.session.call(control.IMPORT_PD, pd=pd)
+
+    def unimport_pd(self, pd: int) -> None:
+        """Use it no more, also where its owner has freed it; EBUSY while anything of this device is in it."""
+        try:
+            self.session.call(control.UNIMPORT_PD, pd=pd)
+        except DriverError as error:
+            if error.errno != errno.EINVAL:
+                raise
+
+    def import_mr(self, pd: int, handle: int) -> tuple[MemoryKey, int]:
+        """The keys and the length of a region in an imported domain; it stays who registered it's.  ENOENT
+        where there is none."""
+        reply = self.session.call(control.IMPORT_MR, pd=pd, mr=handle)
+        return MemoryKey(handle, reply["lkey"], reply["rkey"]), reply["length"]
 
     def _close_command_descriptor(self) -> None:
         fd, self._command_fd = self._command_fd, -1

@@ -27,7 +27,7 @@ _MASK64 = (1 << 64) - 1
 
 
 class MemoryKey(NamedTuple):
-    """A registration: the driver's ``handle`` of it, and its keys."""
+    """A registration: its ``handle``, which is the first key that it had, and its keys."""
 
     handle: int
     lkey: int
@@ -81,7 +81,7 @@ class Registrar:
         self._session = session
         self._memory = session.memory
         self._changing = threading.RLock()  # one region at a time moves or ends
-        self._handles = itertools.count(1)
+        self._handles = itertools.count(1 << 32)  # beyond all keys
         self._regions: dict[int, _Registration] = {}
         self._handles_by_key: dict[int, int] = {}
 
@@ -126,9 +126,8 @@ class Registrar:
             self._release(placed)
             raise
         va = 0 if access & ZERO_BASED else va
-        return self._enter(
-            next(self._handles), _Registration(reply["lkey"], placed, access, pd, va, length), reply["rkey"]
-        )
+        registration = _Registration(reply["lkey"], placed, access, pd, va, length)
+        return self._enter(self._handle(reply["lkey"]), registration, reply["rkey"])
 
     def register_paged(self, pd: int, descriptor: int, va: int, access: int) -> MemoryKey:
         """Register a pageable memory; see `DeviceDriver.reg_paged`."""
@@ -139,7 +138,12 @@ class Registrar:
             raise refusal(error, "passing the memory to the adapter") from None
         reply = self._session.call(control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va)
         registration = _Registration(reply["lkey"], _Placed(0, 0, 0, 0), access & ~ON_DEMAND, pd, va, 0)
-        return self._enter(next(self._handles), registration, reply["rkey"])
+        return self._enter(self._handle(reply["lkey"]), registration, reply["rkey"])
+
+    def _handle(self, lkey: int) -> int:
+        """The handle of a new region: other processes know it by that.  A region that has had this key before
+        and has another one since keeps it."""
+        return lkey if lkey not in self._regions else next(self._handles)
 
     def reregister(
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None

@@ -9,7 +9,7 @@ import importlib
 import threading
 from collections.abc import Callable
 
-from softhca.driver import abstraction
+from softhca.driver import abstraction, command_descriptors
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
 
@@ -72,3 +72,21 @@ def open_device(name: str) -> DeviceDriver:
         raise refusal(error, f"opening {name}") from None
     except ValueError as error:
         raise DriverError(errno.EINVAL, str(error)) from None
+
+
+def import_device(descriptor: int) -> DeviceDriver:
+    """Open, once more, the device that a command descriptor stands for, of whatever process, and import its
+    context.  DriverError EBADF, EOPNOTSUPP or EINVAL for other descriptors, else as opening it.
+    """
+    _discover()
+    try:
+        place = command_descriptors.read(descriptor)
+        device: DeviceDriver = importlib.import_module(DISCOVERY).join(place.name, place.socket)
+    except OSError as error:
+        raise refusal(error, "importing a device") from None
+    try:
+        device.import_context(descriptor)
+    except BaseException:
+        device.close()
+        raise
+    return device

@@ -265,6 +265,13 @@ class WindowTable:
         for window in list(self._bound.get(queue_pair, ())):
             self._unbind(window)
 
+    def forget_region(self, region: Region) -> None:
+        """A region goes with the host that made it: windows that others have bound to it are unbound."""
+        if region.bound_windows:
+            for each in list(self.members.values()):
+                if each.window and each.parent is region:  # type: ignore[union-attr]
+                    self._unbind(each)  # type: ignore[arg-type]
+
     def _unbind(self, window: Window) -> None:
         bound: dict[Window, None] = self._bound.get(window.queue_pair) if window.queue_pair else None
         if bound is not None:

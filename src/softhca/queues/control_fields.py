@@ -67,6 +67,11 @@ CREATE_EE = 55
 MODIFY_EE = 56
 QUERY_EE = 57
 DESTROY_EE = 58
+EXPORT_CONTEXT = 59
+IMPORT_CONTEXT = 60
+IMPORT_PD = 61
+UNIMPORT_PD = 62
+IMPORT_MR = 63
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -339,5 +344,16 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     MODIFY_EE: ("MODIFY_EE", (*_all("u32", "ee_num attr_mask"), *QP_ATTRIBUTES), ()),
     QUERY_EE: ("QUERY_EE", _all("u32", "ee_num"), QP_ATTRIBUTES),
     DESTROY_EE: ("DESTROY_EE", _all("u32", "ee_num"), ()),
+    # ``descriptor``: a passed one.  Who shows the descriptor that a host has exported may import its objects.
+    EXPORT_CONTEXT: ("EXPORT_CONTEXT", _all("u32", "descriptor"), ()),
+    IMPORT_CONTEXT: ("IMPORT_CONTEXT", _all("u32", "descriptor"), ()),
+    IMPORT_PD: ("IMPORT_PD", _all("u32", "pd"), ()),
+    UNIMPORT_PD: ("UNIMPORT_PD", _all("u32", "pd"), ()),
+    # ``mr``: the L_Key that REG_MR gave, whatever REREG_MR has given since.
+    IMPORT_MR: (
+        "IMPORT_MR",
+        _all("u32", "pd mr"),
+        (*_all("u32", "lkey rkey"), *_all("u64", "length")),
+    ),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

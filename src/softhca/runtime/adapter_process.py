@@ -74,6 +74,8 @@ class AdapterProcess:
                 self._reap()  # it has died; whoever still has a socket to it learns that from the socket
             if self.specification.kind == "unix":
                 control = connect_to(self.path, self.specification.name)
+                if self.path.startswith("@"):  # which anybody may have taken
+                    _check_owner(control, self.path)
             else:
                 control = self._connect_or_start()
             self._users.add(control)
@@ -112,11 +114,7 @@ class AdapterProcess:
     def _join(self, name: str) -> socket.socket:
         """A connection to the adapter process that another process has started."""
         control = connect_to(name, self.specification.name)
-        try:
-            listening_name.check_owner(control, name)
-        except BaseException:
-            control.close()
-            raise
+        _check_owner(control, name)
         self.joined, self.path = True, name
         self.place = "+".join(map(resolve, self.specification.places))
         return control
@@ -210,6 +208,15 @@ class AdapterProcess:
             self._child = None
         self._users.clear()
         self._coming_and_going = threading.RLock()  # another thread of the parent may have had it
+
+
+def _check_owner(control: socket.socket, name: str) -> None:
+    """`listening_name.check_owner`; the connection is closed where it fails."""
+    try:
+        listening_name.check_owner(control, name)
+    except BaseException:
+        control.close()
+        raise
 
 
 _deferred: list[tuple[socket.socket, Callable[[], object]]] = []

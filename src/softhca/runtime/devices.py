@@ -195,6 +195,19 @@ class Device:
             return counts(self.engine.adapter)
 
     @property
+    def meeting_place(self) -> str:
+        """The name of the socket at which other processes reach its adapter; empty: it is not open, or they
+        cannot."""
+        if self.engine is not None and self.engine.alive:
+            return self.engine.meeting_place
+        return self.process.path if self.process is not None and self.is_open else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has it open."""
+        return bool(self._channels)
+
+    @property
     def is_used_elsewhere(self) -> bool:
         """Whether other processes use an adapter that is embedded here."""
         return self.engine is not None and self.engine.alive and not self.engine.linger(0)
@@ -249,6 +262,8 @@ class Device:
 
 
 _devices: dict[str, Device] = {}
+_joined: dict[str, Device] = {}
+"""Devices that are known by the socket of their adapter alone (`join`)."""
 
 
 def load() -> None:
@@ -284,6 +299,22 @@ def remove(name: str) -> None:
         device.close()
 
 
+def join(name: str, place: str) -> DeviceDriver:
+    """Open the device whose adapter listens at ``place``, an abstract name or a path; ``name`` is what it is
+    called here.  DriverError where nobody of this user listens there.
+    """
+    for device in (*_devices.values(), *_joined.values()):
+        if device.meeting_place == place:
+            return device.open()
+    for known, device in list(_joined.items()):
+        if not device.is_open:
+            _joined.pop(known, None)
+    device = Device(DeviceSpecification(name, "unix", place))
+    driver = device.open()
+    _joined[place] = device
+    return driver
+
+
 def find(name: str) -> Device:
     """The device of this name; KeyError when there is none."""
     return _devices[name]
@@ -292,7 +323,7 @@ def find(name: str) -> Device:
 def close_all() -> None:
     """Close every device: engines, threads, processes, descriptors."""
     linger()
-    for device in list(_devices.values()):
+    for device in (*_devices.values(), *_joined.values()):
         device.close()
 
 

@@ -85,6 +85,11 @@ class EmbeddedAdapter:
         """Whether the engine is still driven."""
         return not self.loop.dead
 
+    @property
+    def meeting_place(self) -> str:
+        """The name at which other processes attach; empty: they cannot."""
+        return "" if self.guests is None else self.guests.path
+
     def attach(self) -> EngineChannel | None:
         """A new host of this adapter; None when its last host has left meanwhile and the engine has ended.
         OSError when it serves too many hosts, or there is no memory.
@@ -198,6 +203,7 @@ class EmbeddedAdapter:
         self.loop.lock.release()
         if self.guests is not None:
             self.guests.forget()
+        self.adapter.resources.contexts.abandon()
         self.progress.forget()
         for link in self.links:
             link.close()
@@ -223,6 +229,11 @@ class EngineChannel(EmbeddedChannel):
     def alive(self) -> bool:
         """Whether the engine still serves this host."""
         return self._engine.alive and not self.closed
+
+    @property
+    def meeting_place(self) -> str:
+        """`HostChannel.meeting_place`."""
+        return self._engine.meeting_place
 
     @property
     def kick_receives(self) -> bool:

@@ -127,6 +127,11 @@ class ProcessChannel(HostChannel):
         return self._alive
 
     @property
+    def meeting_place(self) -> str:
+        """`HostChannel.meeting_place`."""
+        return self._process.path
+
+    @property
     def kick_receives(self) -> bool:
         """A sleeping adapter must wake to flush what is posted to a queue pair in error."""
         return True

@@ -194,11 +194,21 @@ class Context(Resource):
 
     def _import(self, cmd_fd: int) -> None:
         """Open the device again that ``cmd_fd`` stands for; the descriptor is this context's from here on."""
-        self._original = context_of(cmd_fd)
-        self._driver = self._original._driver
-        self.name = self._original.name
+        self._original = context_of(INT32(cmd_fd))
+        if self._original is None:
+            with translated("Failed to import device"):
+                self._driver = registry.import_device(cmd_fd)
+            self.name = self._driver.name
+        else:
+            self._driver = self._original._driver
+            self.name = self._original.name
         self._cmd_fd = cmd_fd
         self._opened(self._original)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is an import of another process's context, whose objects stand for themselves."""
+        return self._cmd_fd is not None and self.source is self
 
     @property
     def source(self) -> "Context":

@@ -34,8 +34,9 @@ class DM(Resource):
     """``dm_attr.length`` bytes of device memory, zero at first.
 
     A context has `DeviceAttrEx.max_dm_size` bytes in all; more is ``ENOMEM``.  Alignments up to a page are
-    kept.  ``handle`` makes an import of the memory of the context's device that has it (`sharing`).  A forked
-    child, which has lost its parent's devices, may still make such memory and copy; it cannot register it.
+    kept.  ``handle`` makes an import of the memory of the context's device that has it (`sharing`), in its
+    own process alone.  A forked child, which has lost its parent's devices, may still make such memory and
+    copy; it cannot register it.
     """
 
     _original: "DM | None" = None
@@ -67,6 +68,8 @@ class DM(Resource):
         self._opened(context)
 
     def _import(self, context: Context, handle: int) -> None:
+        if context.source.is_foreign:
+            refuse("Failed to import DM: it is another process's")
         original = element_of(context.source, DM, handle, "DM")
         self._driver = original._driver
         self._original = original

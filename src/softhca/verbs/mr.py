@@ -60,6 +60,7 @@ class MR(Resource):
     """
 
     _original: "MR | None" = None
+    _foreign_length: int | None = None  # of an import of another process's region
     _FAILED = "Failed to register a MR"
     _implicit = False
     _access = 0
@@ -112,12 +113,17 @@ class MR(Resource):
 
     def _import(self, creator: PD, handle: int, address: int | None) -> None:
         """Become an import; ``address`` is where this part of the program has its bytes, if it knows."""
-        original = element_of(creator.source, MR, handle, "MR")
         self._driver = creator._driver
         self._host = self._view = None
-        self._original = original
-        self._key = original._key
-        self._stretch = MappedRange(address or 0, original.length if address else 0, _nothing)
+        original = None
+        if creator.source.is_foreign:
+            with translated("Failed to import MR"):
+                self._key, length = self._driver.import_mr(creator.number, UINT32(handle))
+            self._foreign_length = length
+        else:
+            original = self._original = element_of(creator.source, MR, handle, "MR")
+            self._key, length = original._key, original.length
+        self._stretch = MappedRange(UINT64(address or 0), length if address else 0, _nothing)
         self._changing = threading.RLock()
         self.pd = creator
         self._opened(creator, original)
@@ -149,8 +155,12 @@ class MR(Resource):
         return primitives.address_of(view, not view.readonly), length or view.nbytes
 
     def _destroy(self) -> None:
-        if self._original is None:
+        if not self._is_import:
             self._driver.dereg_mr(self._key.handle)
+
+    @property
+    def _is_import(self) -> bool:
+        return self._original is not None or self._foreign_length is not None
 
     def _released(self) -> None:
         self._view = None
@@ -198,7 +208,7 @@ class MR(Resource):
         `PyverbsRDMAError` is raised and the region is as before.
         """
         self._require_open()
-        if self._original is not None:
+        if self._is_import:
             raise PyverbsRDMAError("Failed to rereg MR: it is an import", errno.EINVAL)
         flags, access = INT32(flags), INT32(access)
         addr, length = UINT64(addr), UINT64(length)
@@ -230,7 +240,7 @@ class MR(Resource):
 
     def unimport(self) -> None:
         """Let go of an imported region; ``EINVAL`` for one that was made here."""
-        if self._original is None:
+        if not self._is_import:
             raise PyverbsRDMAError("Failed to unimport MR: it was made here", errno.EINVAL)
         self.close()
 
@@ -258,6 +268,8 @@ class MR(Resource):
         self._require_open()
         if self._implicit:
             return IMPLICIT_BYTES
+        if self._foreign_length is not None:
+            return self._foreign_length
         return self._stretch.length if self._original is None else self._original.length
 
     @property

@@ -31,6 +31,13 @@ class PD(Resource):
         self._driver = creator.driver
         self.ctx = creator
         self._original: PD | None = None
+        self._foreign = handle is not None and creator.source.is_foreign and creator.source is creator
+        if self._foreign:
+            with translated("Failed to import PD"):
+                self._number = UINT32(handle)
+                self._driver.import_pd(self._number)
+            self._opened(creator)
+            return
         if handle is not None:
             self._original = element_of(creator.source, PD, handle, "PD")
             self._number = self._original.number
@@ -59,9 +66,14 @@ class PD(Resource):
 
     def unimport(self) -> None:
         """Let go of an imported domain; ``EINVAL`` for one that was made here."""
-        if self._original is None:
+        if self._original is None and not self._foreign:
             raise PyverbsRDMAError("Failed to unimport PD: it was made here", errno.EINVAL)
         self.close()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is an import of another process's domain."""
+        return self._foreign
 
     @property
     def source(self) -> "PD":
@@ -88,7 +100,9 @@ class PD(Resource):
             self._driver.advise_mr(self.number, UINT32(advise), UINT32(flags), elements)
 
     def _destroy(self) -> None:
-        if self._original is None:
+        if self._foreign:
+            self._driver.unimport_pd(self._number)
+        elif self._original is None:
             self._driver.dealloc_pd(self._number)
 
 
@@ -142,6 +156,7 @@ class ParentDomain(PD):
             )
         self._driver = context.driver
         self._original = None
+        self._foreign = False
         self._number = attr.pd.number
         self.protection_domain = attr.pd
         self.pd_context = attr.pd_context

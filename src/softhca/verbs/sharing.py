@@ -1,9 +1,12 @@
 """Objects that one part of a program makes and another one takes over by number: imported ones.
 
 `Context.cmd_fd` is a descriptor that stands for an open device; a duplicate of it opens the same device again
-(``Context(cmd_fd=…)``), and there `PD`, `MR` and `DM` are found by their ``handle``.  Only within a process:
-a descriptor of another one's device is refused with ``EOPNOTSUPP``.  An import ends with ``unimport``, or
-``close``; what it stands for stays, and ends its imports when it is closed.
+(``Context(cmd_fd=…)``), and there `PD`, `MR` and `DM` are found by their ``handle``.  Within a process an
+import is another name for the object.  In another process, which was given the descriptor (by inheritance, or
+over a Unix socket), it is an attachment of its own to the same adapter, which lets who shows the descriptor
+use domains and keys of its owner (``adapter.context_sharing``); device memory stays its own process's.  An
+import ends with ``unimport``, or ``close``; what it stands for stays, and ends imports of its own process
+when it is closed.
 """
 
 import errno
@@ -26,15 +29,14 @@ def remember(context: "Context", descriptor: int) -> None:
     _devices[_identity(descriptor)] = context
 
 
-def context_of(descriptor: int) -> "Context":
-    """The context that a descriptor, or a duplicate, stands for; `PyverbsRDMAError` where there is none."""
+def context_of(descriptor: int) -> "Context | None":
+    """The context of this process that a descriptor, or a duplicate, stands for; None: it is another one's,
+    or none.  `PyverbsRDMAError`: ``EBADF``."""
     try:
         found = _devices.get(_identity(descriptor))
     except OSError as error:
         raise PyverbsRDMAError("Failed to import device", error.errno or errno.EBADF) from error
-    if found is None or not found._open or not found._driver.alive:
-        raise PyverbsRDMAError("Failed to import device: it is not this process's", errno.EOPNOTSUPP)
-    return found
+    return found if found is not None and found._open and found._driver.alive else None
 
 
 def element_of(parent: "Resource", kind: type[_Kind], handle: int, what: str) -> _Kind:
