@@ -47,7 +47,7 @@ QUIET = ["-w"]  # what Cython makes is not for people
 FAST = ["-O2", "-g0"]
 SMALL = ["-Og", "-g0"]
 HOT = {
-    "adapter": "admission engine scheduler sources timers",
+    "adapter": "admission engine receive_path scheduler sources timers",
     "driver": "locked polling posting",
     "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
     "links": "link roce_udp",

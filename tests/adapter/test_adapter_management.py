@@ -61,7 +61,7 @@ class Asker:
         packet = assemble(route, bth, (Deth(qkey=qkey, source_qp=SOURCE_QP),), data, lane)
         return packet.encode() if self.native else packet.transport.encode()
 
-    def raise_event(self, mad, port_number=1, **how):
+    def exchange(self, mad, port_number=1, **how):
         """Let a datagram arrive; the datagrams that the adapter sends then."""
         before = len(self.sent)
         destination = self.node.adapter.ports[port_number - 1].gid_table[0]
@@ -113,7 +113,7 @@ def answered(datagram):
 
 @every_link
 def test_class_port_info_is_answered_on_queue_pair_1(asker, link):
-    (sent,) = asker.tell(CPI)
+    (sent,) = asker.exchange(CPI)
     packet, bth, deth, mad = answered(sent)
     assert (bth.opcode, bth.dest_qp, bth.pkey) == (UD_SEND_ONLY, SOURCE_QP, 0xFFFF)
     assert (deth.qkey, deth.source_qp) == (c.GENERAL_QKEY, 1)
@@ -132,7 +132,7 @@ def test_class_port_info_is_answered_on_queue_pair_1(asker, link):
 def test_each_port_answers_by_itself(link):
     asker = Asker(link, ports=3)
     for number in (3, 1, 2):
-        (sent,) = asker.tell(CPI, port_number=number)
+        (sent,) = asker.exchange(CPI, port_number=number)
         assert sent.route.port_number == number
         assert sent.route.source == asker.node.adapter.ports[number - 1].gid_table[0]
         assert asker.counters(number)["management1_sent"] == 1
@@ -141,14 +141,14 @@ def test_each_port_answers_by_itself(link):
 
 @native
 def test_a_native_port_answers_with_the_header_that_was_asked_with(asker, link):
-    sent = asker.tell(CPI, has_grh=True, hop_limit=3)
+    sent = asker.exchange(CPI, has_grh=True, hop_limit=3)
     assert sent[0].route.has_grh
     assert (sent[0].route.source, sent[0].route.destination) == (asker.node.gid, asker.peer.gid)
 
 
 @native
 def test_port_info_is_answered_on_queue_pair_0(asker, link):
-    (sent,) = asker.tell(PORT_INFO, qpn=0, qkey=0)
+    (sent,) = asker.exchange(PORT_INFO, qpn=0, qkey=0)
     packet, bth, deth, mad = answered(sent)
     assert (bth.dest_qp, deth.qkey, deth.source_qp) == (SOURCE_QP, 0, 0)
     lrh = packet.network[0]
@@ -165,17 +165,17 @@ def test_port_info_is_answered_on_queue_pair_0(asker, link):
 @native
 def test_node_info_and_description(link):
     asker = Asker(link, ports=2)
-    (sent,) = asker.tell(get(c.ATTRIBUTE_NODE_INFO, c.CLASS_SUBN_LID), port_number=2, qpn=0, qkey=0)
+    (sent,) = asker.exchange(get(c.ATTRIBUTE_NODE_INFO, c.CLASS_SUBN_LID), port_number=2, qpn=0, qkey=0)
     info = NodeInfo.decode(answered(sent)[3].data)
     ports = asker.node.adapter.ports
     assert (info.num_ports, info.local_port_num) == (2, 2)
     assert info.node_guid.to_bytes(8, "big") == ports[0].gid_table[0][8:]
     assert info.port_guid.to_bytes(8, "big") == ports[1].gid_table[0][8:]
-    (sent,) = asker.tell(get(c.ATTRIBUTE_NODE_DESCRIPTION, c.CLASS_SUBN_LID), qpn=0, qkey=0)
+    (sent,) = asker.exchange(get(c.ATTRIBUTE_NODE_DESCRIPTION, c.CLASS_SUBN_LID), qpn=0, qkey=0)
     assert answered(sent)[3].data.rstrip(b"\0").decode() == DESCRIPTION
     for number, status in ((1, c.STATUS_OK), (2, c.STATUS_OK), (3, c.STATUS_BAD_VALUE)):
         asked = get(c.ATTRIBUTE_PORT_INFO, c.CLASS_SUBN_LID, modifier=number)
-        (sent,) = asker.tell(asked, qpn=0, qkey=0)
+        (sent,) = asker.exchange(asked, qpn=0, qkey=0)
         mad = answered(sent)[3]
         assert mad.header.status == status
         if status == c.STATUS_OK:
@@ -193,7 +193,7 @@ def test_a_manager_brings_a_new_port_up_by_directed_route(link):
         mad = get(c.ATTRIBUTE_PORT_INFO, method=method, data=data, **directed)
         body = bytearray(mad.body)
         body[8:12] = b"\xff" * 4
-        (sent,) = asker.tell(
+        (sent,) = asker.exchange(
             replace(mad, body=bytes(body)), qpn=0, qkey=0, slid=c.LID_PERMISSIVE, dlid=c.LID_PERMISSIVE
         )
         packet, _, _, answer = answered(sent)
@@ -230,7 +230,7 @@ def test_a_manager_brings_a_new_port_up_by_directed_route(link):
     ],
 )
 def test_what_is_not_for_queue_pair_1_is_dropped_and_counted(asker, link, how, counter):
-    assert asker.tell(**{"mad": CPI, **how}) == []
+    assert asker.exchange(**{"mad": CPI, **how}) == []
     assert asker.counters()[counter] == 1
 
 
@@ -253,9 +253,9 @@ def test_queue_pair_1_takes_datagrams_alone(asker, link):
 
 @pytest.mark.parametrize("link", ["ipv4", "ipv6"])
 def test_a_roce_port_has_no_queue_pair_0(asker, link):
-    assert asker.tell(PORT_INFO, qpn=0, qkey=0) == []
+    assert asker.exchange(PORT_INFO, qpn=0, qkey=0) == []
     assert asker.counters()["drops_unknown_qp"] == 1
-    assert asker.tell(get(c.ATTRIBUTE_PORT_INFO, c.CLASS_SUBN_LID)) != []  # refused on queue pair 1
+    assert asker.exchange(get(c.ATTRIBUTE_PORT_INFO, c.CLASS_SUBN_LID)) != []  # refused on queue pair 1
     assert asker.counters()["management1_drops_class"] == 1
 
 
@@ -270,7 +270,7 @@ def test_a_roce_port_has_no_queue_pair_0(asker, link):
     ],
 )
 def test_queue_pair_0_has_its_own_lane_and_no_global_route(asker, link, how, counter):
-    assert asker.tell(PORT_INFO, **{"qpn": 0, "qkey": 0, **how}) == []
+    assert asker.exchange(PORT_INFO, **{"qpn": 0, "qkey": 0, **how}) == []
     assert asker.counters()[counter] == 1
 
 

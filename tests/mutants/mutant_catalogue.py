@@ -46,6 +46,7 @@ SRQ = "queues/shared_receive.py"
 DOORBELLS = "queues/doorbells.py"
 ADMISSION = "adapter/admission.py"
 ENGINE = "adapter/engine.py"
+RECEIVE_PATH = "adapter/receive_path.py"
 PORT = "adapter/port.py"
 SOURCES = "adapter/sources.py"
 TIMERS = "adapter/timers.py"
@@ -110,7 +111,7 @@ ADAPTER = (
     m("source-not-checked", ADMISSION,
       "if route.destination != arrival.source:", "if False:",
       "a connected queue pair takes packets of anyone"),
-    m("destination-qp-not-checked", ENGINE, "queue_pair = self._at_port(number)",
+    m("destination-qp-not-checked", RECEIVE_PATH, "queue_pair = self._at_port(number)",
       "queue_pair = self._at_port(number) or next(iter(self.queue_pairs.values()), None)",
       "a packet for no queue pair goes to any"),
     Mutant("error-state-receives", (
@@ -425,7 +426,7 @@ UNRELIABLE = (
     m("ud-grh-source-wrong", UD, "source=arrival.source[12:],", "source=arrival.destination[12:],", "the GRH names the receiver as the sender"),
     m("ud-source-qp-wrong", UD, "self.writer.source_qp = self.qp.number", "self.writer.source_qp = request.work.remote_qpn",
       "DETH names the wrong source queue pair"),
-    m("multicast-heard-by-its-sender", ENGINE, "if own and queue_pair.number == view.source_qp:", "if False:",
+    m("multicast-heard-by-its-sender", RECEIVE_PATH, "if own and queue_pair.number == view.source_qp:", "if False:",
       "a sender gets a copy of its own datagram to its group"),
     m("multicast-not-heard-here", ENGINE, "flow.multicasts and self.groups.heard(burst.route.destination)", "False",
       "a group's members at the sender's adapter get nothing"),

@@ -216,7 +216,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "what a program has asked is sent after its end"), "adapter/test_adapter_host_agents.py"),
     (m("response-to-a-request-given-up", "adapter/management_flow.py", "                self.dispatcher.cancel(agent, MadHeader.decode(request.data))\n", "                pass\n",
        "a program gets a response to a request whose end it was told"), "adapter/test_adapter_host_agents.py"),
-    (m("dispatch-key-not-looked-at", "adapter/engine.py", "        if self._keys[arrival.data[offset] >> 5] != _BY_QP and", "        if False and",
+    (m("dispatch-key-not-looked-at", "adapter/receive_path.py", "        if self._keys[arrival.data[offset] >> 5] != _BY_QP and", "        if False and",
        "a packet goes by its destination queue pair although its service has another dispatch key"), "adapter/test_adapter_toy_service.py"),
     (m("key-of-a-queue-pair-stays", "adapter/keyed.py", "            self._found.pop(row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF, None)\n", "            pass\n",
        "a queue pair that was destroyed is found by its dispatch key"), "adapter/test_adapter_toy_service.py"),

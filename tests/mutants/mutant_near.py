@@ -45,7 +45,7 @@ SHARING = "transport/same_host_sharing.py"
 SHARED = "runtime/same_host.py"
 PACKET_RING = "runtime/same_host_ring.py"
 LOOP = "runtime/loop.py"
-ENGINE = "adapter/engine.py"
+RECEIVE_PATH = "adapter/receive_path.py"
 SOURCES = "adapter/sources.py"
 
 NEAR = (
@@ -149,13 +149,13 @@ NEAR = (
       "packets wait in the ring of one that sleeps"),
     m("near-ring-believed", PACKET_RING, "stride == 0 or stride > length:", "stride > length:",
       "a burst without a stride is taken from a peer"),
-    m("flood-of-unknown-senders-costs-icrcs", ENGINE, "            not local\n            or not receives(queue_pair)\n            or not from_peer(queue_pair, arrival, self._link, self._at.number)\n", "            not local\n",
+    m("flood-of-unknown-senders-costs-icrcs", RECEIVE_PATH, "            not local\n            or not receives(queue_pair)\n            or not from_peer(queue_pair, arrival, self._link, self._at.number)\n", "            not local\n",
       "the ICRC of packets is computed before it is known whether anybody here may have them"),
     m("flood-fills-the-table", SOURCES, "if len(self.unconnected) >= self.limit:", "if False:",
       "every sender of a sound datagram is remembered for ever"),
     m("flood-pushes-peers-out", SOURCES, "if queue_pair is not None and queue_pair.source is None:\n            queue_pair.source = self.connected[key] = source", "if False:\n            pass",
       "what is known of a connected peer stands among unknown senders"),
-    m("strict-port-of-who-comes-first", ENGINE, "if queue_pair.heard() != before:", "if True:",
+    m("strict-port-of-who-comes-first", RECEIVE_PATH, "if queue_pair.heard() != before:", "if True:",
       "the first packet from the peer's address says which port is the peer's, whether it fits or not"),
 )  # fmt: skip
 """Judged by `TESTS`."""
