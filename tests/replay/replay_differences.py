@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replay_capture import Captured, Record, load, record_of
-from transport_pair import RC, UC, UD
+
+from softhca.transport.states import RC, UC, UD
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ from replay_capture import Captured, Conversation, Message, Record, conversation
 from replay_differences import REPLAYED, TIME_OUTS, lost_requests
 from replay_memory import ATOMICS, GUARD, UNTOUCHED, images
 from replay_names import Names
-from transport_pair import ALL_ACCESS, PD, UD, Pair
 
 from softhca.machine.primitives import address_of
 from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import wqe
+from softhca.testing.transport_node import ALL_ACCESS, PD
+from softhca.testing.transport_pair import Pair
+from softhca.transport.states import UD
 from softhca.wire.framing import ROCE_V6
 from softhca.wire.icrc import syndrome
 from softhca.wire.packet import assemble, decode_transport

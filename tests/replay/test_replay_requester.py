@@ -7,9 +7,9 @@ import pytest
 from replay_differences import REPLAYED, expected
 from replay_memory import ATOMICS, UNTOUCHED
 from replay_world import RequesterReplay
-from transport_pair import ERR, RTS
 
 from softhca.queues import cqe, wqe
+from softhca.transport.states import ERR, RTS
 
 CASES = [(name, direction) for name, plan in REPLAYED.items() for direction in range(plan.directions)]
 every_direction = pytest.mark.parametrize(("name", "direction"), CASES)

@@ -4,9 +4,9 @@ import pytest
 from replay_differences import REPLAYED, expected
 from replay_memory import UNTOUCHED
 from replay_world import GRH_BYTES, ResponderReplay
-from transport_pair import ERR, RC, RTS, UD
 
 from softhca.queues import cqe, wqe
+from softhca.transport.states import ERR, RC, RTS, UD
 
 CASES = [(name, direction) for name, plan in REPLAYED.items() for direction in range(plan.directions)]
 every_direction = pytest.mark.parametrize(("name", "direction"), CASES)

@@ -1,7 +1,8 @@
-"""Fixture `pair`: makes connected pairs of queue pairs (see transport_pair.py) and takes them down."""
+"""Fixture `pair`: connected pairs of queue pairs (`softhca.testing.transport_pair`)."""
 
 import pytest
-from transport_pair import Pair
+
+from softhca.testing.transport_pair import Pair
 
 
 @pytest.fixture

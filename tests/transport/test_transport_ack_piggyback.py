@@ -1,7 +1,6 @@
 """An acknowledgement and the request that its own side has to send: in one burst, the request first."""
 
-from transport_pair import Pair
-
+from softhca.testing.transport_pair import Pair
 from softhca.wire import opcodes as op
 
 SEND, ACK = op.RC_SEND_ONLY, op.RC_ACKNOWLEDGE

@@ -3,9 +3,9 @@ every size."""
 
 
 import pytest
-from transport_pair import Pair
 
 from softhca.queues import wqe
+from softhca.testing.transport_pair import Pair
 from softhca.transport.request import Request
 from softhca.transport.segmentation import UNLIMITED, PacketWriter
 from softhca.wire import opcodes

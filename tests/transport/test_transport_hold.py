@@ -3,10 +3,11 @@
 import random
 
 import pytest
-from transport_pair import ERR, PD, RC, RESET, SQD, UC, UD, End
 
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_node import PD, End
 from softhca.transport.environment import AddressHandle
+from softhca.transport.states import ERR, RC, RESET, SQD, UC, UD
 from softhca.transport.unreliable import CHARGE_NS
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 

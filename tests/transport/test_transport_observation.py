@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from transport_pair import ERR, RTR, RTS, SQD, SQE, UC, UD, Faults
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_COMM_EST, EVENT_SRQ_LIMIT_REACHED
+from softhca.testing.transport_pair import Faults
 from softhca.transport import observation as seen
+from softhca.transport.states import ERR, RTR, RTS, SQD, SQE, UC, UD
 from softhca.wire import opcodes as op
 from softhca.wire.framing import NATIVE, ROCE_V4
 

@@ -12,10 +12,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from transport_pair import HOST, PD, Pair
 
 from softhca.adapter.remote_keys import RemoteKeyModel, outstanding
 from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_READ, REMOTE_WRITE
+from softhca.testing.transport_node import HOST, PD
+from softhca.testing.transport_pair import Pair
 from softhca.transport.states import ERR
 from softhca.wire import opcodes
 

@@ -2,9 +2,9 @@
 time-out."""
 
 import pytest
-from transport_pair import Faults
 
 from softhca.queues import wqe
+from softhca.testing.transport_pair import Faults
 from softhca.transport.conditions import WINDOW
 from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, FULL_BURST_BYTES, STALL_NS, DestinationWindow
 from softhca.wire.psn import distance

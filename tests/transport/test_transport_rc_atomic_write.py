@@ -1,10 +1,11 @@
 """ATOMIC WRITE (IBTA vol. 1, annex A19): eight bytes at once, answered by an empty READ response."""
 
 import pytest
-from transport_pair import ERR, Faults
 
 from softhca.memory.regions import LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ
 from softhca.queues import cqe, layout, wqe
+from softhca.testing.transport_pair import Faults
+from softhca.transport.states import ERR
 from softhca.wire import opcodes as op
 
 WORD = b"8 bytes!"

@@ -2,7 +2,6 @@
 flush."""
 
 import pytest
-from transport_pair import ALL_ACCESS, ERR, HOST, INIT, RESET, RTR, RTS, Faults
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import (
@@ -12,7 +11,10 @@ from softhca.queues.control_fields import (
     EVENT_QP_LAST_WQE_REACHED,
     EVENT_QP_REQ_ERR,
 )
+from softhca.testing.transport_node import ALL_ACCESS, HOST
+from softhca.testing.transport_pair import Faults
 from softhca.transport.retry import RNR_TIMER_NS, interval_ns
+from softhca.transport.states import ERR, INIT, RESET, RTR, RTS
 from softhca.wire import opcodes
 
 DATA = bytes(range(256)) * 40

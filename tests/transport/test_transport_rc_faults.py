@@ -5,9 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transport_pair import RTS, Faults, Pair
 
 from softhca.queues import wqe
+from softhca.testing.transport_pair import Faults, Pair
+from softhca.transport.states import RTS
 
 SIZE = 1 << 16
 PATTERN = random.Random(1).randbytes(SIZE)

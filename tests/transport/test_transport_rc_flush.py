@@ -1,10 +1,12 @@
 """FLUSH (IBTA vol. 1, annex A19): a request with FETH and RETH, answered by an empty READ response."""
 
 import pytest
-from transport_pair import ALL_ACCESS, ERR, Faults
 
 from softhca.memory.regions import FLUSH_GLOBAL, FLUSH_PERSISTENT
 from softhca.queues import cqe, layout, wqe
+from softhca.testing.transport_node import ALL_ACCESS
+from softhca.testing.transport_pair import Faults
+from softhca.transport.states import ERR
 from softhca.wire import opcodes as op
 from softhca.wire.feth import GLOBAL_VISIBILITY, PERSISTENCE, RANGE, REGION
 from softhca.wire.packet_view import PacketView

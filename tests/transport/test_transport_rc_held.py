@@ -4,12 +4,14 @@ import itertools
 import random
 
 import pytest
-from transport_pair import ERR, RESET, RTS, SQD, Faults
 
 from softhca.memory.tpt import TranslationTable
 from softhca.queues import cqe, wqe
+from softhca.testing.timeline import NEVER
+from softhca.testing.transport_pair import Faults
 from softhca.transport.environment import MEMORY_RETRY_NS
 from softhca.transport.retry import RNR_TIMER_NS, interval_ns
+from softhca.transport.states import ERR, RESET, RTS, SQD
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES, DestinationWindow
 from softhca.wire import opcodes as op
 
@@ -397,7 +399,7 @@ def test_nothing_is_sent_of_held_memory_and_no_time_out_counts(pair, opcode):
     p.a.data_access(False)
     p.left.post(opcode, [source.sge()], remote=target)
     p.after(3 * BUDGET_NS, lambda: p.a.data_access(True))
-    until(p, lambda: not p.plans)
+    until(p, lambda: p.planned_ns() == NEVER)
     lifted = p.now
     assert p.log == []
     until(p, lambda: p.left.qp.send_engine().head == 1)

@@ -1,12 +1,13 @@
 """A receiver that is not ready: RNR NAKs, what may come behind them, and what each of them costs."""
 
 import pytest
-from transport_pair import ERR, RTS, Faults
 
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_pair import Faults
 from softhca.transport.conditions import NOT_READY
 from softhca.transport.credits import INVALID
 from softhca.transport.retry import RNR_TIMER_NS
+from softhca.transport.states import ERR, RTS
 from softhca.wire import opcodes as op
 
 PSN = 10

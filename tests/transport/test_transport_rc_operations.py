@@ -1,9 +1,9 @@
 """Every operation of a reliable connection, end to end, over a link without faults."""
 
 import pytest
-from transport_pair import ERR, RC
 
 from softhca.queues import cqe, wqe
+from softhca.transport.states import ERR, RC
 
 PATTERN = bytes(i * 7 % 251 for i in range(1 << 20))
 

@@ -1,11 +1,12 @@
 """The requester against responses of every kind, also such as no honest responder sends."""
 
 import pytest
-from transport_pair import ERR, RTS, Faults
 
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_pair import Faults
 from softhca.transport.conditions import NOT_READY
 from softhca.transport.credits import INVALID
+from softhca.transport.states import ERR, RTS
 from softhca.wire import opcodes as op
 
 

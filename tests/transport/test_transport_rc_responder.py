@@ -2,10 +2,10 @@
 length."""
 
 import pytest
-from transport_pair import ERR, RTS
 
 from softhca.queues import cqe
 from softhca.transport.credits import CREDITS, encode
+from softhca.transport.states import ERR, RTS
 from softhca.wire import opcodes as op
 
 FULL = b"f" * 256

@@ -1,10 +1,11 @@
 """Errors that a responder tells once, and memory that it answers from no more."""
 
 import pytest
-from transport_pair import ERR, HOST
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_QP_ACCESS_ERR, EVENT_QP_REQ_ERR, QP_ERROR_EVENTS
+from softhca.testing.transport_node import HOST
+from softhca.transport.states import ERR
 
 SIZE = 1 << 20
 

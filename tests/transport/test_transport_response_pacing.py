@@ -1,11 +1,11 @@
 """The pace of READ responses: by itself in time that the test makes, and on the wire."""
 
 import pytest
-from transport_pair import ERR, RESET
 
 from softhca.queues import wqe
 from softhca.transport.replies import REMOTE_ACCESS
 from softhca.transport.response_pacing import LEAST_RATE, MOST_RATE, START_RATE, ResponsePacing
+from softhca.transport.states import ERR, RESET
 from softhca.transport.window import BURST_OVERHEAD_BYTES, DEFAULT_LIMIT_BYTES, FULL_BURST_BYTES
 from softhca.wire import opcodes as op
 

@@ -2,13 +2,14 @@
 
 
 import pytest
-from transport_pair import ERR, RC, End
 
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_node import End
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.receiving import MessageSink, ReceiveQueue
 from softhca.transport.responder import Responder
 from softhca.transport.sending import SendQueue
+from softhca.transport.states import ERR, RC
 from softhca.wire import opcodes
 
 PMTU = 256

@@ -3,21 +3,31 @@
 from errno import EINVAL
 
 import pytest
-from transport_pair import ERR, INIT, RC, RESET, RTR, RTS, SQD, SQE, UC, UD, Faults
 
 from softhca.queues import cqe, wqe
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.queues.states import POSTING
+from softhca.testing.transport_pair import Faults
 from softhca.transport.ee_context import EndToEndContext, RdDomain
 from softhca.transport.states import (
     BEHAVIOUR,
+    ERR,
+    INIT,
     NAMES,
     RANGES,
     RAW,
+    RC,
     RD,
     RD_EEC,
+    RESET,
+    RTR,
+    RTS,
     SERVICES,
+    SQD,
+    SQE,
     TRANSITIONS,
+    UC,
+    UD,
     XRC,
     XRC_TARGET,
     check,

@@ -5,9 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transport_pair import ERR, RTS, SQE, UC, Faults, Pair
 
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_pair import Faults, Pair
+from softhca.transport.states import ERR, RTS, SQE, UC
 from softhca.wire import opcodes as op
 
 PATTERN = random.Random(2).randbytes(20_000)

@@ -1,10 +1,10 @@
 """Which of several things that are wrong with a UC or UD packet counts: the order of figure 117 (C9-171)."""
 
 import pytest
-from transport_pair import ERR, RTS, UC, UD
 
 from softhca.queues import cqe
 from softhca.queues.control_fields import EVENT_COMM_EST, EVENT_MESSAGES_LOST
+from softhca.transport.states import ERR, RTS, UC, UD
 from softhca.transport.unreliable_receiver import BEGIN, BREAK, GO_ON, REFUSE, SEQUENCE
 from softhca.wire import opcodes as op
 

@@ -1,10 +1,10 @@
 """Unreliable datagrams: address handles, Q_Keys, the 40 bytes in front (IBTA 9.8.3)."""
 
 import pytest
-from transport_pair import ERR, RTS, SQE, UD
 
 from softhca.queues import cqe, wqe
 from softhca.transport.environment import AddressHandle
+from softhca.transport.states import ERR, RTS, SQE, UD
 from softhca.wire import opcodes as op
 from softhca.wire.ip import Ipv4, Ipv6
 

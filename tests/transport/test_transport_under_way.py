@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from transport_pair import ERR, RC, RESET, RTS, SQD, SQE, UC
 
 from softhca.queues import cqe, wqe
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.transport.conditions import STALLED
 from softhca.transport.replay import ReplayRing
+from softhca.transport.states import ERR, RC, RESET, RTS, SQD, SQE, UC
 from softhca.transport.window import MOST_STALL_NS, DestinationWindow
 from softhca.wire import opcodes as op
 

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from transport_pair import ERR, RESET, RTS, SQD, UC, UD
 
 from softhca.memory.tpt import TranslationTable
 from softhca.queues import cqe, wqe
 from softhca.transport.environment import MEMORY_RETRY_NS
+from softhca.transport.states import ERR, RESET, RTS, SQD, UC, UD
 from softhca.wire import opcodes as op
 
 PMTU = 256

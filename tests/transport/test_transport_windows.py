@@ -1,10 +1,11 @@
 """Memory windows on the wire: binding in its turn, keys that die under way, SEND with Invalidate, users."""
 
 import pytest
-from transport_pair import PD, Faults
 
 from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import cqe, wqe
+from softhca.testing.transport_node import PD
+from softhca.testing.transport_pair import Faults
 from softhca.transport.states import ERR, RTS, SQE, UC
 from softhca.wire import opcodes
 

@@ -36,6 +36,10 @@ class Report:
         self.now = 0
         self.violations: list[Violation] = []
 
+    def advance(self, now: int) -> None:
+        """Time has passed."""
+        self.now = now
+
     def fail(self, rule: str, text: str) -> None:
         """A rule is broken."""
         if len(self.violations) < self.LIMIT:

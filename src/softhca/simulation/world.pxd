@@ -2,6 +2,7 @@ cimport cython
 
 from softhca.links.impairment cimport Impairment
 from softhca.simulation.trace cimport Trace
+from softhca.testing.timeline cimport Timeline
 from softhca.wire.burst cimport Arrival
 
 
@@ -18,7 +19,7 @@ cdef class Flight:
     cdef public int port_number
 
 
-cdef class World:
+cdef class World(Timeline):
     cdef public str seed
     cdef public object faults
     cdef public Trace trace
@@ -30,12 +31,9 @@ cdef class World:
     cdef set _cut
     cdef public dict losses
     cdef public object wire
-    cdef public object now
     cdef object _tap
     cdef object _script
     cdef bint _whole
-    cdef list _heap
-    cdef long long _sequence
     cdef dict _links
     cdef Arrival _arrival
     cdef public object window_bytes
@@ -45,7 +43,6 @@ cdef class World:
     cdef object _echo
     cdef object _paths
 
-    cpdef at(self, object time_ns, object action, object argument=*)
     cpdef carry(self, object source, object burst)
     @cython.locals(
         length=cython.Py_ssize_t, stride=cython.Py_ssize_t, offset=cython.Py_ssize_t, linked=cython.bint, raw=cython.bint,

@@ -8,7 +8,6 @@ memory address of this process is ever looked at.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +24,7 @@ from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire import WireOracle
 from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
+from softhca.testing.timeline import Timeline
 from softhca.wire.burst import Arrival
 
 START_NS = 1_000_000
@@ -62,7 +62,7 @@ class Flight:
         self.destination = destination
 
 
-class World:
+class World(Timeline):
     """Time ``now`` (ns), ``nodes`` by number, the ``report`` of the oracles and the ``trace``.
 
     ``losses``: when which queue pair's packets vanished or were damaged, by (adapter, queue pair) they were
@@ -78,6 +78,7 @@ class World:
         link: str = "ipv4",
         script: Script | None = None,
     ) -> None:
+        super().__init__(START_NS)
         self.seed = seed
         self.faults = faults
         self.trace = trace
@@ -90,14 +91,11 @@ class World:
         self._cut: set[int] = set()
         self.losses: dict[tuple[int, int], list[int]] = {}
         self.wire = WireOracle(self.report, self.losses)
-        self.now = START_NS
         self._tap = tap
         self._script = script
         # Links carry the headers only where something may happen to them.
         damaging = script is not None and script.damages
         self._whole = faults.corruption > 0 or faults.truncation > 0 or damaging
-        self._heap: list[tuple[int, int, Callable[[Any], object], Any]] = []
-        self._sequence = 0
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
         self.window_bytes = 0
@@ -148,24 +146,10 @@ class World:
 
     # time
 
-    def at(self, time_ns: int, action: Callable[[Any], object], argument: Any = None) -> None:
-        """Call ``action(argument)`` at a moment, after what was planned for it before."""
-        self._sequence += 1
-        heapq.heappush(self._heap, (time_ns, self._sequence, action, argument))
-
     def run(self, events: int, limit_ns: int) -> None:
         """Until nothing is planned any more; a violation when that takes too many events or too long."""
-        end_ns = self.now + limit_ns
-        heap, report = self._heap, self.report
-        for _ in range(events):
-            if not heap:
-                return
-            self.now, _, action, argument = heapq.heappop(heap)
-            report.now = self.now
-            if self.now > end_ns:
-                break
-            action(argument)
-        report.fail("worlds come to rest", f"still busy at {self.now} ns")
+        if not self.play(events, limit_ns, self.report.advance):
+            self.report.fail("worlds come to rest", f"still busy at {self.now} ns")
 
     # packets
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from softhca.adapter.engine import NEVER
 from softhca.links.decisions import Script, parse_decisions
 from softhca.links.faults import Faults
 from softhca.links.faulty import SIMULATED_ONLY
@@ -25,6 +23,7 @@ from softhca.testing.datagram import (
     Datagram,
 )
 from softhca.testing.node import Node
+from softhca.testing.timeline import NEVER, Timeline
 from softhca.wire.burst import Arrival, Burst
 
 START_NS = 1_000_000
@@ -53,7 +52,7 @@ class _Flight(NamedTuple):
     what: str
 
 
-class Network:
+class Network(Timeline):
     """Adapters that nothing but this object connects, drives and gives the time.
 
     ``faults`` are what links do to packets, as text (``"loss=10%,reorder=5%"``) or `Faults`; every direction
@@ -84,9 +83,9 @@ class Network:
         polls_pass_time: bool = False,
         join_bursts: bool = False,
     ) -> None:
+        super().__init__(START_NS)
         self.seed = seed
         self.addressing = addressing_of(link)
-        self.now = START_NS
         self.nodes: dict[int, Node] = {}
         self.tamper: Callable[[Datagram], bytes | None] = lambda sent: sent.data
         self.observers: list[Callable[[Datagram], object]] = []
@@ -96,8 +95,6 @@ class Network:
         self._script = None if decisions is None else Script(parse_decisions(decisions))
         self._directions: dict[tuple[int, int], Impairment] = {}
         self._faults = _of_links(faults)
-        self._heap: list[tuple[int, int, Callable[[Any], object], Any]] = []
-        self._sequence = 0
         self._bursts = 0
         self._under_way = 0
         self._idle_polls = 0
@@ -168,14 +165,6 @@ class Network:
 
     # time
 
-    def after(self, delay_ns: int, action: Callable[[], object]) -> None:
-        """Call ``action()`` so much later; what was planned for that moment before comes first."""
-        self._plan(self.now + delay_ns, lambda _: action(), None)
-
-    def _plan(self, time_ns: int, action: Callable[[Any], object], argument: Any) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (time_ns, self._sequence, action, argument))
-
     def step(self) -> bool:
         """Do what is due at this moment, once; whether there was anything."""
         if self._is_stepping:  # what is called from in here polls: nothing more can happen meanwhile
@@ -196,10 +185,7 @@ class Network:
                         break
                     self._carry(node)
                     worked = True
-        while self._heap and self._heap[0][0] <= now:
-            _, _, action, argument = heapq.heappop(self._heap)
-            action(argument)
-            worked = True
+        worked |= self.do_due()
         for task in tuple(self.tasks):
             worked |= task()
         return worked
@@ -207,9 +193,8 @@ class Network:
     def advance(self, limit_ns: int = NEVER) -> bool:
         """Go to the next moment at which something is due; False when nothing is within ``limit_ns``."""
         moments = [node.adapter.next_deadline() for node in self.nodes.values()]
-        if self._heap:
-            moments.append(self._heap[0][0])
-        moment = max(min(moments, default=NEVER), self.now)
+        moments.append(self.planned_ns())
+        moment = max(min(moments), self.now)
         if moment >= NEVER or moment - self.now > limit_ns:
             return False
         self.now = moment
@@ -305,7 +290,7 @@ class Network:
             flight = _Flight(sent, target, port_number, [copy.data], copy.what)
             if self._join_bursts and copy.what == PASSED:
                 joined[place] = copy.time_ns, flight
-            self._plan(copy.time_ns, self._arrive, flight)
+            self.at(copy.time_ns, self._arrive, flight)
 
     def _direction(self, source: int, target: int) -> Impairment:
         found = self._directions.get((source, target))
