@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from fabric_bench import ABSENT, REASON, Bench, lids
 
+from machine_speed import limit_s
 from softhca.fabric.generators import fat_tree
 
 pytestmark = pytest.mark.skipif(bool(ABSENT), reason=REASON)
@@ -153,6 +158,26 @@ def test_paths_of_a_partition_are_the_same(pair: Pair, source: str, goal: str, c
     ours, theirs = pair.both(*bounds, named=named)
     assert len(ours) == len(theirs[:1]) == count
     assert ours == theirs[:count]
+
+
+def test_guids_beside_a_port_s_own_are_given_and_taken_in_the_same_way(pair: Pair) -> None:
+    program = Path(__file__).with_name("fabric_records.py")
+    own, answers = GUIDS["h7"], []
+    for bench in (pair.ours, pair.theirs):
+        node = f"H-{TOPOLOGY.nodes[TOPOLOGY.index('h7')].guid:016x}"
+        done = subprocess.run(
+            [sys.executable, program, f"{GUIDS['h1']:x}"],
+            env={**os.environ, "SOFTHCA_DEVICES": f"softhca0=fabric:{bench.name}/{node}"},
+            capture_output=True, text=True, timeout=limit_s(60), check=True,
+        )  # fmt: skip
+        answers.append([json.loads(line) for line in done.stdout.splitlines()])
+    assert answers[0] == answers[1]
+    found = dict(answers[0])
+    assert found["set"] == [0, [own, 0xAB, 0, 0xCD, 0, 0, 0, 0]]
+    assert found["delete"] == [0, [own, 0xAC, 0, 0, 0, 0, 0, 0]]
+    assert [found[each][0] for each in ("own", "block", "no block")] == [0x200, 0x300, 0x600]
+    ours, theirs = pair.both("GIR", "{node}/0", named={"node": TOPOLOGY.index("h7")})
+    assert ours == theirs[:1]
 
 
 def test_links_of_a_node_are_the_same(pair: Pair) -> None:

@@ -219,7 +219,7 @@ def test_class_port_info_says_what_there_is() -> None:
     answer = asker.ask(GET, c.ATTRIBUTE_CLASS_PORT_INFO)
     assert answer is not None
     info = ClassPortInfo.decode(answer.data[0])
-    assert (info.class_version, info.capability_mask, info.capability_mask2) == (2, 0x2202, 8)
+    assert (info.class_version, info.capability_mask, info.capability_mask2) == (2, 0x2602, 0x28)
 
 
 def test_p_key_tables_are_for_who_is_trusted_and_have_as_many_blocks_as_it_needs() -> None:

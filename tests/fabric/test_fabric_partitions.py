@@ -136,6 +136,22 @@ def test_switches_enforce_towards_end_nodes_what_these_have() -> None:
     assert sets < before / 2
 
 
+def test_a_switch_without_room_for_so_many_keys_does_not_enforce() -> None:
+    managed = ManagedFabric(TREE)
+    many = "".join(f"P={number}:h1;" for number in range(1, 32)) + DEFAULT
+    end = End(TREE.index("s1-0"), 0)
+    guid = TREE.nodes[end.node].port_guid(0)
+    for more, wanted in (("", (1, 1)), ("P=99:h1;", (0, 0))):
+        managed = ManagedFabric(TREE)
+        partitions = read_partitions(many + more, TREE, guid)
+        manager = managed.add(end, ManagerConfig(guid, partitions=partitions))
+        managed.settle()
+        assert manager.problems == []
+        assert enforcement(managed, "s1-0")[1:3] == [(1, 1), wanted]
+        assert len(tables(managed, "h1", 1)) == 32
+        assert len(tables(managed, "s1-0", 2)) == (32 if wanted == (1, 1) else 1)
+
+
 def test_without_partitions_nothing_is_enforced() -> None:
     managed = ManagedFabric(TREE)
     managed.add((0, 1))

@@ -23,6 +23,7 @@ ATTRIBUTE_LINK_RECORD = 0x0020
 ATTRIBUTE_SERVICE_RECORD = 0x0031
 ATTRIBUTE_PATH_RECORD = 0x0035
 ATTRIBUTE_MC_MEMBER_RECORD = 0x0038
+ATTRIBUTE_MULTI_PATH_RECORD = 0x003A
 
 STATUS_NO_RESOURCES = 0x0100
 STATUS_REQUEST_INVALID = 0x0200
@@ -250,6 +251,67 @@ class PathRecord(Header):
     packet_lifetime: int = 0
     preference: int = 0
     reserved48: int = 0
+
+
+MULTI_PATH_GIDS = 11
+"""So many GIDs one datagram has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiPathRecord(Header):
+    """A question for paths from each of ``sgid_count`` ports to each of ``dgid_count``, whose GIDs are
+    ``gids`` in this order (15.2.5.20).  The answer is PathRecords."""
+
+    LENGTH_BYTES: ClassVar[int] = 24 + 16 * MULTI_PATH_GIDS
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("raw_traffic", 1),
+        Field("reserved3", 3),
+        Field("flow_label", 20),
+        Field("hop_limit", 8),
+        Field("traffic_class", 8),
+        Field("reversible", 1),
+        Field("num_path", 7),
+        Field("pkey", 16),
+        Field("qos_class", 12),
+        Field("sl", 4),
+        Field("mtu_selector", 2),
+        Field("mtu", 6),
+        Field("rate_selector", 2),
+        Field("rate", 6),
+        Field("packet_lifetime_selector", 2),
+        Field("packet_lifetime", 6),
+        Field("service_id_msb", 8),
+        Field("independence_selector", 2),
+        Field("reserved6", 6),
+        Field("sgid_count", 8),
+        Field("dgid_count", 8),
+        Field("service_id_lsb", 56),
+        Field("gids", 128 * MULTI_PATH_GIDS, True),
+    )
+
+    raw_traffic: int = 0
+    reserved3: int = 0
+    flow_label: int = 0
+    hop_limit: int = 0
+    traffic_class: int = 0
+    reversible: int = 0
+    num_path: int = 0
+    pkey: int = 0
+    qos_class: int = 0
+    sl: int = 0
+    mtu_selector: int = 0
+    mtu: int = 0
+    rate_selector: int = 0
+    rate: int = 0
+    packet_lifetime_selector: int = 0
+    packet_lifetime: int = 0
+    service_id_msb: int = 0
+    independence_selector: int = 0
+    reserved6: int = 0
+    sgid_count: int = 0
+    dgid_count: int = 0
+    service_id_lsb: int = 0
+    gids: bytes = bytes(16 * MULTI_PATH_GIDS)
 
 
 @dataclass(frozen=True, slots=True)

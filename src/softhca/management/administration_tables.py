@@ -179,6 +179,7 @@ RECORDS: dict[int, type[Header]] = {
     a.ATTRIBUTE_PATH_RECORD: a.PathRecord,
     ATTRIBUTE_VL_ARBITRATION_RECORD: VlArbitrationRecord,
     a.ATTRIBUTE_MC_MEMBER_RECORD: a.MCMemberRecord,
+    a.ATTRIBUTE_MULTI_PATH_RECORD: a.MultiPathRecord,
     ATTRIBUTE_INFORM_INFO_RECORD: InformInfoRecord,
 }
 """Records by their attribute."""

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from softhca.fabric.manager.aliases import Aliases
 from softhca.fabric.manager.budget import Budget
 from softhca.fabric.manager.inventory import Inventory, KnownPort
 from softhca.fabric.manager.lookups import Lookups
 from softhca.fabric.manager.membership import BOUNDS, Groups
-from softhca.fabric.manager.paths import Paths, RefusedError
+from softhca.fabric.manager.paths import Paths, RefusedError, of_multi
 from softhca.fabric.manager.services import Services
 from softhca.fabric.manager.states import MASTER
 from softhca.fabric.manager.subscriptions import COUNTERS as REPORT_COUNTERS
@@ -43,10 +44,11 @@ MOST_EXAMINED = 1 << 20
 """Records, and pairs of ports, that a query may make the manager look at."""
 EXAMINED_A_UNIT = 64
 PRODUCER_MANAGER = 4
-CAPABILITIES = 1 << 1 | 1 << 9 | 1 << 13
-"""Of its ClassPortInfo: notices, multicast groups, and CapabilityMasks of PortInfoRecords bit by bit."""
-CAPABILITIES_2 = 1 << 3
-"""SwitchInfo's MulticastFDBTop is set."""
+CAPABILITIES = 1 << 1 | 1 << 9 | 1 << 10 | 1 << 13
+"""Of its ClassPortInfo: notices, multicast groups, MultiPathRecords, and CapabilityMasks of PortInfoRecords
+bit by bit."""
+CAPABILITIES_2 = 1 << 3 | 1 << 5
+"""SwitchInfo's MulticastFDBTop is set, and ports get GUIDs beside their own."""
 SOME_CAPABILITIES = 1 << 31
 """Of the attribute modifier of a query for PortInfoRecords: their CapabilityMasks have these bits, and may
 have others."""
@@ -93,6 +95,7 @@ class SubnetAdministration:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.groups = Groups(self._group_changed, self._group_told, config.gid_prefix)
         self.services = Services()
+        self.aliases = Aliases()
         self.subscriptions = Subscriptions(
             self._send_report, self.counters, config.timeout_ns, config.retries
         )
@@ -113,7 +116,9 @@ class SubnetAdministration:
             return None
         if self._inventory is None or self._inventory.fabric is not fabric:
             manager = self._manager
-            self._inventory = Inventory(fabric, manager.config.gid_prefix, manager.pkeys_of, manager.written)
+            self._inventory = Inventory(
+                fabric, manager.config.gid_prefix, manager.pkeys_of, manager.written, self.aliases.owner
+            )
             self._paths = None
         return self._inventory
 
@@ -142,6 +147,7 @@ class SubnetAdministration:
                 self._tell(a.TRAP_GID_OUT, before[guid].gid)
             for guid in inventory.by_guid.keys() - before.keys():
                 self._tell(a.TRAP_GID_IN, inventory.by_guid[guid].gid)
+                self._restore_aliases(inventory.by_guid[guid])
 
     def step_down(self) -> None:
         """The manager is master no more: another one has what is registered."""
@@ -151,6 +157,8 @@ class SubnetAdministration:
         self.subscriptions = Subscriptions(
             self._send_report, self.counters, config.timeout_ns, config.retries
         )
+        self.aliases = Aliases()
+        self._inventory = None
         self._transfers.clear()
         self.lookups.step_down()
 
@@ -225,9 +233,11 @@ class SubnetAdministration:
             self._refuse(query, c.STATUS_BAD_METHOD)
         elif handler is None or header.method not in handler.methods:
             self._refuse(query, c.STATUS_BAD_ATTRIBUTE)
+        elif not _is_whole(query.front):
+            self.counters["drops_form"] += 1  # a request of several segments
         elif query.key in self._transfers or self.lookups.has(query.key):
             self.counters["drops_transfer"] += 1  # asked again while the answer is under way
-        elif header.method == c.METHOD_GET_TABLE and len(self._transfers) >= MOST_TRANSFERS:
+        elif header.method in _TRANSFERRED and len(self._transfers) >= MOST_TRANSFERS:
             self._busy(query)
         else:
             try:
@@ -258,10 +268,13 @@ class SubnetAdministration:
         self.counters["answered"] += 1
         self._reply(query, c.STATUS_OK, record.encode())
 
-    def answer_records(self, query: Query, records: Iterable[bytes], mask: int | None = None) -> None:
+    def answer_records(
+        self, query: Query, records: Iterable[bytes], mask: int | None = None, attribute: int | None = None
+    ) -> None:
         """Those of the records that have what a query wants in the components of ``mask``, all that it names
-        where that is not given.  RefusedError.  A record of no bytes is work that has led to none."""
-        attribute = query.header.attribute_id
+        where that is not given.  RefusedError.  A record of no bytes is work that has led to none.
+        ``attribute``: what the records are, where that is not what the query names."""
+        attribute = query.header.attribute_id if attribute is None else attribute
         length = t.RECORDS[attribute].LENGTH_BYTES
         compared = t.mask_of(attribute, query.mask if mask is None else mask)
         wanted = int.from_bytes(query.wanted[:length], "big") & compared
@@ -409,6 +422,56 @@ class SubnetAdministration:
                 raise
             self.answer_records(query, (), 0)
 
+    def multi_path_records(self, query: Query) -> None:
+        """PathRecords between several ports at once."""
+        wanted = a.MultiPathRecord.decode(query.wanted)
+        pairs, each, mask = of_multi(wanted, query.mask)
+        paths = self.paths
+        assert paths is not None
+        found = (
+            record
+            for sgid, dgid in pairs
+            for record in paths.records(replace(each, sgid=sgid, dgid=dgid), mask, query.requester, False)
+        )
+        self.answer_records(query, found, 0, a.ATTRIBUTE_PATH_RECORD)
+
+    def guid_records(self, query: Query) -> None:
+        """GUIDInfoRecords: what GUIDs ports have, and who gets others beside his own."""
+        if query.header.method in _TABLE_METHODS:
+            self.looked_up(query)
+            return
+        wanted = t.GuidInfoRecord.decode(query.wanted)
+        port = self.aliases.place(wanted, query.mask, query.requester, query.trusted, query.inventory)
+        if self.lookups.is_full:
+            self._busy(query)
+            return
+        before = set(self.aliases.of(port.guid))
+        if query.header.method == c.METHOD_SET:
+            self.aliases.put(wanted, query.mask, port, query.inventory)
+        else:
+            self.aliases.remove(wanted, query.mask, port)
+
+        def done(status: int | None, data: bytes) -> None:
+            if status == c.STATUS_OK:
+                self.answer_record(query, replace(wanted, table=data))
+            else:
+                self._refuse(query, a.STATUS_NO_RESOURCES)
+
+        data = self.aliases.block(port.guid, wanted.block)
+        self.lookups.write(query.key, port, wanted.block, data, done)
+        self.lookups.pump(self._now)
+        after = set(self.aliases.of(port.guid))
+        for trap, guids in ((a.TRAP_GID_OUT, before - after), (a.TRAP_GID_IN, after - before)):
+            for guid in guids:
+                self._tell(trap, query.inventory.gid(guid))
+
+    def _restore_aliases(self, port: KnownPort) -> None:
+        """A port has come back, and its node may know nothing any more."""
+        for block in self.aliases.blocks(port.guid):
+            data = self.aliases.block(port.guid, block)
+            self.lookups.write((port.lid, -1 - block), port, block, data, lambda status, data: None)
+        self.lookups.pump(self._now)
+
     def member_records(self, query: Query) -> None:
         """MCMemberRecords: who joins, who leaves, and what groups there are."""
         method = query.header.method
@@ -481,6 +544,14 @@ def _capabilities(record: bytes) -> int:
     return int.from_bytes(record[CAPABILITIES_AT : CAPABILITIES_AT + 4], "big")
 
 
+def _is_whole(front: a.AdministrationHeader) -> bool:
+    """Whether a request is one datagram, be it sent by RMPP or not."""
+    if not front.rmpp_flags & rmpp.ACTIVE:
+        return True
+    ends = rmpp.FIRST | rmpp.LAST
+    return front.segment_number <= 1 and front.rmpp_flags & ends != rmpp.FIRST
+
+
 def _offset(attribute: int) -> int:
     """How long a record is in an answer, in 8 bytes."""
     record = t.RECORDS.get(attribute)
@@ -496,7 +567,8 @@ class Handler:
 
 
 _REGISTERED = _TABLE_METHODS | {c.METHOD_SET, c.METHOD_DELETE}
-_METHODS = _REGISTERED
+_METHODS = _REGISTERED | {c.METHOD_GET_MULTI}
+_TRANSFERRED = frozenset({c.METHOD_GET_TABLE, c.METHOD_GET_MULTI})
 _HANDLERS: dict[int, Handler] = {
     c.ATTRIBUTE_CLASS_PORT_INFO: Handler(SubnetAdministration.class_port_info, frozenset({c.METHOD_GET})),
     a.ATTRIBUTE_INFORM_INFO: Handler(SubnetAdministration.inform_info, frozenset({c.METHOD_SET})),
@@ -508,10 +580,13 @@ _HANDLERS: dict[int, Handler] = {
     t.ATTRIBUTE_MULTICAST_FORWARDING_RECORD: Handler(SubnetAdministration.multicast_records),
     a.ATTRIBUTE_SM_INFO_RECORD: Handler(SubnetAdministration.manager_records),
     a.ATTRIBUTE_LINK_RECORD: Handler(SubnetAdministration.link_records),
-    t.ATTRIBUTE_GUID_INFO_RECORD: Handler(SubnetAdministration.looked_up),
+    t.ATTRIBUTE_GUID_INFO_RECORD: Handler(SubnetAdministration.guid_records, _REGISTERED),
     a.ATTRIBUTE_SERVICE_RECORD: Handler(SubnetAdministration.service_records, _REGISTERED),
     t.ATTRIBUTE_PKEY_TABLE_RECORD: Handler(SubnetAdministration.pkey_records),
     a.ATTRIBUTE_PATH_RECORD: Handler(SubnetAdministration.path_records),
+    a.ATTRIBUTE_MULTI_PATH_RECORD: Handler(
+        SubnetAdministration.multi_path_records, frozenset({c.METHOD_GET_MULTI})
+    ),
     t.ATTRIBUTE_VL_ARBITRATION_RECORD: Handler(SubnetAdministration.looked_up),
     a.ATTRIBUTE_MC_MEMBER_RECORD: Handler(SubnetAdministration.member_records, _REGISTERED),
     t.ATTRIBUTE_INFORM_INFO_RECORD: Handler(SubnetAdministration.inform_records),

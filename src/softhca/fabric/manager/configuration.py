@@ -53,8 +53,8 @@ class PortPlan:
     lanes: int
     reregister: bool = False
     """Ports of channel adapters are asked to register anew what they have with subnet administration."""
-    enforces: bool = False
-    """Switches let nothing pass to and from end nodes but the P_Keys that those have (10.9.6)."""
+    keys_of: Callable[[int], list[int]] | None = None
+    """The P_Keys of a port's GUID, where switches let nothing else pass to and from end nodes (10.9.6)."""
 
 
 def port_writes(
@@ -71,7 +71,7 @@ def port_writes(
             other = nodes[peer[0]].ports.get(peer[1]) if peer and peer[0] in nodes else None
             if peer is not None and other is not None:
                 _link(wanted, data, other, plan)
-                _enforce(wanted, node, plan.enforces and not nodes[peer[0]].is_switch)
+                _enforce(wanted, node, _enforced_keys(node, number, nodes, plan.keys_of) is not None)
             if _differs(wanted, data):
                 yield _port_write(node, number, wanted)
 
@@ -96,6 +96,24 @@ def _link(wanted: bytearray, data: bytes, other: bytes, plan: PortPlan) -> None:
     PORT.put(wanted, "operational_vls", lanes)
     if PORT.get(data, "state") == INIT:
         PORT.put(wanted, "state", ARMED)
+
+
+def _enforced_keys(
+    node: FoundNode,
+    port: int,
+    nodes: Mapping[int, FoundNode],
+    keys_of: Callable[[int], list[int]] | None,
+) -> list[int] | None:
+    """The P_Keys that a switch's port lets pass: those of the end node's port behind it.  None: it does not
+    look at them, or has no room for so many."""
+    peer = node.peers.get(port)
+    other = nodes.get(peer[0]) if peer is not None else None
+    if keys_of is None or node.switch is None or peer is None or other is None or other.is_switch:
+        return None
+    if not port or peer[1] not in other.port_guids:
+        return None
+    keys = keys_of(other.port_guids[peer[1]])
+    return keys if len(keys) <= node.switch.partition_enforcement_cap else None
 
 
 def _enforce(wanted: bytearray, node: FoundNode, enforces: bool) -> None:
@@ -253,12 +271,11 @@ def partition_writes(
         for port, port_guid in node.port_guids.items():
             cap = max(1, node.info.partition_cap)
             yield from _pkey_writes(guid, node, port, keys_of(port_guid), cap, shadow, problem)
-        cap = node.switch.partition_enforcement_cap if node.switch is not None else 0
-        for port, (peer, peer_port) in node.peers.items() if cap else ():
-            other = nodes.get(peer)
-            if port and other is not None and not other.is_switch and peer_port in other.port_guids:
-                keys = keys_of(other.port_guids[peer_port])
-                yield from _pkey_writes(guid, node, port, keys, cap, shadow, problem)
+        for port in node.peers:
+            enforced = _enforced_keys(node, port, nodes, keys_of)
+            if enforced is not None and node.switch is not None:
+                cap = node.switch.partition_enforcement_cap
+                yield from _pkey_writes(guid, node, port, enforced, cap, shadow, problem)
 
 
 def _pkey_writes(

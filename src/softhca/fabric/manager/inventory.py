@@ -74,15 +74,22 @@ class KnownPort:
 
 
 class Inventory:
-    """The ports of a fabric, and its records.  ``shadow`` is what the manager has written into tables."""
+    """The ports of a fabric, and its records.  ``shadow`` is what the manager has written into tables,
+    ``alias_owner`` gives the GUID of the port that has another one beside it."""
 
     def __init__(
-        self, fabric: Fabric, prefix: int, keys_of: Callable[[int], list[int]], shadow: Shadow
+        self,
+        fabric: Fabric,
+        prefix: int,
+        keys_of: Callable[[int], list[int]],
+        shadow: Shadow,
+        alias_owner: Callable[[int], int | None] = lambda guid: None,
     ) -> None:
         assert fabric.routes is not None
         self.fabric = fabric
         self.routes: Routes = fabric.routes
         self._shadow = shadow
+        self._alias_owner = alias_owner
         self._prefix = prefix.to_bytes(8, "big")
         self._known_keys: dict[tuple[int, ...], dict[int, int]] = {}
         self.ports: list[KnownPort] = []
@@ -131,8 +138,11 @@ class Inventory:
         return self._by_owner.get(owner)
 
     def at_gid(self, gid: bytes) -> KnownPort | None:
-        """The port that has a GID of this subnet."""
-        return self.by_guid.get(int.from_bytes(gid[8:], "big")) if gid[:8] == self._prefix else None
+        """The port that has a GID of this subnet, its own or an alias."""
+        if gid[:8] != self._prefix:
+            return None
+        guid = int.from_bytes(gid[8:], "big")
+        return self.by_guid.get(guid) or self.by_guid.get(self._alias_owner(guid) or 0)
 
     def of_node(self, node_guid: int, number: int) -> KnownPort | None:
         """The port with LIDs that stands for a port of a node: a switch's are all its port 0."""

@@ -31,6 +31,7 @@ GUIDS_A_BLOCK = 8
 LANES_A_BLOCK = 32
 
 Done = Callable[[list[bytes]], None]
+Written = Callable[[int | None, bytes], None]
 
 
 class Read(NamedTuple):
@@ -64,6 +65,11 @@ class Lookups:
         )
         self._under_way: dict[tuple[int, int], _Lookup] = {}
         self._known: dict[tuple[int, int, int], bytes] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no query may begin now."""
+        return len(self._under_way) >= MOST_LOOKUPS
 
     def has(self, key: tuple[int, int]) -> bool:
         """Whether a query is under way."""
@@ -117,6 +123,22 @@ class Lookups:
 
         path = read.port.node.path(read.port.number)
         self._requests.get(path, read.attribute, answered, read.modifier)
+
+    def write(
+        self, key: tuple[int, int], port: KnownPort, block: int, data: bytes, done: Written
+    ) -> None:
+        """Write a block of a port's GUIDs; ``done`` gets the status (None: no answer) and what stands
+        there."""
+        read = next(iter(_guids(port, bytes([0, 0, block, 0]), 1 << 1)))
+        self._under_way[key] = _Lookup(lambda records: None)
+
+        def answered(status: int | None, data: bytes) -> None:
+            self._known.pop(read.key, None)
+            self._under_way.pop(key, None)
+            done(status, data)
+
+        path = port.node.path(port.number)
+        self._requests.set(path, read.attribute, data, answered, read.modifier)
 
     @staticmethod
     def _end(lookup: _Lookup) -> None:

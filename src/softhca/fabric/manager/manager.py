@@ -412,7 +412,7 @@ class FabricManager:
         forget_reset(found.nodes, self._shadow)
         plan = PortPlan(
             self.own_lid, self.config.gid_prefix, self.config.m_key, self.config.lmc, routes.routing.lanes,
-            self._is_new_master, bool(self.config.partitions),
+            self._is_new_master, self.pkeys_of if self.config.partitions else None,
         )  # fmt: skip
         self._is_new_master = False
         self.phase = PORTS

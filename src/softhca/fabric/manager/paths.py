@@ -18,9 +18,12 @@ from softhca.fabric.manager.packets import PORT
 from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.topology import LinkSpeed
 from softhca.management.administration_attributes import (
+    MULTI_PATH_GIDS,
+    STATUS_INSUFFICIENT_COMPONENTS,
     STATUS_INVALID_GID,
     STATUS_NO_RECORDS,
     STATUS_REQUEST_INVALID,
+    MultiPathRecord,
     PathRecord,
 )
 from softhca.management.administration_tables import component
@@ -44,6 +47,11 @@ _LANES_GBPS = {
 }  # fmt: skip
 
 _BITS = {field.name: component(PathRecord, field.name) for field in PathRecord.LAYOUT}
+_MULTI_BITS = {
+    field.name: component(MultiPathRecord, field.name)
+    for field in MultiPathRecord.LAYOUT
+    if not field.name.startswith("reserved")
+}
 
 
 class RefusedError(Exception):
@@ -204,7 +212,9 @@ class Paths:
             return None
         assert key is not None
         return PathRecord(
-            dgid=goal.gid, sgid=source.gid, dlid=dlid, slid=slid, reversible=int(reversible), pkey=key,
+            dgid=wanted.dgid if mask & _BITS["dgid"] else goal.gid,
+            sgid=wanted.sgid if mask & _BITS["sgid"] else source.gid,
+            dlid=dlid, slid=slid, reversible=int(reversible), pkey=key,
             sl=wanted.sl if mask & _BITS["sl"] else level, mtu_selector=EXACT, mtu=mtu, rate_selector=EXACT,
             rate=RATE_CODES[rate], packet_lifetime_selector=EXACT, packet_lifetime=lifetime,
             flow_label=wanted.flow_label if mask & _BITS["flow_label"] else 0,
@@ -253,6 +263,25 @@ class Paths:
             info = self._inventory.fabric.nodes[guid].ports.get(port)
             known = self._links[guid, port] = quality_of(info) if info is not None else Quality(1, 0)
         return known
+
+
+def of_multi(wanted: MultiPathRecord, mask: int) -> tuple[list[tuple[bytes, bytes]], PathRecord, int]:
+    """The pairs of GIDs that a question for many paths is about, and what each path shall be, as a PathRecord
+    and its component mask.  RefusedError: the question cannot be."""
+    for name in ("sgid_count", "dgid_count"):
+        if not mask & _MULTI_BITS[name]:
+            raise RefusedError(STATUS_INSUFFICIENT_COMPONENTS)
+    sources, goals = wanted.sgid_count, wanted.dgid_count
+    if not sources or not goals or sources + goals > MULTI_PATH_GIDS:
+        raise RefusedError(STATUS_REQUEST_INVALID)
+    if mask & _MULTI_BITS["independence_selector"] and wanted.independence_selector:
+        raise RefusedError(STATUS_REQUEST_INVALID)  # paths without a link in common are not looked for
+    gids = [wanted.gids[at : at + 16] for at in range(0, 16 * (sources + goals), 16)]
+    bits = _BITS["sgid"] | _BITS["dgid"]
+    for name in _MULTI_BITS.keys() & _BITS.keys():
+        bits |= _BITS[name] if mask & _MULTI_BITS[name] else 0
+    each = PathRecord(**{name: getattr(wanted, name) for name in _MULTI_BITS.keys() & _BITS.keys()})
+    return [(one, other) for one in gids[:sources] for other in gids[sources:]], each, bits
 
 
 _GROUP_FIELDS = (
