@@ -3,13 +3,22 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from softhca.testing import network
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
-def test_the_example_is_a_test_of_ten_lines():
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_there_is_an_example_of_a_network_and_one_of_the_transport():
+    assert ["Network" in example for example in EXAMPLES] == [True, False]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["network", "transport"])
+def test_an_example_is_a_test_of_ten_lines(example):
     body = [line for line in example.splitlines() if line.strip() and not line.startswith(("from", "import"))]
     assert len(body) <= 10
     names = {}
