@@ -41,6 +41,7 @@ class ReceiveFifo(wiring.Component):
 
     def __init__(self, words: int = 2048, packets: int = 16) -> None:
         self.words, self.packets = check_sizes(words, packets)
+        self.buffer = PacketBuffer(words, packets, rules.REASON_BITS + 1)
         super().__init__(
             {
                 "packet": In(Arrival()),
@@ -56,7 +57,7 @@ class ReceiveFifo(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The circuit."""
         m = Module()
-        m.submodules.buffer = buffer = PacketBuffer(self.words, self.packets, rules.REASON_BITS + 1)
+        m.submodules.buffer = buffer = self.buffer
         m.submodules.check = check = HeaderCheck()
         wiring.connect(m, check.packet, wiring.flipped(self.packet))
         reason, last_reason = Signal(rules.REASON_BITS), Signal(rules.REASON_BITS)
@@ -116,6 +117,8 @@ class SendFifo(wiring.Component):
 
     def __init__(self, words: int = 2048, packets: int = 16) -> None:
         self.words, self.packets = check_sizes(words, packets)
+        self.buffer = PacketBuffer(words, packets)
+        self.lost, self.step = Signal(), Signal(3)  # a bit a state
         super().__init__(
             {
                 "write_tx_word": In(RegisterWrite()),
@@ -130,16 +133,17 @@ class SendFifo(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The circuit."""
         m = Module()
-        m.submodules.buffer = buffer = PacketBuffer(self.words, self.packets)
+        m.submodules.buffer = buffer = self.buffer
         m.submodules.places = places = HeaderPlaces()
         icrc = Signal(ICRC_BITS, init=_ONES)
-        pushed, full, refused, lost = Signal(), Signal(), Signal(), Signal()
+        pushed, full, refused, lost = Signal(), Signal(), Signal(), self.lost
         with m.If(self.write_tx_word.strobe):
             m.d.sync += self.tx_word.eq(self.write_tx_word.data)
-        by_engine, thrown, word = Signal(), Signal(), Signal(32)
+        by_engine, thrown, late, word = Signal(), Signal(), Signal(), Signal(32)
         m.d.comb += [
             thrown.eq(self.write_tx_push.strobe & (self.write_tx_push.data == PUSH_NOTHING)),
             by_engine.eq(self.write_tx_push.strobe & ~thrown),
+            late.eq(self.write_tx_push.strobe | self.move.valid),
             word.eq(Mux(self.move.valid, self.move.word, self.tx_word)),
             self.move.forget.eq(buffer.drop),
             places.word.eq(word),
@@ -155,28 +159,33 @@ class SendFifo(wiring.Component):
         with m.FSM(name="sending"):
             with m.State("WORDS"):
                 m.d.comb += [
-                    pushed.eq(by_engine | self.move.valid),
+                    self.step[0].eq(1),
+                    pushed.eq(by_engine | (self.move.valid & ~thrown)),
                     buffer.write_valid.eq(pushed),
                     buffer.write_word.eq(word),
                     full.eq(buffer.room == 0),
                 ]
+                with m.If(by_engine & self.move.valid):  # only one of both words has a place
+                    m.d.sync += lost.eq(1)
                 with m.If(thrown):
                     m.d.comb += [buffer.drop.eq(1), places.begin.eq(1)]
-                    m.d.sync += icrc.eq(_ONES)
+                    m.d.sync += [icrc.eq(_ONES), lost.eq(0)]
                 with m.Elif((by_engine & self.write_tx_push.data[0]) | self.move.end):
                     m.next = "ICRC"
             with m.State("ICRC"):
                 m.d.comb += [
+                    self.step[1].eq(1),
                     buffer.write_valid.eq(1),
                     buffer.write_word.eq(swapped(~icrc)),
                     full.eq(1),
                 ]
-                with m.If(self.write_tx_push.strobe):
+                with m.If(late):
                     m.d.sync += lost.eq(1)
                 m.next = "END"
             with m.State("END"):
                 m.d.comb += [
-                    buffer.keep.eq(~lost & ~self.write_tx_push.strobe),
+                    self.step[2].eq(1),
+                    buffer.keep.eq(~lost & ~late),
                     buffer.drop.eq(~buffer.keep),
                     places.begin.eq(1),
                     full.eq(1),
