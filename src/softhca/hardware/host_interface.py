@@ -37,6 +37,7 @@ class HostArbiter(wiring.Component):
         if not 1 <= requesters <= 16:
             raise ValueError(f"an arbiter has 1…16 requesters, not {requesters}")
         self.requesters = requesters
+        self.last, self.busy = Signal(range(requesters), init=requesters - 1), Signal()
         super().__init__(
             {
                 "request": In(HostBus()).array(requesters),
@@ -48,7 +49,7 @@ class HostArbiter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The circuit."""
         m = Module()
-        last, busy = Signal(range(self.requesters), init=self.requesters - 1), Signal()
+        last, busy = self.last, self.busy
         m.d.comb += self.owner.eq(last)
         with m.If(~busy), m.Switch(last):
             for i in range(self.requesters):

@@ -32,6 +32,12 @@ class PacketBuffer(wiring.Component):
         self.words, self.packets = check_sizes(words, packets)
         self.tag_bits = tag_bits
         count = range(words + 1)
+        # the packet that is written: where it begins, its words, one of them found no room
+        self.begin, self.pending, self.lost = Signal(range(words)), Signal(count), Signal()
+        # the reader: its next word, words of its packet that are gone
+        self.place, self.gone = Signal(range(words)), Signal(count)
+        self.used = Signal(count)  # words of kept packets that the reader has not passed
+        self.oldest, self.count = Signal(range(packets)), Signal(range(packets + 1))
         super().__init__(
             {
                 "write_valid": In(1),
@@ -66,10 +72,8 @@ class PacketBuffer(wiring.Component):
         read = ram.read_port()
         first_length = lengths.read_port(domain="comb")
 
-        begin, length, lost = Signal(range(self.words)), Signal(range(self.words + 1)), Signal()
-        place, gone = Signal(range(self.words)), Signal(range(self.words + 1))
-        used = Signal(range(self.words + 1))  # words of kept packets that the reader has not passed
-        oldest, count = Signal(range(self.packets)), Signal(range(self.packets + 1))
+        begin, length, lost, place, gone = self.begin, self.pending, self.lost, self.place, self.gone
+        used, oldest, count = self.used, self.oldest, self.count
         kept, appended = Signal(), Signal()
         passed, finished = Signal(range(self.words + 1)), self.finished
 

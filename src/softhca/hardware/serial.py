@@ -93,13 +93,15 @@ class SerialTransmitter(wiring.Component):
         if not 1 <= limit <= 255:
             raise ValueError(f"1…255 replies in a row, not {limit}")
         self.limit = limit
+        self.source, self.row = Signal(), Signal(range(limit + 1))
+        self.busy, self.low, self.tail = Signal(), Signal(), Signal()
         super().__init__({"reply": In(Departure()), "request": In(Departure()), "line": Out(Line())})
 
     def elaborate(self, platform: Any) -> Module:
         """The circuit."""
         m = Module()
-        source, row = Signal(), Signal(range(self.limit + 1))
-        busy, low, tail = Signal(), Signal(), Signal()
+        source, row = self.source, self.row
+        busy, low, tail = self.busy, self.low, self.tail
         vcrc = Signal(VCRC_BITS, init=_ONES)
         word, last, valid = Signal(32), Signal(), Signal()
         for i, packet in enumerate((self.reply, self.request)):

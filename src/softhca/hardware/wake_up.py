@@ -35,6 +35,8 @@ class WakeUp(wiring.Component):
     def __init__(self, vis: int = 256) -> None:
         check_power_of_two("VIs", vis, 2, MAX_VIS)
         self.vis = vis
+        self.queues = [Signal(name=f"queue_{i}") for i in range(2)]
+        self.numbers = [Signal(range(vis), name=f"number_{i}") for i in range(2)]
         super().__init__(
             {
                 "engine": In(EngineWake()).array(2),
@@ -46,10 +48,9 @@ class WakeUp(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A register an engine, and a multiplexer a scheduler."""
         m = Module()
-        waits, queues, numbers = [], [], []
+        waits, queues, numbers = [], self.queues, self.numbers
         for i, engine in enumerate(self.engine):
-            waiting, queue = Signal(name=f"waiting_{i}"), Signal(name=f"queue_{i}")
-            number = Signal(range(self.vis), name=f"number_{i}")
+            waiting, queue, number = Signal(name=f"waiting_{i}"), queues[i], numbers[i]
             data = engine.write_wake.data
             m.d.comb += engine.wake.eq(waiting)
             with m.If(engine.write_wake.strobe & ~waiting):
@@ -59,8 +60,6 @@ class WakeUp(wiring.Component):
                     number.eq(data),
                 ]
             waits.append(waiting)
-            queues.append(queue)
-            numbers.append(number)
         for queue, put in enumerate(self.put):
             ring = self.ring[queue]
             first, second = (waits[i] & (queues[i] == queue) for i in range(2))
