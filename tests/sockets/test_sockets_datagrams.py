@@ -9,6 +9,7 @@ import select
 import socket as kernel
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,6 +22,8 @@ from softhca.machine import primitives
 from softhca.sockets import datagrams, port_lookup
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_port import DatagramPort
+from softhca.sockets.datagram_state import Claim
+from softhca.sockets.hub import HUB
 
 HERE = ("127.0.0.1", 0)
 LENGTHS = [0, 1, 480, 481, 4064, 4065, 8192, 16384, 16385, 40_000, 65_507]
@@ -339,6 +342,76 @@ def test_nobody_s_address_can_be_claimed(bound: Bound) -> None:
     while end.dropped() != {"forged": 2}:
         end.poll()
     assert not any(port.state.queue for port in end.ports)
+
+
+def test_two_that_ask_for_each_other_at_once_are_both_answered(bound: Bound) -> None:
+    """Each is believed when the other was found, which waits for nobody's belief."""
+    one, other = bound(), bound()
+    one.setblocking(False)
+    other.setblocking(False)
+    inside, go_on = threading.Event(), threading.Event()
+    HUB.soon(lambda: (inside.set(), go_on.wait()))
+    assert inside.wait(limit_s(20))
+    one.sendto(b"there", other.getsockname())
+    other.sendto(b"back", one.getsockname())
+    go_on.set()
+    end_s = time.monotonic() + limit_s(20)
+    for own, peer in ((one, other), (other, one)):
+        assert own.datagrams is not None
+        while not own.datagrams.reaches(peer.getsockname()):
+            assert time.monotonic() < end_s
+
+
+def test_a_false_claim_leaves_the_way_to_whom_it_names(bound: Bound) -> None:
+    """Else a stranger turned datagrams over to the kernel's way by claiming a peer's address."""
+    peer_socket, own = bound(), bound()
+    name = peer_socket.getsockname()
+    own.sendto(b"there", name)
+    end = own.datagrams
+    assert end is not None
+    peer = end.peer_at(*name)
+    way = peer.way
+    assert way is not None
+    peer.since_s = peer.checked_s = 0.0  # it may be asked again
+    decided: list[bool] = []
+    done = threading.Event()
+    lie = Claim((mapped("192.0.2.1"), 5), (mapped(name[0]), name[1]))
+
+    def told(true: bool) -> None:
+        decided.append(true)
+        done.set()
+
+    HUB.soon(lambda: end._ask_for(end.ports[0], lie, told))
+    assert done.wait(limit_s(20))
+    assert (decided, peer.way) == ([False], way)
+
+
+def test_a_datagram_socket_that_is_being_closed_is_no_other_descriptor(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bound(), bound()
+    name = other.getsockname()
+    seen: list[int | None] = []
+    leave = datagrams.DatagramEnd.leave
+
+    def meanwhile(end: datagrams.DatagramEnd) -> None:
+        calls: tuple[Callable[[], object], ...] = (
+            one.getsockname, one.fileno, one.close,
+            lambda: one.recvfrom(1), lambda: one.sendto(b"x", name), lambda: one.connect(name),
+        )  # fmt: skip
+        for call in calls:
+            try:
+                call()
+                seen.append(None)
+            except OSError as error:
+                seen.append(error.errno)
+        leave(end)
+
+    monkeypatch.setattr(datagrams.DatagramEnd, "leave", meanwhile)
+    one.close()
+    monkeypatch.undo()
+    assert seen == [errno.EBADF, errno.EBADF, None, errno.EBADF, errno.EBADF, errno.EBADF]
+    assert one.datagrams is None
 
 
 def test_what_is_malformed_is_dropped_and_counted(bound: Bound) -> None:

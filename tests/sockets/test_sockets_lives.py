@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import socket as kernel
 import threading
+import time
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import completion_thread
+from softhca.sockets import completion_thread, devices
 from softhca.sockets.hub import HUB
+from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
+from softhca.sockets.upgrade import Upgrade
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
@@ -184,3 +190,83 @@ def test_what_a_connection_has_is_given_back_where_it_cannot_be_adopted(
             server.accept()
         with pytest.raises(ConnectionResetError):
             client.recv(1)
+
+
+def test_a_socket_that_is_being_closed_is_no_other_descriptor(connected: Connect) -> None:
+    """While `close` waits for what was sent, no call of another thread reads what stands for the socket."""
+    one, other = connected(pool_bytes=1 << 16, linger_s=limit_s(20))
+    one.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            one.send(bytes(1 << 16))
+    closing = threading.Thread(target=one.close)
+    closing.start()
+    while one.stream is not None:
+        pass
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: one.recv(1), lambda: one.recv_into(bytearray(1)), lambda: one.recv_view(1),
+        lambda: one.send(b"x"), lambda: one.sendall(b"x"), one.getpeername, one.getsockname,
+        lambda: one.shutdown(kernel.SHUT_RD),
+    )  # fmt: skip
+    assert closing.is_alive()
+    for call in calls:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            call()
+    while other.recv(1 << 20):
+        pass
+    closing.join(limit_s(20))
+    assert not closing.is_alive()
+
+
+def test_a_connection_of_a_socket_that_was_closed_meanwhile_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closed by another thread, just before or behind the moment at which the number changes its meaning."""
+    for behind in (False, True):
+        with sockets.create_server(("127.0.0.1", 0)) as server:
+            client = sockets.socket()
+            made: list[Upgrade] = []
+            replace = Readiness.replace
+
+            def closed(
+                self: Readiness, fd: int, one: sockets.socket = client, behind: bool = behind
+            ) -> None:
+                if behind:
+                    replace(self, fd)
+                one.close()
+                if not behind:
+                    replace(self, -1)
+
+            def remember(self: Upgrade, *arguments: object) -> None:
+                made.append(self)
+                begin(self, *arguments)  # type: ignore[arg-type]
+
+            begin = Upgrade.__init__
+            monkeypatch.setattr(Readiness, "replace", closed)
+            monkeypatch.setattr(Upgrade, "__init__", remember)
+            try:
+                client.connect(server.getsockname())
+            except OSError as error:
+                assert (error.errno, behind) == (errno.EBADF, False)  # noqa: PT017
+            monkeypatch.undo()
+            (upgrade,) = made
+            assert upgrade.stream.error == errno.EBADF
+            assert upgrade.tcp.fileno() < 0
+            assert client.stream is None
+
+
+def test_the_memory_of_devices_that_are_let_go_is_given_back(connected: Connect) -> None:
+    """Whatever a stream's thread, a domain's memory or a callback that was called last still knows."""
+    one, other = connected()
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"
+    one.close()
+    other.close()
+    memory = weakref.ref(next(iter(devices._kept)).session.memory)
+    assert memory() is not None
+    gc.collect()
+    devices.let_go()
+    end_s = time.monotonic() + limit_s(20)
+    while memory() is not None:
+        gc.collect()
+        assert time.monotonic() < end_s

@@ -106,10 +106,20 @@ def completion_thread_of(driver: DeviceDriver) -> CompletionThread:
     with _lock:
         found = _completion_threads.get(driver)
         if found is None:
-            for closed in [each for each in _completion_threads if not each.alive]:
-                del _completion_threads[closed]
+            _drop_closed()
             found = _completion_threads[driver] = CompletionThread(driver)
         return found
+
+
+def drop_closed() -> None:
+    """Keep none of closed devices, nor their memory."""
+    with _lock:
+        _drop_closed()
+
+
+def _drop_closed() -> None:
+    for closed in [each for each in _completion_threads if not each.alive]:
+        del _completion_threads[closed]
 
 
 def _forget() -> None:

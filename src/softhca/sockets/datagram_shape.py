@@ -25,6 +25,7 @@ from softhca.sockets.datagrams import DatagramEnd, name_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.settings import Settings
+from softhca.sockets.stream_parts import GONE
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
 _SENDING = kernel.MSG_DONTWAIT | kernel.MSG_NOSIGNAL
@@ -58,7 +59,7 @@ class DatagramSocket(KernelSocket):
     @property
     def datagrams(self) -> DatagramEnd | None:
         """What a bound datagram socket has beside the kernel's; None where it is the kernel's alone."""
-        return self._end
+        return None if self._end is GONE else self._end
 
     def fileno(self) -> int:
         """A descriptor that is readable and writable as the socket is."""
@@ -98,8 +99,14 @@ class DatagramSocket(KernelSocket):
             raise
         except requests.FAILED:
             return
-        made.readiness.replace(super().fileno())
+        try:
+            made.readiness.replace(super().fileno())
+        except BaseException:  # it was closed meanwhile
+            made.leave()
+            raise
         self._keep(made)
+        if super().fileno() < 0:
+            self._leave_end()
 
     def bind(self, address: Any, /) -> None:
         """Take an address; ENOBUFS: create buffer pool failed."""
@@ -344,26 +351,32 @@ class DatagramSocket(KernelSocket):
         else:
             self._end.udp.shutdown(how)
 
+    def _leave_end(self) -> DatagramEnd | None:
+        """Have nothing beside the kernel's descriptor any more; what there was."""
+        end, self._end = self._end, GONE
+        if end is None or end is GONE:
+            return None
+        end.users.discard(self)
+        end.leave()
+        return end
+
     def _real_close(self, _ss: Any = kernel.SocketType) -> None:
-        end, self._end = self._end, None
         try:
-            if end is not None:
-                end.users.discard(self)
-                end.leave()
+            self._leave_end()
         finally:
             super()._real_close(_ss)  # type: ignore[misc]
 
     def __del__(self) -> None:
         end = getattr(self, "_end", None)
-        if end is not None:
+        if end is not None and end is not GONE:
             HUB.soon(end.leave)
         super().__del__()  # type: ignore[misc]
 
     def detach(self) -> int:
         """The descriptor, which is the kernel's again: nothing comes by RDMA any more."""
-        end, self._end = self._end, None
+        end, self._end = self._end, GONE
         number = super().detach()
-        if end is not None:
+        if end is not None and end is not GONE:
             os.dup2(end.udp.fileno(), number, inheritable=os.get_inheritable(number))
             os.set_blocking(number, self.gettimeout() != 0)
             end.users.discard(self)

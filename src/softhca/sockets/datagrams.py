@@ -52,14 +52,19 @@ MOST_ADMISSIONS = 64
 
 
 class Peer:
-    """One address: how it is reached (``way``, None: by the kernel), since when that is known."""
+    """One address: how it is reached (``way``, None: by the kernel), since when that is known.
+
+    ``asking``: it is asked where this side may send, and who does is to be believed there; ``checking``: it is
+    asked only which queue pair it has, which waits for nobody.  ``claims`` wait for the latter alone: two that
+    ask each other at once would otherwise wait for one another.
+    """
 
     def __init__(self, host: str, key: Address) -> None:
         self.host = host
         self.key = key
         self.way: PeerPath | None = None
-        self.since_s = 0.0
-        self.asking = self.asked = False
+        self.since_s = self.checked_s = 0.0
+        self.asking = self.checking = self.asked = False
         self.claims: list[tuple[DatagramPort, Claim, Decided]] = []
 
 
@@ -176,7 +181,7 @@ class DatagramEnd:
 
     def _forget_one(self) -> None:
         for key, each in self._peers.items():
-            if not each.asking:
+            if not each.asking and not each.checking:
                 del self._peers[key]
                 if each.way is not None and each.way.port.idle:
                     each.way.close()
@@ -198,16 +203,27 @@ class DatagramEnd:
         way = peer.way
         return None if way is None or way.port.failed else way
 
-    def _ask(self, peer: Peer, hint: bytes = b"") -> None:
+    def _ask(self, peer: Peer) -> None:
         with self._guard:
             if peer.asking or self.closed:
                 return
             peer.asking = True
+        self._resolve(peer, b"", partial(self._introduce, peer), partial(self._found, peer))
+
+    def _check(self, peer: Peer, hint: bytes) -> None:
+        """Ask which queue pair a peer has, at the GID ``hint``; its claims are decided then."""
+        with self._guard:
+            if peer.checking:
+                return
+            peer.checking = True
+        self._resolve(peer, hint, self._hello_only, partial(self._checked, peer))
+
+    @staticmethod
+    def _resolve(peer: Peer, hint: bytes, introduce: resolving.Introduce, done: resolving.Done) -> None:
         try:
-            introduce = self._hello_only if hint else partial(self._introduce, peer)
-            resolving.resolve(peer.host, peer.key[1], hint, introduce, partial(self._found, peer))
+            resolving.resolve(peer.host, peer.key[1], hint, introduce, done)
         except (OSError, ValueError, *requests.FAILED):
-            self._found(peer, None)
+            done(None)
 
     @staticmethod
     def _hello_only(towards: bytes, _: LocalPort) -> Hello:
@@ -226,16 +242,27 @@ class DatagramEnd:
         return mapped(host)
 
     def _found(self, peer: Peer, found: Found | None) -> None:
-        """How a peer is reached; claims that waited for that are decided."""
-        decided = []
+        """How a peer is reached."""
         with self._guard:
             peer.asking, peer.since_s = False, time.monotonic()
             if not self.closed:
                 self._change_way(peer, found)
+            peer.asked = True
+            self._changed()
+        self._wake()
+
+    def _checked(self, peer: Peer, found: Found | None) -> None:
+        """What a peer has; its claims are decided.  One that is not true says nothing of the way there."""
+        decided = []
+        with self._guard:
+            peer.checking, peer.checked_s = False, time.monotonic()
+            if found is not None and not self.closed:
+                peer.since_s = peer.checked_s
+                self._change_way(peer, found)
             claims, peer.claims = peer.claims, []
             for port, claim, done in claims:
-                decided.append((done, self._decide(peer, port, claim)))
-            peer.asked = True
+                decided.append((done, self._decide(peer, port, claim, found)))
+            peer.asked = peer.asked or not peer.asking
             self._changed()
         for done, true in decided:
             done(true)
@@ -292,20 +319,20 @@ class DatagramEnd:
             return
         peer = self.peer_at(host, claim.address[1])
         with self._guard:
-            fresh = time.monotonic() - peer.since_s < AGAIN_S
-            if not peer.asking and peer.asked and (fresh or _agrees(peer.way, claim)):
-                decided = self._decide(peer, port, claim)
+            fresh = time.monotonic() - max(peer.since_s, peer.checked_s) < AGAIN_S
+            if peer.asked and (fresh or _agrees(peer.way, claim)):
+                decided = self._decide(peer, port, claim, peer.way.found if peer.way is not None else None)
                 self._changed()
             else:
                 peer.claims.append((port, claim, done))
         if decided is not None:
             done(decided)
         else:
-            self._ask(peer, claim.source[0])
+            self._check(peer, claim.source[0])
         self._wake()
 
-    def _decide(self, peer: Peer, port: DatagramPort, claim: Claim) -> bool:
-        true = _agrees(peer.way, claim)
+    def _decide(self, peer: Peer, port: DatagramPort, claim: Claim, found: Found | None) -> bool:
+        true = found is not None and (found.gid, found.qp_num) == claim.source
         port.state.decide(claim, true, time.monotonic_ns())
         return true
 

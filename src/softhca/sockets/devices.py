@@ -11,6 +11,7 @@ import threading
 from softhca.driver.device import DeviceDriver
 from softhca.driver.rdmacm.identifier import DEVICES
 from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.sockets.completion_thread import drop_closed
 from softhca.sockets.hub import HUB
 from softhca.verbs import cm_contexts
 from softhca.verbs.cmid import CMID
@@ -45,6 +46,7 @@ def let_go() -> None:
     for device in kept:
         cm_contexts.leave(device)
         DEVICES.release(device)
+    drop_closed()
 
 
 def _at_exit() -> None:

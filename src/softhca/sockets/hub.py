@@ -129,6 +129,7 @@ class Hub:
                     watched = self._callbacks.get(fd)
                 if watched is not None:
                     _call(watched[0])
+                watched = None  # what is asleep keeps nobody's memory
 
     def _until_due(self) -> float | None:
         with self._lock:

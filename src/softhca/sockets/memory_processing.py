@@ -269,16 +269,16 @@ class AddressSpace:
             pass
 
 
-_spaces: weakref.WeakKeyDictionary[PD, AddressSpace] = weakref.WeakKeyDictionary()
 _spaces_lock = threading.Lock()
 
 
 def space_of(pd: PD) -> AddressSpace:
-    """The one of a protection domain."""
+    """The one of a protection domain, which has it: both know each other, and go together."""
     with _spaces_lock:
-        found = _spaces.get(pd)
+        kept = vars(pd)
+        found: AddressSpace | None = kept.get("_address_space")
         if found is None:
-            found = _spaces[pd] = AddressSpace(pd)
+            found = kept["_address_space"] = AddressSpace(pd)
         return found
 
 

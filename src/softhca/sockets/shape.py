@@ -30,6 +30,7 @@ from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.relay import Relay
 from softhca.sockets.stream import Stream
+from softhca.sockets.stream_parts import GONE
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
@@ -63,13 +64,14 @@ class socket(DatagramSocket):
     @property
     def stream(self) -> Stream | None:
         """The stream of a connection that goes by RDMA; None where it is the kernel's."""
-        return self._upgrade.stream if self._upgrade is not None else None
+        upgrade = self._upgrade
+        return None if upgrade is None or upgrade is GONE else upgrade.stream
 
     def fileno(self) -> int:
         """A descriptor that is readable and writable as the socket is."""
-        number = super().fileno()
-        if self._upgrade is not None and number >= 0:
-            self._upgrade.poll()
+        number, upgrade = super().fileno(), self._upgrade
+        if upgrade is not None and number >= 0:
+            upgrade.poll()
         return number
 
     def _may_upgrade(self) -> bool:
@@ -190,8 +192,14 @@ class socket(DatagramSocket):
         except BaseException:
             tcp.close()
             raise
-        made.readiness.replace(super().fileno())
+        try:
+            made.readiness.replace(super().fileno())
+        except BaseException:  # it was closed meanwhile
+            made.leave(abruptly=True)
+            raise
         self._upgrade = made
+        if super().fileno() < 0:
+            self._leave(abruptly=True)
 
     def listen(self, backlog: int = 128, /) -> None:
         """Listen, by TCP and, where there is a device, by RDMA.  Where several processes may accept, by TCP
@@ -477,22 +485,26 @@ class socket(DatagramSocket):
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         upgrade.stream.shutdown(how != kernel.SHUT_WR, how != kernel.SHUT_RD)
 
+    def _leave(self, abruptly: bool | None) -> None:
+        """Have nothing beside the kernel's descriptor any more."""
+        upgrade, self._upgrade = self._upgrade, GONE
+        if upgrade is not None and upgrade is not GONE:
+            upgrade.leave(self._lingers_not(upgrade) if abruptly is None else abruptly)
+
     def _real_close(self, _ss: Any = _socket.socket) -> None:
-        upgrade, self._upgrade = self._upgrade, None
         for listener in (self._listener, self._by_cm):
             if listener is not None:
                 listener.leave()
         self._listener = self._by_cm = None
         try:
-            if upgrade is not None:
-                upgrade.leave(self._lingers_not(upgrade))
+            self._leave(None)
         finally:
             super()._real_close(_ss)
 
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
         upgrade, listener = getattr(self, "_upgrade", None), getattr(self, "_listener", None)
-        if upgrade is not None:
+        if upgrade is not None and upgrade is not GONE:
             HUB.soon(upgrade.drop)
         for each in (listener, getattr(self, "_by_cm", None)):
             if each is not None:
@@ -511,12 +523,12 @@ class socket(DatagramSocket):
         """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
         listening socket's is served by TCP alone.
         """
-        upgrade, self._upgrade = self._upgrade, None
+        upgrade, self._upgrade = self._upgrade, GONE
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.leave()
         number = super().detach()
-        if upgrade is not None:
+        if upgrade is not None and upgrade is not GONE:
             upgrade.stream.on_change = None
             try:
                 Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False))

@@ -1,9 +1,10 @@
-"""What `stream` uses: its lock, and how its calls end."""
+"""What `stream` uses: its lock, and how its calls end; and what a closed socket has in a stream's place."""
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from softhca.sockets.stream import Stream
@@ -39,3 +40,17 @@ class Stopped(Exception):
 def failure(code: int) -> OSError:
     """The exception of an errno: ECONNRESET is a ConnectionResetError."""
     return OSError(code, os.strerror(code))
+
+
+class _Gone:
+    """Whatever is asked of it: EBADF.
+
+    A socket that is being closed has it in place of what it had beside the kernel's descriptor, whose number
+    still stands for another one: no call may take that for a socket's.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        raise failure(errno.EBADF)
+
+
+GONE: Any = _Gone()
