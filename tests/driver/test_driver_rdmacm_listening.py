@@ -276,6 +276,37 @@ def test_who_closes_lets_go_of_port_connection_and_device(make, device):
     device.channel.tell(answer(cm.CM_DISCONNECTED, 101))
 
 
+@pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
+def test_who_stops_listening_lets_go_of_requests_that_nobody_has_got(make, device, kind):
+    """Whether the program could have taken them, or they are in the ring yet; taken ones are the program's."""
+    owner, channel = listener(make), device.channel
+    channel.tell(request(7, kind=kind), request(8, kind=kind))
+    child = owner.channel.next_event(0).identifier
+    late = owner.channel._pop()  # another thread is about to make an event of it
+    channel.tell(request(9, kind=kind))
+    channel.come += [request(10, kind=kind), answer(cm.CM_REJECTED, 55)]
+    owner.close()
+    assert [call[1] for call in channel.sent if call[0] == "destroy"] == [(101,), (10,), (8,), (9,)]
+    assert late() is None
+    child.close()
+    assert channel.sent[-1] == ("destroy", (7,), {})
+
+
+def test_what_comes_of_those_that_have_ended_is_not_kept(make, device):
+    """Else it filled the place of what comes before its owner is known, or were another one's by its number."""
+    anchor = listener(make)
+    port = ports.port_of(device, 1)
+    for number in range(200, 200 + ports._MOST_UNCLAIMED + 1):
+        port.register(number, lambda event: None)
+        device.channel.come.append(answer(cm.CM_DISCONNECTED, number))
+        port.end(number)
+    device.channel.tell(answer(cm.CM_REJECTED, 4711))
+    found = []
+    port.register(4711, found.append)
+    assert [event.id for event in found] == [4711]
+    anchor.close()
+
+
 def test_a_command_that_is_refused_changes_nothing(make, device):
     owner = routed(make)
     ports.port_of(device, 1).channel.refusal = errno.ENOMEM

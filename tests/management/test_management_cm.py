@@ -559,6 +559,23 @@ def test_a_datagram_service_that_nobody_has_is_refused(network):
     assert network.programs[0].take().status == m.SIDR_UNSUPPORTED
 
 
+def test_who_lets_go_of_a_request_for_a_service_tells_the_peer(network):
+    network.listen()
+    number = resolve(network)
+    network.arrive()
+    asked = network.programs[1].take()
+    network.managers[1].destroy(network.programs[1], asked.number, network.now)
+    network.arrive()
+    told = network.programs[0].take()
+    assert (told.kind, told.number, told.status) == (e.SIDR_REPLY, number, m.SIDR_REJECTED)
+    assert not network.managers[1].has(asked.number)
+    gone = resolve(network)
+    count = len(network.sent)
+    network.managers[0].destroy(network.programs[0], gone, network.now)
+    assert len(network.sent) == count  # the own one is not answered
+    assert not network.managers[0].has(gone)
+
+
 def test_a_resolution_is_sent_again_and_given_up(network):
     network.cut = {1}
     number = resolve(network, retries=2)

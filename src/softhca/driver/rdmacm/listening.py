@@ -34,6 +34,7 @@ class Listener:
         self._owner = owner
         self._places: list[tuple[LocalPort, CmPort, int]] = []
         self._own_devices = owner.local is None
+        self._waiting: dict[int, CmPort] = {}  # requests that are no events of the program yet
         service = service_id(owner.space, owner.source.port)
         waiting = min(backlog, MOST_BACKLOG) if backlog > 0 else BACKLOG
         places = [owner.local] if owner.local is not None else owner.devices.all()
@@ -55,8 +56,12 @@ class Listener:
             raise
 
     def close(self) -> None:
-        """Take no more."""
+        """Take no more; who has asked, and whom the program has not heard of, is told."""
         self._close_ports()
+        for number in list(self._waiting):
+            port = self._waiting.pop(number, None)
+            if port is not None:
+                port.end(number)
         for device in self._devices:
             self._owner.channel.detach(device)
             self._owner.devices.release(device)
@@ -66,11 +71,14 @@ class Listener:
             port.end(number)
 
     def _on_request(self, place: LocalPort, port: CmPort, event: CmEvent) -> None:
+        self._waiting[event.id] = port
         self._owner.channel.post(self._owner, partial(self._take, place, port, event), here=False)
 
     def _take(self, place: LocalPort, port: CmPort, event: CmEvent) -> IdentifierEvent | None:
         """A request as an event with a new identifier; None where it is none for this listener."""
         owner = self._owner
+        if self._waiting.pop(event.id, None) is None:
+            return None  # the listener was closed meanwhile
         try:
             header = IpHeader.decode(event.private_data)
         except ValueError:

@@ -44,10 +44,20 @@ class CmPort:
             self._unclaimed.pop(number, None)
 
     def end(self, number: int) -> None:
-        """Let go of a connection or listener, which may have ended by itself."""
-        self.forget(number)
+        """Let go of a connection or listener, which may have ended by itself; requests of a listener that
+        nobody has got are, too, so that their peers are told.
+        """
+        left: list[CmEvent] = []
+        with self._lock:
+            self._receivers[number] = left.append
+            left += self._unclaimed.pop(number, ())
         with contextlib.suppress(DriverError):
             self.channel.destroy(number)
+        self._dispatch()  # what was in the ring already; nothing of it comes any more
+        self.forget(number)
+        for event in left:
+            if event.kind in (CM_REQUEST, CM_SIDR_REQUEST):
+                self.end(event.id)
 
     def _dispatch(self) -> None:
         """Events have come: give each to whom it is of, in their order."""

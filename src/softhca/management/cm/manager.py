@@ -203,7 +203,7 @@ class ConnectionManager:
         if isinstance(element, Listener):
             self._tables.close_listener(element)
         elif isinstance(element, Resolution):
-            self._resolutions.forget(element)
+            self._resolutions.abandon(element)
         else:
             self._abandon(element, now)
 

@@ -82,6 +82,13 @@ class Resolutions:
         self._transmit(encoded(answer, resolution.transaction_id), resolution.peer)
         self.forget(resolution)
 
+    def abandon(self, resolution: Resolution) -> None:
+        """Its owner lets go of it; a peer that has asked is told."""
+        if resolution.listener:
+            self.answer(resolution.owner, resolution.number, m.SidrRep(status=m.SIDR_REJECTED))
+        else:
+            self.forget(resolution)
+
     def known(self, request: m.SidrReq, source: Address) -> bool:
         """Whether a request's owner thinks about it already."""
         return (request.request_id, source.gid, source.lid) in self._asked
