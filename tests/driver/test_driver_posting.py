@@ -125,8 +125,9 @@ def test_inline_data_is_taken_when_it_is_posted():
     memory[:] = bytes(10)
     work = sends.take()
     assert bytes(work.buffer[work.inline_offset : work.inline_offset + work.inline_bytes]) == b"890"
-    wr.sg_list = [SGE(base, 33, 0)]
-    assert sends.poster.post_chain(wr) == errno.EINVAL
+    for sges in ([SGE(16, 33, 0)], [SGE(16, 1, 0), SGE(16, 0xFFFFFFFF, 0)]):  # what is not mapped is not read
+        wr.sg_list = sges
+        assert sends.poster.post_chain(wr) == errno.EINVAL
 
 
 def test_receives_go_in_chains():

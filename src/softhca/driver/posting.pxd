@@ -9,6 +9,7 @@ from softhca.queues.wqe cimport put_receive, put_send
 
 
 cpdef unsigned int swapped(unsigned int value) except? 0
+cdef unsigned long long _total(tuple sges) except? 0
 cdef bytes _gathered(tuple sges)
 
 

@@ -138,6 +138,8 @@ class SendPoster:
             return self._refuse(_EINVAL, "there are no such send flags")
         if opcode < _MOST_OPCODES and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
+        if flags & _SEND_INLINE and _total(request.sges) > self.max_inline_bytes:  # nothing of it is read
+            return self._refuse(_EINVAL, "more inline data than max_inline_data")
         return self.post(
             opcode,
             flags,
@@ -157,6 +159,14 @@ class SendPoster:
     def _refuse(self, code, reason):
         self.refused = reason
         return code
+
+
+def _total(sges):
+    """How many bytes the elements have."""
+    n: cython.ulonglong = 0
+    for _, length, _ in sges:
+        n += length
+    return n
 
 
 def _gathered(sges):
