@@ -278,7 +278,7 @@ def test_who_closes_lets_go_of_port_connection_and_device(make, device):
 
 @pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
 def test_who_stops_listening_lets_go_of_requests_that_nobody_has_got(make, device, kind):
-    """Whether the program could have taken them, or they are in the ring yet; taken ones are the program's."""
+    """Whether the program could take them, or they are in the ring yet; taken ones are the program's."""
     owner, channel = listener(make), device.channel
     channel.tell(request(7, kind=kind), request(8, kind=kind))
     child = owner.channel.next_event(0).identifier
@@ -293,7 +293,7 @@ def test_who_stops_listening_lets_go_of_requests_that_nobody_has_got(make, devic
 
 
 def test_what_comes_of_those_that_have_ended_is_not_kept(make, device):
-    """Else it filled the place of what comes before its owner is known, or were another one's by its number."""
+    """Else it filled the place of what comes before its owner is known."""
     anchor = listener(make)
     port = ports.port_of(device, 1)
     for number in range(200, 200 + ports._MOST_UNCLAIMED + 1):

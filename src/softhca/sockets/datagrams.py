@@ -54,9 +54,9 @@ MOST_ADMISSIONS = 64
 class Peer:
     """One address: how it is reached (``way``, None: by the kernel), since when that is known.
 
-    ``asking``: it is asked where this side may send, and who does is to be believed there; ``checking``: it is
-    asked only which queue pair it has, which waits for nobody.  ``claims`` wait for the latter alone: two that
-    ask each other at once would otherwise wait for one another.
+    ``asking``: it is asked how this side may send to it, and is to believe who does; ``checking``: it is
+    asked only which queue pair it has, which waits for nobody.  ``claims`` wait for the latter alone: two
+    that ask each other at once would otherwise wait for one another.
     """
 
     def __init__(self, host: str, key: Address) -> None:
