@@ -114,7 +114,7 @@ def answer(kind, number, **changes):
 def test_a_request_makes_an_identifier(make, device):
     owner = listener(make)
     assert device.channel.sent == [("listen", (service_id(TCP, PORT), listening.BACKLOG), {})]
-    device.channel.tell(request())
+    device.channel.queue_event(request())
     event = owner.channel.next_event(0)
     child = event.identifier
     assert (event.kind, event.listener) == (events.CONNECT_REQUEST, owner)
@@ -137,7 +137,7 @@ def test_a_request_makes_an_identifier(make, device):
 @pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
 def test_a_request_that_is_not_for_the_listener_is_refused(make, device, header, kind):
     owner = listener(make)
-    device.channel.tell(request(header=header, kind=kind))
+    device.channel.queue_event(request(header=header, kind=kind))
     assert owner.channel.next_event(0) is None
     last = device.channel.sent[-1]
     if kind == cm.CM_REQUEST:
@@ -149,21 +149,21 @@ def test_a_request_that_is_not_for_the_listener_is_refused(make, device, header,
 def test_a_listener_at_all_addresses_of_ipv4_takes_no_ipv6(make, device):
     owner = listener(make, address=None)
     six = bytes.fromhex("20010db8000000000000000000000001")
-    device.channel.tell(request(header=IpHeader.between(six, 40000, six)), request(8))
+    device.channel.queue_event(request(header=IpHeader.between(six, 40000, six)), request(8))
     assert owner.channel.next_event(0).identifier.destination == of_gid(THERE, 40000)
     assert device.channel.sent[-1][:2] == ("reject", (7, listening.NOBODY_LISTENS))
 
 
 def test_who_accepts_does_no_more_at_a_time_than_the_peer(make, device):
     owner = listener(make)
-    device.channel.tell(request())
+    device.channel.queue_event(request())
     child = owner.channel.next_event(0).identifier
     child.connection.accept(ConnectionParameters(responder_resources=9, initiator_depth=9, qp_num=44))
     name, (number, end, private), _ = device.channel.sent[-1]
     assert (name, number, private) == ("reply", 7, b"")
     assert (end.qp_num, end.responder_resources, end.initiator_depth) == (44, 3, 2)
     assert end.starting_psn == child.psn
-    device.channel.tell(answer(cm.CM_ESTABLISHED, 7))
+    device.channel.queue_event(answer(cm.CM_ESTABLISHED, 7))
     assert owner.channel.next_event(0).kind == events.ESTABLISHED
     assert child.state == states.CONNECTED
 
@@ -189,7 +189,7 @@ def test_a_request_carries_both_addresses(make, device):
 def test_an_answer_may_come_before_the_call_has_returned(make, device):
     owner = routed(make)
     port = ports.port_of(device, 1)
-    port.channel.tell(answer(cm.CM_REJECTED, 101, status=8))
+    port.channel.queue_event(answer(cm.CM_REJECTED, 101, status=8))
     owner.connection.connect()
     event = owner.channel.next_event(0)
     assert (event.kind, event.status) == (events.REJECTED, 8)
@@ -213,7 +213,7 @@ def test_private_data_have_room(make, space, room):
 def test_a_reply_has_the_last_word_on_reads(make, device):
     owner = routed(make)
     owner.connection.connect(ConnectionParameters(qp_num=44))
-    device.channel.tell(answer(cm.CM_REPLIED, 101))
+    device.channel.queue_event(answer(cm.CM_REPLIED, 101))
     event = owner.channel.next_event(0)
     assert event.kind == events.CONNECT_RESPONSE
     assert (owner.connection.own.responder_resources, owner.connection.own.initiator_depth) == (3, 2)
@@ -231,7 +231,7 @@ def test_a_reply_has_the_last_word_on_reads(make, device):
 def test_a_request_that_fails_says_why(make, device, kind, expected, status):
     owner = routed(make)
     owner.connection.connect()
-    device.channel.tell(answer(kind, 101, status=28))
+    device.channel.queue_event(answer(kind, 101, status=28))
     event = owner.channel.next_event(0)
     assert (event.kind, event.status, owner.state) == (expected, status, states.CLOSED)
 
@@ -239,7 +239,7 @@ def test_a_request_that_fails_says_why(make, device, kind, expected, status):
 def connected(make, device):
     owner = routed(make)
     owner.connection.connect()
-    device.channel.tell(answer(cm.CM_REPLIED, 101))
+    device.channel.queue_event(answer(cm.CM_REPLIED, 101))
     owner.channel.next_event(0)
     owner.connection.establish()
     return owner
@@ -247,7 +247,7 @@ def connected(make, device):
 
 def test_a_goodbye_is_answered_once(make, device):
     owner = connected(make, device)
-    device.channel.tell(answer(cm.CM_DISCONNECT_REQUEST, 101))
+    device.channel.queue_event(answer(cm.CM_DISCONNECT_REQUEST, 101))
     assert owner.channel.next_event(0).kind == events.DISCONNECTED
     before = len(device.channel.sent)
     owner.connection.disconnect()
@@ -259,11 +259,11 @@ def test_goodbyes_that_cross_are_one_end(make, device):
     owner = connected(make, device)
     owner.connection.disconnect()
     before = len(device.channel.sent)
-    device.channel.tell(answer(cm.CM_DISCONNECT_REQUEST, 101))
+    device.channel.queue_event(answer(cm.CM_DISCONNECT_REQUEST, 101))
     assert owner.channel.next_event(0).kind == events.DISCONNECTED
     owner.connection.disconnect()
     assert device.channel.sent[before:] == []
-    device.channel.tell(answer(cm.CM_DISCONNECTED, 101))
+    device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101))
     assert owner.channel.next_event(0) is None
 
 
@@ -273,17 +273,17 @@ def test_who_closes_lets_go_of_port_connection_and_device(make, device):
     owner.close()
     assert device.channel.sent[-1] == ("destroy", (101,), {})
     assert not device.alive
-    device.channel.tell(answer(cm.CM_DISCONNECTED, 101))
+    device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101))
 
 
 @pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
 def test_who_stops_listening_lets_go_of_requests_that_nobody_has_got(make, device, kind):
     """Whether the program could take them, or they are in the ring yet; taken ones are the program's."""
     owner, channel = listener(make), device.channel
-    channel.tell(request(7, kind=kind), request(8, kind=kind))
+    channel.queue_event(request(7, kind=kind), request(8, kind=kind))
     child = owner.channel.next_event(0).identifier
     late = owner.channel._pop()  # another thread is about to make an event of it
-    channel.tell(request(9, kind=kind))
+    channel.queue_event(request(9, kind=kind))
     channel.come += [request(10, kind=kind), answer(cm.CM_REJECTED, 55)]
     owner.close()
     assert [call[1] for call in channel.sent if call[0] == "destroy"] == [(101,), (10,), (8,), (9,)]
@@ -300,7 +300,7 @@ def test_what_comes_of_those_that_have_ended_is_not_kept(make, device):
         port.register(number, lambda event: None)
         device.channel.come.append(answer(cm.CM_DISCONNECTED, number))
         port.end(number)
-    device.channel.tell(answer(cm.CM_REJECTED, 4711))
+    device.channel.queue_event(answer(cm.CM_REJECTED, 4711))
     found = []
     port.register(4711, found.append)
     assert [event.id for event in found] == [4711]
