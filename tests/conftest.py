@@ -130,36 +130,92 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("verbs_pair", modes, indirect=True)
 
 
-@pytest.fixture
-def verbs_pair(request: pytest.FixtureRequest, loopback_address: Callable[[], str]) -> Iterator[VerbsPair]:
-    """Two devices with default socket buffers; once they are closed, the adapters must be empty."""
+NAMES = ("pair0", "pair1")
+KEPT_NAMES = ("kept0", "kept1")
+SHARING = ("suite", "mailbox")
+"""Folders whose tests share adapter processes, as they name no device and kill none."""
+
+
+@contextlib.contextmanager
+def open_devices(
+    names: tuple[str, str], mode: str, address: Callable[[], str], same_host: bool = False
+) -> Iterator[None]:
+    """Devices with default socket buffers, held open, so that contexts that close end no adapter."""
     from softhca.driver import registry
     from softhca.runtime import devices
+
+    options = f"?buffer={DEFAULT_BUFFER_BYTES}&same_host={int(same_host)}"
+    devices.add(",".join(f"{name}=udp:{address()}{options}" for name in names), mode)
+    try:
+        observers = [registry.open_device(name) for name in names]
+        try:
+            yield
+        finally:
+            for observer in observers:
+                observer.close()
+    finally:
+        for name in names:
+            devices.remove(name)
+
+
+def left_in(names: tuple[str, str]) -> list[dict[str, int]]:
+    """What the adapters of these devices still hold of each kind; of one that has ended, nothing is known."""
+    from softhca.runtime import devices
+
+    held = [devices.find(name).resources() for name in names]
+    return [
+        {kind: count for kind, count in counts.items() if count} if counts else {"an adapter": 0}
+        for counts in held
+    ]
+
+
+@pytest.fixture(scope="module")
+def kept_processes(loopback_address: Callable[[], str]) -> Iterator[Callable[[], None]]:
+    """Opens two devices whose adapters are processes, which the tests of a file share: to start them takes
+    longer than most tests.  Where a test fails and leaves something behind, the next has new ones.
+    """
+    opened: list[contextlib.ExitStack] = []
+
+    def ready() -> None:
+        if opened and any(left_in(KEPT_NAMES)):
+            opened.pop().close()
+        if not opened:
+            stack = contextlib.ExitStack()
+            stack.enter_context(open_devices(KEPT_NAMES, "process", loopback_address))
+            opened.append(stack)
+
+    yield ready
+    for stack in opened:
+        stack.close()
+
+
+@pytest.fixture
+def verbs_pair(
+    request: pytest.FixtureRequest,
+    loopback_address: Callable[[], str],
+    kept_processes: Callable[[], None],
+) -> Iterator[VerbsPair]:
+    """Two devices with default socket buffers; once they are closed, the adapters must be empty."""
     from softhca.verbs.device import Context
 
     if request.param == "virtual":
         with virtual_pair() as pair:
             yield pair
         return
-    names = ("pair0", "pair1")
     same_host = request.param == "same_host"
-    options = f"?buffer={DEFAULT_BUFFER_BYTES}&same_host={int(same_host)}"
-    words = (f"{name}=udp:{loopback_address()}{options}" for name in names)
     mode = "embedded" if same_host else request.param
-    devices.add(",".join(words), mode)
-    observers = [registry.open_device(name) for name in names]
-    try:
+    names = NAMES
+    with contextlib.ExitStack() as stack:
+        if mode == "process" and request.path.parent.name in SHARING:
+            names = KEPT_NAMES
+            kept_processes()
+        else:
+            stack.enter_context(open_devices(names, mode, loopback_address, same_host))
         if same_host:
             meet(*names)
-        pair = VerbsPair(Context(name=names[0]), Context(name=names[1]), mode, same_host)
+        pair = VerbsPair(*(Context(name=name) for name in names), mode, same_host)
         yield pair
         pair.client.close()
         pair.server.close()
-        left = [devices.find(name).resources() for name in names]
-    finally:
-        for observer in observers:
-            observer.close()
-        for name in names:
-            devices.remove(name)
-    assert all(left)
-    assert not any(count for counts in left for count in counts.values()), left
+        left = left_in(names)
+        assert not any(left), left
