@@ -1,69 +1,170 @@
 """The two runs of the whole suite: what begins first, and what one of them leaves out.
 
-The suite runs with compiled modules and again interpreted.  What can't differ runs once, compiled:
-
-* simulations of gates: where a file of ``tests/hardware`` reaches no hot module by any import, its own, its
-  helpers' or those of what they import, nothing that it runs is compiled in either run (``hot_modules_of``
-  follows the imports and decides).  So it is where the gates' other side is only a packet made beforehand
-  or a plain table of keys, which ``tests/wire`` and ``tests/adapter`` hold in both runs; and messages between
-  gates and the software adapter, most of which is simulation of gates;
-* the tool that breaks copies of the source: it runs them interpreted, whatever runs the tool;
-* guests: most of what runs is their kernel, and what they hold our adapter against is held without them, in
-  both runs, by ``tests/replay`` and the same captures;
-* perftest's programs: most of what runs is their own, and the interpreted run has those of ibverbs-utils on
-  the same library;
-* what reads reports, documents and the build's script.
+The suite runs with compiled modules and again interpreted.  What can't differ, or what the interpreted run
+holds by other tests already, runs once, compiled.  ``ONCE`` names it, with why, and with the tests that both
+runs have instead: together these import every hot module that what is left out imports
+(``tests/test_mode.py`` holds that).  And in the folders of ``COLD`` a file is left out that reaches no hot
+module by any import, its own, its helpers' or those of what they import, as nothing that it runs is compiled
+in either run (``hot_modules_of`` follows the imports and decides).
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import softhca
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(softhca.__file__).parent
-FILES = (
-    "benchmarks/test_benchmarks_parsers.py",
-    "benchmarks/test_benchmarks_report.py",
-    "hardware/test_hardware_messages.py",
-    "hardware/test_hardware_microcode_bind.py",
-    "hardware/test_hardware_microcode_headers.py",
-    "hardware/test_hardware_microcode_walk.py",
-    "hardware/test_hardware_rmb_compare.py",
-    "hardware/test_hardware_subsystem.py",
-    "hardware/test_hardware_verilog.py",
-    "interop/test_interop_ethernet.py",
-    "interop/test_interop_judge.py",
-    "interop/test_interop_matrix.py",
-    "mutants/test_mutants_tool.py",
-    "native/test_native_perftest.py",
-    "test_compiler_copy.py",
+COLD = ("fabric", "hardware", "management")
+
+
+@dataclass(frozen=True)
+class Once:
+    """Files of tests that the interpreted run leaves out, why, and what it has ``instead``."""
+
+    why: str
+    files: tuple[str, ...]
+    instead: tuple[str, ...] = ()
+
+
+ONCE = (
+    Once(
+        "They read reports, documents and the build's script; what blocks of documents and figures call,"
+        " the examples and the packages' own tests call.",
+        (
+            "benchmarks/test_benchmarks_first_minute.py",
+            "benchmarks/test_benchmarks_parsers.py",
+            "benchmarks/test_benchmarks_rd.py",
+            "benchmarks/test_benchmarks_report.py",
+            "benchmarks/test_benchmarks_sockets.py",
+            "docs/test_docs_blocks.py",
+            "test_compiler_copy.py",
+            "testing/test_testing_imports.py",
+        ),
+        ("adapter/test_adapter_rd.py", "verbs/test_verbs_examples.py"),
+    ),
+    Once(
+        "Most of what runs is simulation of gates; the other side is a packet made beforehand, a plain table"
+        " of keys, or the software adapter, which the packages' tests hold in both runs.",
+        (
+            "hardware/test_hardware_cli_messages.py",
+            "hardware/test_hardware_messages.py",
+            "hardware/test_hardware_microcode_bind.py",
+            "hardware/test_hardware_microcode_headers.py",
+            "hardware/test_hardware_microcode_walk.py",
+            "hardware/test_hardware_rmb_compare.py",
+            "hardware/test_hardware_subsystem.py",
+            "hardware/test_hardware_verilog.py",
+        ),
+        ("adapter/test_adapter_windows.py", "driver/test_driver_posting.py", "wire/test_wire_headers.py"),
+    ),
+    Once(
+        "The tool breaks copies of the source and runs these interpreted, whatever runs the tool.",
+        ("mutants/test_mutants_tool.py",),
+    ),
+    Once(
+        "Most of what runs is the guests' kernel; what they hold our adapter against is held without them by"
+        " the same captures.",
+        (
+            "interop/test_interop_ethernet.py",
+            "interop/test_interop_judge.py",
+            "interop/test_interop_matrix.py",
+        ),
+        (
+            "replay/test_replay_requester.py",
+            "replay/test_replay_responder.py",
+            "runtime/test_runtime_pair.py",
+        ),
+    ),
+    Once(
+        "Programs in C, their own code and our library's, which is compiled in both runs; the programs of"
+        " ibverbs-utils do the same on the same adapter process.",
+        (
+            "native/test_native_client.py",
+            "native/test_native_loading.py",
+            "native/test_native_perftest.py",
+            "native/test_native_rdmacm.py",
+        ),
+        ("native/test_native_programs.py",),
+    ),
+    Once(
+        "How commands, campaigns and their workers are started, talk, report and end, and how a list of faults"
+        " gets shorter: plain Python over worlds and ends that both runs have.",
+        (
+            "cli/test_cli_end_to_end.py",
+            "cli/test_cli_fabric_tools.py",
+            "cli/test_cli_faults.py",
+            "simulation/test_simulation_cli.py",
+            "simulation/test_simulation_cluster.py",
+            "simulation/test_simulation_cluster_runner.py",
+            "simulation/test_simulation_minimise.py",
+        ),
+        (
+            "cli/test_cli_perf_loops.py",
+            "cli/test_cli_run.py",
+            "cli/test_cli_run_fabric.py",
+            "links/test_links_faulty.py",
+            "simulation/test_simulation_oracles.py",
+            "simulation/test_simulation_worlds.py",
+        ),
+    ),
+    Once(
+        "Tests of rdma-core and its classes' behaviour, call by call, of the public classes, which are plain"
+        " Python; the suite of the verbs makes each of these calls in every mode.",
+        ("pyverbs_suites/test_pyverbs_suites.py", "verbs/test_verbs_differential.py"),
+        ("verbs/suite/test_suite_qp.py", "verbs/suite/test_suite_rdma.py"),
+    ),
+    Once(
+        "Kills and missing means while processes start and end: plain Python and the kernel's doing; what"
+        " the living then exchange, both runs hold.",
+        ("chaos/test_chaos_sample.py", "runtime/test_runtime_open_fails.py"),
+        ("runtime/test_runtime_process.py", "runtime/test_runtime_shared_device.py"),
+    ),
 )
+"""What runs once, in groups of one reason."""
+
+FILES = tuple(sorted(name for group in ONCE for name in group.files))
 
 LONG = (
-    "cli/test_cli_end_to_end.py",
-    "verbs/suite/test_suite_qp.py",
     "mutants/test_mutants_tool.py",
+    "cli/test_cli_end_to_end.py",
     "interop/test_interop_matrix.py",
-    "verbs/suite/test_suite_datagrams.py",
-    "cli/test_cli_faults.py",
-    "runtime/test_runtime_open_fails.py",
-    "mailbox/test_mailbox_box.py",
-    "simulation/test_simulation_cluster.py",
-    "simulation/test_simulation_minimise.py",
-    "simulation/test_simulation_worlds.py",
-    "simulation/test_simulation_cli.py",
-    "verbs/suite/test_suite_rc_send.py",
-    "verbs/suite/test_suite_pageable.py",
-    "fuzz/test_fuzz_targets.py",
+    "pyverbs_suites/test_pyverbs_suites.py",
+    "verbs/suite/test_suite_rdma.py",
+    "verbs/test_verbs_stress.py",
     "chaos/test_chaos_sample.py",
+    "runtime/test_runtime_open_fails.py",
+    "fuzz/test_fuzz_targets.py",
+    "docs/test_docs_blocks.py",
+    "simulation/test_simulation_worlds.py",
+    "simulation/test_simulation_minimise.py",
+    "simulation/test_simulation_oracles.py",
+    "simulation/test_simulation_cluster.py",
+    "native/test_native_client.py",
+    "verbs/test_verbs_examples.py",
+    "verbs/test_verbs_differential.py",
+    "mailbox/test_mailbox_box.py",
+    "cli/test_cli_faults.py",
     "hardware/test_hardware_subsystem.py",
     "hardware/test_hardware_rmb_compare.py",
+    "hardware/test_hardware_messages.py",
     "hardware/test_hardware_verilog.py",
     "hardware/test_hardware_rmb_formal.py",
+    "verbs/suite/test_suite_qp.py",
+    "runtime/test_runtime_pair.py",
+    "simulation/test_simulation_conversations.py",
+    "simulation/test_simulation_switches.py",
+    "simulation/test_simulation_exchanges.py",
+    "simulation/test_simulation_streams.py",
+    "simulation/test_simulation_mailboxes.py",
+    "runtime/test_runtime_same_host.py",
+    "runtime/test_runtime_shared_device.py",
+    "sockets/test_sockets_cpython.py",
+    "driver/test_driver_connections.py",
 )
 """Files that take longest, to be begun first, so that no processor is left alone with one at the end."""
 
@@ -76,12 +177,16 @@ def left_out() -> list[Path]:
 def runs_once(path: Path) -> bool:
     """Whether the interpreted run leaves this file of tests out."""
     name = path.relative_to(TESTS).as_posix()
-    return name in FILES or (path.parent.name == "hardware" and not hot_modules_of(path))
+    return name in FILES or (path.parent.name in COLD and not hot_modules_of(path))
 
 
-def hot_modules_of(path: Path) -> set[str]:
+@functools.cache
+def hot_modules_of(path: Path) -> frozenset[str]:
     """Names of modules that are compiled in the other run, as far as imports lead from this file."""
+    shared = path.with_name("conftest.py")
     waiting, seen, hot = [path], set(), set()
+    if path.parent != TESTS and shared.exists():  # what all folders share is no reason by itself
+        waiting.append(shared)
     while waiting:
         path = waiting.pop()
         if path in seen:
@@ -90,7 +195,7 @@ def hot_modules_of(path: Path) -> set[str]:
         if path.with_suffix(".pxd").exists() and path.name != "__init__.py":
             hot.add(path.stem)
         waiting += files_imported_by(path)
-    return hot
+    return frozenset(hot)
 
 
 @functools.cache
@@ -112,11 +217,21 @@ def files_imported_by(path: Path) -> list[Path]:
     return found
 
 
+@functools.cache
+def _test_modules() -> dict[str, list[Path]]:
+    """The files of the tests by their modules' names."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        found.setdefault(path.stem, []).append(path)
+    return found
+
+
+@functools.cache
 def files_of(name: str) -> list[Path]:
     """The files that an import of this name runs; none where it is neither the package's nor the tests'."""
     first, *rest = name.split(".")
     if first != "softhca":
-        return [] if rest else sorted(TESTS.rglob(f"{first}.py"))
+        return [] if rest else _test_modules().get(first, [])
     files, place = [PACKAGE / "__init__.py"], PACKAGE
     if rest and rest[0] in softhca._CHANNELS:
         rest = ["channels"]

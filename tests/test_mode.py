@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -46,13 +47,38 @@ def test_there_are_hot_modules_to_look_at() -> None:
     assert "softhca.machine.primitives" in HOT
 
 
-def test_what_runs_in_one_mode_only_is_there_and_in_no_room_of_hot_modules() -> None:
-    left_out = suite_plan.left_out()
-    assert len(left_out) > len(suite_plan.FILES)
-    assert {path.relative_to(suite_plan.TESTS).as_posix() for path in left_out} >= set(suite_plan.FILES)
-    folders = {path.parent.name for path in left_out}
-    assert folders == {"benchmarks", "hardware", "interop", "mutants", "native", "tests"}
+@pytest.mark.parametrize("group", suite_plan.ONCE, ids=lambda group: group.files[0])
+def test_hot_modules_of_what_runs_once_are_held_in_both_runs_by_other_tests(group: suite_plan.Once) -> None:
+    files, instead = (
+        [suite_plan.TESTS / name for name in names] for names in (group.files, group.instead)
+    )
+    assert all(path.exists() for path in (*files, *instead))
+    assert not any(map(suite_plan.runs_once, instead))
+    needed, held = (
+        set().union(*map(suite_plan.hot_modules_of, paths)) for paths in (files, instead)
+    )
+    assert needed <= held, sorted(needed - held)
+
+
+def test_what_runs_once_by_its_imports_alone_is_of_cold_folders_and_opens_no_device() -> None:
+    left_out = {path.relative_to(suite_plan.TESTS).as_posix(): path for path in suite_plan.left_out()}
+    assert left_out.keys() >= set(suite_plan.FILES)
+    assert len(set(suite_plan.FILES)) == len(suite_plan.FILES)
+    by_imports = {name: path for name, path in left_out.items() if name not in suite_plan.FILES}
+    assert {name.split("/")[0] for name in by_imports} == set(suite_plan.COLD)
+    for name, path in by_imports.items():
+        words = set(re.findall(r"\w+", path.read_text()))
+        assert not words & {"verbs_pair", "loopback_address", "Popen", "multiprocessing"}, name
+
+
+def test_files_that_begin_first_are_there() -> None:
+    assert len(set(suite_plan.LONG)) == len(suite_plan.LONG)
     assert all((suite_plan.TESTS / name).exists() for name in suite_plan.LONG)
+
+
+def test_imports_of_a_folder_s_conftest_count() -> None:
+    """Fixtures bring hot modules to tests that import none."""
+    assert suite_plan.hot_modules_of(suite_plan.TESTS / "replay" / "test_replay_list.py")
 
 
 IMPORTS = {
