@@ -92,8 +92,8 @@ ONCE = (
         ("native/test_native_programs.py",),
     ),
     Once(
-        "How commands, campaigns and their workers are started, talk, report and end, and how a list of faults"
-        " gets shorter: plain Python over worlds and ends that both runs have.",
+        "How commands, campaigns and their workers are started, talk, report and end, and how a list of"
+        " faults gets shorter: plain Python over worlds and ends that both runs have.",
         (
             "cli/test_cli_end_to_end.py",
             "cli/test_cli_fabric_tools.py",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from softhca.adapter import host_agents
-from softhca.adapter.management_flow import FULL_RING_RETRY_NS
+from softhca.adapter.rings import FULL_RING_RETRY_NS
 from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import store64

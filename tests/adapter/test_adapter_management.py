@@ -368,3 +368,14 @@ def test_the_framings_are_what_the_tests_mean():
     assert {framing.NATIVE, framing.ROCE_V4, framing.ROCE_V6} == {
         Network(link=link).addressing.framing for link in LINKS
     }
+
+
+@every_link
+def test_the_communication_manager_is_made_when_something_needs_it(asker, link):
+    """Most programs need none: a device opens sooner without what it is made of."""
+    flow = asker.node.adapter.port.management[1]
+    assert not flow.has_connections
+    version = {"class_version": c.COMM_MGT_VERSION}
+    asker.exchange(get(c.ATTRIBUTE_CLASS_PORT_INFO, c.CLASS_COMM_MGT, c.METHOD_SEND, **version))
+    assert flow.has_connections
+    assert flow.connections is flow.connections

@@ -87,7 +87,7 @@ def failing(monkeypatch):
 
         monkeypatch.setattr(main_module.importlib, "import_module", import_module)
         parser = build_parser("devinfo")
-        monkeypatch.setattr(main_module, "build_parser", lambda *commands: parser)
+        monkeypatch.setattr(main_module, "build_parser", lambda *commands, others: parser)
         arrange.armed = True
 
     arrange.armed = False
@@ -196,3 +196,18 @@ def test_run_offers_only_what_it_does(capsys):
         main(["run", "--help"])
     offered = capsys.readouterr().out
     assert "udp|shm|fabric:TOPOLOGY" in offered
+
+
+@pytest.mark.parametrize("words", [["devinfo", "--help"], ["devinfo", "--nonsense"]])
+def test_a_command_s_own_words_need_the_parser_of_no_other(words, monkeypatch):
+    """To make the parsers of all commands takes longer than to make one."""
+    made = []
+    real = main_module.build_parser
+    parser = lambda *names, others: made.append(others) or real(*names)  # noqa: E731
+    monkeypatch.setattr(main_module, "build_parser", parser)
+    for line in (words, words[::-1]):
+        with pytest.raises(SystemExit):
+            main(line)
+    assert made == [False, True]
+    for others, known in ((False, ["devinfo"]), (True, sorted(COMMANDS))):
+        assert sorted(real("devinfo", others=others)._subparsers._group_actions[0].choices) == known

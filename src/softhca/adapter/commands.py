@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import (
     attributes,
-    connection_commands,
     context_sharing,
     ee_commands,
     host_agents,
@@ -468,6 +467,8 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     elif resource.kind is Kind.AGENT:
         host_agents.release_agent(adapter, host, resource)
     elif resource.kind is Kind.CM:
+        from softhca.adapter import connection_commands
+
         connection_commands.release_channel(adapter, host, resource)
     elif resource.kind is Kind.AH:
         del adapter.handles[resource.number]
@@ -478,6 +479,18 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
         _release_arena(host, resource)
     elif resource.kind is Kind.XRCD:
         xrc_domains.release_domain(adapter, resource)
+
+
+def _of_connections(name: str) -> Handler:
+    """The handler of this name in `connection_commands`, which is imported when a host needs it."""
+
+    def handle(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+        from softhca.adapter import connection_commands
+
+        handler: Handler = getattr(connection_commands, name)
+        return handler(adapter, host, fields, now)
+
+    return handle
 
 
 HANDLERS: Mapping[int, Handler] = {
@@ -516,18 +529,18 @@ HANDLERS: Mapping[int, Handler] = {
     control.REGISTER_AGENT: host_agents.register_agent,
     control.UNREGISTER_AGENT: host_agents.unregister_agent,
     control.SEND_MAD: host_agents.send_mad,
-    control.OPEN_CM: connection_commands.open_cm,
-    control.CLOSE_CM: connection_commands.close_cm,
-    control.CM_LISTEN: connection_commands.cm_listen,
-    control.CM_CONNECT: connection_commands.cm_connect,
-    control.CM_REPLY: connection_commands.cm_reply,
-    control.CM_READY: connection_commands.cm_ready,
-    control.CM_REJECT: connection_commands.cm_reject,
-    control.CM_DISCONNECT: connection_commands.cm_disconnect,
-    control.CM_ESTABLISH: connection_commands.cm_establish,
-    control.CM_RESOLVE: connection_commands.cm_resolve,
-    control.CM_ANSWER: connection_commands.cm_answer,
-    control.CM_DESTROY: connection_commands.cm_destroy,
+    control.OPEN_CM: _of_connections("open_cm"),
+    control.CLOSE_CM: _of_connections("close_cm"),
+    control.CM_LISTEN: _of_connections("cm_listen"),
+    control.CM_CONNECT: _of_connections("cm_connect"),
+    control.CM_REPLY: _of_connections("cm_reply"),
+    control.CM_READY: _of_connections("cm_ready"),
+    control.CM_REJECT: _of_connections("cm_reject"),
+    control.CM_DISCONNECT: _of_connections("cm_disconnect"),
+    control.CM_ESTABLISH: _of_connections("cm_establish"),
+    control.CM_RESOLVE: _of_connections("cm_resolve"),
+    control.CM_ANSWER: _of_connections("cm_answer"),
+    control.CM_DESTROY: _of_connections("cm_destroy"),
     control.ATTACH_RAW: _attach_raw,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.connection_instances import HostInstances
 from softhca.adapter.resources import Kind
+from softhca.adapter.rings import FULL_RING_RETRY_NS
 from softhca.machine.primitives import address_of
 from softhca.management.cm import messages as m
 from softhca.management.cm.elements import (
@@ -29,8 +30,6 @@ from softhca.management.cm.elements import (
 )
 from softhca.management.cm.instances import Instances
 from softhca.management.cm.manager import ConnectionManager
-from softhca.management.constants import CLASS_COMM_MGT, METHOD_SEND
-from softhca.management.dispatcher import Client
 from softhca.management.mad import Address
 from softhca.queues.control_fields import CM_EVENTS, EVENT_CM, QPT_RC, QPT_RD, QPT_UC, QPT_XRC_SEND
 from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, CM_PRIVATE_BYTES
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from softhca.adapter.hosts import EventSink, Host
     from softhca.adapter.management_flow import ManagementFlow
 
-FULL_RING_RETRY_NS = 10_000_000
-"""A ring that had no room is looked at again so much later."""
 CONNECTION_BYTES = 4096
 """What a connection may cost the adapter."""
 QP_TYPES = {
@@ -70,10 +67,9 @@ class PortConnections(Flow):
         self.instances = Instances(random.Random(seed))
         self.channels: list[HostConnections] = []
         self._adapter = adapter
-        client = Client(CLASS_COMM_MGT, m.CLASS_VERSION, {METHOD_SEND}, self._deliver)
-        management.dispatcher.register(client)
 
-    def _deliver(self, data: bytes, source: Address) -> bool:
+    def deliver(self, data: bytes, source: Address) -> bool:
+        """Take a datagram of the class."""
         self.manager.receive(data, source, self._adapter.now)
         self.arm()
         return True

@@ -13,20 +13,22 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from softhca.adapter.config import MANAGEMENT_LANE
-from softhca.adapter.connection_manager import FULL_RING_RETRY_NS, PortConnections
 from softhca.adapter.managed_node import ManagedAdapter
+from softhca.adapter.rings import FULL_RING_RETRY_NS
 from softhca.management.agents import ServiceAgent, SubnetManagementAgent
 from softhca.management.constants import (
     CLASS_COMM_MGT,
     CLASS_PERF,
+    COMM_MGT_VERSION,
     GENERAL_QKEY,
     GENERAL_QPN,
     LID_PERMISSIVE,
     MAD_BYTES,
+    METHOD_SEND,
     SUBNET_CLASSES,
     SUBNET_QPN,
 )
-from softhca.management.dispatcher import Dispatcher
+from softhca.management.dispatcher import Client, Dispatcher
 from softhca.management.mad import Address, MadHeader
 from softhca.management.pending import NEVER_NS, Pending, PendingRequests, request_key
 from softhca.transport.flow import Flow
@@ -38,6 +40,7 @@ from softhca.wire.route import V4_MAPPED_PREFIX, Route
 from softhca.wire.vcrc import compute as variant_crc
 
 if TYPE_CHECKING:
+    from softhca.adapter.connection_manager import PortConnections
     from softhca.adapter.engine import Adapter
     from softhca.adapter.host_agents import HostAgent
     from softhca.adapter.port import Port
@@ -77,18 +80,37 @@ class RateLimit:
 class ManagementFlow(Flow):
     """Queue pair ``qpn`` of ``port``, with its `Dispatcher`."""
 
-    def __init__(self, adapter: Adapter, port: Port, qpn: int) -> None:
+    def __init__(self, adapter: Adapter, port: Port, qpn: int, seed: int = 0) -> None:
         Flow.__init__(self, adapter, qpn)
         self.port = port
         self.port_number = port.number
         self.service_level = HIGHEST_LEVEL if qpn == SUBNET_QPN else 0
         self.dispatcher = Dispatcher(port.number, qpn, self.queue)
         self.pending = PendingRequests()
-        self.connections: PortConnections  # queue pair 1's
+        self._adapter = adapter
+        self._seed = seed
+        self._connections: PortConnections | None = None
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._psn = 0
         self._rate = RateLimit(PERIOD_NS, MOST_AT_ONCE)
         self._connection_rate = RateLimit(CONNECTION_PERIOD_NS, MOST_CONNECTIONS_AT_ONCE)
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether anything has needed the communication manager yet."""
+        return self._connections is not None
+
+    @property
+    def connections(self) -> PortConnections:
+        """Queue pair 1's communication manager, made when it is first needed: most programs need none, and
+        to import what it is made of takes a fifth of the time in which a device opens.
+        """
+        if self._connections is None:
+            from softhca.adapter.connection_manager import PortConnections
+
+            guid = self._adapter.device_attributes["node_guid"]
+            self._connections = PortConnections(self._adapter, self, guid, self._seed)
+        return self._connections
 
     def receive(self, view: Any, arrival: Any, now: int) -> None:
         """Take a datagram that has come for this queue pair."""
@@ -244,8 +266,11 @@ def management_flows(
         subnet = ManagementFlow(adapter, port, SUBNET_QPN)
         for management_class in sorted(SUBNET_CLASSES):
             subnet.dispatcher.register(SubnetManagementAgent(management_class, ManagedAdapter(adapter, port)))
-    general = ManagementFlow(adapter, port, GENERAL_QPN)
+    general = ManagementFlow(adapter, port, GENERAL_QPN, seed ^ port.number)
     general.dispatcher.register(ServiceAgent(CLASS_PERF))
-    guid = adapter.device_attributes["node_guid"]
-    general.connections = PortConnections(adapter, general, guid, seed ^ port.number)
+
+    def deliver(data: bytes, source: Address) -> bool:
+        return general.connections.deliver(data, source)
+
+    general.dispatcher.register(Client(CLASS_COMM_MGT, COMM_MGT_VERSION, {METHOD_SEND}, deliver))
     return subnet, general

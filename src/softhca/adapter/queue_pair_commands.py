@@ -214,10 +214,15 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     attributes = qp_attributes.unpack(fields["attr_mask"], fields)
     port = adapter.port_of(attributes.get("port_num", queue_pair.port_number))
     modify_connection(adapter, port, queue_pair, attributes, now)
-    if "dest_qp_num" in attributes and "ah_attr" in attributes and not queue_pair.instance:
-        connections = port.management[GENERAL_QPN].connections
+    management = port.management[GENERAL_QPN]
+    if (
+        "dest_qp_num" in attributes
+        and "ah_attr" in attributes
+        and not queue_pair.instance
+        and management.has_connections
+    ):
         vector, peer = attributes["ah_attr"], attributes["dest_qp_num"]
-        queue_pair.instance = connections.instance_of(host.number, vector, peer)
+        queue_pair.instance = management.connections.instance_of(host.number, vector, peer)
     if not queue_pair.connected:
         # no path of its own: what the port can carry (IBTA vol. 1, 10.2.3)
         queue_pair.path_mtu_bytes = MTU_BYTES[port.own.active_mtu]

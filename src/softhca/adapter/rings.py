@@ -9,6 +9,8 @@ from typing import Any
 from softhca.memory.arenas import AddressMap
 from softhca.queues.ring import RingLayout, plan
 
+FULL_RING_RETRY_NS = 10_000_000
+"""A ring that had no room is looked at again so much later."""
 _LENGTH_BYTES = 4
 _ADDRESS_BYTES = 8
 

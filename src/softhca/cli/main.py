@@ -30,10 +30,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {' '.join(message.split())}\n")
 
 
-def build_parser(*commands: str) -> argparse.ArgumentParser:
+def build_parser(*commands: str, others: bool = True) -> argparse.ArgumentParser:
     """The parser of the whole command line; every command's module adds its own part.
 
-    Only the modules of ``commands`` are imported.  The others are known by name and help line.
+    Only the modules of ``commands`` are imported.  The ``others`` are known by name and help line, or not at
+    all.
     """
     parser = Parser(
         prog="softhca", description="Software host channel adapters, verbs and RoCEv2 in user space."
@@ -42,6 +43,8 @@ def build_parser(*commands: str) -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
+        if not others and name not in commands:
+            continue
         command = subparsers.add_parser(name, help=line)
         if name in commands:
             importlib.import_module(f"softhca.cli.{name}").add_options(command)
@@ -52,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     wanted = wanted_command(words)
-    parser = build_parser(*[wanted] if wanted else [])
+    alone = wanted in COMMANDS and words[:1] == [wanted]  # no other can be meant, nor told of
+    parser = build_parser(*[wanted] if wanted else [], others=not alone)
     args, rest = parser.parse_known_args(words)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "host", "") is None:
         args.host = rest.pop()  # argparse does not take an optional word behind the options of another word

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softhca.management.constants import MAD_BYTES
+from softhca.management.constants import COMM_MGT_VERSION, MAD_BYTES
 from softhca.management.mad import Mad, MadHeader
 from softhca.wire.errors import WireError
 from softhca.wire.layout import Field, Header, Octets
 
 CLASS_CM = 0x07
-CLASS_VERSION = 2
+CLASS_VERSION = COMM_MGT_VERSION
 METHOD_SEND = 0x03
 MESSAGE_BYTES = MAD_BYTES - MadHeader.LENGTH_BYTES
 
