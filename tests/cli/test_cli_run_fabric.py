@@ -130,6 +130,28 @@ def test_only_hosts_with_a_link_are_given(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_host_s_device_has_all_its_ports_that_have_a_link(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    nodes = "switches: {s: 4, t: 2}\nhosts: {a: 3, b: 2}\n"
+    links = "links:\n  - a[1] s[1]\n  - a[3] t[1]\n  - b[1] s[2]\n  - b[2] t[2]\n"
+    file.write_text(nodes + links)
+    assert run_fabric.plan(f"fabric:{file}", 2, {}, "sim").devices == [
+        "softhca0=fabric:sim/a[1]+fabric:sim/a[3]", "softhca0=fabric:sim/b[1]+fabric:sim/b[2]",
+    ]  # fmt: skip
+
+
+def test_programs_write_from_each_port_to_each(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    nodes = "switches: {s: 4}\nhosts: {a: 2, b: 2}\n"
+    file.write_text(f"{nodes}links:\n  - a[1] s[1]\n  - a[2] s[2]\n  - b[1] s[3]\n  - b[2] s[4]\n")
+    program = str(HERE / "fabric_ports_program.py")
+    one, two = said(run("-n", "2", "--", sys.executable, program, link=f"fabric:{file}"))
+    lids = [*one["lids"], *two["lids"]]
+    assert (len(set(lids)), min(lids) > 0, one["states"] + two["states"]) == (4, True, [4] * 4)
+    assert len({*one["gids"], *two["gids"]}) == 4
+    assert two["seen"] == [[1, 1], [1, 2], [2, 1], [2, 2]]
+
+
 def test_links_that_there_are_not_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     for words, why in (
         (["--link", "ring"], "ring"),

@@ -34,10 +34,12 @@ def star(hosts: int) -> Topology:
 class Served:
     """A fabric under a name of this test's own, up already.  ``now_ns`` is its time."""
 
-    def __init__(self, hosts: int = 3, name: str = "adapters") -> None:
+    def __init__(
+        self, hosts: int = 3, name: str = "adapters", topology: Topology | None = None
+    ) -> None:
         self.name = f"softhca-test-{name}-{os.getpid()}"
         self.now_ns = 0
-        topology = star(hosts)
+        topology = topology or star(hosts)
         self.plane = MadPlane(topology)
         self.managed = ManagedFabric(topology, self.plane)
         self.managed.add((0, 0))

@@ -19,6 +19,7 @@ from fabric_server_pair import packet as packet_between
 
 from softhca.adapter.config import native_gid
 from softhca.fabric.packet_plane import LIFETIME_NS
+from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.links import fabric_messages as m
 from softhca.links.fabric import FabricLink
 from softhca.links.link import AGAIN, SENT
@@ -65,6 +66,27 @@ def test_hosts_are_given_in_order_and_each_once(served: Served) -> None:
     served.links[0].close()
     served.until(lambda: len(served.server.packets.ports) == 2)
     assert served.join().node == "h0"
+
+
+def test_a_port_is_named_by_its_number() -> None:
+    nodes = [make_node("s", NodeKind.SWITCH, 3, 0x100), make_node("h[1]", NodeKind.CHANNEL_ADAPTER, 2, 0x200),
+             make_node("k", NodeKind.CHANNEL_ADAPTER, 1, 0x300)]  # fmt: skip
+    links = (Link(End(0, 1), End(1, 1)), Link(End(0, 2), End(1, 2)), Link(End(0, 3), End(2, 1)))
+    served = Served(topology=Topology(tuple(nodes), links), name="ports")
+    try:
+        found = [served.join(name) for name in ("h[1][2]", "h[1]", "k[1]")]
+        ports = served.plane.nodes[1].ports
+        lids = [port.info.lid for port in (ports[2], ports[1], served.plane.nodes[2].ports[1]) if port]
+        assert [link.info["lid"] for link in found] == lids
+        assert len(set(lids)) == 3
+        assert [link.gid[8:].hex()[-3:] for link in found[:2]] == ["202", "201"]
+        assert found[0].node_guid == found[1].node_guid
+        for name in ("k[2]", "k[0]", "s[1]", "h[1][3]", "[1]", "k[]", "k[1", "h[1][1]"):
+            with pytest.raises(OSError, match=served.name) as caught:
+                served.join(name)
+            assert caught.value.errno == (errno.EBUSY if name == "h[1][1]" else errno.ENODEV)
+    finally:
+        served.close()
 
 
 def test_who_serves_nothing_is_told(served: Served) -> None:

@@ -207,3 +207,27 @@ def test_a_device_has_a_port_for_each_place():
     assert str(device) == "a=udp:127.0.0.2+udp:*+udp:[::1]?mtu=512&profile=tca+uc"
     assert device.at("127.0.0.9").places == ("127.0.0.9",)
     assert device.at("").mtu_bytes == 512
+
+
+def test_a_device_has_several_ports_of_one_host_of_a_fabric() -> None:
+    text = "a=fabric:sim/h3[1]+fabric:sim/h3[2]?window=1000000"
+    (device,) = parse(text)
+    assert device.places == ("sim/h3[1]", "sim/h3[2]")
+    assert str(device) == text
+    assert parse("a=fabric:sim/h3[2]")[0].places == ("sim/h3[2]",)
+    for wrong in (
+        "fabric:sim/h3[1]+fabric:sim/h4[2]",
+        "fabric:sim/h3[1]+fabric:sam/h3[2]",
+        "fabric:sim/h3[1]+fabric:sim/h3[1]",
+        "fabric:sim/h3+fabric:sim/h3[2]",
+        "fabric:sim+fabric:sim",
+        "fabric:sim/h3[1]+udp:*",
+        "fabric:sim/h3[]",
+        "fabric:sim/h3[1000]",
+        "fabric:sim[1]",
+        "+".join(f"fabric:sim/h3[{port}]" for port in range(1, 300)),
+    ):
+        with pytest.raises(DeviceSpecificationError):
+            parse(f"a={wrong}")
+    with pytest.raises(DeviceSpecificationError, match="given to two devices"):
+        parse("a=fabric:sim/h3[1]+fabric:sim/h3[2],b=fabric:sim/h3[2]")

@@ -45,16 +45,23 @@ LINKS = _Links((*SAME_HOST, PREFIX))
 @dataclass(frozen=True)
 class RunFabric:
     """A fabric that is served under ``name``; ``hosts`` are the names of the copies' nodes, ``manager`` that
-    of the node where the manager is: a switch if there is one, so that no host's link takes it away."""
+    of the node where the manager is: a switch if there is one, so that no host's link takes it away.
+    ``ports`` are each host's ports that have a link."""
 
     name: str
     hosts: tuple[str, ...]
     manager: str
+    ports: tuple[tuple[int, ...], ...]
 
     @property
     def devices(self) -> list[str]:
-        """``SOFTHCA_DEVICES`` of each copy."""
-        return [f"softhca0=fabric:{self.name}/{host}" for host in self.hosts]
+        """``SOFTHCA_DEVICES`` of each copy: a device with all ports of its host."""
+        return [
+            "softhca0=" + "+".join(
+                f"fabric:{self.name}/{host}" + (f"[{port}]" if len(ports) > 1 else "") for port in ports
+            )
+            for host, ports in zip(self.hosts, self.ports, strict=True)
+        ]  # fmt: skip
 
     def variables(self, rank: int) -> dict[str, str]:
         """What a copy finds in its environment besides: tools of libibumad are at its host, too."""
@@ -82,7 +89,8 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
     if copies > len(hosts):
         raise UsageError(f"{copies} copies, and {text} has {len(hosts)} hosts with a link")
     switches = [topology.nodes[index].name for index in topology.switches]
-    found = RunFabric(name or _free_name(), tuple(hosts[:copies]), (switches or hosts)[0])
+    found = RunFabric(name or _free_name(), tuple(hosts)[:copies], (switches or list(hosts))[0],
+                      tuple(hosts.values())[:copies])  # fmt: skip
     try:
         for device in found.devices:
             parse(device)
@@ -91,12 +99,14 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
     return found
 
 
-def _linked_hosts(topology: Topology) -> list[str]:
-    found = []
+def _linked_hosts(topology: Topology) -> dict[str, tuple[int, ...]]:
+    """The hosts that have links, with the ports of these, in the topology's order."""
+    found = {}
     for index in topology.end_nodes:
         node = topology.nodes[index]
-        if any(topology.peer(index, port) for port in range(1, node.port_count + 1)):
-            found.append(node.name)
+        ports = tuple(port for port in node.addressed_ports if topology.peer(index, port))
+        if ports:
+            found[node.name] = ports
     return found
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 from collections import deque
 from typing import Any
 
 from softhca.fabric.packet_plane import AdapterPort, PacketPlane
 from softhca.fabric.port_state import ACTIVE, PortState
-from softhca.fabric.topology import End
+from softhca.fabric.topology import End, Topology
 from softhca.fabric.umad_sessions import attachment
 from softhca.links import fabric_messages as m
 from softhca.links.fabric import BUFFER_BYTES
@@ -28,6 +29,7 @@ MOST_GUESTS = 64
 MOST_A_TURN = 8
 """Bursts of one adapter that are taken before the others have their turn."""
 MOST_INFOS = 16
+_PORT = re.compile(r"(.+)\[([0-9]{1,3})\]")
 COUNTERS = ("adapters_joined", "adapters_refused", "messages_bad")
 
 
@@ -104,6 +106,8 @@ class FabricAdapters:
         if name:
             end = attachment(topology, name)
             if end is None:
+                end = _named_port(topology, name)
+            if end is None:
                 raise OSError(errno.ENODEV, f"no node is called {name[:64]!r}")
             return end
         for node in topology.end_nodes:
@@ -153,6 +157,15 @@ class FabricAdapters:
         self._guests.clear()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
+
+
+def _named_port(topology: Topology, name: str) -> End | None:
+    """The port that ``NODE[PORT]`` names; None: there is none."""
+    match = _PORT.fullmatch(name)
+    end = attachment(topology, match[1]) if match is not None else None
+    if match is None or end is None or int(match[2]) not in topology.nodes[end.node].addressed_ports:
+        return None
+    return End(end.node, int(match[2]))
 
 
 class Member:

@@ -12,7 +12,7 @@ A device of kind ``udp`` has as many ports as it names, numbered from 1; options
 ``udp``    an IPv4 address, an IPv6 address in brackets, the name of a network interface, or ``*``:
            the first free loopback address 127.0.0.2, 127.0.0.3 …; RoCEv2, UDP port 4791
 ``fabric`` a fabric that `softhca fabric serve` or `softhca run` serves: its name, or ``NAME/NODE``; without
-           a node the first host that is free
+           a node the first host that is free, ``NAME/NODE[PORT]`` one of its ports
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
@@ -63,7 +63,7 @@ MOST_BUFFER_BYTES = 1 << 30
 MAX_DEVICES = 64
 FABRIC_OPTIONS = ("window", "profile")
 
-_FABRIC_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,64}(/[A-Za-z0-9_.:-]{1,64})?\Z")
+_FABRIC_HOST = re.compile(r"([A-Za-z0-9_.:-]{1,64})(/[A-Za-z0-9_.:-]{1,64}(\[[0-9]{1,3}\])?)?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 
@@ -182,11 +182,34 @@ def _device(word: str) -> DeviceSpecification:
     if kind == "unix":
         return DeviceSpecification(name, kind, _path(place))
     if kind == "fabric":
-        place, _, options = place.partition("?")
-        return DeviceSpecification(name, kind, _host(place), **_options(options, FABRIC_OPTIONS))
+        ports, _, options = rest.partition("?")
+        first, *further = _fabric_ports(ports)
+        known = _options(options, FABRIC_OPTIONS)
+        return DeviceSpecification(name, kind, first, **known, further_places=tuple(further))
     ports, _, options = rest.partition("?")
     first, *further = _ports(ports)
     return DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
+
+
+def _fabric_ports(text: str) -> list[str]:
+    """Where the ports of a device are that ``fabric:F/h3[1]+fabric:F/h3[2]`` names: at one host."""
+    words = text.split("+")
+    if len(words) > MAX_PORTS:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} ports, at most {MAX_PORTS}")
+    places = []
+    for word in words:
+        kind, _, place = word.partition(":")
+        if kind != "fabric":
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is no port of kind fabric")
+        places.append(_host(place))
+    if len(places) > 1 and (
+        len({place.partition("[")[0] for place in places}) > 1
+        or len(set(places)) < len(places)
+        or not all(place.endswith("]") for place in places)
+    ):
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: {text!r}: ports of one device are several of one host, NAME/NODE[PORT]")
+    return places
 
 
 def _ports(text: str) -> list[str]:
@@ -208,7 +231,8 @@ def _ports(text: str) -> list[str]:
 def _host(place: str) -> str:
     if not _FABRIC_HOST.match(place):
         raise DeviceSpecificationError(
-            f"SOFTHCA_DEVICES: {place!r} is no host of a fabric: NAME/NODE, or NAME for one that is free")
+            f"SOFTHCA_DEVICES: {place!r} is no host of a fabric: NAME/NODE, NAME/NODE[PORT], or NAME for "
+            "one that is free")
     return place
 
 
