@@ -56,3 +56,28 @@ def test_where_others_run_nobody_polls_in_vain_for_a_while():
     back_off.yielded(3_000, 3_001 + CONTENDED_NS)
     assert back_off.missed(2_999 + CONTENTION_MEMORY_NS) == SLEEP
     assert back_off.missed(3_000 + CONTENTION_MEMORY_NS) == YIELD
+
+
+def test_how_long_a_yield_may_take_and_how_long_it_is_remembered_can_be_said():
+    back_off = PollBackOff(limit_ns=10**12, contended_ns=50, memory_ns=700)
+    back_off.worked(0)
+    back_off.yielded(1_000, 1_050)
+    assert back_off.missed(1_100) == YIELD
+    back_off.yielded(2_000, 2_051)
+    assert back_off.missed(2_699) == SLEEP
+    assert back_off.missed(2_700) == YIELD
+
+
+def test_who_begins_anew_sleeps_at_once_and_remembers_that_others_run():
+    back_off = PollBackOff(at_once=2, limit_ns=1_000, contended_ns=50, memory_ns=10_000)
+    back_off.worked(5_000)
+    assert back_off.missed(5_100) == AGAIN
+    back_off.begins()
+    assert back_off.empty_polls == 0
+    assert back_off.missed(5_200) == SLEEP, "what it found before does not count"
+    back_off.yielded(6_000, 6_051)
+    back_off.begins()
+    back_off.worked(7_000)
+    assert back_off.missed(7_001) == SLEEP
+    back_off.worked(16_000)
+    assert back_off.missed(16_001) == AGAIN

@@ -1,10 +1,13 @@
 cdef class PollBackOff:
     cdef public unsigned int at_once
     cdef public unsigned long long limit_ns
+    cdef public unsigned long long contended_ns
+    cdef public unsigned long long memory_ns
     cdef public unsigned int empty_polls
     cdef public unsigned long long worked_ns
     cdef public unsigned long long contended_until_ns
 
+    cpdef object begins(self)
     cpdef object worked(self, unsigned long long now)
     cpdef int missed(self, unsigned long long now) noexcept
     cpdef unsigned long long sleep_ns(self, unsigned long long now) noexcept

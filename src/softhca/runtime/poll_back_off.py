@@ -37,22 +37,35 @@ MAX_SLEEP_NS = 500_000
 _AGAIN = cython.declare(cython.int, AGAIN)
 _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
-_CONTENDED_NS = cython.declare(cython.ulonglong, CONTENDED_NS)
-_CONTENTION_MEMORY_NS = cython.declare(cython.ulonglong, CONTENTION_MEMORY_NS)
 _MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
 _SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
 
 
 class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
-    before it sleeps.  ``empty_polls`` counts the empty polls since the last one that found something."""
+    before it sleeps.  ``contended_ns`` and ``memory_ns``: after a yield that took longer than the one it does
+    not poll in vain for the other.  ``empty_polls`` counts the empty polls since the last one that found
+    something."""
 
-    def __init__(self, at_once: int = 0, limit_ns: int = NEVER) -> None:
+    def __init__(
+        self,
+        at_once: int = 0,
+        limit_ns: int = NEVER,
+        contended_ns: int = CONTENDED_NS,
+        memory_ns: int = CONTENTION_MEMORY_NS,
+    ) -> None:
         self.at_once = at_once
         self.limit_ns = limit_ns
+        self.contended_ns = contended_ns
+        self.memory_ns = memory_ns
         self.empty_polls = 0
         self.worked_ns = 0
         self.contended_until_ns = 0
+
+    def begins(self) -> None:
+        """A thread begins to poll anew: what was found before is no reason to poll on."""
+        self.empty_polls = 0
+        self.worked_ns = 0
 
     def worked(self, now: int) -> None:
         """A poll at ``now`` found something, or a sleep has ended."""
@@ -77,5 +90,5 @@ class PollBackOff:
 
     def yielded(self, begin_ns: int, end_ns: int) -> None:
         """The thread yielded the processor from ``begin_ns`` to ``end_ns``."""
-        if end_ns - begin_ns > _CONTENDED_NS:
-            self.contended_until_ns = begin_ns + _CONTENTION_MEMORY_NS
+        if end_ns - begin_ns > self.contended_ns:
+            self.contended_until_ns = begin_ns + self.memory_ns

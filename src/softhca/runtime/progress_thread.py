@@ -16,6 +16,10 @@ within microseconds.  This matters most in a program that computes in Python.  A
 interpreter lock back only after a switch interval of 5 ms; one that spins keeps it while there is traffic,
 until the other thread asks for it (5 ms again).  So such a target serves at about half speed, and both
 threads make progress.
+
+Where other programs want the processors, a spin only delays whom it waits for, and who spins has used up its
+share when the answer comes, while who slept is run at once.  So after a yield that took long a thread blocks
+without a spin for a while.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ from softhca.runtime.sleeper import LATE_NS, timeout_s
 
 FIRST_CHECK_NS = 1_000_000
 LAST_CHECK_NS = LATE_NS
+LONG_YIELD_NS = 50_000
+"""A yield of the processor that takes longer means that others want it."""
+BLOCK_AT_ONCE_NS = 5_000_000
+"""For so long after such a yield nobody spins."""
 POLLS_OF_A_POLLER = 8
 """At least this many polls between two checks mean that the program polls the adapter continuously."""
 
@@ -66,6 +74,10 @@ class Progress:
         self._leading = False
         self._stopping = False
         self._changes = 0
+        self._followers = 0
+        self._leader_back_off, self._thread_back_off = (
+            PollBackOff(0, SPIN_NS, LONG_YIELD_NS, BLOCK_AT_ONCE_NS) for _ in range(2)
+        )
         self._thread: threading.Thread | None = None
         self._thread_ended = threading.Lock()  # held until the thread touches nothing any more
         self._ending = threading.RLock()
@@ -168,14 +180,17 @@ class Progress:
 
     # For the background thread and for the leader
 
-    def _drive(self, loop: EngineLoop, enough: Callable[[], bool], leading: bool) -> None:
-        """Give rounds until ``enough()``, or until nothing has come for the length of a spin."""
-        back_off = PollBackOff(limit_ns=SPIN_NS)
+    def _drive(self, loop: EngineLoop, enough: Callable[[], bool], leading: bool) -> bool:
+        """Give rounds until ``enough()``, or until nothing has come for the length of a spin; whether it was
+        enough.
+        """
+        back_off = self._leader_back_off if leading else self._thread_back_off
+        back_off.begins()
         loop.sleeper.wakeup_ns = 0
         while not enough():
             with loop.lock:
                 if loop.dead:
-                    return
+                    return False
                 now = loop.clock()
                 worked = loop.progress(now)
             if loop.sleeper.deliver():
@@ -185,10 +200,12 @@ class Progress:
             if worked:
                 back_off.worked(now)
             elif back_off.missed(now) == SLEEP and not _is_soon(loop, now):
-                return
+                return False
             else:
                 # Where processors are scarce, the peer may need this one.
                 yield_processor()
+                back_off.yielded(now, loop.clock())
+        return True
 
     def _block(self, loop: EngineLoop, until_ns: int, leading: bool) -> None:
         """Sleep until something arrives, until a deadline or ``until_ns``, or until woken."""
@@ -234,7 +251,8 @@ class Progress:
                 if loop.dead:
                     return False
                 if self._leader_lock.acquire(blocking=False):
-                    self._wait_leading(loop, ready, until_ns)
+                    if self._wait_leading(loop, ready, until_ns):
+                        return True
                 else:
                     self._wait_following(loop, ready, until_ns)
                 if loop.clock() >= until_ns:
@@ -249,13 +267,16 @@ class Progress:
             if loop.sleeper.waiter_leaves(NEVER if loop.dead else loop.deadline()) and not loop.dead:
                 os.eventfd_write(self._thread_wake, 1)
 
-    def _wait_leading(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
-        """Drive once as the leader; the caller holds the leader's lock."""
+    def _wait_leading(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> bool:
+        """Drive once as the leader, who sleeps then unless ``ready()``: whether it was.  The caller holds the
+        leader's lock.
+        """
         self._leading = True
         try:
-            self._drive(loop, ready, leading=True)
-            if not ready():
-                self._block(loop, until_ns, leading=True)
+            if self._drive(loop, ready, leading=True) or ready():
+                return True
+            self._block(loop, until_ns, leading=True)
+            return False
         finally:
             self._leading = False
             self._leader_lock.release()
@@ -270,14 +291,20 @@ class Progress:
         if ready():  # without the condition's lock: ``ready`` may close the adapter
             return
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._changes != known or not self._leading or loop.dead, limit_s
-            )
+            self._followers += 1  # first, and looks then: `_notify_followers` changes first, and looks then
+            try:
+                self._changed.wait_for(
+                    lambda: self._changes != known or not self._leading or loop.dead, limit_s
+                )
+            finally:
+                self._followers -= 1
 
     def _notify_followers(self) -> None:
-        with self._changed:
-            self._changes += 1
-            self._changed.notify_all()
+        """Something may have changed for them.  Called in most rounds, so it costs nothing without them."""
+        self._changes += 1
+        if self._followers:
+            with self._changed:
+                self._changed.notify_all()
 
     def wake_waiters(self) -> None:
         """Wake every thread in `wait`; each evaluates ``ready`` again."""
@@ -338,5 +365,7 @@ def _nothing() -> None:
 
 
 def _drain(eventfd: int) -> None:
-    with contextlib.suppress(BlockingIOError):
+    try:  # noqa: SIM105, a context manager takes longer than the call
         os.eventfd_read(eventfd)
+    except BlockingIOError:
+        pass

@@ -6,6 +6,7 @@ descriptor that is readable and writable as both together are.  Everything that 
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ipaddress
 import os
@@ -28,8 +29,8 @@ from softhca.sockets.settings import Settings
 from softhca.sockets.stream_parts import GONE
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
-_SENDING = kernel.MSG_DONTWAIT | kernel.MSG_NOSIGNAL
-_RECEIVING = kernel.MSG_PEEK | kernel.MSG_DONTWAIT | kernel.MSG_TRUNC | kernel.MSG_WAITALL
+_SENDING = _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
+_RECEIVING = _socket.MSG_PEEK | _socket.MSG_DONTWAIT | _socket.MSG_TRUNC | _socket.MSG_WAITALL
 _SHARING = {(kernel.SOL_SOCKET, kernel.SO_REUSEADDR), (kernel.SOL_SOCKET, kernel.SO_REUSEPORT)}
 # What asks for ancillary data, which datagrams by RDMA have not: <linux/in.h>, <linux/in6.h>, <asm/socket.h>.
 _ANCILLARY = (
@@ -152,7 +153,7 @@ class DatagramSocket(KernelSocket):
     def _datagram_limit(self, flags: int) -> tuple[float | None, bool]:
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
-        return deadline, timeout != 0 and not flags & kernel.MSG_DONTWAIT
+        return deadline, timeout != 0 and not flags & _socket.MSG_DONTWAIT
 
     def _receive(
         self,
@@ -162,11 +163,11 @@ class DatagramSocket(KernelSocket):
     ) -> Result:
         end = self._end
         assert end is not None
-        now = flags | kernel.MSG_DONTWAIT
+        now = flags | _socket.MSG_DONTWAIT
         if flags & ~_RECEIVING:
             return by_kernel(end.udp, now)
         deadline, blocking = self._datagram_limit(flags)
-        peek = bool(flags & kernel.MSG_PEEK)
+        peek = bool(flags & _socket.MSG_PEEK)
         return end.receive(take, lambda: by_kernel(end.udp, now), deadline, blocking, peek)
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
@@ -192,9 +193,9 @@ class DatagramSocket(KernelSocket):
 
         def take(port: DatagramPort, found: Datagram) -> tuple[bytes, list[Any], int, Any]:
             data = port.bytes_of(found, bufsize)
-            if not flags & kernel.MSG_PEEK:
+            if not flags & _socket.MSG_PEEK:
                 port.state.give_back(found.slots)
-            cut = kernel.MSG_TRUNC if found.total > bufsize else 0
+            cut = _socket.MSG_TRUNC if found.total > bufsize else 0
             return data, [], cut, name_of(found.claim.address, end.version)
 
         return self._receive(take, lambda udp, now: udp.recvmsg(bufsize, ancbufsize, now), flags)
@@ -222,8 +223,8 @@ class DatagramSocket(KernelSocket):
             view.obj.give_back(view)
 
         def take(port: DatagramPort, found: Datagram) -> tuple[int, Any]:
-            length = port.take_into(found, view, bool(flags & kernel.MSG_PEEK))
-            whole = found.total if flags & kernel.MSG_TRUNC else length
+            length = port.take_into(found, view, bool(flags & _socket.MSG_PEEK))
+            whole = found.total if flags & _socket.MSG_TRUNC else length
             return whole, name_of(found.claim.address, end.version)
 
         return self._receive(take, lambda udp, now: udp.recvfrom_into(view, 0, now), flags)
@@ -421,7 +422,7 @@ def _send_by_kernel(
     buffers, ancillary, flags, address = arguments
     while True:
         try:
-            return udp.sendmsg(buffers, ancillary, flags | kernel.MSG_DONTWAIT, address)
+            return udp.sendmsg(buffers, ancillary, flags | _socket.MSG_DONTWAIT, address)
         except BlockingIOError:
             if not blocking:
                 raise

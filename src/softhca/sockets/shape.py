@@ -35,7 +35,7 @@ from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
 _KNOWN_FLAGS = (
-    kernel.MSG_PEEK | kernel.MSG_WAITALL | kernel.MSG_DONTWAIT | kernel.MSG_NOSIGNAL | kernel.MSG_MORE
+    _socket.MSG_PEEK | _socket.MSG_WAITALL | _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL | _socket.MSG_MORE
 )
 
 
@@ -262,21 +262,21 @@ class socket(DatagramSocket):
             return super().recv(bufsize, flags)
         if bufsize < 0:
             raise ValueError("negative buffersize in recv")
-        if flags & kernel.MSG_WAITALL:
+        flags = _checked(flags)
+        if flags & _socket.MSG_WAITALL:
             whole = bytearray(bufsize)
             count = self.recv_into(whole, bufsize, flags)
             return bytes(whole[:count])
-        _check_flags(flags)
         stream, parts = upgrade.stream, []
 
         def take(state: Any) -> int:
-            parts.append(stream.take_bytes(state, bufsize, bool(flags & kernel.MSG_PEEK)))
+            parts.append(stream.take_bytes(state, bufsize, bool(flags & _socket.MSG_PEEK)))
             return len(parts[0])
 
         if not bufsize:
             return b""
         deadline, blocking = self._deadline()
-        stream.receive(take, deadline, blocking and not flags & kernel.MSG_DONTWAIT)
+        stream.receive(take, deadline, blocking and not flags & _socket.MSG_DONTWAIT)
         return parts[0] if parts else b""
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -286,7 +286,7 @@ class socket(DatagramSocket):
             return super().recv_into(buffer, nbytes, flags)
         if nbytes < 0:
             raise ValueError("negative buffersize in recv_into")
-        _check_flags(flags)
+        flags = _checked(flags)
         view = memoryview(buffer).cast("B")
         if nbytes > view.nbytes:
             raise ValueError("buffer too small for requested bytes")
@@ -295,9 +295,9 @@ class socket(DatagramSocket):
             raise TypeError("recv_into() argument 1 must be read-write bytes-like object")
         if isinstance(view.obj, PageBuffer):
             view.obj.give_back(view)
-        stream, peek, count = upgrade.stream, bool(flags & kernel.MSG_PEEK), 0
+        stream, peek, count = upgrade.stream, bool(flags & _socket.MSG_PEEK), 0
         deadline, blocking = self._deadline()
-        blocking = blocking and not flags & kernel.MSG_DONTWAIT
+        blocking = blocking and not flags & _socket.MSG_DONTWAIT
         while view.nbytes:
             take = partial(stream.take_into, view=view, peek=peek)
             try:
@@ -308,7 +308,7 @@ class socket(DatagramSocket):
                 raise
             count += taken
             view = view[taken:]
-            if not taken or peek or not flags & kernel.MSG_WAITALL:
+            if not taken or peek or not flags & _socket.MSG_WAITALL:
                 break
         return count
 
@@ -365,7 +365,7 @@ class socket(DatagramSocket):
             if not view.nbytes:
                 continue
             try:
-                taken = self.recv_into(view, 0, flags | (kernel.MSG_DONTWAIT if count else 0))
+                taken = self.recv_into(view, 0, flags | (_socket.MSG_DONTWAIT if count else 0))
             except BlockingIOError:
                 if count:
                     break
@@ -380,8 +380,8 @@ class socket(DatagramSocket):
     def _send(self, views: list[memoryview], flags: int, deadline: float | None) -> int:
         upgrade = self._upgrade
         assert upgrade is not None
-        _check_flags(flags)
-        blocking = self.gettimeout() != 0 and not flags & kernel.MSG_DONTWAIT
+        flags = _checked(flags)
+        blocking = self.gettimeout() != 0 and not flags & _socket.MSG_DONTWAIT
         return upgrade.stream.send(views, deadline, blocking)
 
     def send(self, data: Any, flags: int = 0, /) -> int:
@@ -566,9 +566,12 @@ def _check_ancillary(items: Iterable[Any]) -> bool:
     return found
 
 
-def _check_flags(flags: int) -> None:
-    if flags & ~_KNOWN_FLAGS:
-        raise OSError(errno.EOPNOTSUPP, f"flags {flags & ~_KNOWN_FLAGS:#x} over RDMA")
+def _checked(flags: int) -> int:
+    """The flags as a plain number: operations of `enum.IntFlag` take microseconds."""
+    plain = int(index(flags))
+    if plain & ~_KNOWN_FLAGS:
+        raise OSError(errno.EOPNOTSUPP, f"flags {plain & ~_KNOWN_FLAGS:#x} over RDMA")
+    return plain
 
 
 # create_connection and create_server are Python's, over this class.

@@ -1,0 +1,163 @@
+"""When a thread that drives an embedded adapter polls on, and when it blocks: in time that a test makes."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.runtime import progress_thread
+from softhca.runtime.loop import NEVER, SPIN_NS
+from softhca.runtime.progress_thread import BLOCK_AT_ONCE_NS, LONG_YIELD_NS, Progress
+
+ROUND_NS = 1_000
+
+
+class Loop:
+    """Rounds take `ROUND_NS`, yields what ``yields`` says next (0 at its end); ``work`` are the rounds, by
+    number, that find something.
+    """
+
+    def __init__(self, work=(), yields=()):
+        self.lock = threading.Lock()
+        self.dead = False
+        self.now = 10**9
+        self.rounds = self.yielded = 0
+        self.work, self.yields = set(work), list(yields)
+        self.sleeper = SimpleNamespace(wakeup_ns=None, waiters=0, deliver=lambda: False)
+        self.sleeper.waiter_leaves = lambda deadline_ns: False
+
+    def clock(self):
+        return self.now
+
+    def progress(self, now):
+        self.rounds += 1
+        self.now += ROUND_NS
+        return self.rounds in self.work
+
+    def soon(self, now):
+        return False
+
+    def deadline(self):
+        return NEVER
+
+    def yield_processor(self):
+        self.yielded += 1
+        self.now += self.yields.pop(0) if self.yields else 0
+
+
+@pytest.fixture
+def progress():
+    made = Progress([])
+    yield made
+    made.forget()
+
+
+@pytest.fixture
+def drive(progress, monkeypatch):
+    """Drive a loop until the thread would block: whether it was enough."""
+
+    def driven(loop, enough=lambda: False, leading=True):
+        monkeypatch.setattr(progress_thread, "yield_processor", loop.yield_processor)
+        return progress._drive(loop, enough, leading)
+
+    return driven
+
+
+def test_who_finds_nothing_at_first_blocks_at_once(drive):
+    loop = Loop()
+    assert not drive(loop)
+    assert (loop.rounds, loop.yielded) == (1, 0)
+
+
+def test_who_has_found_something_polls_on_for_the_length_of_a_spin(drive):
+    loop = Loop(work={1})
+    assert not drive(loop)
+    assert loop.rounds == 1 + SPIN_NS // ROUND_NS
+    assert loop.yielded == loop.rounds - 2
+
+
+def test_work_found_in_the_last_drive_is_no_reason_to_poll_on(drive):
+    loop = Loop(work={1})
+    drive(loop)
+    before = loop.rounds
+    assert not drive(loop)
+    assert loop.rounds == before + 1
+
+
+@pytest.mark.parametrize(("extra_ns", "rounds"), [(0, 1 + SPIN_NS // ROUND_NS), (1, 3)])
+def test_a_yield_that_took_long_ends_the_spin(drive, extra_ns, rounds):
+    """The yield's time begins with the round's."""
+    long_ns = LONG_YIELD_NS - ROUND_NS + extra_ns
+    loop = Loop(work={1}, yields=[long_ns])
+    assert not drive(loop)
+    assert loop.rounds == (rounds if extra_ns else rounds - long_ns // ROUND_NS)
+
+
+def test_for_a_while_after_a_long_yield_nobody_spins_and_then_they_do_again(drive):
+    loop = Loop(work={1, 4, 6}, yields=[LONG_YIELD_NS])
+    drive(loop)
+    assert (loop.rounds, loop.yielded) == (3, 1)
+    drive(loop)
+    assert (loop.rounds, loop.yielded) == (5, 1), "found something in round 4, and did not yield after it"
+    loop.now += BLOCK_AT_ONCE_NS
+    drive(loop)
+    assert loop.yielded > 100
+
+
+def test_leader_and_background_thread_each_know_of_their_own_yields(drive):
+    loop = Loop(work={1, 4}, yields=[LONG_YIELD_NS])
+    drive(loop, leading=True)
+    drive(loop, leading=False)
+    assert loop.yielded > 100
+
+
+def test_driving_ends_when_it_is_enough_and_says_so(drive):
+    loop = Loop(work={1})
+    answers = iter([False, False, True])
+    assert drive(loop, lambda: next(answers))
+    assert loop.rounds == 2
+
+
+def test_driving_a_dead_adapter_is_not_enough(drive):
+    loop = Loop()
+    loop.dead = True
+    assert not drive(loop)
+    assert loop.rounds == 0
+
+
+def test_who_waits_asks_once_more_only_while_it_is_not_ready(progress, monkeypatch):
+    """A condition that takes what it finds is true once: it is not asked again."""
+    loop = Loop(work={1})
+    monkeypatch.setattr(progress_thread, "yield_processor", loop.yield_processor)
+    progress.loop = loop
+    answers = iter([False, False, True])
+    assert progress.wait(lambda: next(answers))
+    assert next(answers, None) is None
+    assert loop.sleeper.waiters == 1, "waiter_leaves is the sleeper's, which this is not"
+    assert progress._leader_lock.acquire(blocking=False)
+
+
+def test_a_follower_that_looked_before_a_change_does_not_sleep(progress):
+    """What changes between its look and its sleep is told: without a second thread, at the exact moment."""
+    loop = Loop()
+    progress._leading = True
+
+    def ready():
+        progress._notify_followers()
+        return False
+
+    progress._wait_following(loop, ready, NEVER)
+    assert progress._followers == 0
+
+
+def test_a_follower_that_sleeps_is_woken(progress):
+    loop = Loop()
+    progress._leading = True
+    follower = threading.Thread(target=progress._wait_following, args=(loop, lambda: False, NEVER), daemon=True)
+    follower.start()
+    while not progress._followers:
+        pass
+    progress._notify_followers()
+    follower.join(60)
+    assert not follower.is_alive()
+    assert progress._followers == 0
