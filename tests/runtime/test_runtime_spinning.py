@@ -153,7 +153,8 @@ def test_a_follower_that_looked_before_a_change_does_not_sleep(progress):
 def test_a_follower_that_sleeps_is_woken(progress):
     loop = Loop()
     progress._leading = True
-    follower = threading.Thread(target=progress._wait_following, args=(loop, lambda: False, NEVER), daemon=True)
+    waiting = (loop, lambda: False, NEVER)
+    follower = threading.Thread(target=progress._wait_following, args=waiting, daemon=True)
     follower.start()
     while not progress._followers:
         pass
