@@ -81,18 +81,21 @@ def _header_table() -> bytes:
 
 
 def _front_table() -> bytes:
-    """By opcode, which headers stand between BTH and those of the operation (``HAS_…``)."""
+    """By opcode, which headers stand between BTH and those of the operation: a bit for each of `_FRONTS`."""
     rows = opcodes.OPCODES
-    return bytes(rows[code].header_bits & _FRONT_BITS if code in rows else 0 for code in range(256))
+    return bytes(
+        sum(1 << bit for bit, name in enumerate(_FRONTS) if code in rows and name in rows[code].headers)
+        for code in range(256)
+    )
 
 
-_FRONT_BITS = opcodes.HAS_RDETH | opcodes.HAS_DETH | opcodes.HAS_XRCETH
+_FRONTS = ("rdeth", "deth", "xrceth")
 _POSITIONS = cython.declare(bytes, _packet_table())
 _HEADERS = cython.declare(bytes, _header_table())
-_FRONTS = cython.declare(bytes, _front_table())
-_RDETH = cython.declare(cython.uint, opcodes.HAS_RDETH)
-_DETH = cython.declare(cython.uint, opcodes.HAS_DETH)
-_XRCETH = cython.declare(cython.uint, opcodes.HAS_XRCETH)
+_FRONTS_OF = cython.declare(bytes, _front_table())
+_RDETH = cython.declare(cython.uint, 1 << _FRONTS.index("rdeth"))
+_DETH = cython.declare(cython.uint, 1 << _FRONTS.index("deth"))
+_XRCETH = cython.declare(cython.uint, 1 << _FRONTS.index("xrceth"))
 _ACK = cython.declare(cython.uint, opcodes.RC_ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, opcodes.RC_ATOMIC_ACKNOWLEDGE)
 _READ_REQUEST = cython.declare(cython.uint, opcodes.RC_RDMA_READ_REQUEST)
@@ -185,7 +188,7 @@ class PacketWriter:
         """Write a BTH at the end of the burst, and what the service has in front of the operation's headers;
         the offset behind it."""
         o: cython.Py_ssize_t
-        front: cython.uint = _FRONTS[self.service_code | opcode]
+        front: cython.uint = _FRONTS_OF[self.service_code | opcode]
         self.start = self.burst.length + self.prefix_bytes
         o = put_bth(
             self.burst.data,

@@ -39,7 +39,7 @@ MIDDLE = 1
 LAST = 2
 ONLY = 3
 
-# extension headers, one bit each
+# extension headers, one of twelve bits each; their order does not matter, that of `EXTENSION_HEADERS` does
 HAS_RDETH = 0x001
 HAS_DETH = 0x002
 HAS_XRCETH = 0x004
@@ -180,7 +180,7 @@ def successors(code: int) -> frozenset[int]:
 SUCCESSORS: dict[int, frozenset[int]] = {code: successors(code) for code in OPCODES}
 
 # The same for the hot path: one packed word an opcode, 0 where it is reserved.
-PACKED_HEADERS_MASK = 0x3FF  # HAS_… bits
+# The lowest twelve bits are HAS_…
 PACKED_OPERATION_SHIFT = 12  # 4 bits
 PACKED_POSITION_SHIFT = 16  # 2 bits
 PACKED_PAYLOAD_BIT = 0x40000

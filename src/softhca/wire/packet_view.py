@@ -2,6 +2,7 @@
 
 import cython
 
+from softhca.wire import opcodes
 from softhca.wire.drops import (
     DROP_LENGTH,
     DROP_OPCODE,
@@ -9,20 +10,19 @@ from softhca.wire.drops import (
     DROP_TRUNCATED,
     DROP_VERSION,
 )
-from softhca.wire.opcodes import packed_table
 
-_HAS_RDETH = cython.declare(cython.uint, 0x001)
-_HAS_DETH = cython.declare(cython.uint, 0x002)
-_HAS_XRCETH = cython.declare(cython.uint, 0x004)
-_HAS_RETH = cython.declare(cython.uint, 0x008)
-_HAS_ATOMICETH = cython.declare(cython.uint, 0x010)
-_HAS_AETH = cython.declare(cython.uint, 0x020)
-_HAS_ATOMICACKETH = cython.declare(cython.uint, 0x040)
-_HAS_IMMDT = cython.declare(cython.uint, 0x080)
-_HAS_IETH = cython.declare(cython.uint, 0x100)
-_HAS_FETH = cython.declare(cython.uint, 0x200)
-_PAYLOAD_BIT = cython.declare(cython.uint, 0x40000)
-_VALID_BIT = cython.declare(cython.uint, 0x80000000)
+_HAS_RDETH = cython.declare(cython.uint, opcodes.HAS_RDETH)
+_HAS_DETH = cython.declare(cython.uint, opcodes.HAS_DETH)
+_HAS_XRCETH = cython.declare(cython.uint, opcodes.HAS_XRCETH)
+_HAS_RETH = cython.declare(cython.uint, opcodes.HAS_RETH)
+_HAS_ATOMICETH = cython.declare(cython.uint, opcodes.HAS_ATOMICETH)
+_HAS_AETH = cython.declare(cython.uint, opcodes.HAS_AETH)
+_HAS_ATOMICACKETH = cython.declare(cython.uint, opcodes.HAS_ATOMICACKETH)
+_HAS_IMMDT = cython.declare(cython.uint, opcodes.HAS_IMMDT)
+_HAS_IETH = cython.declare(cython.uint, opcodes.HAS_IETH)
+_HAS_FETH = cython.declare(cython.uint, opcodes.HAS_FETH)
+_PAYLOAD_BIT = cython.declare(cython.uint, opcodes.PACKED_PAYLOAD_BIT)
+_VALID_BIT = cython.declare(cython.uint, opcodes.PACKED_VALID_BIT)
 _BTH_BYTES = cython.declare(cython.uint, 12)
 _ICRC_BYTES = cython.declare(cython.uint, 4)
 
@@ -62,7 +62,7 @@ class PacketView:
     """
 
     def __init__(self):
-        self._table = packed_table()
+        self._table = opcodes.packed_table()
         self.opcode = 0
         self.service = 0
         self.operation = 0
