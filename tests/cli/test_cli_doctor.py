@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from softhca.cli import doctor, doctor_facts
 from softhca.cli.doctor_checks import LIMITED, OK, SLOW, UNKNOWN, VERDICTS, WRONG, Finding, findings
-from softhca.cli.doctor_facts import Facts, Interface, dropped_datagrams, gather, port_holders
+from softhca.cli.doctor_facts import UNLIMITED, Facts, Interface, dropped_datagrams, gather, port_holders
 from softhca.cli.main import main
+from softhca.links import sockets
+from softhca.runtime.same_host_limits import LEAST_DESCRIPTORS
 
 PERFECT = Facts()
 CARD = Interface("eth0", 9000, "mlx5_core", True)
@@ -71,6 +74,177 @@ def test_what_is_not_right_is_told_with_its_mend(change: dict, name: str, verdic
     assert bool(report[name].mend) == bool(mend)
     others = {other.verdict for other in report.values() if other.name not in (name, "packets elsewhere")}
     assert others == {OK}
+
+
+ENOUGH = sockets.DESCRIPTORS_A_SENDER * sockets.MOST_SENDERS
+
+
+@pytest.mark.parametrize(("change", "name", "verdict"), [
+    ({"processors": 1.99}, "processors", SLOW),
+    ({"load": 1.0}, "load", OK),
+    ({"processors": 8.0, "load": 4.1}, "load", SLOW),
+    ({"processors": 8.0, "load": 4.0}, "load", OK),
+    ({"receive_buffer_bytes": 2 * sockets.BUFFER_BYTES - 1}, "receive buffer", SLOW),
+    ({"send_buffer_bytes": 2 * sockets.BUFFER_BYTES - 1}, "send buffer", SLOW),
+    ({"dropped_datagrams": 1}, "dropped datagrams", SLOW),
+    ({"segments": False, "merges": True}, "GSO and GRO", SLOW),
+    ({"interfaces": (replace(CARD, mtu_bytes=4096, bursts=False),)}, "MTU of eth0", SLOW),
+    ({"interfaces": (replace(CARD, mtu_bytes=4200, bursts=False),)}, "MTU of eth0", OK),
+    ({"descriptors": LEAST_DESCRIPTORS - 1}, "descriptors", LIMITED),
+    ({"descriptors": LEAST_DESCRIPTORS}, "descriptors", SLOW),
+    ({"descriptors": ENOUGH - 1}, "descriptors", SLOW),
+    ({"descriptors": ENOUGH}, "descriptors", OK),
+    ({"descriptors": UNLIMITED}, "descriptors", OK),
+    ({"address_space": UNLIMITED - 1}, "address space", LIMITED),
+    ({"overcommit": 1}, "address space", OK),
+    ({"mappings": 65_529}, "mappings", LIMITED),
+    ({"huge_pages": "always"}, "huge pages", OK),
+    ({"huge_pages": ""}, "huge pages", SLOW),
+    ({"shared_huge_pages": "deny"}, "shared huge pages", SLOW),
+    ({"shared_huge_pages": "advise"}, "shared huge pages", SLOW),
+    ({"shared_huge_pages": "always"}, "shared huge pages", OK),
+])  # fmt: skip
+def test_verdicts_change_just_where_they_should(change: dict, name: str, verdict: str) -> None:
+    assert found(replace(PERFECT, **change))[name].verdict == verdict
+
+
+@pytest.mark.parametrize(("change", "name", "words"), [
+    ({"compiled": 3, "compilable": 7}, "modules", "3 of 7 are compiled interpreted many times"),
+    ({"processors": 1.5}, "processors", "1.5 share one"),
+    ({"load": 3.25}, "load", "3.2 on 2 processors waits for its turn"),
+    ({}, "clock", "tsc"),
+    ({"clock": ""}, "clock", "the kernel does not tell"),
+    ({"clock": "hpet"}, "clock", "hpet system call"),
+    ({"receive_buffer_bytes": 425_984}, "receive buffer", "212,992 bytes a socket many peers sent again"),
+    ({"send_buffer_bytes": 425_984}, "send buffer", "212,992 bytes a socket long chains wait"),
+    ({"dropped_datagrams": 1234}, "dropped datagrams", "1,234 of all programs time-out"),
+    ({"merges": False}, "GSO and GRO", "bursts are sent, and arrive as single datagrams"),
+    ({"segments": False}, "GSO and GRO", "bursts cannot be sent"),
+    ({"interfaces": ()}, "MTU", "no interface but the loopback"),
+    ({"interfaces": (replace(CARD, mtu_bytes=1500),)}, "MTU of eth0", "1500 path MTU is 1024 4 packets"),
+    ({"interfaces": (replace(CARD, bursts=False),)}, "bursts by eth0", "the kernel cuts them"),
+    ({"interfaces": (replace(CARD, driver="veth"),)}, "bursts by eth0", "they pass whole"),
+    ({"interfaces": (CARD,)}, "bursts by eth0", "the card (mlx5_core) cuts them ICRC covers"),
+    ({"interfaces": (replace(CARD, driver=""),)}, "bursts by eth0", "(no driver told)"),
+    ({"port_holders": ("::", "1.0.0.1", "0.0.0.0")}, "UDP port 4791", "addresses (:: 0.0.0.0) no adapter"),
+    ({"port_holders": ("10.0.0.1", "10.0.0.2")}, "UDP port 4791", "taken on 10.0.0.1, 10.0.0.2"),
+    ({}, "UDP port 4791", "free on all addresses"),
+    ({"devices": {"x": "no such place"}}, "device x", "no such place it cannot be opened"),
+    ({"firewall": "ufw"}, "packets elsewhere", "ufw is on"),
+    ({}, "packets elsewhere", "only root sees"),
+    ({"no_same_host": "no room"}, "shared memory", "no room goes by packets"),
+    ({"ptrace_scope": 3}, "ptrace rights", "ptrace_scope is 3 goes by packets"),
+    ({"descriptors": 1024, "most_descriptors": ENOUGH}, "descriptors", f"1,024 ulimit -n {ENOUGH}"),
+    ({"descriptors": 1024}, "descriptors", f"beyond {1024 // sockets.DESCRIPTORS_A_SENDER} connections"),
+    ({"descriptors": UNLIMITED}, "descriptors", "unlimited"),
+    ({"address_space": 1 << 30}, "address space", "1,073,741,824 bytes no shared memory"),
+    ({"overcommit": 2}, "address space", "never overcommits 32 GiB"),
+    ({"mappings": 4000}, "mappings", "4,000 spread as far"),
+    ({"huge_pages": ""}, "huge pages", "the kernel has none"),
+    ({"huge_pages": "never"}, "huge pages", "never copies of a megabyte"),
+])  # fmt: skip
+def test_findings_say_what_is_there_and_what_it_costs(change: dict, name: str, words: str) -> None:
+    finding = found(replace(PERFECT, **change))[name]
+    text = f"{finding.found} {finding.costs} {finding.mend}"
+    place = 0
+    for word in words.split():
+        assert word in text[place:], (word, text)
+        place = text.index(word, place)
+
+
+def test_everything_is_checked_once_and_in_the_order_of_reading() -> None:
+    names = [finding.name for finding in findings(replace(PERFECT, interfaces=(CARD,), devices={"a": ""}))]
+    assert names == [
+        "modules", "processors", "load", "clock", "receive buffer", "send buffer", "dropped datagrams",
+        "GSO and GRO", "MTU of eth0", "bursts by eth0", "UDP port 4791", "device a", "packets here",
+        "packets elsewhere", "shared memory", "ptrace rights", "descriptors", "address space", "mappings",
+        "huge pages", "shared huge pages",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("max 100000", 6.0), ("150000 100000", 1.5), ("900000 100000", 6.0), ("", 6.0), ("5 0", 6.0),
+])  # fmt: skip
+def test_a_quota_of_the_control_group_counts(
+    text: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_facts.os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(doctor_facts, "_read", lambda path: text if path.endswith("/cpu.max") else "")
+    assert doctor_facts._processors() == expected
+
+
+@pytest.mark.parametrize(("status", "may"), [
+    ("Name: x\nCapEff:\t0000000000080000\n", True), ("CapEff:\t000001ffffffffff", True),
+    ("CapEff:\t0000000000040000", False), ("CapPrm:\t0000000000080000\nCapEff:\t0", False), ("", False),
+])  # fmt: skip
+def test_the_right_to_trace_is_one_bit(status: str, may: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_facts, "_read", lambda path: status if path == "/proc/self/status" else "")
+    assert doctor_facts._may_trace() is may
+
+
+def test_words_of_the_kernel_are_read_and_their_absence_borne(tmp_path: Path) -> None:
+    (file := tmp_path / "word").write_text("always [madvise] never\n")
+    absent = str(tmp_path / "absent")
+    assert doctor_facts._chosen(str(file)) == "madvise"
+    assert doctor_facts._read(str(file)) == "always [madvise] never"
+    assert doctor_facts._chosen(absent) == doctor_facts._read(absent) == ""
+    file.write_text("always madvise\n")
+    assert doctor_facts._chosen(str(file)) == ""
+    assert doctor_facts._number(str(file), 7) == doctor_facts._number(absent, 7) == 7
+    file.write_text("12\n")
+    assert doctor_facts._number(str(file), 7) == 12
+    assert doctor_facts._limit(resource.RLIM_INFINITY) == UNLIMITED
+    assert doctor_facts._limit(99) == 99
+
+
+@pytest.mark.parametrize(("text", "firewall"), [
+    ("# ENABLED=yes\nENABLED=yes\n", "ufw"), ("# ENABLED=yes\nENABLED=no\n", ""), ("", ""),
+])  # fmt: skip
+def test_ufw_says_whether_it_is_on(text: str, firewall: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_facts, "_read", lambda path: text if path == "/etc/ufw/ufw.conf" else "")
+    monkeypatch.setattr(doctor_facts.Path, "exists", lambda path: False)
+    assert doctor_facts._firewall() == firewall
+    monkeypatch.setattr(doctor_facts.Path, "exists", lambda path: str(path) == "/run/firewalld.pid")
+    assert doctor_facts._firewall() == (firewall or "firewalld")
+
+
+def test_sockets_that_get_nothing_through_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that drops what comes: a burst is not sent, and a datagram does not arrive."""
+    monkeypatch.setattr(doctor_facts, "_TRY_S", 0.01)
+    monkeypatch.setattr(doctor_facts.socket.socket, "sendto", lambda *_: 0)
+    assert doctor_facts._sockets()[2:] == (False, False)
+    assert not doctor_facts._loopback_passes()
+
+
+def test_bursts_that_arrive_in_pieces_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor_facts.sockets.open_receiver
+    monkeypatch.setattr(doctor_facts.sockets, "open_receiver", lambda *words: real(*words[:-1], False))
+    assert doctor_facts._sockets()[3] is False
+
+
+def test_a_small_mtu_costs_packets_and_a_kernel_without_huge_pages_has_no_mend() -> None:
+    small = replace(PERFECT, interfaces=(replace(CARD, mtu_bytes=1500),))
+    assert found(small)["MTU of eth0"].costs == "4 packets where one would do"
+    assert found(replace(PERFECT, huge_pages=""))["huge pages"].mend == ""
+
+
+def test_a_loopback_that_passes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_facts._loopback_passes()
+    taken = OSError("taken")
+
+    def refuse(*_: object) -> None:
+        raise taken
+
+    monkeypatch.setattr(doctor_facts.sockets, "bound_socket", refuse)
+    assert doctor_facts._loopback_passes(), "where no address is free nothing is known to be wrong"
+
+
+def test_a_sandbox_may_refuse_to_read_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_facts._reads_memory()
+    monkeypatch.setattr(doctor_facts.primitives, "read_process", lambda *_: 7)  # and nothing was read
+    assert not doctor_facts._reads_memory()
+    monkeypatch.setattr(doctor_facts.primitives, "read_process", lambda *_: -1)
+    assert not doctor_facts._reads_memory()
 
 
 @pytest.mark.parametrize("change", [
