@@ -23,6 +23,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,7 @@ EMULATED = (
 """What is tried on an emulated processor: interpreted, and with the modules of three folders compiled."""
 LENT = ("/etc/resolv.conf", "/etc/pip.conf", "/root/.config/pip/pip.conf", "/root/.pip/pip.conf",
         "/etc/ssl/certs/ca-certificates.crt")  # fmt: skip
-LENT_VARIABLES = re.compile(r"PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:https?|no)_proxy")
+LENT_VARIABLES = re.compile(r"PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:(?:https?|no)_proxy)")
 HANDLERS = Path("/proc/sys/fs/binfmt_misc")
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 EMULATORS = {"arm64": "aarch64", "amd64": "x86_64"}
@@ -250,6 +251,7 @@ def main() -> int:
     if os.environ.get("SOFTHCA_BARE_APART") != "1":  # no mount is seen outside, nor stays when this is killed
         os.environ["SOFTHCA_BARE_APART"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was made is taken away then, too
     log: list[str] = []
     try:
         return 0 if trial(args, log) else 1
