@@ -36,6 +36,9 @@ class HostChannel:
     wakes = False
     """Whether a thread in `wait` is woken by what arrives; in virtual time nothing arrives by itself."""
 
+    shares_addresses = False
+    """Whether the adapter reads and writes this process's memory by its addresses."""
+
     liveness: Liveness | None = None
     """The liveness of the attachment, once there is one; ``active``: its host has taken completions."""
 
@@ -134,6 +137,8 @@ class EmbeddedChannel(HostChannel):
     `HostChannel.wait`; ``detach`` is called once at the end, after `attached` has set the host's number if
     the caller wants it.
     """
+
+    shares_addresses = True
 
     def __init__(
         self,

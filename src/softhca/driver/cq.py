@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver.errors import DriverError
+from softhca.driver.lent_rings import CQ_RING, RingAllocator
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.queues import control_fields as control
@@ -26,8 +27,15 @@ class CqHandle:
     `CompletionPoller.poll`.  Any thread may call any method.
     """
 
-    def __init__(self, driver: DeviceDriver, entries: int, channel: Hashable | None) -> None:
+    def __init__(
+        self,
+        driver: DeviceDriver,
+        entries: int,
+        channel: Hashable | None,
+        allocator: RingAllocator | None = None,
+    ) -> None:
         self._driver = driver
+        self._allocator = allocator
         self._session = driver.session
         self.channel = channel
         self.on_event: Callable[[], object] | None = None
@@ -47,7 +55,7 @@ class CqHandle:
     def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
         if entries < 1:
             raise DriverError(errno.EINVAL, f"a completion queue of {entries} entries cannot be")
-        return self._session.make_ring(entries, entries * CQE_BYTES)
+        return self._session.make_ring(entries, entries * CQE_BYTES, self._allocator, CQ_RING)
 
     def waiting(self) -> int:
         """How many completions `poll` would find now; does not drive the engine."""

@@ -19,6 +19,7 @@ from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.ee import EeHandle
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.events import ASYNCHRONOUS, EventRouter
+from softhca.driver.lent_rings import RingAllocator
 from softhca.driver.memory import HostBuffer, MemoryKey, Registrar
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
@@ -262,10 +263,15 @@ class DeviceDriver:
 
     # queues
 
-    def create_cq(self, entries: int, channel: Hashable | None = None) -> CqHandle:
-        """A completion queue; its events go to ``channel``, any hashable token (see `wait_completion`)."""
+    def create_cq(
+        self, entries: int, channel: Hashable | None = None, allocator: RingAllocator | None = None
+    ) -> CqHandle:
+        """A completion queue; its events go to ``channel``, any hashable token (see `wait_completion`).
+
+        ``allocator``, here and for other queues, is asked for the memory of rings (`LentRings`).
+        """
         self.check_limits(max_cqe=entries)
-        cq = CqHandle(self, entries, channel)
+        cq = CqHandle(self, entries, channel, allocator)
         self.events.add(cq)
         return cq
 
@@ -300,9 +306,10 @@ class DeviceDriver:
         limit: int = 0,
         cq: CqHandle | None = None,
         xrcd: int = 0,
+        allocator: RingAllocator | None = None,
     ) -> SrqHandle:
         """A shared receive queue; with ``cq``, one of the XRC domain ``xrcd`` whose completions go there."""
-        return SrqHandle(self, pd, max_wr, max_sge, limit, cq, xrcd)
+        return SrqHandle(self, pd, max_wr, max_sge, limit, cq, xrcd, allocator)
 
     def create_qp(
         self,
@@ -320,6 +327,7 @@ class DeviceDriver:
         create_flags: int = 0,
         xrcd: int = 0,
         rdd: int = 0,
+        allocator: RingAllocator | None = None,
     ) -> QpHandle:
         """A queue pair of ``type`` (``ibv_qp_type``), in RESET.  EOPNOTSUPP for a type that there is not,
         or not on this device's link.
@@ -339,7 +347,9 @@ class DeviceDriver:
             "max_recv_sge": max_recv_sge,
             "max_inline_data": max_inline,
         }
-        qp = QpHandle(self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd, rdd)
+        qp = QpHandle(
+            self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd, rdd, allocator
+        )
         self._queue_pairs[qp.number] = qp
         return qp
 

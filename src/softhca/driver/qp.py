@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError, PostError, refusal
+from softhca.driver.lent_rings import QP_RING, RingAllocator
 from softhca.driver.posting import QueuePairPoster, ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
@@ -66,6 +67,7 @@ class QpHandle(QueuePairPoster):
         create_flags: int = 0,
         xrcd: int = 0,
         rdd: int = 0,
+        allocator: RingAllocator | None = None,
     ) -> None:
         unused = _UNUSED.get(qp_type, ())
         caps = {name: 0 if name in unused else caps[name] for name in CAPABILITIES}
@@ -89,10 +91,10 @@ class QpHandle(QueuePairPoster):
         rings: dict[str, Any] = {}
         try:
             if "max_send_wr" not in unused:
-                self._send_frames, ring = session.reserve_ring(*self._send_size())
+                self._send_frames, ring = session.reserve_ring(*self._send_size(), allocator, QP_RING)
                 rings.update(prefixed("send_", ring))
             if "max_recv_wr" not in unused and srq is None:
-                self._receive_frames, ring = session.reserve_ring(*self._receive_size())
+                self._receive_frames, ring = session.reserve_ring(*self._receive_size(), allocator, QP_RING)
                 rings.update(prefixed("recv_", ring))
             reply = session.call(
                 control.CREATE_QP,

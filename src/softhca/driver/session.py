@@ -11,6 +11,7 @@ from typing import Any
 
 from softhca.driver.channels import HostChannel
 from softhca.driver.errors import DriverError, refusal
+from softhca.driver.lent_rings import LentRings, RingAllocator
 from softhca.driver.liveness import Liveness
 from softhca.memory.runs import runs_of
 from softhca.queues.control_fields import COMMANDS
@@ -41,6 +42,7 @@ class Session(Liveness):
         self.channel = channel
         channel.liveness = self
         self.memory = channel.memory
+        self.lent = LentRings(channel)
         self.pid = os.getpid()
         self.gone = False
         self.limit_s = REPLY_LIMIT_S
@@ -119,12 +121,18 @@ class Session(Liveness):
 
     # rings that the host makes
 
-    def reserve_ring(self, entries: int, body_bytes: int) -> tuple[Sequence[int], dict[str, Any]]:
-        """Frames and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
-        try:
-            frames: Sequence[int] = self.memory.allocate(plan(entries, body_bytes))
-        except OSError as error:
-            raise refusal(error, "making a ring") from None
+    def reserve_ring(
+        self, entries: int, body_bytes: int, allocator: RingAllocator | None = None, kind: int = 0
+    ) -> tuple[Sequence[int], dict[str, Any]]:
+        """Frames and command fields of a new, empty ring, in memory of ``allocator`` where it gives some
+        (`LentRings`).  DriverError ENOMEM, EINVAL."""
+        pages = plan(entries, body_bytes)
+        frames = None if allocator is None else self.lent.reserve(allocator, pages, kind)
+        if frames is None:
+            try:
+                frames = self.memory.allocate(pages)
+            except OSError as error:
+                raise refusal(error, "making a ring") from None
         runs = runs_of(frames)
         if len(runs) == 1:
             frames = range(frames[0], frames[0] + len(frames))
@@ -135,14 +143,16 @@ class Session(Liveness):
         layout: RingLayout = RingLayout.over(frames, self.memory.address_map, entries, body_bytes)
         return layout
 
-    def make_ring(self, entries: int, body_bytes: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
-        """Frames, layout and command fields of a new, empty ring.  DriverError ENOMEM, EINVAL."""
-        frames, fields = self.reserve_ring(entries, body_bytes)
+    def make_ring(
+        self, entries: int, body_bytes: int, allocator: RingAllocator | None = None, kind: int = 0
+    ) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
+        """Frames, layout and command fields of a new, empty ring; as `reserve_ring`."""
+        frames, fields = self.reserve_ring(entries, body_bytes, allocator, kind)
         return frames, self.layout_over(frames, entries, body_bytes), fields
 
     def free(self, frames: Sequence[int]) -> None:
         """Free a ring's frames."""
-        if frames and not self.dead:
+        if frames and not self.dead and not self.lent.give_back(frames):
             self.memory.free(frames)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError
+from softhca.driver.lent_rings import SRQ_RING, RingAllocator
 from softhca.driver.posting import ReceivePoster
 from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes
@@ -34,6 +35,7 @@ class SrqHandle:
         limit: int,
         cq: CqHandle | None = None,
         xrcd: int = 0,
+        allocator: RingAllocator | None = None,
     ) -> None:
         if max_wr < 1 or max_sge < 1 or limit < 0:
             raise DriverError(
@@ -46,7 +48,9 @@ class SrqHandle:
         self._session = driver.session
         self._lock = threading.RLock()  # a signal handler may close the queue while this is held
         self._inside = 0
-        self._frames, layout, ring = self._session.make_ring(max_wr, max_wr * receive_bytes(max_sge))
+        self._frames, layout, ring = self._session.make_ring(
+            max_wr, max_wr * receive_bytes(max_sge), allocator, SRQ_RING
+        )
         try:
             reply = self._session.call(
                 control.CREATE_SRQ,

@@ -123,7 +123,14 @@ class _CompletionQueue(Resource):
     num_events: int
     _handle: "CqHandle"
 
-    def _create(self, context: Context, cqe: int, channel: CompChannel | None, comp_vector: int) -> None:
+    def _create(
+        self,
+        context: Context,
+        cqe: int,
+        channel: CompChannel | None,
+        comp_vector: int,
+        parent: ParentDomain | None = None,
+    ) -> None:
         require(context, Context, "context")
         if channel is not None:
             require(channel, CompChannel, "channel")
@@ -135,12 +142,17 @@ class _CompletionQueue(Resource):
             raise PyverbsRDMAError(f"There is no completion vector {comp_vector}", errno.EINVAL)
         self._driver = context.driver
         with translated("Failed to create a CQ"):
-            self._handle = self._driver.create_cq(cqe, channel.token if channel is not None else None)
+            self._handle = self._driver.create_cq(
+                cqe,
+                channel.token if channel is not None else None,
+                **(parent.lending if parent is not None else {}),
+            )
         self._poll: Callable[..., list[Any]] = self._handle.poll
         self.context = context
         self._channel = channel
         self.num_events = 0
-        self._opened(context, channel)
+        self._parent = parent
+        self._opened(context, channel, parent)
 
     def _destroy(self) -> None:
         self._handle.destroy()
@@ -328,12 +340,13 @@ class CQEX(_CompletionQueue):
             raise PyverbsRDMAError(
                 "Failed to create extended CQ: attributes that are not supported", errno.EOPNOTSUPP
             )
-        if attr.comp_mask & _MASK_PD and not isinstance(attr.parent_domain, ParentDomain):
+        parent = attr.parent_domain if attr.comp_mask & _MASK_PD else None
+        if attr.comp_mask & _MASK_PD and not isinstance(parent, ParentDomain):
             raise PyverbsRDMAError("Failed to create extended CQ: no parent domain", errno.EINVAL)
         self._wc_flags = int(attr.wc_flags)
         self._current: Completion | None = None
         self._round = Turn()
-        self._create(context, attr.cqe, attr.comp_channel, attr.comp_vector)
+        self._create(context, attr.cqe, attr.comp_channel, attr.comp_vector, parent)
 
     def start_poll(self, attr: PollCqAttr | None = None) -> int:
         """Begin a round of polling: 0 when there is a completion, ``ENOENT`` when not (the round has not

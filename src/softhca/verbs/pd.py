@@ -10,10 +10,12 @@ from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_parent_domain_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
-from softhca.verbs.structures import INT32, UINT32
+from softhca.verbs.structures import INT32, UINT32, UINT64
 
-_UNPROTECTED = int(
-    ibv_parent_domain_init_attr_mask.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+_MASKS = ibv_parent_domain_init_attr_mask
+_UNPROTECTED = int(_MASKS.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
+_ALLOCATORS = int(
+    _MASKS.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | _MASKS.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
 )
 
 
@@ -76,6 +78,11 @@ class PD(Resource):
         return self._foreign
 
     @property
+    def lending(self) -> dict[str, Any]:
+        """What the driver is told of allocators of its own: nothing."""
+        return {}
+
+    @property
     def source(self) -> "PD":
         """The domain that this one is an import of, or itself."""
         return self._original or self
@@ -107,16 +114,21 @@ class PD(Resource):
 
 
 class ParentDomainContext(PyverbsObject):
-    """What allocates and frees memory of a parent domain's objects; ``user_data`` is the program's own."""
+    """What allocates and frees memory of a parent domain's objects; ``user_data`` is the program's own.
+
+    ``alloc_func(pd, context, size, alignment, resource_type)`` gives an address, 0 where it has none, or
+    ``_IBV_ALLOCATOR_USE_DEFAULT``; ``free_func(pd, context, address, resource_type)`` takes it back.
+    """
 
     def __init__(
         self,
-        pd: PD,
-        alloc_func: Callable[..., int] | None = None,
-        free_func: Callable[..., object] | None = None,
+        pd: PD | None,
+        alloc_func: Callable[..., int],
+        free_func: Callable[..., object],
         user_data: object = None,
     ) -> None:
-        require(pd, PD, "pd")
+        if pd is not None:
+            require(pd, PD, "pd")
         self.pd = pd
         self.p_alloc = alloc_func
         self.p_free = free_func
@@ -124,7 +136,9 @@ class ParentDomainContext(PyverbsObject):
 
 
 class ParentDomainInitAttr(PyverbsObject):
-    """What a parent domain is made of."""
+    """What a parent domain is made of.  ``comp_mask`` has the bits of allocators where there is a
+    ``pd_context``, and must not have them where there is none.
+    """
 
     def __init__(self, pd: PD, pd_context: ParentDomainContext | None = None, comp_mask: int = 0) -> None:
         require(pd, PD, "pd")
@@ -132,23 +146,66 @@ class ParentDomainInitAttr(PyverbsObject):
             require(pd_context, ParentDomainContext, "pd_context")
         self.pd = pd
         self.pd_context = pd_context
-        self.comp_mask = int(comp_mask)
+        self._comp_mask = UINT32(comp_mask)
+        if pd_context is not None:
+            self._comp_mask |= _ALLOCATORS
+        elif self._comp_mask & _ALLOCATORS:
+            raise PyverbsUserError("comp_mask bits ALLOCATORS/PD_CONTEXT require pd_context to be provided")
+
+    @property
+    def comp_mask(self) -> int:
+        """``ibv_parent_domain_init_attr_mask``."""
+        return self._comp_mask
+
+
+class _Allocator:
+    """A parent domain's allocators, as the driver calls them.  What a callback raises is logged, for nobody
+    can get it; an allocation has failed then."""
+
+    def __init__(self, context: ParentDomainContext) -> None:
+        self._context = context
+
+    def allocate(self, length: int, alignment: int, kind: int) -> int:
+        """`RingAllocator.allocate`."""
+        given = self._call(self._context.p_alloc, length, alignment, kind)
+        try:
+            return UINT64(given) if given is not None else 0
+        except (TypeError, OverflowError) as error:
+            self._tell(error, self._context.p_alloc)
+            return 0
+
+    def free(self, address: int, kind: int) -> None:
+        """`RingAllocator.free`."""
+        self._call(self._context.p_free, address, kind)
+
+    def _call(self, function: Callable[..., Any], *arguments: int) -> Any:
+        try:
+            return function(self._context.pd, self._context, *arguments)
+        except Exception as error:
+            self._tell(error, function)
+            return None
+
+    def _tell(self, error: Exception, function: object) -> None:
+        self._context.logger.error("ignored, in an allocator: %r", function, exc_info=error)
 
 
 class ParentDomain(PD):
     """A protection domain under another name: what is made on it is made on ``attr.pd``.
 
-    A device asks a parent domain's allocators for memory that it keeps in the program.  This one keeps
-    queues in memory that it shares with its engine, which no program can choose, so that they are not
-    called.  ``IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC`` allows what a confidential guest
-    needs for devices outside of it; this one is inside, so that it changes nothing.  ``EOPNOTSUPP`` for
-    another bit in ``comp_mask``.
+    Where the adapter is embedded in this process, queues that are made on it stand in memory that its
+    allocators give: page-aligned, whole pages, freed when the queue is closed, or, where the device has died,
+    when no object is left that knows them.  A resource type of 1 is a queue pair's ring, 4 a shared receive
+    queue's, 5 a completion queue's.  An adapter process reaches queues in memory alone that it shares with
+    the program, which no program can choose, so that allocators are not called there.
+    ``IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC`` allows what a confidential guest needs for
+    devices outside of it; this one is inside, so that it changes nothing.  ``EOPNOTSUPP`` for another bit in
+    ``comp_mask``.
     """
 
     def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
         require(context, Context, "context")
         require(attr, ParentDomainInitAttr, "attr")
-        if attr.comp_mask & ~_UNPROTECTED:
+        if attr.comp_mask & ~(_UNPROTECTED | _ALLOCATORS):
             refuse("Failed to allocate Parent Domain")
         if attr.pd.ctx is not context:
             raise PyverbsRDMAError(
@@ -160,8 +217,14 @@ class ParentDomain(PD):
         self._number = attr.pd.number
         self.protection_domain = attr.pd
         self.pd_context = attr.pd_context
+        self._allocator = _Allocator(attr.pd_context) if attr.pd_context is not None else None
         self.ctx = context
         self._opened(context, attr.pd)
+
+    @property
+    def lending(self) -> dict[str, Any]:
+        """What the driver is told of its allocators."""
+        return {} if self._allocator is None else {"allocator": self._allocator}
 
     def _destroy(self) -> None:
         """The protection domain stays."""

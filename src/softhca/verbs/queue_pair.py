@@ -147,6 +147,7 @@ class QP(Resource):
                 _create_flags(init_attr),
                 xrcd.number if xrcd is not None else 0,
                 rdd.number if rdd is not None else 0,
+                **(pd.lending if pd is not None else {}),
             )
         self.pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send

@@ -143,6 +143,7 @@ class SRQ(Resource):
                 0,
                 cq.handle if cq is not None else None,
                 xrcd.number if xrcd is not None else 0,
+                **pd.lending,
             )
         self.pd = pd
         self._opened(pd, xrcd, cq)

@@ -9,12 +9,11 @@ from softhca.testing.verbs import ALL_ACCESS
 from softhca.verbs import enums as e
 from softhca.verbs.absent import refuse
 from softhca.verbs.comp_cntr import CompCntr
-from softhca.verbs.cq import CQEX, CqInitAttrEx
 from softhca.verbs.device import DM, AllocDmAttr, Context
 from softhca.verbs.dmabuf import DmaBuf
 from softhca.verbs.flow import Flow, FlowAttr
 from softhca.verbs.mr import DMMR, MR, DmaBufMR, MREx
-from softhca.verbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
+from softhca.verbs.pd import PD, ParentDomain, ParentDomainInitAttr
 from softhca.verbs.providers.efa.efadv import EfaContext
 from softhca.verbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr, Mlx5QP
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -129,19 +128,16 @@ def test_a_descriptor_that_stands_for_no_device_is_refused(ctx) -> None:
 
 
 def test_a_parent_domain_is_its_protection_domain_under_another_name(ctx) -> None:
-    called: list[object] = []
     with PD(ctx) as pd:
-        context = ParentDomainContext(pd, lambda *given: called.append(given), called.append, user_data=7)
-        parent = ParentDomain(ctx, ParentDomainInitAttr(pd, context))
+        parent = ParentDomain(ctx, ParentDomainInitAttr(pd))
         assert parent.handle == pd.handle
-        with MR(parent, 64, ALL_ACCESS), CQEX(
-            ctx,
-            CqInitAttrEx(cqe=4, parent_domain=parent, comp_mask=e.IBV_CQ_INIT_ATTR_MASK_PD),
-        ):
+        with MR(parent, 64, ALL_ACCESS) as mr:
             parent.close()
-        with MR(pd, 64, ALL_ACCESS):
-            assert not called
-        refused(lambda: ParentDomain(ctx, ParentDomainInitAttr(pd, comp_mask=1)), errno.EOPNOTSUPP)
+            with pytest.raises(PyverbsUserError):
+                _ = mr.lkey
+        with pytest.raises(PyverbsUserError, match="require pd_context"):
+            ParentDomainInitAttr(pd, comp_mask=1)
+        refused(lambda: ParentDomain(ctx, ParentDomainInitAttr(pd, comp_mask=8)), errno.EOPNOTSUPP)
 
 
 def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
