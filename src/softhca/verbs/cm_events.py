@@ -92,6 +92,8 @@ class CMEvent(PyverbsObject):
 class UDParam(PyverbsObject):
     """How a peer or a group is reached by datagrams, as an event says it."""
 
+    __slots__ = ("_datagram",)
+
     def __init__(self, cm_event: CMEvent) -> None:
         require(cm_event, CMEvent, "cm_event")
         self._datagram = cm_event.event.datagram or DatagramParameters({}, 0, 0)

@@ -29,6 +29,8 @@ class AddrInfo(PyverbsObject):
     ``source`` and ``destination`` are what was found, ``port_space`` and ``flags`` as they were given.
     """
 
+    __slots__ = ("destination", "flags", "port_space", "source")
+
     def __init__(
         self,
         src: str | bytes | None = None,

@@ -7,6 +7,8 @@ from softhca.verbs.base import PyverbsObject
 class CompCntrInitAttr(PyverbsObject):
     """What a counter is made of."""
 
+    __slots__ = ("cntr_type", "comp_mask", "flags")
+
     def __init__(self, comp_mask: int = 0, cntr_type: int = 0, flags: int = 0) -> None:
         self.comp_mask = int(comp_mask)
         self.cntr_type = int(cntr_type)

@@ -1,6 +1,7 @@
 """Completion queues, plain and extended, and the channels that wait for them."""
 
 import errno
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -243,6 +244,8 @@ class CQ(_CompletionQueue):
         """Take up to ``num_entries`` completions, oldest first: their count and they; never waits."""
         if deferred:
             close_deferred()
+        if type(num_entries) is not int:
+            num_entries = math.ceil(num_entries)  # a number of them that is none is refused
         try:
             taken = self._poll(num_entries, WC, True)
         except DriverError as error:

@@ -194,7 +194,8 @@ class Context(Resource):
 
     def _import(self, cmd_fd: int) -> None:
         """Open the device again that ``cmd_fd`` stands for; the descriptor is this context's from here on."""
-        self._original = context_of(INT32(cmd_fd))
+        cmd_fd = INT32(cmd_fd)
+        self._original = context_of(cmd_fd)
         if self._original is None:
             with translated("Failed to import device"):
                 self._driver = registry.import_device(cmd_fd)

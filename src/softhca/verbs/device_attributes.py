@@ -207,6 +207,8 @@ class DeviceAttrEx(Record):
 class QueryDeviceExInput(PyverbsObject):
     """Extensible argument of `Context.query_device_ex`; no extension is defined, ``comp_mask`` must be 0."""
 
+    __slots__ = ("comp_mask",)
+
     def __init__(self, comp_mask: int = 0) -> None:
         self.comp_mask = comp_mask
 

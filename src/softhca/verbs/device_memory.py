@@ -14,6 +14,7 @@ from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
+from softhca.verbs.structures import UINT32, UINT64
 
 _UNIT_BYTES = 4  # of copies, as the devices have that offer such memory
 _REMOTE = int(ibv_access_flags.IBV_ACCESS_REMOTE_WRITE)
@@ -24,10 +25,12 @@ _taken: "weakref.WeakKeyDictionary[Context, int]" = weakref.WeakKeyDictionary() 
 class AllocDmAttr(PyverbsObject):
     """What device memory is made of: bytes, the logarithm of its alignment, and no extension."""
 
+    __slots__ = ("comp_mask", "length", "log_align_req")
+
     def __init__(self, length: int, log_align_req: int = 0, comp_mask: int = 0) -> None:
-        self.length = int(length)
-        self.log_align_req = int(log_align_req)
-        self.comp_mask = int(comp_mask)
+        self.length = UINT64(length)
+        self.log_align_req = UINT32(log_align_req)
+        self.comp_mask = UINT32(comp_mask)
 
 
 class DM(Resource):

@@ -11,6 +11,8 @@ from softhca.verbs.pyverbs_error import PyverbsUserError
 class FlowAttr(PyverbsObject):
     """A rule: its type (``ibv_flow_attr_type``), priority, port, and up to ``num_of_specs`` of `spec`."""
 
+    __slots__ = ("flags", "num_of_specs", "port", "priority", "specs", "type")
+
     def __init__(
         self,
         num_of_specs: int = 0,

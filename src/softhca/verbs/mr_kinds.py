@@ -122,6 +122,8 @@ class DmaHandleInitAttr(PyverbsObject):
     are given.
     """
 
+    __slots__ = ("comp_mask", "cpu_id", "ph", "tph_mem_type")
+
     def __init__(self, comp_mask: int = 0, cpu_id: int = 0, ph: int = 0, tph_mem_type: int = 0) -> None:
         self.comp_mask = UINT32(comp_mask)
         self.cpu_id = UINT32(cpu_id)

@@ -120,6 +120,8 @@ class ParentDomainContext(PyverbsObject):
     ``_IBV_ALLOCATOR_USE_DEFAULT``; ``free_func(pd, context, address, resource_type)`` takes it back.
     """
 
+    __slots__ = ("p_alloc", "p_free", "pd", "user_data")
+
     def __init__(
         self,
         pd: PD | None,
@@ -139,6 +141,8 @@ class ParentDomainInitAttr(PyverbsObject):
     """What a parent domain is made of.  ``comp_mask`` has the bits of allocators where there is a
     ``pd_context``, and must not have them where there is none.
     """
+
+    __slots__ = ("_comp_mask", "pd", "pd_context")
 
     def __init__(self, pd: PD, pd_context: ParentDomainContext | None = None, comp_mask: int = 0) -> None:
         require(pd, PD, "pd")

@@ -44,6 +44,8 @@ _SUPPORTED = sum(int(each) for each in _OPERATIONS.values())
 class DataBuffer(PyverbsObject):
     """``length`` bytes at ``addr``, for inline data."""
 
+    __slots__ = ("addr", "length")
+
     def __init__(self, addr: int, length: int) -> None:
         self.addr = addr
         self.length = length

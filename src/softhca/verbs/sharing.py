@@ -15,6 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from softhca.verbs.structures import UINT32
 
 if TYPE_CHECKING:
     from softhca.verbs.base import Resource
@@ -41,6 +42,7 @@ def context_of(descriptor: int) -> "Context | None":
 
 def element_of(parent: "Resource", kind: type[_Kind], handle: int, what: str) -> _Kind:
     """The ``kind`` of ``parent`` that has this handle; else `PyverbsRDMAError`, ``ENOENT``."""
+    handle = UINT32(handle)
     for reference in list((parent._children or {}).values()):
         if isinstance(reference, kind) and reference._open and reference.handle == handle:  # type: ignore[attr-defined]
             return reference

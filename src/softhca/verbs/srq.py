@@ -93,6 +93,20 @@ class SrqInitAttrEx(Structure):
 class OpsWr(PyverbsCM):
     """An operation on a tag-matching SRQ, for `SRQ.post_srq_ops`; ``opcode`` is an ``ibv_ops_wr_opcode``."""
 
+    __slots__ = (
+        "flags",
+        "handle",
+        "mask",
+        "next_wr",
+        "num_sge",
+        "opcode",
+        "recv_wr_id",
+        "sg_list",
+        "tag",
+        "unexpected_cnt",
+        "wr_id",
+    )
+
     def __init__(
         self,
         wr_id: int = 0,

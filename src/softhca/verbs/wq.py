@@ -11,6 +11,8 @@ from softhca.verbs.extension_enums import ibv_wq_type
 class WQInitAttr(PyverbsObject):
     """What a work queue is made of."""
 
+    __slots__ = ("comp_mask", "cq", "create_flags", "max_sge", "max_wr", "pd", "wq_context", "wq_type")
+
     def __init__(
         self,
         wq_context: object = None,
@@ -34,6 +36,8 @@ class WQInitAttr(PyverbsObject):
 
 class WQAttr(PyverbsObject):
     """What of a work queue is changed; ``attr_mask`` (``ibv_wq_attr_mask``) says which fields count."""
+
+    __slots__ = ("attr_mask", "curr_wq_state", "flags", "flags_mask", "wq_state")
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class WQ(AbsentObject):
 class RwqIndTableInitAttr(PyverbsObject):
     """What a table of receive queues is made of: the logarithm of its size, the queues."""
 
+    __slots__ = ("comp_mask", "log_ind_tbl_size", "wqs_list")
+
     def __init__(
         self, log_ind_tbl_size: int = 5, wqs_list: Sequence[WQ] | None = None, comp_mask: int = 0
     ) -> None:
@@ -83,6 +89,8 @@ class RwqIndTable(AbsentObject):
 
 class RxHashConf(PyverbsObject):
     """How a receive hash is made: function, key, and which fields it takes."""
+
+    __slots__ = ("rx_hash_fields_mask", "rx_hash_function", "rx_hash_key", "rx_hash_key_len")
 
     def __init__(
         self,

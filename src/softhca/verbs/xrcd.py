@@ -7,6 +7,7 @@ from softhca.verbs.base import PyverbsObject, Resource, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_xrcd_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from softhca.verbs.structures import INT32, UINT32
 
 _NEEDED = int(
     ibv_xrcd_init_attr_mask.IBV_XRCD_INIT_ATTR_FD | ibv_xrcd_init_attr_mask.IBV_XRCD_INIT_ATTR_OFLAGS
@@ -21,10 +22,12 @@ class XRCDInitAttr(PyverbsObject):
     none, ``os.O_EXCL`` asks that it had none.  ``comp_mask`` must name both.
     """
 
+    __slots__ = ("comp_mask", "fd", "oflags")
+
     def __init__(self, comp_mask: int, oflags: int, fd: int) -> None:
-        self.comp_mask = int(comp_mask)
-        self.oflags = int(oflags)
-        self.fd = int(fd)
+        self.comp_mask = UINT32(comp_mask)
+        self.oflags = INT32(oflags)
+        self.fd = INT32(fd)
 
 
 class XRCD(Resource):

@@ -62,8 +62,10 @@ def test_there_is_as_much_device_memory_as_the_device_says(ctx) -> None:
         pass
     text = refused(lambda: DM(ctx, AllocDmAttr(length=most + 1)), errno.ENOMEM)
     assert f"Max available size {most}" in text
-    for bad in (AllocDmAttr(4, 0, 1), AllocDmAttr(0), AllocDmAttr(4, 13), AllocDmAttr(-4)):
+    for bad in (AllocDmAttr(4, 0, 1), AllocDmAttr(0), AllocDmAttr(4, 13)):
         refused(lambda bad=bad: DM(ctx, bad), errno.EINVAL)
+    with pytest.raises(OverflowError):
+        AllocDmAttr(-4)
 
 
 def test_a_region_over_device_memory_ends_with_it(ctx) -> None:
