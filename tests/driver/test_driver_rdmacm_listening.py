@@ -8,13 +8,14 @@ import pytest
 
 from softhca.driver import connections as cm
 from softhca.driver.errors import DriverError
-from softhca.driver.rdmacm import connecting, events, listening, ports, states
+from softhca.driver.rdmacm import connecting, events, listening, ports, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel
 from softhca.driver.rdmacm.identifier import Identifier
 from softhca.driver.rdmacm.local_devices import LocalDevices
 from softhca.driver.rdmacm.port_numbers import PortNumbers
 from softhca.management.ip_service import TCP, UDP, IpHeader, service_id
+from softhca.queues.states import RTR, RTS
 
 HERE, THERE, ELSEWHERE = (bytes(10) + b"\xff\xff" + bytes((10, 0, 0, n)) for n in (1, 2, 3))
 PORT = 7471
@@ -163,6 +164,8 @@ def test_who_accepts_does_no_more_at_a_time_than_the_peer(make, device):
     assert (name, number, private) == ("reply", 7, b"")
     assert (end.qp_num, end.responder_resources, end.initiator_depth) == (44, 3, 2)
     assert end.starting_psn == child.psn
+    assert queue_pairs.attributes(child, RTR)["rq_psn"] == end.starting_psn  # the peer is to begin there
+    assert queue_pairs.attributes(child, RTS)["sq_psn"] == 500  # and this side where the peer has asked it to
     device.channel.queue_event(answer(cm.CM_ESTABLISHED, 7))
     assert owner.channel.next_event(0).kind == events.ESTABLISHED
     assert child.state == states.CONNECTED

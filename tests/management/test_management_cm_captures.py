@@ -19,6 +19,7 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 ETHERNET, IPV4, UDP, BTH, DETH = 14, 20, 8, 12, 8
 MAD_AT = ETHERNET + IPV4 + UDP + BTH + DETH
 UD_SEND_ONLY = 0x64
+RC_REQUESTS = (*range(0x0D), 0x13, 0x14)
 
 
 def mads(name):
@@ -48,6 +49,24 @@ def test_every_message_is_decoded_and_encoded_to_the_same_octets(name, count):
     for _, data in found:
         transaction_id, message = m.decode(data)
         assert m.encode(message, transaction_id) == data
+
+
+@pytest.mark.parametrize("name", ["rping", "ucmatose"])
+def test_each_side_begins_with_the_psn_that_the_other_has_named(name):
+    named, first = {}, {}
+    for ip, data in mads(name):
+        _, message = m.decode(data)
+        if isinstance(message, (m.Req, m.Rep)):
+            # what this side wants to receive first, on its queue pair
+            named[ip, message.local_qpn] = message.starting_psn
+    with (CAPTURES / f"{name}.pcap").open("rb") as stream:
+        for packet in read_capture(stream):
+            bth = packet.data[MAD_AT - BTH - DETH : MAD_AT - DETH]
+            if bth[0] in RC_REQUESTS:
+                there = packet.data[ETHERNET + 16 : ETHERNET + 20], int.from_bytes(bth[5:8], "big")
+                first.setdefault(there, int.from_bytes(bth[9:12], "big"))
+    assert first
+    assert first == {there: named[there] for there in first}
 
 
 @pytest.mark.parametrize("name", ["rping", "ucmatose"])

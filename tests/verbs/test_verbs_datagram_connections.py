@@ -57,7 +57,7 @@ class Side:
 
     def raise_to(self, peer, event):
         """Bring the EE context to RTS with what an event says."""
-        attr = attributes(self.end, peer.end, sq_psn=self.psn, rq_psn=event.queue_pair.starting_psn)
+        attr = attributes(self.end, peer.end, sq_psn=event.queue_pair.starting_psn, rq_psn=self.psn)
         attr.dest_qp_num = event.queue_pair.qp_num
         self.eec.to_rts(attr)
 

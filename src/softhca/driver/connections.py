@@ -76,8 +76,8 @@ class CmQueuePair:
     """One end of a connection as REQ and REP carry it.
 
     ``qp_type`` is ``ibv_qp_type`` (RC 2, UC 3, XRC_SEND 9), or 5, reliable datagrams: then ``qp_num`` is the
-    number of an EE context, and both ends say so.  ``starting_psn`` the first PSN that this end
-    sends; ``responder_resources`` are the READs and atomics that it can answer at once, ``initiator_depth``
+    number of an EE context, and both ends say so.  ``starting_psn`` the first PSN that the
+    other end sends; ``responder_resources`` are the READs and atomics that it can answer at once, ``initiator_depth``
     those that it wants to have outstanding.
     """
 

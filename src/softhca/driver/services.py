@@ -197,7 +197,7 @@ def accept(
         min(own.responder_resources, peer.initiator_depth),
     )
     path = path_by(device, request.path, channel.port)
-    connect(qp, path, peer.qp_num, peer.starting_psn, own.starting_psn, access, how)
+    connect(qp, path, peer.qp_num, own.starting_psn, peer.starting_psn, access, how)
 
 
 def complete(
@@ -226,8 +226,8 @@ def complete(
         qp,
         path_by(device, path, channel.port),
         peer.qp_num,
-        peer.starting_psn,
         own.starting_psn,
+        peer.starting_psn,
         access,
         how,
     )

@@ -214,7 +214,7 @@ class Side:
             ack_timeout=plan.ack_timeout, cm_response_timeout=CM_TIMEOUT, max_cm_retries=CM_RETRIES,
         )  # fmt: skip
         about = self.index.to_bytes(2, "big") + self.round.to_bytes(2, "big")
-        end = CmQueuePair(number, plan.psns[0])
+        end = CmQueuePair(number, plan.psns[1])
         self._begin(self.caller.channel.connect(self.caller.service_id, path, end, about))
 
     def _begin(self, number: int) -> None:
@@ -258,7 +258,7 @@ class Side:
             self._leave(lambda: self.caller.channel.reject(self.id, REJ_CONSUMER_DEFINED))
             return
         self._raise()
-        self.caller.channel.reply(self.id, CmQueuePair(self.qp.number, self.plan.psns[1]))
+        self.caller.channel.reply(self.id, CmQueuePair(self.qp.number, self.plan.psns[0]))
 
     def _confirm(self) -> None:
         if self.plan.rejecter == 0:

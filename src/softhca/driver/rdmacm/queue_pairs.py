@@ -31,7 +31,7 @@ def attributes(owner: Identifier, state: int) -> dict[str, Any]:
     elif state == RTR:
         found = _receiving(owner) if owner.connected else {}
     elif state == RTS:
-        found = {"sq_psn": owner.psn, **(_sending(owner) if owner.connected else {})}
+        found = _sending(owner) if owner.connected else {"sq_psn": owner.psn}
     else:
         raise DriverError(errno.EINVAL, f"nothing is known of the way to state {state}")
     return {"qp_state": state, **found}
@@ -54,7 +54,7 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
         ).vector(),
         "path_mtu": min(path.path_mtu, place.mtu),
         "dest_qp_num": connection.peer.qp_num,
-        "rq_psn": connection.peer.starting_psn,
+        "rq_psn": owner.psn,
         "max_dest_rd_atomic": resources,
         "min_rnr_timer": MIN_RNR_TIMER,
     }
@@ -68,6 +68,7 @@ def _sending(owner: Identifier) -> dict[str, Any]:
     end = connection.own if connection.active and connection.own is not None else connection.peer
     depth = connection.own.initiator_depth if connection.own else connection.peer.responder_resources
     return {
+        "sq_psn": connection.peer.starting_psn,
         "timeout": connection.path.ack_timeout if owner.ack_timeout is None else owner.ack_timeout,
         "retry_cnt": end.retry_cnt,
         "rnr_retry": end.rnr_retry,

@@ -382,7 +382,7 @@ static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
     cm_vector(id, id->path.gid, &to->ah_attr);
     to->path_mtu = id->path.mtu && id->path.mtu < id->place->mtu ? id->path.mtu : id->place->mtu;
     to->dest_qp_num = id->peer.qp_num;
-    to->rq_psn = id->peer.psn;
+    to->rq_psn = id->own.known ? id->own.psn : id->psn;
     to->max_dest_rd_atomic = id->own.known ? id->own.responder_resources : id->peer.initiator_depth;
     to->min_rnr_timer = MIN_RNR_TIMER;
     return 0;
@@ -394,6 +394,7 @@ static int sending(const struct identifier *id, struct ucma_qp_attr *to)
     const struct end *end = id->active && id->own.known ? &id->own : &id->peer;
     if (!id->peer.known || !id->path.known)
         return EINVAL;
+    to->sq_psn = id->peer.psn;
     to->qp_attr_mask |= MASK_TIMEOUT | MASK_RETRY_CNT | MASK_RNR_RETRY | MASK_MAX_RD;
     to->timeout = ack_timeout(id, id->path.ack_timeout);
     to->retry_cnt = end->retry_cnt;
