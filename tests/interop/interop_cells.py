@@ -8,10 +8,12 @@ import interop_cells_refused
 import interop_cells_transport
 import interop_cells_mix
 import interop_cells_programs
+import interop_cells_connections
 import interop_cells_netem
 import interop_cells_failures
 
 __all__ = [
+    "interop_cells_connections",
     "interop_cells_failures",
     "interop_cells_mix",
     "interop_cells_netem",

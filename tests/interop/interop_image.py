@@ -25,7 +25,8 @@ FRESH_S = 7 * 86_400
 """How long the cache is believed before the archive is asked for newer packages."""
 MODULES = (
     "virtio_pci", "virtio_blk", "virtio_net", "virtio_console", "ext4", "crc32c_generic", "crc32_pclmul",
-    "overlay", "ib_uverbs", "rdma_rxe", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "ifb",
+    "overlay", "ib_uverbs", "rdma_rxe", "rdma_ucm",
+    "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "ifb",
 )  # fmt: skip
 SPARE_BYTES = 16 << 20
 

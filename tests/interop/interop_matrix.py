@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from interop_capture import CaptureError
+from interop_connections import OurAdapter
 from interop_guest import Guest, GuestError
 from interop_link import CellError, Link, Setting
 from interop_peer import Peer, PeerError
@@ -114,7 +115,8 @@ class Sides:
     ``start_ours`` starts softhca's command with a device on the address of an IP version, ``wait_listening``
     waits until a process of our side listens on a TCP port.  ``restart`` kills a side's program and starts it
     again; ``connect_cable`` joins the guest to the network, or cuts it off; ``capture`` writes what passes
-    between the guest and the network into a file while a block runs (with root only).
+    between the guest and the network into a file while a block runs, ``our_adapter`` starts an adapter of
+    ours in a process of its own on an address of an IP version (both with root only).
     """
 
     guest: Guest
@@ -127,6 +129,7 @@ class Sides:
     restart: Callable[[Peer], None]
     connect_cable: Callable[[bool], None]
     capture: Callable[[Path], AbstractContextManager[object]] | None = None
+    our_adapter: Callable[[int], OurAdapter] | None = None
 
     def case(self, setting: Setting, direction: str) -> Case:
         """The case of a setting and direction."""

@@ -20,6 +20,7 @@ USERLAND = (
     "perftest",
     "python3-pyverbs",
     "rdma-core",
+    "rdmacm-utils",
 )
 KERNELS = {"6.1": CODENAME, "6.12": BACKPORTS}
 """Kernel series → suite that has it."""

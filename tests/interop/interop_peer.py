@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from interop_guest import Guest, GuestError
 
-PROGRAM = Path(__file__).parent / "guest" / "mix.py"
-"""Runs on both sides, and knows the words of `peer.py` as well."""
+PROGRAM = Path(__file__).parent / "guest" / "connections.py"
+"""Runs on both sides, and knows the words of `mix.py` and `peer.py` as well."""
 START_S = 240.0
 END_S = 10.0
 SAID_CHARACTERS = 1000
@@ -155,7 +155,8 @@ class Peer:
 
 def program_files() -> dict[str, bytes]:
     """What a guest needs of the program."""
-    return {path.name: path.read_bytes() for path in (PROGRAM, PROGRAM.with_name("peer.py"))}
+    names = (PROGRAM.name, "mix.py", "peer.py")
+    return {name: PROGRAM.with_name(name).read_bytes() for name in names}
 
 
 def our_environment(devices: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from interop_capture import Capture
+from interop_connections import OurAdapter
 from interop_guest import Guest
 from interop_image import Bootable, Images
 from interop_matrix import Sides
@@ -96,6 +97,7 @@ class World:
                 partial(restart, self.guest),
                 partial(self.network.connect_cable, GUEST_HOST),
                 partial(Capture, self.network.prefix, f"guest{GUEST_HOST}"),
+                self.our_adapter,
             )  # fmt: skip
             meet(self.guest, self.sides.our_addresses.values())
             self._stack = stack.pop_all()
@@ -112,6 +114,10 @@ class World:
         return Peer(
             "softhca", partial(ProcessChannel, argv, our_environment(self.devices(PEER_HOST, version)))
         )
+
+    def our_adapter(self, version: int) -> OurAdapter:
+        """An adapter process in the namespace, on the address of our commands."""
+        return OurAdapter(self.network.prefix, self.devices(COMMAND_HOST, version))
 
     def start_ours(self, version: int, words: Sequence[str]) -> subprocess.Popen[str]:
         """Start softhca's command in the namespace."""
