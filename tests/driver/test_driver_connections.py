@@ -16,6 +16,7 @@ from softhca.driver.connections import (
     CM_REQUEST,
     CM_SIDR_REPLY,
     CM_SIDR_REQUEST,
+    CM_TIMEWAIT_OVER,
     CmPath,
     CmQueuePair,
 )
@@ -57,6 +58,8 @@ def path_to(context, **changes):
 
 def taken(channel, kind):
     event = channel.receive(LIMIT_S)
+    while event.kind == CM_TIMEWAIT_OVER != kind:  # of an earlier connection
+        event = channel.receive(LIMIT_S)
     assert event.kind == kind
     return event
 

@@ -1,12 +1,14 @@
 """Connections over a network that loses a fifth of the messages, duplicates and reorders; ends that die;
-programs that are slow, reject, disconnect and go.  By a seed each, in virtual time.
+programs that are slow, reject, propose alternate paths, disconnect and go.  By a seed each, in virtual time.
 
 ``python tests/management/connection_walk.py --seeds 1..2000``.  What must hold of each seed:
 
 * no side is left in the middle of anything, and with all retries both end in the same way: established, or
   over, unless an adapter has gone, or a program in the middle whose REJ was lost, which is sent once; with
   few retries one may give up and the other not hear of it;
-* each program is told in an order that makes sense (`ORDERS`), and how it ended;
+* each program is told in an order that makes sense (`ORDERS`), and how it ended, and last, and once, that
+  the time-wait is over;
+* each proposal of a path is answered once, unless the connection ends before;
 * when all is over, no manager keeps a connection, a peer or a deadline.
 """
 
@@ -18,9 +20,10 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
-from connection_peers import REPLY, REQUEST, Network, lossy
+from connection_peers import GIDS, REPLY, REQUEST, Network, lossy
 
 from softhca.management.cm import elements as e
+from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm.elements import NEVER_NS
 
@@ -28,6 +31,8 @@ LOSS = 0.2
 EXPONENT = 8
 MANY_RETRIES = 15
 MOST_THOUGHT_NS = 3_000_000_000
+PATHS = {e.PATH_REQUEST, e.PATH_ANSWER}
+LAP = m.Lap(alternate_local_gid=GIDS[0], alternate_remote_gid=GIDS[1])
 ENDED = {e.REJECTED, e.UNREACHABLE, e.DISCONNECTED}
 FIRST = 0
 ORDERS = {
@@ -48,6 +53,8 @@ class Walk:
         network = self.network = Network(seed)
         network.fate = lossy(seed, LOSS)
         self.told: list[dict[int, list[int]]] = [{}, {}]
+        self.over: set[tuple[int, int]] = set()
+        self.proposed = [0, 0]
         self.thoughts: list[tuple[int, int, int, int]] = []
         self.gone: set[int] = set()
         self.rejects = dice.random() < 0.1
@@ -127,11 +134,36 @@ class Walk:
                 told = self.told[own].setdefault(event.number, [])
                 last = told[-1] if told else FIRST
                 assert own not in self.gone, "a program that has gone is told something"
+                assert (own, event.number) not in self.over, "something is told after the time-wait"
+                if event.kind == e.TIMEWAIT_OVER:
+                    assert last in ENDED | {e.DISCONNECT_REQUEST}, told
+                    self.over.add((own, event.number))
+                    continue
+                if event.kind in PATHS:
+                    self._take_path(own, event)
+                    continue
                 assert event.kind in ORDERS[last], (own, told, event.kind)
                 told.append(event.kind)
                 thought_ns = self.dice.randrange(MOST_THOUGHT_NS) if self.slow else 0
                 self.thoughts.append((network.now + thought_ns, own, event.number, event.kind))
             program.events.clear()
+
+    def _propose(self, own: int, number: int) -> None:
+        """Now and then, where the connection is established."""
+        network = self.network
+        if self.dice.random() < 0.3 and network.state(own, number) == s.ESTABLISHED:
+            network.managers[own].load_path(network.programs[own], number, LAP, network.now)
+            self.proposed[own] += 1
+
+    def _take_path(self, own: int, event: e.Event) -> None:
+        """The peer proposes a path, or answers."""
+        network = self.network
+        if event.kind == e.PATH_ANSWER:
+            self.proposed[own] -= 1
+            assert self.proposed[own] == 0
+            self._propose(own, event.number)
+        elif self.dice.random() < 0.9:
+            network.managers[own].answer_path(network.programs[own], event.number, m.Apr(), network.now)
 
     def _act(self, own: int, number: int, kind: int) -> None:
         """What a program does about an event; a moment that has passed is refused."""
@@ -152,6 +184,8 @@ class Walk:
                 self.thoughts.append((now + self.dice.randrange(MOST_THOUGHT_NS), own, number, FIRST))
             elif kind == FIRST:
                 manager.disconnect(program, number, b"", now)
+            if kind in (e.REPLIED, e.ESTABLISHED):
+                self._propose(own, number)
         except OSError:
             told = self.told[own][number]
             assert told[-1] != kind or kind == e.DISCONNECT_REQUEST or self.disconnects[own], told
@@ -166,6 +200,8 @@ class Walk:
         for own, states in enumerate(ends):
             if own not in network.cut:
                 assert set(states) <= {s.ESTABLISHED, s.CLOSED}, ends
+                if s.ESTABLISHED in states:
+                    assert self.proposed[own] == 0, "a proposal has had no answer"
         live = [states.count(s.ESTABLISHED) for states in ends]
         if network.cut:
             return "its peer has gone" if live[1 - self.dies] else "over without its peer"

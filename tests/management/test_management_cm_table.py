@@ -202,7 +202,7 @@ def test_time_does_what_the_table_says(state, own, given):
     following, done = row
     assert cell.connection.state == following
     assert cell.network.names() == expected_messages(state, own, given, done)
-    told = e.DISCONNECTED if state == s.DREQ_SENT else e.UNREACHABLE
+    told = {s.DREQ_SENT: e.DISCONNECTED, s.TIMEWAIT: e.TIMEWAIT_OVER}.get(state, e.UNREACHABLE)
     assert cell.program.kinds == ([told] if s.TELL in done else [])
     assert (cell.connection.deadline_ns != NEVER_NS) == (following in s.WAITING)
 

@@ -541,6 +541,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.CM_RESOLVE: _of_connections("cm_resolve"),
     control.CM_ANSWER: _of_connections("cm_answer"),
     control.CM_DESTROY: _of_connections("cm_destroy"),
+    control.CM_LOAD_PATH: _of_connections("cm_load_path"),
+    control.CM_ANSWER_PATH: _of_connections("cm_answer_path"),
     control.ATTACH_RAW: _attach_raw,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.connection_manager import QP_TYPES, HostConnections, PortConnections
+from softhca.adapter.connection_manager import QP_TYPES, HostConnections, PortConnections, port_at
 from softhca.adapter.host_agents import destination_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.cm import messages as m
 from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSIVE
 from softhca.management.mad import Address
-from softhca.queues.control_fields import QPT_RD
+from softhca.queues.control_fields import CM_WAY, QPT_RD
 from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SERVICES = {qp_type: service for service, qp_type in QP_TYPES.items()}
 _MAX_EXPONENT = 31
 _MAX_CM_RETRIES = 15
+_WAY = tuple(name for name, _ in CM_WAY)
 
 Fields = dict[str, Any]
 
@@ -113,6 +114,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
         primary_ack_timeout=fields["ack_timeout"],
         private_data=_private(m.Req, fields),
         **_queue_pair(fields),
+        **_alternate(adapter, {name: fields[f"alternate_{name}"] for name in _WAY}),
     )
     request = channel.instances.request(request, peer)
     number = channel.connections.manager.connect(channel, peer, request, now)
@@ -126,6 +128,7 @@ def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
     """CM_REPLY: accept a request."""
     channel = _channel(adapter, host, fields)
     reply = m.Rep(
+        failover_accepted=_failover(fields["failover"]),
         target_ack_delay=adapter.device_attributes["local_ca_ack_delay"],
         private_data=_private(m.Rep, fields),
         **_queue_pair(fields),
@@ -206,6 +209,64 @@ def cm_destroy(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     channel.remove(fields["id"])
     channel.connections.arm()
     return {}
+
+
+def cm_load_path(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_LOAD_PATH: send LAP."""
+    channel = _channel(adapter, host, fields)
+    proposed = _alternate(adapter, fields)
+    if not proposed:
+        raise OSError(errno.EINVAL, "dgid, dlid: the path leads nowhere")
+    lap = m.Lap(private_data=_private(m.Lap, fields), **proposed)
+    channel.connections.manager.load_path(channel, fields["id"], lap, now)
+    channel.connections.arm()
+    return {}
+
+
+def cm_answer_path(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """CM_ANSWER_PATH: send APR."""
+    channel = _channel(adapter, host, fields)
+    said = fields["information"]
+    if len(said) > len(m.Apr().additional_information):
+        raise OSError(errno.EINVAL, f"APR has 72 bytes of additional information, not {len(said)}")
+    apr = m.Apr(
+        additional_information_length=len(said),
+        ap_status=fields["status"],
+        additional_information=said.ljust(72, b"\0"),
+        private_data=_private(m.Apr, fields),
+    )
+    channel.connections.manager.answer_path(channel, fields["id"], apr, now)
+    return {}
+
+
+def _alternate(adapter: Adapter, way: Fields) -> Fields:
+    """An alternate path as REQ and LAP have it; nothing where there is none.  EINVAL: it begins at no port of
+    the adapter.
+    """
+    if not any(way["dgid"]) and not way["dlid"]:
+        return {}
+    port = port_at(adapter, way["own_gid"], way["own_lid"])
+    if port is None:
+        raise OSError(errno.EINVAL, "own_gid, own_lid: no port of the adapter has them")
+    return {
+        "alternate_local_lid": port.lid if port.native else LID_PERMISSIVE,
+        "alternate_remote_lid": way["dlid"] if port.native else LID_PERMISSIVE,
+        "alternate_local_gid": way["own_gid"],
+        "alternate_remote_gid": way["dgid"],
+        "alternate_flow_label": way["flow_label"],
+        "alternate_packet_rate": way["packet_rate"],
+        "alternate_traffic_class": way["traffic_class"],
+        "alternate_hop_limit": way["hop_limit"],
+        "alternate_sl": way["sl"],
+        "alternate_subnet_local": int(port.native),
+        "alternate_ack_timeout": way["ack_timeout"],
+    }
+
+
+def _failover(value: int) -> int:
+    if value > m.FAILOVER_REJECTED:
+        raise OSError(errno.EINVAL, f"failover: 0 (accepted), 1 (not supported) or 2 (rejected), not {value}")
+    return value
 
 
 def _private(kind: type[m.Message], fields: Fields) -> bytes:

@@ -24,9 +24,11 @@ from softhca.management.cm.elements import (
     SIDR_REPLY,
     SIDR_REQUEST,
     UNREACHABLE,
+    Connection,
     Event,
     end_of,
     number_of,
+    place_of,
 )
 from softhca.management.cm.instances import Instances
 from softhca.management.cm.manager import ConnectionManager
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
     from softhca.adapter.hosts import EventSink, Host
     from softhca.adapter.management_flow import ManagementFlow
+    from softhca.adapter.port import Port
 
 CONNECTION_BYTES = 4096
 """What a connection may cost the adapter."""
@@ -63,7 +66,8 @@ class PortConnections(Flow):
         Flow.__init__(self, adapter, management.number)
         self.management = management
         self.port = management.port
-        self.manager = ConnectionManager(management.dispatcher.send_own, guid, seed)
+        send = management.dispatcher.send_own
+        self.manager = ConnectionManager(send, guid, seed, self._check_path)
         self.instances = Instances(random.Random(seed))
         self.channels: list[HostConnections] = []
         self._adapter = adapter
@@ -73,6 +77,24 @@ class PortConnections(Flow):
         self.manager.receive(data, source, self._adapter.now)
         self.arm()
         return True
+
+    def _check_path(self, lap: m.Lap, connection: Connection) -> int:
+        """APR's status of a path that a peer proposes: it must lead to a port of this adapter, and be another
+        one than that which the connection has.
+        """
+        port = port_at(self._adapter, lap.alternate_remote_gid, lap.alternate_remote_lid)
+        if port is None:
+            native = self.port.native and not any(lap.alternate_remote_gid)
+            return m.APR_INVALID_LID if native else m.APR_INVALID_GID
+        if not port.native and not any(lap.alternate_local_gid):
+            return m.APR_INVALID_GID
+        if port.native and not lap.alternate_local_lid:
+            return m.APR_INVALID_LID
+        if not port.native and not lap.alternate_hop_limit:
+            return m.APR_INVALID_HOP_LIMIT
+        peer = connection.peer
+        there = lap.alternate_local_lid if peer.gid is None else lap.alternate_local_gid
+        return m.APR_IS_CURRENT if port is self.port and there == place_of(peer) else m.APR_LOADED
 
     def instance_of(self, host: int, vector: Mapping[str, Any], peer: int) -> int:
         """The instance number of a host's queue pair that is brought to RTR (`HostInstances.expected`)."""
@@ -216,6 +238,8 @@ def entry_of(event: Event) -> bytes:
         values.update(_of_request(message))
     elif isinstance(message, m.Rep):
         values.update(_of_reply(message))
+    elif isinstance(message, m.Lap):
+        values.update(_way_of(message), failover=0)
     elif isinstance(message, m.SidrReq):
         values.update(pkey=message.partition_key)
     elif isinstance(message, m.SidrRep):
@@ -225,8 +249,35 @@ def entry_of(event: Event) -> bytes:
     return bytes(_HEADER.pack(*values.values())) + private_data.ljust(CM_PRIVATE_BYTES, b"\0")
 
 
+def _way_of(message: m.Req | m.Lap) -> dict[str, int]:
+    """The alternate path of REQ or LAP, as its receiver takes it: to the sender, from the own port."""
+    found = {
+        "alternate_lid": message.alternate_local_lid,
+        "alternate_own_lid": message.alternate_remote_lid,
+        "alternate_flow_label": message.alternate_flow_label,
+        "alternate_ack_timeout": message.alternate_ack_timeout,
+        "alternate_traffic_class": message.alternate_traffic_class,
+        "alternate_hop_limit": message.alternate_hop_limit,
+        "alternate_sl": message.alternate_sl,
+        "alternate_packet_rate": message.alternate_packet_rate,
+    }
+    for name, gid in (("gid", message.alternate_local_gid), ("own_gid", message.alternate_remote_gid)):
+        found[f"alternate_{name}_prefix"] = int.from_bytes(gid[:8], "big")
+        found[f"alternate_{name}_interface"] = int.from_bytes(gid[8:], "big")
+    return found
+
+
+def port_at(adapter: Adapter, gid: bytes, lid: int) -> Port | None:
+    """The port of an adapter that has a GID, or on native links, where none is named, a LID."""
+    for port in adapter.ports:
+        if gid in port.gids if any(gid) else port.native and lid and port.lid == lid:
+            return port
+    return None
+
+
 def _of_request(request: m.Req) -> dict[str, int]:
     return {
+        **_way_of(request),
         "remote_ca_guid": request.local_ca_guid,
         "qp_num": number_of(end_of(request, request.transport_service_type == m.SERVICE_RD)),
         "starting_psn": request.starting_psn,
@@ -259,5 +310,6 @@ def _of_reply(reply: m.Rep) -> dict[str, int]:
         "initiator_depth": reply.initiator_depth,
         "rnr_retry": reply.rnr_retry_count,
         "srq": reply.srq,
+        "failover": reply.failover_accepted,
         "flow_control": reply.end_to_end_flow_control,
     }

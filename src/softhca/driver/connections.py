@@ -19,11 +19,15 @@ from softhca.queues.control_fields import (
     CM_DISCONNECT_REQUEST,
     CM_DISCONNECTED,
     CM_ESTABLISHED,
+    CM_PATH_ANSWER,
+    CM_PATH_NO_ANSWER,
+    CM_PATH_REQUEST,
     CM_REJECTED,
     CM_REPLIED,
     CM_REQUEST,
     CM_SIDR_REPLY,
     CM_SIDR_REQUEST,
+    CM_TIMEWAIT_OVER,
     CM_UNREACHABLE,
 )
 from softhca.queues.layout import CM_ENTRY_BYTES, CM_HEADER, MAX_CM_ENTRIES
@@ -35,16 +39,21 @@ __all__ = [
     "CM_DISCONNECTED",
     "CM_DISCONNECT_REQUEST",
     "CM_ESTABLISHED",
+    "CM_PATH_ANSWER",
+    "CM_PATH_NO_ANSWER",
+    "CM_PATH_REQUEST",
     "CM_REJECTED",
     "CM_REPLIED",
     "CM_REQUEST",
     "CM_SIDR_REPLY",
     "CM_SIDR_REQUEST",
+    "CM_TIMEWAIT_OVER",
     "CM_UNREACHABLE",
     "CmChannel",
     "CmEvent",
     "CmPath",
     "CmQueuePair",
+    "CmWay",
 ]
 
 _HEADER, _NAMES = CM_HEADER.packing(), CM_HEADER.names
@@ -72,13 +81,31 @@ class CmPath:
 
 
 @dataclass(frozen=True)
+class CmWay:
+    """An alternate path, from the own port with ``own_gid`` (on native links ``own_lid``) to the peer's with
+    ``gid`` (``lid``).  ``packet_rate`` is an ``ibv_rate``.
+    """
+
+    own_gid: bytes
+    gid: bytes
+    own_lid: int = 0
+    lid: int = 0
+    sl: int = 0
+    traffic_class: int = 0
+    flow_label: int = 0
+    hop_limit: int = 64
+    ack_timeout: int = 19
+    packet_rate: int = 0
+
+
+@dataclass(frozen=True)
 class CmQueuePair:
     """One end of a connection as REQ and REP carry it.
 
     ``qp_type`` is ``ibv_qp_type`` (RC 2, UC 3, XRC_SEND 9), or 5, reliable datagrams: then ``qp_num`` is the
-    number of an EE context, and both ends say so.  ``starting_psn`` the first PSN that the
-    other end sends; ``responder_resources`` are the READs and atomics that it can answer at once, ``initiator_depth``
-    those that it wants to have outstanding.
+    number of an EE context, and both ends say so.  ``starting_psn`` is the first PSN that the other end is to
+    send, and this one expects (12.6.5); ``responder_resources`` are the READs and atomics that it can answer
+    at once, ``initiator_depth`` those that it wants to have outstanding.
     """
 
     qp_num: int
@@ -110,12 +137,19 @@ class CmEvent:
     ``CM_DISCONNECT_REQUEST``   the peer disconnects; `CmChannel.disconnect` answers it
     ``CM_DISCONNECTED``         the connection is over: the peer has answered `CmChannel.disconnect`, or
                                 has not within all retries, or was found to have forgotten it
+    ``CM_TIMEWAIT_OVER``        the time-wait behind that is over, and the queue pair may be connected again
+    ``CM_PATH_REQUEST``         the peer proposes the alternate path ``alternate``, to be answered by
+                                `CmChannel.answer_path`
+    ``CM_PATH_ANSWER``          the answer to `CmChannel.load_path`: ``status`` is APR's, 0 where the peer
+                                has loaded it, or `CM_PATH_NO_ANSWER`
     ``CM_SIDR_REQUEST``         a datagram service is asked for at ``listener``; answered by
                                 `CmChannel.answer`
     ``CM_SIDR_REPLY``           the answer to `CmChannel.resolve`: ``status`` is its SIDR status;
                                 ``queue_pair.qp_num`` and ``qkey`` are the service's
     ==========================  ==========================================================================
 
+    ``alternate`` is the path that a request or a proposal names besides, as this side takes it, else None;
+    ``failover`` what becomes of the request's (REP's: 0 accepted, 1 not supported, 2 rejected).
     ``private_data`` are all bytes that the message has for them (92 of REQ, 196 of REP …), and none where
     there was no message.
     """
@@ -132,6 +166,8 @@ class CmEvent:
     pkey: int
     qkey: int
     private_data: bytes
+    alternate: CmWay | None = None
+    failover: int = 0
 
 
 class CmChannel:
@@ -173,10 +209,11 @@ class CmChannel:
         return self._new(control.CM_LISTEN, service_id=service_id, backlog=backlog)
 
     def connect(
-        self, service_id: int, path: CmPath, queue_pair: CmQueuePair, private_data: bytes = b""
-    ) -> int:
-        """Send REQ (at most 92 bytes of private data); the id.  CM_REPLIED, CM_REJECTED or CM_UNREACHABLE
-        follows.
+        self, service_id: int, path: CmPath, queue_pair: CmQueuePair, private_data: bytes = b"",
+        alternate: CmWay | None = None,
+    ) -> int:  # fmt: skip
+        """Send REQ (at most 92 bytes of private data), with an alternate path where there is one; the id.
+        CM_REPLIED, CM_REJECTED or CM_UNREACHABLE follows.
         """
         return self._new(
             control.CM_CONNECT,
@@ -184,11 +221,18 @@ class CmChannel:
             private_data=private_data,
             **_path_fields(path),
             **vars(queue_pair),
+            **({} if alternate is None else {f"alternate_{n}": v for n, v in _way_fields(alternate).items()}),
         )
 
-    def reply(self, id: int, queue_pair: CmQueuePair, private_data: bytes = b"") -> None:
-        """Accept a request: send REP (196 bytes).  CM_ESTABLISHED, CM_REJECTED or CM_UNREACHABLE follows."""
-        self._call(control.CM_REPLY, id=id, private_data=private_data, **vars(queue_pair))
+    def reply(
+        self, id: int, queue_pair: CmQueuePair, private_data: bytes = b"", failover: int = 0
+    ) -> None:
+        """Accept a request: send REP (196 bytes).  CM_ESTABLISHED, CM_REJECTED or CM_UNREACHABLE follows.
+        ``failover``: whether its alternate path is loaded (0), not supported (1) or rejected (2).
+        """
+        self._call(
+            control.CM_REPLY, id=id, private_data=private_data, failover=failover, **vars(queue_pair)
+        )
 
     def ready(self, id: int, private_data: bytes = b"") -> None:
         """The reply is accepted: send RTU (224 bytes)."""
@@ -207,6 +251,20 @@ class CmChannel:
         (224 bytes).
         """
         self._call(control.CM_DISCONNECT, id=id, private_data=private_data)
+
+    def load_path(self, id: int, way: CmWay, private_data: bytes = b"") -> None:
+        """Propose another alternate path for an established connection: send LAP (168 bytes).  CM_PATH_ANSWER
+        follows; EINVAL while one is proposed.  Queue pairs are the programs' to change, on both sides.
+        """
+        self._call(control.CM_LOAD_PATH, id=id, private_data=private_data, **_way_fields(way))
+
+    def answer_path(
+        self, id: int, status: int = 0, information: bytes = b"", private_data: bytes = b""
+    ) -> None:
+        """Answer what the peer proposes: send APR (72 bytes of ``information``, 148 of private data)."""
+        self._call(
+            control.CM_ANSWER_PATH, id=id, status=status, information=information, private_data=private_data
+        )
 
     def resolve(self, service_id: int, path: CmPath, private_data: bytes = b"") -> int:
         """Ask for the queue pair of a datagram service: send SIDR_REQ (216 bytes); the id.  CM_SIDR_REPLY or
@@ -274,6 +332,12 @@ def _path_fields(path: CmPath) -> dict[str, object]:
     return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
+def _way_fields(way: CmWay) -> dict[str, object]:
+    given = dict(vars(way))
+    return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
+
+
+_WAY_FIELDS = [each.name for each in fields(CmWay) if not each.name.endswith("gid")]
 _PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in _NAMES]
 _QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
 
@@ -298,7 +362,17 @@ def _event(entry: bytes) -> CmEvent:
         pkey=values["pkey"],
         qkey=values["qkey"],
         private_data=entry[start : start + values["private_bytes"]],
+        alternate=_alternate(values),
+        failover=values["failover"],
     )
+
+
+def _alternate(values: dict[str, int]) -> CmWay | None:
+    gid = _gid(values, "alternate_gid")
+    if not any(gid) and not values["alternate_lid"]:
+        return None
+    named = {name: values[f"alternate_{name}"] for name in _WAY_FIELDS}
+    return CmWay(own_gid=_gid(values, "alternate_own_gid"), gid=gid, **named)
 
 
 def _gid(values: dict[str, int], name: str) -> bytes:

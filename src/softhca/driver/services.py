@@ -8,6 +8,7 @@ says.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from typing import Any
 
 from softhca.driver import registry
 from softhca.driver.agents import MadAddress
-from softhca.driver.connections import CmChannel, CmEvent, CmPath, CmQueuePair
+from softhca.driver.connections import CmChannel, CmEvent, CmPath, CmQueuePair, CmWay
 from softhca.driver.device import DeviceDriver
+from softhca.driver.errors import DriverError
 from softhca.driver.qp import QpHandle
 from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND
 from softhca.queues.states import INIT, RTR, RTS
 
 LINK_LAYER_ETHERNET = 2
+MIG_REARM = 1
+"""``ibv_mig_state``."""
 _ANSWERS = 4
 """Room for responses while one is waited for."""
 
@@ -231,6 +235,35 @@ def complete(
         access,
         how,
     )
+
+
+def load_alternate(device: DeviceDriver, qp: QpHandle, way: CmWay) -> None:
+    """Connection service: give a connected queue pair an alternate path, as LAP or REQ has named it, and arm
+    it (``IBV_MIG_REARM``).  DriverError ENODEV: no port of the device has its own end, else as `modify`.
+    """
+    port_num, sgid_index = _port_of(device, way)
+    there = Path(
+        way.gid if any(way.gid) else None, sgid_index, way.sl, way.traffic_class, way.flow_label,
+        way.hop_limit, dlid=way.lid, port_num=port_num,
+    )  # fmt: skip
+    qp.modify({
+        "alt_ah_attr": there.vector(), "alt_port_num": port_num, "alt_timeout": way.ack_timeout,
+        "path_mig_state": MIG_REARM,
+    })  # fmt: skip
+
+
+def _port_of(device: DeviceDriver, way: CmWay) -> tuple[int, int]:
+    """The number of the port at which a path begins, and the index of its GID."""
+    for port_num in range(1, device.query_device()["phys_port_cnt"] + 1):
+        port = device.query_port(port_num)
+        if not any(way.own_gid):
+            if way.own_lid and port["lid"] == way.own_lid:
+                return port_num, 0
+            continue
+        for index in range(port["gid_tbl_len"]):
+            if device.query_gid(port_num, index) == way.own_gid:
+                return port_num, index
+    raise DriverError(errno.ENODEV, "no port of the device has the own end of the path")
 
 
 def start_datagrams(qp: QpHandle, qkey: int, psn: int = 0, port_num: int = 1) -> None:

@@ -72,6 +72,8 @@ IMPORT_CONTEXT = 60
 IMPORT_PD = 61
 UNIMPORT_PD = 62
 IMPORT_MR = 63
+CM_LOAD_PATH = 64
+CM_ANSWER_PATH = 65
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -125,6 +127,11 @@ CM_DISCONNECT_REQUEST = 6
 CM_DISCONNECTED = 7
 CM_SIDR_REQUEST = 8
 CM_SIDR_REPLY = 9
+CM_PATH_REQUEST = 10
+CM_PATH_ANSWER = 11
+CM_TIMEWAIT_OVER = 12
+# ``status`` of CM_PATH_ANSWER, above those of APR: no answer has come.
+CM_PATH_NO_ANSWER = 256
 
 # The events of one kind of element, which are forgotten with it.
 CQ_EVENTS = frozenset({EVENT_CQ_ERR, EVENT_COMPLETION})
@@ -241,6 +248,12 @@ CM_PATH: Fields = (
     *_all("u8", "sl traffic_class hop_limit path_mtu ack_timeout cm_response_timeout max_cm_retries"),
 )
 
+# A way to a peer from the port with a GID, or on native links a LID, of its own.
+CM_WAY: Fields = (
+    ("own_gid", "gid"), ("dgid", "gid"), *_all("u32", "flow_label"), *_all("u16", "own_lid dlid"),
+    *_all("u8", "sl traffic_class hop_limit ack_timeout packet_rate"),
+)
+
 CM_ELEMENT: Fields = _all("u32", "cm id")
 
 COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
@@ -316,10 +329,14 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     ),
     CM_CONNECT: (
         "CM_CONNECT",
-        (*_all("u32", "cm"), *_all("u64", "service_id"), *CM_PATH, *CM_QUEUE_PAIR, ("private_data", "bytes")),
+        (*_all("u32", "cm"), *_all("u64", "service_id"), *CM_PATH, *CM_QUEUE_PAIR,
+         *_prefixed("alternate_", CM_WAY), ("private_data", "bytes")),
         _all("u32", "id"),
     ),
-    CM_REPLY: ("CM_REPLY", (*CM_ELEMENT, *CM_QUEUE_PAIR, ("private_data", "bytes")), ()),
+    # ``failover``: what becomes of the request's alternate path (REP's failover accepted).
+    CM_REPLY: (
+        "CM_REPLY", (*CM_ELEMENT, *CM_QUEUE_PAIR, *_all("u8", "failover"), ("private_data", "bytes")), ()
+    ),
     CM_READY: ("CM_READY", (*CM_ELEMENT, ("private_data", "bytes")), ()),
     CM_REJECT: (
         "CM_REJECT", (*CM_ELEMENT, *_all("u16", "reason"), ("ari", "bytes"), ("private_data", "bytes")), ()
@@ -337,6 +354,15 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
         (),
     ),
     CM_DESTROY: ("CM_DESTROY", CM_ELEMENT, ()),
+    # The path that the peer is to load: the way to it, of which the time-outs and retries count as well.
+    CM_LOAD_PATH: (
+        "CM_LOAD_PATH", (*CM_ELEMENT, *CM_WAY, ("private_data", "bytes")), ()
+    ),
+    CM_ANSWER_PATH: (
+        "CM_ANSWER_PATH",
+        (*CM_ELEMENT, *_all("u8", "status"), ("information", "bytes"), ("private_data", "bytes")),
+        (),
+    ),
     ALLOC_RDD: ("ALLOC_RDD", (), _all("u32", "rdd")),
     DEALLOC_RDD: ("DEALLOC_RDD", _all("u32", "rdd"), ()),
     # The attributes of an end-to-end context are a queue pair's; ``dest_qp_num`` is its peer's number.

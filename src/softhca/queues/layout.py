@@ -280,7 +280,7 @@ MAD_HEADER = Record("mad_header", 56, "what precedes a datagram in an agent's ri
 
 MAD_ENTRY_BYTES = MAD_HEADER.size_bytes + MAD_BYTES
 
-CM_HEADER = Record("cm_header", 112, "what precedes the private data of an event in a connection channel", (
+CM_HEADER = Record("cm_header", 152, "what precedes the private data of an event in a connection channel", (
     ("kind", "u32", 0),
     ("id", "u32", 4),
     ("listener", "u32", 8),
@@ -311,6 +311,19 @@ CM_HEADER = Record("cm_header", 112, "what precedes the private data of an event
     ("sl", "u8", 95),
     ("lid", "u16", 96),
     ("own_lid", "u16", 98),
+    ("alternate_lid", "u16", 100),
+    ("alternate_own_lid", "u16", 102),
+    ("alternate_flow_label", "u32", 104),
+    ("alternate_ack_timeout", "u8", 108),
+    ("alternate_traffic_class", "u8", 109),
+    ("alternate_hop_limit", "u8", 110),
+    ("alternate_sl", "u8", 111),
+    ("alternate_gid_prefix", "u64", 112),
+    ("alternate_gid_interface", "u64", 120),
+    ("alternate_own_gid_prefix", "u64", 128),
+    ("alternate_own_gid_interface", "u64", 136),
+    ("alternate_packet_rate", "u8", 144),
+    ("failover", "u8", 145),
 ))  # fmt: skip
 
 CM_ENTRY_BYTES = CM_HEADER.size_bytes + CM_PRIVATE_BYTES

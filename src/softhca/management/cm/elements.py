@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from softhca.management.cm import messages as m
+from softhca.management.cm.path_states import QUIET
 from softhca.management.mad import Address
 from softhca.queues.control_fields import (
     CM_DISCONNECT_REQUEST,
     CM_DISCONNECTED,
     CM_ESTABLISHED,
+    CM_PATH_ANSWER,
+    CM_PATH_REQUEST,
     CM_REJECTED,
     CM_REPLIED,
     CM_REQUEST,
     CM_SIDR_REPLY,
     CM_SIDR_REQUEST,
+    CM_TIMEWAIT_OVER,
     CM_UNREACHABLE,
 )
 from softhca.wire.errors import WireError
@@ -39,12 +43,15 @@ DISCONNECT_REQUEST = CM_DISCONNECT_REQUEST
 DISCONNECTED = CM_DISCONNECTED
 SIDR_REQUEST = CM_SIDR_REQUEST
 SIDR_REPLY = CM_SIDR_REPLY
+PATH_REQUEST = CM_PATH_REQUEST
+PATH_ANSWER = CM_PATH_ANSWER
+TIMEWAIT_OVER = CM_TIMEWAIT_OVER
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """What an owner is told: ``message`` is the peer's, where there was one, ``source`` where it came from.
-    ``status``: REJ's reason, SIDR's status, or ETIMEDOUT.
+    ``status``: REJ's reason, SIDR's or APR's status, or ETIMEDOUT.
     """
 
     kind: int
@@ -104,6 +111,9 @@ class Connection:
 
     ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
     its messages go and must come from.  ``sent`` is the last message, as it is sent again.
+
+    ``path_state`` is that of its alternate path (`path_states`), with the last LAP of this side, its
+    transaction, that of the peer's last LAP, and the answer to it.
     """
 
     number: int
@@ -125,6 +135,11 @@ class Connection:
     sent: bytes = b""
     deadline_ns: int = NEVER_NS
     queued_ns: int = NEVER_NS
+    path_state: str = QUIET
+    path_sent: bytes = b""
+    path_transaction_id: int = -1
+    asked_transaction_id: int = -1
+    path_answer: bytes = b""
 
     def began(self, state: str) -> None:
         """It has come to ``state``: its retries begin anew."""
@@ -160,6 +175,11 @@ def duration_ns(exponent: int) -> int:
 def response_ns(exponent: int) -> int:
     """How long to wait for an answer whose sender may take 4.096 µs × 2^``exponent``."""
     return duration_ns(exponent) + 2 * duration_ns(PACKET_LIFE_EXPONENT)
+
+
+def response_exponent(response_ns: int) -> int:
+    """The exponent that `response_ns` was given."""
+    return max((response_ns - 2 * duration_ns(PACKET_LIFE_EXPONENT)) // UNIT_NS, 1).bit_length() - 1
 
 
 def same_port(peer: Address, source: Address) -> bool:

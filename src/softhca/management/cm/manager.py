@@ -24,6 +24,7 @@ from softhca.management.cm.elements import (
     REJECTED,
     REPLIED,
     REQUEST,
+    TIMEWAIT_OVER,
     UNREACHABLE,
     Connection,
     Event,
@@ -40,6 +41,7 @@ from softhca.management.cm.elements import (
     response_ns,
     same_port,
 )
+from softhca.management.cm.paths import Paths
 from softhca.management.cm.resolutions import Resolutions
 from softhca.management.cm.tables import Tables
 from softhca.management.cm.timers import Timers
@@ -73,6 +75,7 @@ TOLD = {
     states.GIVE_UP: UNREACHABLE,
     states.DREQ: DISCONNECT_REQUEST,
     states.DREP: DISCONNECTED,
+    states.OVER: TIMEWAIT_OVER,
 }
 MESSAGE_NAMES: dict[type[m.Message], str] = {
     m.Mra: states.MRA,
@@ -84,12 +87,24 @@ MESSAGE_NAMES: dict[type[m.Message], str] = {
 }
 
 
+def any_path(lap: m.Lap, connection: Connection) -> int:
+    """Whatever path a peer proposes can be."""
+    return m.APR_LOADED
+
+
 class ConnectionManager:
     """``send(data, address) -> bool`` sends a datagram of 256 bytes (False: no room, or no way); ``ca_guid``
-    is the adapter's; ``seed`` makes communication IDs that strangers do not guess.
+    is the adapter's; ``seed`` makes communication IDs that strangers do not guess; ``check_path`` gives the
+    APR status of a path that a peer proposes and that cannot be (0: its owner is asked).
     """
 
-    def __init__(self, send: Callable[[bytes, Address], bool], ca_guid: int, seed: int) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes, Address], bool],
+        ca_guid: int,
+        seed: int,
+        check_path: Callable[[m.Lap, Connection], int] = any_path,
+    ) -> None:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._send = send
         self._ca_guid = ca_guid
@@ -98,6 +113,7 @@ class ConnectionManager:
         self._tables = Tables(generator)
         self._timers = Timers()
         self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
+        self._paths = Paths(self._timers, self.counters, self._transmit, self._tell, check_path)
         self._by_remote: dict[tuple[int, int], Connection] = {}
         self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
 
@@ -179,6 +195,17 @@ class ConnectionManager:
         kind = m.Drep if connection.state == states.DREQ_RCVD else m.Dreq
         message = self._farewell(connection, kind, padded(kind, private_data))
         self._command(connection, states.DISCONNECT, now, message)
+
+    def load_path(self, owner: Owner, number: int, lap: m.Lap, now: int) -> None:
+        """Propose the alternate path of ``lap`` to the peer of an established connection.  OSError EINVAL:
+        not now, one is proposed already, or a value does not fit its field.
+        """
+        connection = self._tables.own(owner, number, Connection)
+        self._paths.load(connection, lap, self._next_transaction_id(), now)
+
+    def answer_path(self, owner: Owner, number: int, apr: m.Apr, now: int) -> None:
+        """Answer the peer's proposal of a path.  OSError EINVAL: there is none."""
+        self._paths.answer(self._tables.own(owner, number, Connection), apr, now)
 
     def resolve(
         self, owner: Owner, peer: Address, request: m.SidrReq, timeout: int, max_retries: int, now: int
@@ -348,11 +375,9 @@ class ConnectionManager:
             self.counters["drops_unmatched"] += 1
             self._answer_unknown(message, transaction_id, source)
             return
-        if isinstance(message, m.Lap):
-            self._refuse_path(connection, transaction_id)
-            return
-        if isinstance(message, m.Apr):
-            self.counters["drops_state"] += 1  # nothing has been asked
+        of_lap = isinstance(message, m.Mra) and message.message_mraed == m.OF_LAP
+        if of_lap or isinstance(message, (m.Lap, m.Apr)):
+            self._paths.receive(connection, message, transaction_id, now)
             return
         if isinstance(message, m.Rep):
             if not connection.active:
@@ -397,6 +422,9 @@ class ConnectionManager:
         if isinstance(message, m.Dreq):
             drep = m.Drep(message.remote_comm_id, message.local_comm_id)
             self._send_message(drep, transaction_id, source)
+        elif isinstance(message, m.Lap):
+            apr = m.Apr(message.remote_comm_id, message.local_comm_id, ap_status=m.APR_INVALID_COMM_ID)
+            self._send_message(apr, transaction_id, source)
         elif isinstance(message, (m.Rep, m.Rtu)):
             known = self._tables.find(message.remote_comm_id)
             if isinstance(known, Connection) and known.state != states.CLOSED:
@@ -406,14 +434,6 @@ class ConnectionManager:
                 rejected, message.local_comm_id, m.REJ_INVALID_COMM_ID, transaction_id, source,
                 message.remote_comm_id,
             )  # fmt: skip
-
-    def _refuse_path(self, connection: Connection, transaction_id: int) -> None:
-        """No other path is loaded into an established connection."""
-        if connection.state != states.ESTABLISHED:
-            self.counters["drops_state"] += 1
-            return
-        apr = m.Apr(connection.number, connection.remote_comm_id, ap_status=m.APR_UNSUPPORTED)
-        self._send_message(apr, transaction_id, connection.peer)
 
     # time
 
@@ -430,7 +450,9 @@ class ConnectionManager:
                 self._expire_connection(element, now)
 
     def _expire_connection(self, connection: Connection, now: int) -> None:
-        if connection.state == states.TIMEWAIT:
+        if connection.state == states.ESTABLISHED:
+            self._paths.expire(connection, now)
+        elif connection.state == states.TIMEWAIT:
             self._step(connection, states.OVER, now)
         elif connection.retries < connection.max_retries:
             connection.retries += 1
@@ -457,6 +479,8 @@ class ConnectionManager:
             return
         before = connection.state
         connection.began(row[0])
+        if before == states.ESTABLISHED != connection.state:
+            self._paths.end(connection, now)
         if before == states.REQ_RCVD != connection.state:
             self._tables.answered(connection)
         for action in row[1]:

@@ -127,7 +127,7 @@ TABLE: dict[tuple[str, str], Row] = {
     (TIMEWAIT, REQ): (TIMEWAIT, (REJECT_STALE,)),
     (TIMEWAIT, DREQ): (TIMEWAIT, (SEND_DREP,)),
     (TIMEWAIT, DESTROY): (TIMEWAIT, ()),
-    (TIMEWAIT, OVER): (CLOSED, ()),
+    (TIMEWAIT, OVER): (CLOSED, (TELL,)),
     (CLOSED, DESTROY): (CLOSED, ()),
 }
 

@@ -1,0 +1,287 @@
+"""Alternate paths by the connection manager: proposed, loaded and used, between adapters of two ports."""
+
+import errno
+
+import pytest
+
+from softhca.driver import services
+from softhca.driver.connections import (
+    CM_DISCONNECT_REQUEST,
+    CM_DISCONNECTED,
+    CM_ESTABLISHED,
+    CM_PATH_ANSWER,
+    CM_PATH_REQUEST,
+    CM_REPLIED,
+    CM_REQUEST,
+    CM_TIMEWAIT_OVER,
+    CmPath,
+    CmQueuePair,
+    CmWay,
+)
+from softhca.driver.errors import DriverError
+from softhca.management.cm import messages as m
+from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR
+from softhca.testing.ends import SEND, End, post
+from softhca.testing.network import Network
+from softhca.transport.migration import ARMED, MIGRATED, REARMED
+
+SERVICE = 0x0106_1C46
+TIMEOUT, RETRIES = 8, 2
+PSNS = (100, 200)
+
+
+class Scene:
+    """Two ends on two-port adapters that connect by their first ports; the second one listens."""
+
+    def __init__(self, link="ipv4", service=SERVICE):
+        self.network = Network(link=link)
+        self.network.tamper = self._fate
+        self.cut = set()
+        self.link = link
+        self.ends = [End(self.network.add(ports=2)) for _ in (0, 1)]
+        self.qps = [end.qp() for end in self.ends]
+        self.channels = [end.device.open_connections(1) for end in self.ends]
+        self.channels[1].listen(service)
+        self.ids = [0, 0]
+
+    def _fate(self, datagram):
+        return None if datagram.route.port_number in self.cut else datagram.data
+
+    def port(self, side, port):
+        return self.ends[side].node.adapter.ports[port - 1]
+
+    def way(self, side, port, there=0):
+        """From a port of a side to one of the other side's."""
+        own, peer = self.port(side, port), self.port(1 - side, there or port)
+        if self.link == "native":
+            return CmWay(bytes(16), bytes(16), own.lid, peer.lid, ack_timeout=TIMEOUT)
+        return CmWay(own.gid_table[0], peer.gid_table[0], ack_timeout=TIMEOUT)
+
+    def path(self):
+        way = self.way(0, 1)
+        return CmPath(way.gid, way.lid, ack_timeout=TIMEOUT, path_mtu=3)
+
+    def own(self, side):
+        """This side is to receive from its own PSN on: so it tells the other one."""
+        return CmQueuePair(self.qps[side].number, PSNS[side], retry_cnt=RETRIES)
+
+    def next(self, side, kind):
+        for _ in range(100):
+            event = self.channels[side].receive(0)
+            if event is not None:
+                assert event.kind == kind
+                return event
+            self.network.elapse(20_000_000)
+        raise AssertionError("no event")
+
+    def connect(self, alternate=None, failover=0):
+        """A connection whose queue pairs are in RTS; what the passive side was asked, and the reply."""
+        path = self.path()
+        self.ids[0] = self.channels[0].connect(SERVICE, path, self.own(0), b"", alternate)
+        asked = self.next(1, CM_REQUEST)
+        self.ids[1] = asked.id
+        services.accept(self.ends[1].device, self.channels[1], asked, self.qps[1], self.own(1), 15)
+        self.channels[1].reply(asked.id, self.own(1), failover=failover)
+        replied = self.next(0, CM_REPLIED)
+        services.complete(self.ends[0].device, self.channels[0], replied, path, self.qps[0], self.own(0), 15)
+        self.channels[0].ready(self.ids[0])
+        self.next(1, CM_ESTABLISHED)
+        return asked, replied
+
+    def load(self, side, way):
+        """What a program does with an alternate path: its queue pair is armed with it."""
+        device = self.ends[side].device
+        services.load_alternate(device, self.qps[side], way)
+
+    def events(self, side):
+        return [event[0] for event in iter(lambda: self.ends[side].device.next_event(0), None)]
+
+    @property
+    def states(self):
+        return [self.qps[side].query()["path_mig_state"] for side in (0, 1)]
+
+    @property
+    def ports(self):
+        return [self.qps[side].query()["port_num"] for side in (0, 1)]
+
+    def send(self, side):
+        end, other = self.ends[side], self.ends[1 - side]
+        self.qps[1 - side].post_recv(0, [other.sge(1000, 10)])
+        end.memory[:10] = b"0123456789"
+        post(self.qps[side], SEND, [end.sge(0, 10)])
+        assert [each.status for each in end.poll(1) + other.poll(1)] == [0, 0]
+        assert bytes(other.memory[1000:1010]) == b"0123456789"
+
+    def propose(self, side, way, **answer):
+        """LAP, APR, and both queue pairs armed where the answer is yes; the proposal, and the answer."""
+        self.channels[side].load_path(self.ids[side], way, b"why")
+        asked = self.next(1 - side, CM_PATH_REQUEST)
+        if not answer.get("status"):
+            self.load(1 - side, asked.alternate)
+        self.channels[1 - side].answer_path(self.ids[1 - side], **answer)
+        told = self.next(side, CM_PATH_ANSWER)
+        if not told.status:
+            self.load(side, way)
+        self.network.run()
+        return asked, told
+
+
+@pytest.mark.parametrize("link", ["ipv4", "ipv6", "native"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_connection_goes_along_the_path_that_was_proposed_and_back_along_another(link, side):
+    scene = Scene(link)
+    scene.connect()
+    scene.send(0)
+    way = scene.way(side, 2)
+    asked, told = scene.propose(side, way, information=b"so", private_data=b"because")
+    assert asked.alternate == CmWay(way.gid, way.own_gid, way.lid or 0xFFFF, way.own_lid or 0xFFFF,
+                                    ack_timeout=TIMEOUT)  # fmt: skip
+    assert asked.private_data == b"why".ljust(168, b"\0")
+    assert (told.status, told.private_data[:7]) == (0, b"because")
+    assert scene.states == [ARMED, ARMED]
+    scene.send(0)
+    assert scene.ports == [1, 1]
+    scene.cut = {1}
+    for sender in (0, 1):
+        scene.send(sender)
+    assert scene.ports == [2, 2]
+    assert scene.states == [MIGRATED, MIGRATED]
+    assert [scene.events(each).count(EVENT_PATH_MIG) for each in (0, 1)] == [1, 1]
+    scene.cut = set()  # the first port is back, and is the alternate path from now on
+    for each in (0, 1):
+        scene.load(each, scene.way(each, 1))
+    scene.network.run()
+    assert scene.states == [ARMED, ARMED]
+    scene.cut = {2}
+    scene.send(1)
+    assert scene.ports == [1, 1]
+    assert [scene.events(each).count(EVENT_PATH_MIG) for each in (0, 1)] == [1, 1]
+
+
+def test_a_path_whose_own_port_is_down_is_told_when_it_is_needed():
+    scene = Scene()
+    scene.connect()
+    scene.propose(0, scene.way(0, 2))
+    assert scene.states == [ARMED, ARMED]
+    scene.ends[0].node.adapter.set_link(2, False)
+    scene.ends[0].node.adapter.set_link(1, False)
+    scene.network.run()
+    assert EVENT_PATH_MIG_ERR in scene.events(0)
+
+
+@pytest.mark.parametrize("failover", [0, 1, 2])
+def test_a_request_with_an_alternate_path_says_so_and_the_reply_what_becomes_of_it(failover):
+    scene = Scene()
+    way = scene.way(0, 2)
+    asked, replied = scene.connect(way, failover)
+    assert asked.alternate == CmWay(way.gid, way.own_gid, 0xFFFF, 0xFFFF, ack_timeout=TIMEOUT)
+    assert replied.failover == failover
+    if not failover:
+        scene.load(0, way)
+        scene.load(1, asked.alternate)
+        scene.network.run()
+        assert scene.states == [ARMED, ARMED]
+        scene.cut = {1}
+        scene.send(0)
+        assert scene.ports == [2, 2]
+
+
+def test_a_request_without_one_names_none():
+    scene = Scene()
+    asked, replied = scene.connect()
+    assert (asked.alternate, replied.alternate, replied.failover) == (None, None, 0)
+
+
+@pytest.mark.parametrize("status", [m.APR_UNSUPPORTED, m.APR_REJECTED, m.APR_INVALID_SL])
+def test_a_path_that_the_program_refuses_changes_nothing(status):
+    scene = Scene()
+    scene.connect()
+    _, told = scene.propose(0, scene.way(0, 2), status=status, information=b"x" * 72)
+    assert told.status == status
+    assert scene.states == [MIGRATED, MIGRATED]
+    scene.send(0)
+
+
+@pytest.mark.parametrize(("changes", "status"), [
+    ({"gid": bytes(10) + b"\xff\xff\x01\x02\x03\x04"}, m.APR_INVALID_GID),
+    ({"hop_limit": 0}, m.APR_INVALID_HOP_LIMIT),
+])  # fmt: skip
+def test_the_adapter_refuses_what_cannot_be(changes, status):
+    scene = Scene()
+    scene.connect()
+    way = CmWay(**{**vars(scene.way(0, 2)), **changes})
+    scene.channels[0].load_path(scene.ids[0], way)
+    assert scene.next(0, CM_PATH_ANSWER).status == status
+    assert scene.channels[1].receive(0) is None
+
+
+def test_the_path_that_the_connection_has_is_refused():
+    scene = Scene()
+    scene.connect()
+    scene.channels[0].load_path(scene.ids[0], scene.way(0, 1))
+    assert scene.next(0, CM_PATH_ANSWER).status == m.APR_IS_CURRENT
+    scene.propose(0, scene.way(0, 2, there=1))  # another one to the same port
+    assert scene.states == [ARMED, ARMED]
+
+
+def test_a_native_path_to_a_lid_that_is_nobodys():
+    scene = Scene("native")
+    scene.connect()
+    scene.channels[0].load_path(scene.ids[0], CmWay(**{**vars(scene.way(0, 2)), "lid": 0x1234}))
+    assert scene.next(0, CM_PATH_ANSWER).status == m.APR_INVALID_LID
+
+
+@pytest.mark.parametrize(("ask", "code"), [
+    (lambda s: s.channels[0].load_path(s.ids[0] ^ 1, s.way(0, 2)), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], s.way(1, 2)), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], CmWay(bytes(16), bytes(16))), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], s.way(0, 2), b"x" * 169), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], CmWay(**{**vars(s.way(0, 2)), "sl": 16})), errno.EINVAL),
+    (lambda s: s.channels[1].answer_path(s.ids[1]), errno.EINVAL),
+    (lambda s: s.channels[1].answer_path(s.ids[1], information=b"x" * 73), errno.EINVAL),
+    (lambda s: s.channels[1].answer_path(s.ids[1], private_data=b"x" * 149), errno.EINVAL),
+    (lambda s: s.channels[1].reply(s.ids[1], s.own(1), failover=3), errno.EINVAL),
+    (lambda s: s.channels[0].connect(SERVICE, s.path(), s.own(0), b"", s.way(1, 2)), errno.EINVAL),
+])  # fmt: skip
+def test_what_a_program_may_not_ask_for(ask, code):
+    scene = Scene()
+    scene.connect()
+    with pytest.raises(DriverError) as refused:
+        ask(scene)
+    assert refused.value.errno == code
+    scene.propose(0, scene.way(0, 2))
+
+
+def test_a_program_is_told_when_the_time_wait_is_over():
+    scene = Scene()
+    scene.connect()
+    scene.channels[0].disconnect(scene.ids[0])
+    scene.next(1, CM_DISCONNECT_REQUEST)
+    scene.channels[1].disconnect(scene.ids[1])
+    scene.next(0, CM_DISCONNECTED)
+    before = scene.network.now
+    for side in (0, 1):
+        assert scene.next(side, CM_TIMEWAIT_OVER).id == scene.ids[side]
+    assert scene.network.now - before < 2_000_000_000
+
+
+def test_who_has_let_go_is_not_told_of_the_time_wait():
+    scene = Scene()
+    path = CmPath(**{**vars(scene.path()), "ack_timeout": 18})  # a second
+    scene.path = lambda: path
+    scene.connect()
+    scene.channels[0].disconnect(scene.ids[0])
+    scene.next(1, CM_DISCONNECT_REQUEST)
+    scene.channels[1].disconnect(scene.ids[1])
+    scene.next(0, CM_DISCONNECTED)
+    for side in (0, 1):
+        scene.channels[side].destroy(scene.ids[side])
+    scene.network.elapse(5_000_000_000)
+    assert [scene.channels[side].receive(0) for side in (0, 1)] == [None, None]
+
+
+def test_rearm_is_refused_without_a_path():
+    scene = Scene()
+    scene.connect()
+    with pytest.raises(DriverError):
+        scene.qps[0].modify({"path_mig_state": REARMED})
