@@ -489,7 +489,7 @@ CONNECTIONS = (
       "who disconnects waits for ever, and its peer stays"),
     m("cm-deadline-in-the-past", CM_PORT, "        deadline = self.manager.next_deadline()\n", "        deadline = NEVER_NS\n",
       "nothing is sent again: the manager's time never comes"),
-    m("cm-knows-late-messages-for-ever", CM_STATES, "    (TIMEWAIT, OVER): (CLOSED, ()),", "    (TIMEWAIT, OVER): (TIMEWAIT, ()),",
+    m("cm-knows-late-messages-for-ever", CM_STATES, "    (TIMEWAIT, OVER): (CLOSED, (TELL,)),", "    (TIMEWAIT, OVER): (TIMEWAIT, (TELL,)),",
       "a queue pair is never connected again: its old connection is not over"),
     m("instance-not-looked-at", QP_FLOW, "        if qp.instance and view.reserved7 != qp.instance:", "        if False:",
       "late packets of an old connection are taken for new ones"),
