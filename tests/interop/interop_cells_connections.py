@@ -27,6 +27,7 @@ LISTENS_NOT = re.compile(
 """What a client says whose peer does not listen yet (ended, but not well)."""
 GROUP, GROUP_MAC = "239.77.1.2", "33:33:ef:4d:01:02"
 PORT = 7471
+SHOW_IDS = ("rdma", "resource", "show", "cm_id", "link", "rxe0")
 PING = re.compile(r"ping data: rdma-ping-\d")
 DONE = re.compile(r"data transfers complete\n[^$]*return status 0")
 
@@ -93,6 +94,10 @@ def _kernel_serves(
     session = case.sides.guest.start(*server)
     end_s = time.monotonic() + PROGRAM_S
     try:
+        # a client of several connections that comes too early for the first ones spoils the server
+        while "LISTEN" not in case.sides.guest.run(*SHOW_IDS).out and not session.ended():
+            if time.monotonic() > end_s:
+                raise CellError(f"{' '.join(server)} does not listen")
         while True:
             with running(adapter.start(*client)) as process:
                 said, _ = process.communicate(timeout=PROGRAM_S)

@@ -612,6 +612,7 @@ def test_the_page_has_the_table_of_today():
     page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text()
     assert diagram.mermaid() in page
     assert diagram.table() in page
+    assert diagram.path_table() in page
 
 
 def test_who_claims_to_be_another_adapter_hides_nothing_of_it(network):

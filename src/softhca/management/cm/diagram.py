@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from softhca.management.cm.states import CLOSED, INPUTS, REQ_RCVD, REQ_SENT, STATES, TABLE
+from collections.abc import Mapping, Sequence
+
+from softhca.management.cm import path_states
+from softhca.management.cm.states import CLOSED, INPUTS, REQ_RCVD, REQ_SENT, STATES, TABLE, Row
 
 
 def mermaid() -> str:
@@ -23,14 +26,23 @@ def mermaid() -> str:
 
 def table() -> str:
     """The table by state and input: next state, and what is done."""
+    return _table(STATES, INPUTS, TABLE)
+
+
+def path_table() -> str:
+    """The table of alternate paths."""
+    return _table(path_states.STATES, path_states.INPUTS, path_states.TABLE)
+
+
+def _table(states: Sequence[str], inputs: Sequence[str], rows: Mapping[tuple[str, str], Row]) -> str:
     lines = ["| state | input | next state | done |", "| --- | --- | --- | --- |"]
-    for state in STATES:
-        for given in INPUTS:
-            if (state, given) in TABLE:
-                following, done = TABLE[state, given]
+    for state in states:
+        for given in inputs:
+            if (state, given) in rows:
+                following, done = rows[state, given]
                 lines.append(f"| {state} | {given} | {following} | {', '.join(done)} |")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(mermaid(), table(), sep="\n\n")
+    print(mermaid(), table(), path_table(), sep="\n\n")
