@@ -16,7 +16,7 @@ from interop_guest import Result, Session
 from interop_link import CellError, expect
 from interop_matrix import DIRECTIONS, SHORT_SETTINGS, Case, cell
 from interop_network import COMMAND_HOST, address
-from interop_peer import Peer
+from interop_peer import Peer, PeerError
 
 PROGRAM_S = 240.0
 LOSS = "loss 5%"
@@ -353,15 +353,12 @@ def _killed(case: Case, active_dies: bool, state: str) -> None:
             STATES[state](ends)
             victim, left = (ends.active, ends.passive) if active_dies else (ends.passive, ends.active)
             victim.close()
-            wanted = (LEFT_PASSIVE if active_dies else LEFT_ACTIVE).get(state, ("DISCONNECTED",))
-            found = left.ask("cm_event")["event"].removeprefix("RDMA_CM_EVENT_")
-            if found not in wanted:
-                raise CellError(f"{left.name} hears {found}, not {' or '.join(wanted)}")
-            if found == "ESTABLISHED":  # its program has seen the reply now: the goodbye comes behind it
-                ends.hears(left, "DISCONNECTED", "REJECTED")
-            who = "active" if active_dies else "passive"
-            case.note(f"{who} side killed, {state}: {left.name} hears {found}")
-            victim.start()
+            if left is case.sides.kernel and active_dies and state == "request":
+                victim.start()
+                _refuses(left)  # it tells a program nothing of a request that was not accepted
+            else:
+                _hears_of_it(case, ends, left, active_dies, state)
+                victim.start()
             ends.begin()
             ends.works()
             _end(ends)
@@ -370,6 +367,24 @@ def _killed(case: Case, active_dies: bool, state: str) -> None:
             raise
         finally:
             _close_ours(ends, case)
+
+
+def _refuses(left: Peer) -> None:
+    try:
+        left.ask("cm_accept")
+    except PeerError:
+        return
+    raise CellError(f"{left.name} accepts the request of a program that is gone")
+
+
+def _hears_of_it(case: Case, ends: Ends, left: Peer, active_dies: bool, state: str) -> None:
+    wanted = (LEFT_PASSIVE if active_dies else LEFT_ACTIVE).get(state, ("DISCONNECTED",))
+    found = left.ask("cm_event")["event"].removeprefix("RDMA_CM_EVENT_")
+    if found not in wanted:
+        raise CellError(f"{left.name} hears {found}, not {' or '.join(wanted)}")
+    if found == "ESTABLISHED":  # its program has seen the reply now: the goodbye comes behind it
+        ends.hears(left, "DISCONNECTED", "REJECTED")
+    case.note(f"{'active' if active_dies else 'passive'} side killed, {state}: {left.name} hears {found}")
 
 
 def _register() -> None:
