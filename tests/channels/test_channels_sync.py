@@ -27,6 +27,7 @@ from softhca.channels import (
     MessageTooLong,
     steps,
 )
+from softhca.verbs.cmid import CMEvent
 
 Later = Callable[..., Future[Any]]
 Pair = tuple[Channel, Channel]
@@ -451,3 +452,14 @@ def test_a_channel_that_is_dropped_is_closed(connected: Callable[..., Pair]) -> 
         del dropped
     with pytest.raises(ChannelEnded):
         server.recv()
+
+
+def test_a_request_that_was_taken_when_its_listener_closed_is_refused(later: Later) -> None:
+    """By a thread that is in `accept`; else the peer waited, and the connection stayed."""
+    listener = Channel.listen("127.0.0.1:0")
+    asking = later(Channel.connect, listener.address, timeout=LIMIT_S)
+    event = listener._requests.channel.channel.next_event(LIMIT_S)
+    listener.close()
+    assert listener._requests.accept(CMEvent.of(event)) is None
+    with pytest.raises(ChannelRefused):
+        asking.result(LIMIT_S)

@@ -277,6 +277,8 @@ def test_who_closes_lets_go_of_port_connection_and_device(make, device):
     assert device.channel.sent[-1] == ("destroy", (101,), {})
     assert not device.alive
     device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101))
+    with pytest.raises(DriverError, match="closed"):  # by a thread that has come late
+        owner.connection.disconnect()
 
 
 @pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])

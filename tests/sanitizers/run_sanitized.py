@@ -66,7 +66,10 @@ SANITIZERS = {
         ),
     ),
 }
-ROOMS = ("machine", "memory", "queues", "transport", "adapter", "runtime")
+ROOMS = (
+    "machine", "memory", "wire", "queues", "transport", "management", "adapter", "fabric", "links", "driver",
+    "runtime", "channels", "sockets", "storage",
+)  # fmt: skip
 STRESS_SEEDS = "1..3"
 
 

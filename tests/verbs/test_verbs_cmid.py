@@ -13,7 +13,9 @@ import pytest
 
 from machine_speed import limit_s
 from softhca.driver import registry
+from softhca.driver.rdmacm import queue_pairs
 from softhca.runtime import devices
+from softhca.verbs import cm_contexts
 from softhca.verbs import cm_enums as ce
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH
@@ -617,6 +619,34 @@ def test_a_listener_that_closes_refuses_who_waits(here, closing):
     expect(passive_channel, ce.RDMA_CM_EVENT_CONNECT_REQUEST).event.identifier.close()
     expect(active_channel, ce.RDMA_CM_EVENT_REJECTED)
     listener.close()
+
+
+@pytest.mark.parametrize("begun", ["bound", "queue pair"])
+def test_what_is_made_while_another_thread_closes_goes_with_it(here, closing, monkeypatch, begun):
+    """The close finds all that there is: it waits for the call that makes something, or that is refused."""
+    channel = closing(CMEventChannel())
+    cmid = CMID(creator=channel)
+    closer = threading.Thread(target=cmid.close)
+    where, name = (cm_contexts, "join") if begun == "bound" else (queue_pairs, "begin")
+    make = getattr(where, name)
+
+    def meanwhile(*arguments):
+        closer.start()
+        closer.join(0.1)  # as far as it gets
+        return make(*arguments)
+
+    if begun == "bound":
+        monkeypatch.setattr(where, name, meanwhile)
+        with contextlib.suppress(PyverbsUserError):
+            cmid.bind_addr(AddrInfo(src=here, src_service=PORT, flags=ce.RAI_PASSIVE))
+    else:
+        cmid.bind_addr(AddrInfo(src=here, src_service=PORT, flags=ce.RAI_PASSIVE))
+        monkeypatch.setattr(where, name, meanwhile)
+        with contextlib.suppress(PyverbsUserError):
+            cmid.create_qp(init_attr())
+    closer.join()
+    assert cmid.qpn is None
+    assert not cm_contexts._shared
 
 
 # what cannot be

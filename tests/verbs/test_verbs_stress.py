@@ -1,4 +1,6 @@
-"""All verbs under 64 threads, and programs that end with threads inside: each in a process of its own."""
+"""Verbs, connections and sockets under many threads, and programs that end with threads inside: each in a
+process of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from machine_speed import limit_s
 
 HERE = Path(__file__).parent
 SEEDS = {"embedded": (1, 2), "process": (3,)}
+ROOMS = {"connections": ("embedded", "process"), "sockets": ("embedded",)}
 
 
 def run(program: str, *arguments: str) -> tuple[int, str]:
@@ -29,9 +32,22 @@ def run(program: str, *arguments: str) -> tuple[int, str]:
 @pytest.mark.timeout(limit_s(1000))
 @pytest.mark.parametrize(("mode", "seed"), [(mode, seed) for mode, seeds in SEEDS.items() for seed in seeds])
 def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
-    status, text = run("thread_stress.py", "--here", "--seeds", f"{seed}..{seed}", "--modes", mode)
+    status, text = run(
+        "thread_stress.py", "--here", "--seeds", f"{seed}..{seed}", "--modes", mode, "--rooms", "verbs"
+    )
     assert status == 0, text
     assert "9600 calls" in text
+
+
+@pytest.mark.timeout(limit_s(1000))
+@pytest.mark.parametrize(("room", "mode"), [(room, mode) for room, modes in ROOMS.items() for mode in modes])
+def test_threads_that_connect_talk_and_close(room: str, mode: str) -> None:
+    """By identifiers of RDMA CM, and sockets."""
+    status, text = run(
+        "thread_stress.py", "--here", "--modes", mode, "--rooms", room, "--threads", "16", "--steps", "40"
+    )
+    assert status == 0, text
+    assert "640 calls" in text
 
 
 @pytest.mark.timeout(limit_s(900))

@@ -15,80 +15,28 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import errno
 import faulthandler
 import gc
 import os
 import random
+import resource
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from stress_domains import Domains, connection
+from stress_frame import Frame, Pages
+
+from softhca.verbs import enums as e
 
 HANG_S = 900
-ALLOWED = {errno.EBADF, errno.EBUSY, errno.EINVAL, errno.EIO, errno.ENOMEM, errno.ETIMEDOUT}
-"""Calls that meet a closed or busy object, a full queue, a range that has moved, or wait in vain."""
-
 LENGTHS = (64, 4096, 8192, 40_000)
 ACCESS = 0xF  # local write, remote write, read, atomic
-KINDS = ("context", "pd", "cq", "cqex", "channel", "region", "pair", "srq", "ah", "mw")
-KEPT = 24
-"""So many objects of a kind at most are in the pool: who adds one more closes the oldest."""
-
-
-def _name_of(memory: Any) -> object:
-    """What stands for a memory: its address may be the next one's."""
-    return vars(memory).setdefault("stress_name", object())
-
-
-class Pages:
-    """Who has which page, seen from outside the allocator, without a lock that would keep threads apart."""
-
-    def __init__(self, violations: list[str]) -> None:
-        from softhca.memory.host import HostMemory
-
-        self._owners: dict[tuple[object, int], object] = {}
-        self._violations = violations
-        self._nested = threading.local()
-        for name in ("allocate", "allocate_shared"):
-            setattr(HostMemory, name, self._taking(getattr(HostMemory, name)))
-        free = HostMemory.free
-
-        def freeing(memory: Any, frames: Any) -> None:
-            frames = list(frames)
-            for frame in frames:
-                self._owners.pop((_name_of(memory), frame), None)
-            free(memory, frames)
-
-        HostMemory.free = freeing  # type: ignore[method-assign]
-        close = HostMemory.close
-
-        def closing(memory: Any) -> None:
-            close(memory)
-            for key in [key for key in list(self._owners) if key[0] is _name_of(memory)]:
-                self._owners.pop(key, None)
-
-        HostMemory.close = closing  # type: ignore[method-assign]
-
-    def _taking(self, take: Callable[..., list[int]]) -> Callable[..., list[int]]:
-        def taking(memory: Any, *arguments: Any, **named: Any) -> list[int]:
-            if getattr(self._nested, "inside", False):
-                return take(memory, *arguments, **named)
-            self._nested.inside = True
-            try:
-                frames = take(memory, *arguments, **named)
-            finally:
-                self._nested.inside = False
-            owner = object()
-            for frame in frames if not memory._closed else ():
-                if self._owners.setdefault((_name_of(memory), frame), owner) is not owner:
-                    self._violations.append(f"page {frame} is given twice")
-            return frames
-
-        return taking
+ROOMS = ("verbs", "connections", "channels", "sockets")
+DEFAULT_INTERVAL_S = 0.005
 
 
 class Region:
@@ -123,65 +71,21 @@ class Pair:
             qp.close()
 
 
-class Stress:
-    """What the threads share: pools that anybody adds to, takes from and closes."""
+class Verbs(Domains):
+    """All verbs."""
 
-    def __init__(self, names: list[str], seed: int, steps: int) -> None:
-        from softhca.verbs import enums
-
-        self.e = enums
-        self.names = names
-        self.seed = seed
-        self.steps = steps
-        self.violations: list[str] = []
-        self.pools: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        self.calls = 0
-        self.refusals = 0
-        self.completions = 0
-        self.actions = [
-            getattr(self, name) for name in dir(self) if name.startswith("do_")
-            for _ in range(6 if name in ("do_post", "do_poll", "do_read", "do_write") else 1)
-        ]  # fmt: skip
-
-    # pools
-
-    def put(self, kind: str, thing: Any) -> None:
-        pool = self.pools[kind]
-        pool.append(thing)
-        if len(pool) > (6 if kind == "context" else KEPT):
-            self.take(kind, 0).close()
-
-    def take(self, kind: str, position: int) -> Any:
-        try:
-            return self.pools[kind].pop(position)
-        except IndexError:
-            return Nothing
-
-    def any(self, kind: str, rng: random.Random) -> Any:
-        pool = list(self.pools[kind])
-        return rng.choice(pool) if pool else None
-
-    # what threads do
+    KINDS = (
+        "context", "pd", "cq", "cqex", "channel", "region", "pair", "srq", "ah", "mw", *Domains.KINDS,
+    )  # fmt: skip
+    FEW: ClassVar[dict[str, int]] = {"context": 6, "xrcd": 6, "agent": 6}
+    SPARED: ClassVar[dict[str, float]] = {"context": 0.9, "pd": 0.7}
+    OFTEN = ("do_post", "do_poll", "do_read", "do_write")
 
     def do_open(self, rng: random.Random) -> None:
         from softhca.verbs.device import Context
 
         if len(self.pools["context"]) < 3 or rng.random() < 0.05:
             self.put("context", Context(name=rng.choice(self.names)))
-
-    def do_close(self, rng: random.Random) -> None:
-        kind = rng.choice(list(self.pools))
-        if kind == "context" and rng.random() < 0.9:
-            return
-        if kind == "pd" and rng.random() < 0.7:
-            return
-        pool = self.pools[kind]
-        if not pool:
-            return
-        if rng.random() < 0.5:
-            self.take(kind, rng.randrange(-1, 1)).close()
-        else:  # and leave it to others, closed
-            rng.choice(list(pool) or [Nothing]).close()
 
     def do_pd(self, rng: random.Random) -> None:
         from softhca.verbs.pd import PD
@@ -217,8 +121,7 @@ class Stress:
             self.put("region", Region(MR(pd, length, ACCESS if rng.random() < 0.5 else 1), length))
 
     def do_pair(self, rng: random.Random) -> None:
-        from softhca.verbs.addr import AHAttr, GlobalRoute
-        from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+        from softhca.verbs.qp import QP, QPCap, QPInitAttr
 
         pd, cq, srq = self.any("pd", rng), self.any("cq", rng), self.any("srq", rng)
         if pd is None or cq is None or cq.context is not pd.ctx:
@@ -226,16 +129,9 @@ class Stress:
         if srq is not None and (srq.pd.ctx is not pd.ctx or rng.random() < 0.5):
             srq = None
         cap = QPCap(max_send_wr=rng.randrange(1, 60), max_recv_wr=rng.randrange(1, 60), max_inline_data=64)
-        ends = [QP(pd, QPInitAttr(self.e.IBV_QPT_RC, scq=cq, rcq=cq, srq=srq, cap=cap)) for _ in range(2)]
-        gid = pd.ctx.query_gid(1, 0)
+        ends = [QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq, srq=srq, cap=cap)) for _ in range(2)]
         for qp, peer in zip(ends, reversed(ends), strict=True):
-            attr = QPAttr(port_num=1)
-            attr.qp_access_flags = ACCESS
-            attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = 3, peer.qp_num, 1, 1
-            attr.max_dest_rd_atomic = attr.max_rd_atomic = 1
-            attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, 10, 1, 0
-            attr.ah_attr = AHAttr(is_global=1, port_num=1, gr=GlobalRoute(dgid=gid, sgid_index=0))
-            qp.to_rts(attr)
+            qp.to_rts(connection(pd.ctx, peer.qp_num))
         self.put("pair", Pair(*ends))
 
     def do_srq(self, rng: random.Random) -> None:
@@ -256,12 +152,12 @@ class Stress:
         from softhca.verbs.mr import MW
 
         if (pd := self.any("pd", rng)) is not None:
-            self.put("mw", MW(pd, self.e.IBV_MW_TYPE_2))
+            self.put("mw", MW(pd, e.IBV_MW_TYPE_2))
 
     def do_post(self, rng: random.Random) -> None:
         from softhca.verbs.wr import SGE, RecvWR, SendWR
 
-        pair, region = self.any("pair", rng), self.any("region", rng)
+        pair, region = self.with_region("pair", rng)
         if pair is None or region is None:
             return
         qp = rng.choice(pair.ends)
@@ -273,12 +169,12 @@ class Stress:
         if rng.random() < 0.5:  # the region's own stamp, as inline data
             words = ctypes.create_string_buffer(region.word * count, 8 * count)
             element = SGE(ctypes.addressof(words), 8 * count, 0)
-            flags = self.e.IBV_SEND_SIGNALED | self.e.IBV_SEND_INLINE
-            opcode = self.e.IBV_WR_RDMA_WRITE
+            flags = e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE
+            opcode = e.IBV_WR_RDMA_WRITE
         else:  # from the region to itself
             element = SGE(region.mr.buf, 8 * count, region.mr.lkey)
-            flags = self.e.IBV_SEND_SIGNALED
-            opcode = rng.choice((self.e.IBV_WR_RDMA_WRITE, self.e.IBV_WR_RDMA_READ))
+            flags = e.IBV_SEND_SIGNALED
+            opcode = rng.choice((e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ))
         wr = SendWR(rng.randrange(1 << 60), opcode, 1, sg=[element], send_flags=flags)
         place = rng.randrange(region.length // 8 - count + 1) * 8
         wr.set_wr_rdma(region.mr.rkey, region.mr.buf + place)
@@ -324,62 +220,7 @@ class Stress:
 
     def do_rereg(self, rng: random.Random) -> None:
         if (region := self.any("region", rng)) is not None:
-            region.mr.rereg(self.e.IBV_REREG_MR_CHANGE_ACCESS, access=ACCESS)
-
-    def do_collect(self, rng: random.Random) -> None:
-        if rng.random() < 0.02:
-            gc.collect()
-
-    # the run
-
-    def worker(self, number: int) -> None:
-        from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-
-        rng = random.Random(self.seed * 1_000_003 + number)
-        for _ in range(self.steps):
-            if rng.random() < 0.02:
-                sys.setswitchinterval(10 ** rng.uniform(-6, -2.5))
-            action = rng.choice(self.actions)
-            self.calls += 1
-            try:
-                action(rng)
-            except PyverbsUserError:
-                self.refusals += 1
-            except PyverbsRDMAError as error:
-                self.refusals += 1
-                if error.error_code not in ALLOWED:
-                    self.violations.append(f"{action.__name__}: {error}")
-            except Exception as error:
-                self.violations.append(f"{action.__name__}: {type(error).__name__}: {error} {_where(error)}")
-            if self.violations:
-                return
-
-    def run(self, threads: int) -> None:
-        workers = [threading.Thread(target=self.worker, args=(number,)) for number in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        while any(self.pools.values()):
-            for kind in self.pools:
-                while self.pools[kind]:
-                    self.take(kind, -1).close()
-
-
-class Nothing:
-    """What an empty pool gives."""
-
-    @staticmethod
-    def close() -> None:
-        """Nothing to close."""
-
-
-def _where(error: BaseException) -> str:
-    trace, places = error.__traceback__, []
-    while trace is not None:
-        places.append(f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return " < ".join(reversed(places))
+            region.mr.rereg(e.IBV_REREG_MR_CHANGE_ACCESS, access=ACCESS)
 
 
 def mapped() -> int:
@@ -387,51 +228,91 @@ def mapped() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:softhca")
 
 
-def one(seed: int, threads: int, steps: int, mode: str) -> list[str]:
+def room_of(name: str) -> type[Frame]:
+    """The class of a room."""
+    if name == "verbs":
+        return Verbs
+    if name == "connections":
+        from stress_connections import Connections
+
+        return Connections
+    if name == "channels":
+        from stress_channels import Channels
+
+        return Channels
+    from stress_sockets import Sockets
+
+    return Sockets
+
+
+def switches() -> int:
+    """How often threads of this process have given the processor to others so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_nvcsw + usage.ru_nivcsw
+
+
+def one(seed: int, options: argparse.Namespace, mode: str, room: str) -> list[str]:
     """One seed in this process; what was violated."""
     from softhca.driver import registry
     from softhca.runtime import devices
 
-    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    faulthandler.dump_traceback_later(options.hang, exit=True)
     base = f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 250}"
     names = ["left", "right"]
     same_host = seed % 2 if mode == "embedded" else 0
+    for name in registry.names():
+        devices.remove(name)
     words = (f"{name}=udp:{base}.{number + 2}?same_host={same_host}" for number, name in enumerate(names))
     devices.add(",".join(words), mode)
     violations: list[str] = []
     Pages(violations)
     descriptors = len(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
     observers = [registry.open_device(name) for name in names]
-    stress = Stress(names, seed, steps)
+    stress = room_of(room)(names, seed, options.steps)
+    stress.base = base
+    stress.interval_s = options.interval
     stress.violations = violations
-    stress.run(threads)
-    sys.setswitchinterval(0.005)
+    began, before = time.process_time(), switches()
+    stress.run(options.threads)
+    seconds, count = time.process_time() - began, switches() - before
+    sys.setswitchinterval(DEFAULT_INTERVAL_S)
+    stress.pools.clear()
+    look_for_leaks(stress, observers, descriptors, threads)
+    print(f"{room} seed {seed} {mode}: {stress.calls} calls, {stress.refusals} refused, "
+          f"{stress.completions} completions, {count} switches in {seconds:.1f} s of CPU time, "
+          f"{len(violations)} violations", flush=True)  # fmt: skip
+    for each in violations[:5]:
+        print(f"  {each}", flush=True)
+    return violations
+
+
+def look_for_leaks(stress: Frame, observers: list[Any], descriptors: int, threads: int) -> None:
+    """Whether anything is left at the adapters or in this process."""
+    from softhca.runtime import devices
     from softhca.verbs.base import close_deferred
 
     gc.collect()
     close_deferred()
-    for name in names:
+    stress.let_go()
+    for name in stress.names:
         left = {kind: count for kind, count in devices.find(name).resources().items() if count}
         if left:
-            violations.append(f"left at {name}: {left}")
-    for observer in observers:
-        observer.close()
-    del observers, observer
-    for name in names:
+            stress.violations.append(f"left at {name}: {left}")
+    while observers:
+        observers.pop().close()
+    for name in stress.names:
         devices.remove(name)
-    stress.pools.clear()
     gc.collect()
-    if len(os.listdir("/proc/self/fd")) > descriptors:
+    if len(os.listdir("/proc/self/fd")) > descriptors + stress.DESCRIPTORS:
         open_ones = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
                      if os.path.exists(f"/proc/self/fd/{fd}")]  # fmt: skip
-        violations.append(f"descriptors are left: {open_ones}")
+        stress.violations.append(f"descriptors are left: {open_ones}")
     if mapped():
-        violations.append(f"{mapped()} mappings are left")
-    print(f"seed {seed} {mode}: {stress.calls} calls, {stress.refusals} refused, "
-          f"{stress.completions} completions, {len(violations)} violations", flush=True)  # fmt: skip
-    for each in violations[:5]:
-        print(f"  {each}", flush=True)
-    return violations
+        stress.violations.append(f"{mapped()} mappings are left")
+    if threading.active_count() > threads + stress.THREADS:
+        left_ones = [thread.name for thread in threading.enumerate()]
+        stress.violations.append(f"threads are left: {left_ones}")
 
 
 def main() -> int:
@@ -440,23 +321,27 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=64)
     parser.add_argument("--steps", type=int, default=150, help="calls of each thread")
     parser.add_argument("--modes", default="embedded,process")
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="what is called")
+    parser.add_argument("--interval", type=float, default=0, help="of switches, in seconds (0: it changes)")
     parser.add_argument("--seconds", type=float, default=0, help="go on with further seeds for so long")
+    parser.add_argument("--hang", type=float, default=HANG_S, help="a run of more seconds hangs")
     parser.add_argument("--here", action="store_true", help="one seed, in this process")
     options = parser.parse_args()
     first, last = (int(end) for end in options.seeds.split(".."))
-    modes = options.modes.split(",")
+    modes, rooms = options.modes.split(","), options.rooms.split(",")
     if options.here:
-        return 1 if one(first, options.threads, options.steps, modes[0]) else 0
+        return 1 if one(first, options, modes[0], rooms[0]) else 0
     began, seed, failed, runs = time.monotonic(), first, 0, 0
     while seed <= last or time.monotonic() - began < options.seconds:
-        for mode in modes:
+        for room, mode in ((room, mode) for room in rooms for mode in modes):
             command = [sys.executable, __file__, "--here", "--seeds", f"{seed}..{seed}", "--modes", mode,
-                       "--threads", str(options.threads), "--steps", str(options.steps)]  # fmt: skip
+                       "--rooms", room, "--threads", str(options.threads), "--steps", str(options.steps),
+                       "--interval", str(options.interval), "--hang", str(options.hang)]  # fmt: skip
             status = subprocess.run(command, check=False).returncode
             runs += 1
             if status:
                 failed += 1
-                print(f"seed {seed} {mode}: status {status}; again: {' '.join(command)}", flush=True)
+                print(f"{room} seed {seed} {mode}: status {status}; again: {' '.join(command)}", flush=True)
         seed += 1
     usage = os.times()
     print(f"{runs} runs, {failed} failed, {usage.children_user + usage.children_system:.0f} s of CPU time")

@@ -191,12 +191,13 @@ class Requests:
 
     def accept(self, event: CMEvent) -> Endpoint | None:
         """Answer one event of the channel: a connection, or None."""
-        if event.event_type != _CONNECT_REQUEST or self._cmid is None:
+        if event.event_type != _CONNECT_REQUEST:
             return None
         try:
             cmid = CMID(creator=event, listen_id=self._cmid)
-        except (PyverbsError, DriverError):
-            return None  # who asked has gone
+        except (PyverbsError, DriverError):  # who asked has gone, or another thread has closed this
+            event.event.identifier.close()
+            return None
         try:
             greeting = Greeting.decode(event.private_data)
         except ProtocolError as error:

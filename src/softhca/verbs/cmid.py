@@ -6,6 +6,7 @@ they ask for has come about.  One of a `CMEventChannel` works asynchronously, by
 """
 
 import errno
+import threading
 import weakref
 from typing import Any
 
@@ -59,6 +60,7 @@ class CMID(Messages):
         for value, kind, name in ((qp_init_attr, QPInitAttr, "qp_init_attr"), (pd, PD, "pd")):
             if value is not None:
                 require(value, kind, name)
+        self._changing = threading.RLock()  # what it has, which a close takes away
         self._id: Identifier | None = None
         self._sync: EventChannel | None = None
         self._event_channel: CMEventChannel | None = None
@@ -113,12 +115,13 @@ class CMID(Messages):
 
     def _bound(self) -> None:
         """The device is known: so are context and domain."""
-        local = self._identifier.local
-        if local is not None and self._ctx is None:
-            self._driver = local.device
-            self._ctx = cm_contexts.join(local.device)
-            if self._pd is None:
-                self._pd = cm_contexts.domain_of(local.device)
+        with self._changing:
+            local = self._identifier.local
+            if local is not None and self._ctx is None:
+                self._driver = local.device
+                self._ctx = cm_contexts.join(local.device)
+                if self._pd is None:
+                    self._pd = cm_contexts.domain_of(local.device)
 
     # what it is
 
@@ -306,6 +309,10 @@ class CMID(Messages):
         completion queues it gets some, for `get_send_comp` and `get_recv_comp`.
         """
         require(qp_init, QPInitAttr, "qp_init")
+        with self._changing:
+            self._create_qp(qp_init)
+
+    def _create_qp(self, qp_init: QPInitAttr) -> None:
         identifier = self._identifier
         if self._pd is None or self._qp is not None:
             why = "there is one" if self._qp is not None else "the CMID is bound to no device"
@@ -416,7 +423,9 @@ class CMID(Messages):
             mr.close()
         identifier = self._id
         assert identifier is not None
-        groups, self._open = identifier.groups, False
+        groups = identifier.groups
+        with self._changing:
+            self._open = False
         with translated("Failed to close CMID"):
             groups.close()
         self._drop_queues()

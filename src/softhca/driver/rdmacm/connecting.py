@@ -147,8 +147,9 @@ class Connection:
             after = states.after(owner.state, states.DISCONNECT)
             if not owner.connected:
                 raise DriverError(errno.EINVAL, "a datagram identifier is not disconnected")
+            if self._port is None:
+                raise DriverError(errno.EINVAL, "the identifier is closed")
             queue_pairs.to_error(owner)
-            assert self._port is not None
             if self._said_goodbye or (after == states.CLOSING and owner.state != states.CLOSING):
                 self._said_goodbye = False
                 self._port.channel.disconnect(self._number)
