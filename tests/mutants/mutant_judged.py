@@ -147,7 +147,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a command is carried out before what its host has posted before it"), "runtime/test_runtime_doorbell_batching.py"),
     (m("command-taken-that-nobody-counted", "adapter/commands.py", "range(min(host.due, COMMANDS_A_TURN))", "range(COMMANDS_A_TURN)",
        "a command is carried out before the doorbells that its host rang meanwhile"), "adapter/test_adapter_commands.py"),
-    (m("adapter-of-another-user", ADAPTER_PROCESS, "            listening_name.check_owner(control, name)\n", "            pass\n",
+    (m("adapter-of-another-user", ADAPTER_PROCESS, "        listening_name.check_owner(control, name)\n", "        pass\n",
        "a program gives its memory to another user's process that has taken a device's name"), "runtime/test_runtime_shared_device.py"),
     (m("last-of-one-process-ends-all", ADAPTER_PROCESS, "if listening_name.connections(self.path):", "if False:",
        "a program that closes a device ends the adapter that another one has just found"), "runtime/test_runtime_shared_device.py"),
